@@ -1,0 +1,42 @@
+"""What a backend is: a source of one Origin and then Frames, opened and closed as an async context.
+
+The TUI, the report and the recorder can't tell which backend it was. Knows no backend; names live in registry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from latmon.model import Frame, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked of a capture. Durations in microseconds; `devices` are shell globs, empty means all."""
+
+    interval_us: int = 1_000_000
+    devices: tuple[str, ...] = ()
+    threshold_us: int | None = None
+    stages: str = "auto"
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+
+
+class Backend(Protocol):
+    """`async with` opens it (UnavailableError says why it can't run here), `origin` is known from then on.
+
+    `frames` ends when the source ends: a recording's last line, a probe that could not be restarted. Leaving the
+    context ends every process it started within 2 s.
+    """
+
+    @property
+    def origin(self) -> Origin: ...
+
+    async def __aenter__(self) -> Backend: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    def frames(self) -> AsyncIterator[Frame]: ...
