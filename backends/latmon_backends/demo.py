@@ -1,0 +1,90 @@
+"""The demo backend: a synthetic host that needs no privilege, the same bytes for the same seed.
+
+Owns the scenarios' names and the pace; what a scenario's windows hold is in its own module. Measures nothing of the
+host it runs on, not even its clock: a recording of it is reproducible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+from types import MappingProxyType
+from typing import Self
+
+from latmon import __version__
+from latmon.errors import UsageError
+from latmon.model import Frame, Missing, Origin
+from latmon_backends import demo_host
+
+SCENARIOS: dict[str, str] = {
+    "host": "eight devices behind two drivers: one SAS disk has rare outliers, a backup bursts, an SSD pauses.",
+}
+"""Name -> one sentence, for `latmon demo --list`."""
+
+BACKFILL = 60
+"""Windows that come at once, so that a screen of history is there in the first second."""
+START_WALL = 1_767_582_000.0
+"""2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
+START_MONO_US = 86_400_000_000
+
+_NOT_IN_DEMO = "the demo's host is measured by request stamps alone"
+
+
+class DemoBackend:
+    """Yields windows of a synthetic host; `speed` 0 is as fast as they can be taken, `limit` ends it after so many."""
+
+    def __init__(self, scenario: str = "host", seed: int = 1, speed: float = 1.0, limit: int | None = None) -> None:
+        if scenario not in SCENARIOS:
+            raise UsageError(f"there is no demo {scenario!r}; the demos are: {', '.join(SCENARIOS)}")
+        if speed < 0:
+            raise UsageError(f"the demo can't run backwards: speed {speed:g}")
+        self._scenario = scenario
+        self._seed = seed
+        self._speed = speed
+        self._limit = limit
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(
+            backend="demo",
+            host="demo-db-07",
+            kernel="6.12.0-demo",
+            latmon=__version__,
+            tool=f"{self._scenario}, seed {self._seed}",
+            tier="A",
+            interval_us=demo_host.INTERVAL_US,
+            start_wall=START_WALL,
+            start_mono_us=START_MONO_US,
+            hz=250,
+            measured=MappingProxyType(
+                {"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()},
+            ),
+            absent=tuple(
+                Missing(stage, _NOT_IN_DEMO) for stage in ("requeue", "irq", "softirq", "completion", "resume")
+            ),
+            latency_from="queued",
+            reason="synthetic: nothing of this host is measured",
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """The same frames from the start at each call."""
+        rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        seq = 0
+        while self._limit is None or seq < self._limit:
+            await asyncio.sleep(max(0.0, start + self._due(seq) - loop.time()))
+            yield demo_host.window(rng, seq, START_WALL, START_MONO_US)
+            seq += 1
+
+    def _due(self, seq: int) -> float:
+        """Seconds after the start at which window `seq` is due."""
+        late = max(0, seq + 1 - BACKFILL)
+        return late * demo_host.INTERVAL_US / 1e6 / self._speed if self._speed else 0.0

@@ -1,0 +1,172 @@
+"""Draws latency histograms from described distributions: bucket counts, not single I/Os, so a window is cheap.
+
+Owns the statistics of synthetic I/O. Knows no device, no scenario and no clock; the only randomness is the generator
+passed in, and only its `random` and `gauss` are used, so a seed means the same numbers on every Python.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from random import Random
+from typing import NamedTuple
+
+from latmon.histogram import TOP, Histogram, bucket_bounds, bucket_index
+
+FEW = 24
+"""Up to here single draws cost less than one binomial draw per bucket (about 40 of them)."""
+_NORMAL_FROM = 6
+"""Expected counts from here on are drawn from the normal distribution."""
+_NEGLIGIBLE = 1e-8
+
+
+class Mode(NamedTuple):
+    """One hump of a distribution: log-normal around `median_us`, `spread` is sigma of the logarithm."""
+
+    weight: float
+    median_us: float
+    spread: float
+
+
+class Group(NamedTuple):
+    """`size` I/Os that took `us` each."""
+
+    size: int
+    us: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A latency distribution as a mixture of modes; weights need not add up to 1."""
+
+    modes: tuple[Mode, ...]
+
+    @cached_property
+    def odds(self) -> tuple[tuple[int, float], ...]:
+        """(bucket, probability) of every bucket that matters, ascending, adding up to 1."""
+        weights = [(i, self._below(bucket_bounds(i)[1]) - self._below(bucket_bounds(i)[0])) for i in range(TOP + 1)]
+        kept = [(i, p) for i, p in weights if p > _NEGLIGIBLE]
+        total = sum(p for _, p in kept)
+        return tuple((i, p / total) for i, p in kept)
+
+    @cached_property
+    def edges(self) -> tuple[float, ...]:
+        """The probability below each of `odds`, and 1 at the end."""
+        return (*accumulate((p for _, p in self.odds), initial=0.0),)
+
+    def _below(self, us: int) -> float:
+        """Probability of a latency below `us`."""
+        if us <= 0:
+            return 0.0
+        total = sum(m.weight for m in self.modes)
+        return sum(m.weight * _normal_below(math.log(us / m.median_us) / m.spread) for m in self.modes) / total
+
+    def draw(self, rng: Random, n: int) -> list[Group]:
+        """`n` I/Os as groups, ascending; the I/Os of one bucket all take the same time within its bounds."""
+        counts = self._few(rng, n) if n <= FEW else self._many(rng, n)
+        return [Group(size, _within(rng, bucket)) for bucket, size in counts.items()]
+
+    def _few(self, rng: Random, n: int) -> dict[int, int]:
+        last = len(self.odds) - 1
+        picks = sorted(min(bisect_right(self.edges, rng.random()) - 1, last) for _ in range(n))
+        counts: dict[int, int] = {}
+        for pick in picks:
+            bucket = self.odds[pick][0]
+            counts[bucket] = counts.get(bucket, 0) + 1
+        return counts
+
+    def _many(self, rng: Random, n: int) -> dict[int, int]:
+        """By halving: a half that gets nothing is left alone, so the empty tails cost one draw each."""
+        counts: dict[int, int] = {}
+        edges = self.edges
+        halves = [(0, len(self.odds), n)]
+        while halves:
+            low, high, left = halves.pop()
+            if high - low == 1:
+                counts[self.odds[low][0]] = left
+                continue
+            middle = (low + high) // 2
+            lower = binomial(rng, left, (edges[middle] - edges[low]) / (edges[high] - edges[low]))
+            if left > lower:
+                halves.append((middle, high, left - lower))
+            if lower:
+                halves.append((low, middle, lower))
+        return counts
+
+
+def binomial(rng: Random, n: int, p: float) -> int:
+    """How many of `n` happen at probability `p`; normal where the expectation is large, exact where it is small."""
+    if n <= 0 or p <= 0:
+        return 0
+    if p >= 1:
+        return n
+    if p > 0.5:  # noqa: PLR2004 - the half, where the rarer outcome changes sides
+        return n - binomial(rng, n, 1 - p)
+    if n * p > _NORMAL_FROM:
+        return min(n, max(0, round(rng.gauss(n * p, math.sqrt(n * p * (1 - p))))))
+    return _waiting_times(rng, n, p)
+
+
+def poisson(rng: Random, expected: float) -> int:
+    """How many of very many rare things happen."""
+    if expected > _NORMAL_FROM:
+        return max(0, round(rng.gauss(expected, math.sqrt(expected))))
+    count, product, floor = 0, 1.0 - rng.random(), math.exp(-max(0.0, expected))
+    while product > floor:
+        count += 1
+        product *= 1.0 - rng.random()
+    return count
+
+
+def pair(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[Group]:
+    """Sums of two stages of the same I/Os: each keeps its counts, who meets whom is drawn."""
+    lefts, rights = _shuffled(rng, first), list(second)
+    sums: list[Group] = []
+    i = j = taken_i = taken_j = 0
+    while i < len(lefts) and j < len(rights):
+        count = min(lefts[i].size - taken_i, rights[j].size - taken_j)
+        sums.append(Group(count, lefts[i].us + rights[j].us))
+        taken_i, taken_j = taken_i + count, taken_j + count
+        if taken_i == lefts[i].size:
+            i, taken_i = i + 1, 0
+        if taken_j == rights[j].size:
+            j, taken_j = j + 1, 0
+    return sums
+
+
+def histogram(groups: Sequence[Group]) -> Histogram:
+    """Groups as a histogram with exact sum and maximum."""
+    counts: dict[int, int] = {}
+    for size, us in groups:
+        bucket = bucket_index(us)
+        counts[bucket] = counts.get(bucket, 0) + size
+    return Histogram.of(counts, sum(g.size * g.us for g in groups), max((g.us for g in groups), default=0))
+
+
+def _normal_below(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def _within(rng: Random, bucket: int) -> int:
+    low, high = bucket_bounds(bucket)
+    return low + int(rng.random() * (high - low))
+
+
+def _waiting_times(rng: Random, n: int, p: float) -> int:
+    """Binomial by the gaps between successes: as many steps as there are successes."""
+    scale = math.log1p(-p)
+    count, at = 0, 0
+    while True:
+        at += int(math.log(1.0 - rng.random()) / scale) + 1
+        if at > n:
+            return count
+        count += 1
+
+
+def _shuffled(rng: Random, groups: Sequence[Group]) -> list[Group]:
+    """In random order; not `Random.shuffle`, whose use of the generator Python doesn't promise."""
+    return [g for _, g in sorted((rng.random(), g) for g in groups)]
