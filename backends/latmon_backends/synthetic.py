@@ -11,14 +11,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 from typing import NamedTuple
 
 from latmon.histogram import TOP, Histogram, bucket_bounds, bucket_index
 
 FEW = 24
-"""Up to here single draws cost less than one binomial draw per bucket (about 40 of them)."""
+"""Up to here single draws cost less than one draw per bucket (about 80 of them)."""
 _NORMAL_FROM = 6
 """Expected counts from here on are drawn from the normal distribution."""
 _NEGLIGIBLE = 1e-8
@@ -48,15 +48,14 @@ class Shape:
     @cached_property
     def odds(self) -> tuple[tuple[int, float], ...]:
         """(bucket, probability) of every bucket that matters, ascending, adding up to 1."""
-        weights = [(i, self._below(bucket_bounds(i)[1]) - self._below(bucket_bounds(i)[0])) for i in range(TOP + 1)]
-        kept = [(i, p) for i, p in weights if p > _NEGLIGIBLE]
+        below = [self._below(bucket_bounds(i)[0]) for i in range(TOP + 2)]
+        kept = [(i, b - a) for i, (a, b) in enumerate(pairwise(below)) if b - a > _NEGLIGIBLE]
         total = sum(p for _, p in kept)
         return tuple((i, p / total) for i, p in kept)
 
     @cached_property
-    def edges(self) -> tuple[float, ...]:
-        """The probability below each of `odds`, and 1 at the end."""
-        return (*accumulate((p for _, p in self.odds), initial=0.0),)
+    def cumulated(self) -> tuple[float, ...]:
+        return tuple(accumulate(p for _, p in self.odds))
 
     def _below(self, us: int) -> float:
         """Probability of a latency below `us`."""
@@ -72,7 +71,7 @@ class Shape:
 
     def _few(self, rng: Random, n: int) -> dict[int, int]:
         last = len(self.odds) - 1
-        picks = sorted(min(bisect_right(self.edges, rng.random()) - 1, last) for _ in range(n))
+        picks = sorted(min(bisect_right(self.cumulated, rng.random()), last) for _ in range(n))
         counts: dict[int, int] = {}
         for pick in picks:
             bucket = self.odds[pick][0]
@@ -80,41 +79,31 @@ class Shape:
         return counts
 
     def _many(self, rng: Random, n: int) -> dict[int, int]:
-        """By halving: a half that gets nothing is left alone, so the empty tails cost one draw each."""
+        """Bucket by bucket out of those that are left, so the counts add up to `n`."""
         counts: dict[int, int] = {}
-        edges = self.edges
-        halves = [(0, len(self.odds), n)]
-        while halves:
-            low, high, left = halves.pop()
-            if high - low == 1:
-                counts[self.odds[low][0]] = left
-                continue
-            middle = (low + high) // 2
-            lower = binomial(rng, left, (edges[middle] - edges[low]) / (edges[high] - edges[low]))
-            if left > lower:
-                halves.append((middle, high, left - lower))
-            if lower:
-                halves.append((low, middle, lower))
+        left, mass = n, 1.0
+        for bucket, p in self.odds:
+            share = min(1.0, p / mass)
+            count = _about(rng, left * share, 1 - share)
+            if count > 0:
+                counts[bucket] = count = min(count, left)
+                left -= count
+                if not left:
+                    return counts
+            mass -= p
+        counts[self.odds[-1][0]] = counts.get(self.odds[-1][0], 0) + left
         return counts
 
 
 def binomial(rng: Random, n: int, p: float) -> int:
-    """How many of `n` happen at probability `p`; normal where the expectation is large, exact where it is small."""
-    if n <= 0 or p <= 0:
-        return 0
-    if p >= 1:
-        return n
-    if p > 0.5:  # noqa: PLR2004 - the half, where the rarer outcome changes sides
-        return n - binomial(rng, n, 1 - p)
-    if n * p > _NORMAL_FROM:
-        return min(n, max(0, round(rng.gauss(n * p, math.sqrt(n * p * (1 - p))))))
-    return _waiting_times(rng, n, p)
+    """How many of `n` happen at probability `p`; near enough for a rare thing, and never more than `n`."""
+    return min(n, poisson(rng, n * p) if n * p <= _NORMAL_FROM else max(0, _about(rng, n * p, 1 - p)))
 
 
 def poisson(rng: Random, expected: float) -> int:
     """How many of very many rare things happen."""
     if expected > _NORMAL_FROM:
-        return max(0, round(rng.gauss(expected, math.sqrt(expected))))
+        return max(0, _about(rng, expected, 1.0))
     count, product, floor = 0, 1.0 - rng.random(), math.exp(-max(0.0, expected))
     while product > floor:
         count += 1
@@ -156,15 +145,11 @@ def _within(rng: Random, bucket: int) -> int:
     return low + int(rng.random() * (high - low))
 
 
-def _waiting_times(rng: Random, n: int, p: float) -> int:
-    """Binomial by the gaps between successes: as many steps as there are successes."""
-    scale = math.log1p(-p)
-    count, at = 0, 0
-    while True:
-        at += int(math.log(1.0 - rng.random()) / scale) + 1
-        if at > n:
-            return count
-        count += 1
+def _about(rng: Random, expected: float, spread: float) -> int:
+    """A whole number with that mean: normal with variance expected * spread, or just rounded at random when small."""
+    if expected > _NORMAL_FROM:
+        return round(rng.gauss(expected, math.sqrt(expected * spread)))
+    return int(expected + rng.random())
 
 
 def _shuffled(rng: Random, groups: Sequence[Group]) -> list[Group]:
