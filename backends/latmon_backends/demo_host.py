@@ -1,6 +1,6 @@
 """The synthetic host of the demo: eight devices, what runs on them, and one window of it as a Frame.
 
-One SAS disk (`sdd`) is unlike its peers: about one I/O in 700 takes a good part of a second, rarely more than one.
+One SAS disk (`sdd`) is unlike its peers: about one I/O in 450 takes a good part of a second, rarely more than one.
 A backup bursts over the disks' HBA, one SSD pauses, trims come every half minute. Knows no wall clock and no pace.
 """
 
@@ -112,7 +112,7 @@ def _disk(op: str, *, unlike: bool) -> Shape:
         "write": (Mode(0.9, 850, 0.35), Mode(0.1, 7_500, 0.4)),
         "flush": (Mode(1, 11_000, 0.35),),
     }[op]
-    return Shape((*modes, Mode(0.0014, 420_000, 0.5))) if unlike else Shape(modes)
+    return Shape((*modes, Mode(0.0022, 420_000, 0.5))) if unlike else Shape(modes)
 
 
 def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], Mood]) -> Iterable[Load]:

@@ -1,0 +1,136 @@
+import asyncio
+import time
+
+import pytest
+
+from latmon.backend import Backend
+from latmon.errors import UsageError
+from latmon.histogram import Histogram, merge
+from latmon.model import OPS, STAGES, Flow, Frame, Series
+from latmon.text import is_clean
+from latmon_backends import demo_host
+from latmon_backends.demo import BACKFILL, SCENARIOS, DemoBackend
+
+
+async def take(backend: Backend) -> list[Frame]:
+    async with backend as opened:
+        return [frame async for frame in opened.frames()]
+
+
+@pytest.fixture(scope="module")
+def period() -> list[Frame]:
+    return asyncio.run(take(DemoBackend(speed=0, limit=demo_host.PERIOD)))
+
+
+def over(frames: list[Frame], device: str, op: str, stage: str = "total") -> Histogram:
+    return merge(f.histograms[s] for f in frames if (s := Series(device, op, stage)) in f.histograms)
+
+
+async def test_a_seed_decides_every_frame():
+    first, again, other = [await take(DemoBackend(seed=seed, speed=0, limit=20)) for seed in (7, 7, 8)]
+    assert first == again
+    assert first != other
+
+
+async def test_a_second_reading_starts_over():
+    backend = DemoBackend(speed=0, limit=3)
+    assert await take(backend) == await take(backend)
+
+
+async def test_a_longer_run_begins_with_the_shorter_one():
+    assert (await take(DemoBackend(speed=0, limit=9)))[:4] == await take(DemoBackend(speed=0, limit=4))
+
+
+def test_the_host_has_the_eight_devices_and_says_so_once(period):
+    assert [d.name for d in period[0].devices] == ["nvme0n1", "nvme1n1", "sda", "sdb", "sdc", "sdd", "sde", "dm-0"]
+    assert all(f.devices == () for f in period[1:])
+    assert {d.controller for d in period[0].devices if d.driver == "mpt3sas"} == {"0000:3b:00.0"}
+    volume = period[0].devices[-1]
+    assert (volume.timed, volume.members) == (False, ("sda", "sdb"))
+
+
+def test_windows_follow_each_other_without_a_hole(period):
+    for seq, frame in enumerate(period):
+        assert frame.seq == seq
+        assert frame.mono_us - period[0].mono_us == seq * 1_000_000
+        assert frame.wall == pytest.approx(period[0].wall + seq)
+        assert frame.dt_us == 1_000_000
+
+
+def test_every_name_is_one_of_the_model(period):
+    for frame in period:
+        assert all(s.op in OPS and s.stage in STAGES and is_clean(s.device) for s in frame.histograms)
+        assert {s.device for s in frame.histograms} <= {d.name for d in demo_host.DEVICES if d.timed}
+
+
+def test_stages_add_up_to_the_total(period):
+    for frame in period:
+        for series, total in frame.histograms.items():
+            if series.stage != "total":
+                continue
+            queue, hba = (frame.histograms[series._replace(stage=stage)] for stage in ("queue", "hba"))
+            assert queue.count == hba.count == total.count == frame.seen[Flow(*series[:2])].count
+            assert queue.sum + hba.sum == total.sum
+            assert max(queue.max, hba.max) <= total.max <= queue.max + hba.max
+
+
+def test_coverage_is_slightly_below_one(period):
+    seen = sum(c.count for f in period for c in f.seen.values())
+    kernel = sum(c.count for f in period for flow, c in f.kernel.items() if flow.device != "dm-0")
+    assert 0.999 < seen / kernel < 1
+    assert sum(f.health.skipped for f in period) == kernel - seen
+
+
+def test_the_volume_is_counted_by_the_kernel_alone(period):
+    for frame in period:
+        parts = [frame.kernel.get(Flow(disk, "read")) for disk in ("sda", "sdb")]
+        assert frame.kernel[Flow("dm-0", "read")].bytes == sum(p.bytes for p in parts if p)
+        assert Flow("dm-0", "read") not in frame.seen
+        assert frame.outstanding["dm-0"].queued is None
+
+
+def test_one_disk_is_unlike_its_peers(period):
+    tails = {disk: over(period, disk, "read").quantile(0.999) for disk in ("sda", "sdb", "sdc", "sdd", "sde")}
+    assert tails.pop("sdd") > 2 * max(tails.values())
+    medians = [over(period, disk, "read").quantile(0.5) for disk in ("sda", "sdd")]
+    assert max(medians) < 1.5 * min(medians), "only the tail gives it away"
+
+
+def test_there_are_flushes_discards_a_burst_and_a_pause(period):
+    assert over(period, "sda", "flush").count > 100
+    assert over(period, "nvme0n1", "discard").count > 100
+    writes = [f.seen[Flow("sda", "write")].count for f in period if Flow("sda", "write") in f.seen]
+    assert max(writes) > 3 * sorted(writes)[len(writes) // 2]
+    idle = [f for f in period if Flow("nvme1n1", "read") not in f.kernel]
+    assert len(idle) >= 10
+    assert all(f.outstanding["nvme1n1"].in_driver == 0 for f in idle)
+
+
+async def test_the_history_comes_at_once_and_then_the_pace_holds():
+    start = time.monotonic()
+    async with DemoBackend(speed=20, limit=BACKFILL + 4) as backend:
+        arrivals = [time.monotonic() - start async for _ in backend.frames()]
+    assert arrivals[-1] >= 4 / 20
+    assert arrivals[0] < 1
+
+
+async def test_a_reader_that_stops_leaves_nothing_behind():
+    async with DemoBackend() as backend:
+        async for _ in backend.frames():
+            break
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_the_origin_says_what_is_not_measured():
+    origin = DemoBackend(seed=3).origin
+    assert origin.tool == "host, seed 3"
+    assert {m.name for m in origin.absent} | set(origin.measured) == set(STAGES)
+    assert "synthetic" in origin.reason
+
+
+def test_scenarios_are_named_with_a_sentence():
+    assert all(sentence.endswith(".") for sentence in SCENARIOS.values())
+    with pytest.raises(UsageError, match="the demos are: host"):
+        DemoBackend("nosuch")
+    with pytest.raises(UsageError, match="backwards"):
+        DemoBackend(speed=-1)
