@@ -1,0 +1,135 @@
+"""KernelSampler: what the kernel itself says about every disk, once per interval, for whichever backend asks.
+
+Owns reading /proc/diskstats, identity and in-flight gauges at one moment, and the difference of two such samples.
+Must not know frames, schedules or probes. Roots and clocks come as arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from latmon.errors import UnavailableError
+from latmon.model import Completed, Device, Flow, Outstanding
+from latmon_backends import block_kinds, diskstats, inflight
+from latmon_backends.block_devices import BlockDevices
+from latmon_backends.diskstats import Counters, Diskstats
+
+
+def monotonic_us() -> int:
+    """The kernel's CLOCK_MONOTONIC, which a Frame's mono_us is on."""
+    return time.monotonic_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The two clocks of a frame."""
+
+    mono_us: Callable[[], int] = monotonic_us
+    wall: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Absolute counters at one moment, by whole disk's name, and what changed since the sampler's sample before."""
+
+    mono_us: int
+    wall: float
+    counters: Mapping[str, Counters] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
+    shown: frozenset[str] = frozenset()
+    """Devices that exist, match the user's globs and whose counters mean something."""
+    maybe: frozenset[str] = frozenset()
+    """Shown only where they moved: the kernel doesn't count for them (iostats off), their own driver may."""
+    outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    removed: tuple[str, ...] = ()
+    undecoded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened between two samples, in a Frame's terms."""
+
+    dt_us: int
+    kernel: Mapping[Flow, Completed]
+    outstanding: Mapping[str, Outstanding]
+    devices: tuple[Device, ...]
+    removed: tuple[str, ...]
+    undecoded: int = 0
+
+
+class KernelSampler:
+    """Reads the kernel's counters for the devices that the globs select. Nothing is kept open between samples."""
+
+    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = Clock()) -> None:
+        self.block = BlockDevices(proc, sys)
+        self._proc, self._sys, self._globs, self._clock = proc, sys, devices, clock
+        self._has_queued = inflight.column_has_queued(proc, sys)
+
+    def sample(self) -> Sample:
+        """Everything now. UnavailableError when /proc/diskstats can't be read."""
+        mono_us, wall = self._clock.mono_us(), self._clock.wall()
+        reading = self._read()
+        lines = {line.name: line for line in reading.counters.values()}
+        change = self.block.refresh(reading.counters)
+        chosen = {device.name: device for device in self.devices}
+        silent = frozenset(name for name in chosen if self.block.counts(name) is False)
+        return Sample(
+            mono_us,
+            wall,
+            counters=lines,
+            generations={name: self.block.generation(name) for name in chosen},
+            shown=frozenset(chosen) - silent,
+            maybe=frozenset(name for name in silent if not chosen[name].timed),
+            outstanding={name: self._outstanding(lines[name], silent) for name in chosen},
+            devices=tuple(device for device in change.changed if self.selects(device)),
+            removed=change.removed,
+            undecoded=reading.undecoded,
+        )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All selected devices as of the last sample: what a first frame must carry."""
+        return tuple(device for device in self.block.devices.values() if self.selects(device))
+
+    def selects(self, device: Device) -> bool:
+        """True when the user's globs mean this device, by its name or by the name people use for it."""
+        names = tuple(name for name in (device.name, device.label) if name)
+        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
+
+    def _read(self) -> Diskstats:
+        try:
+            return diskstats.parse((self._proc / "diskstats").read_bytes())
+        except OSError as error:
+            raise UnavailableError(f"The kernel's I/O counters can't be read: {error}.") from error
+
+    def _outstanding(self, line: Counters, silent: frozenset[str]) -> Outstanding:
+        if line.name in silent:
+            return Outstanding(None, None)  # what isn't counted isn't seen in flight either
+        path = block_kinds.directory(self._sys / "block", line.name)
+        has_queued = self._has_queued and block_kinds.has_requests(path)
+        return inflight.outstanding(inflight.in_driver(path), line.in_flight, has_queued=has_queued)
+
+
+def difference(before: Sample, after: Sample) -> Interval:
+    """What happened from `before` to `after`; devices and removed are those since the sample just before `after`."""
+    kernel: dict[Flow, Completed] = {}
+    for name in sorted(after.shown | after.maybe):
+        replugged = before.generations.get(name, 0) != after.generations.get(name, 0) and name in before.generations
+        spans = diskstats.difference(None if replugged else before.counters.get(name), after.counters[name])
+        if name in after.shown or any(span.count for span in spans.values()):
+            kernel |= {
+                Flow(name, op): Completed(span.count, span.bytes, span.time_ms * 1000) for op, span in spans.items()
+            }
+    return Interval(
+        after.mono_us - before.mono_us,
+        kernel,
+        after.outstanding,
+        after.devices,
+        after.removed,
+        after.undecoded,
+    )
