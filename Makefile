@@ -1,0 +1,29 @@
+# Thin: everything is in ./bootstrap, which a host without make calls directly.
+# make run ARGS="demo"   make test ARGS="-k histogram"
+.PHONY: run test test-bpftrace-versions test-crash test-lab test-bootstrap bench clean
+
+run:
+	@sh ./bootstrap run $(ARGS)
+
+test: # lint, types, import rules, the default tests
+	@sh ./bootstrap test $(ARGS)
+
+test-bpftrace-versions: # root: three bpftrace versions side by side, two of them in chroots
+	@sh tests/lab/bpftrace-in --build trixie sid
+	@sh ./bootstrap python -m pytest -m versions $(ARGS)
+
+test-crash: # kills, hang-ups and full disks, many times over
+	@sh ./bootstrap python -m pytest -m crash $(ARGS)
+
+test-lab: # root, qemu: real HBA drivers in a throw-away guest
+	@sh ./bootstrap python -m pytest -m lab $(ARGS)
+
+test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroots
+	@sh tests/lab/fresh-debian $(ARGS)
+
+bench: # root: writes docs/BENCHMARKS.md
+	@sh ./bootstrap python tests/bench $(ARGS)
+
+clean:
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache snapshot_report.html
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
