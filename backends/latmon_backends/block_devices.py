@@ -17,16 +17,16 @@ from latmon_backends.diskstats import Counters, Number
 from latmon_backends.sysfs import attribute, names, number
 
 UNKNOWN = "unknown device"
-_FEATURELESS = ("dm", "md", "zram")
-"""Kinds without requests when sysfs can't be asked; so named by their prefix."""
+_BIO_BASED = ("dm", "md", "zram")
+"""Devices without requests, known by the start of their names where sysfs can't be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a refresh found: devices new or different from before, and names that are gone."""
+    """What a refresh found: devices new or different from before, and those that are gone."""
 
     changed: tuple[Device, ...] = ()
-    removed: tuple[str, ...] = ()
+    removed: tuple[Device, ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class BlockDevices:
         fresh = tuple(stamps) if stamps.keys() != self._stamps.keys() else _different(self._stamps, stamps)
         found = {name: self._identify(name, whole[name][0], tuple(sorted(whole))) for name in fresh}
         changed = tuple(device for name, device in found.items() if self._devices.get(name) != device)
-        removed = tuple(name for name in self._devices if name not in stamps)
+        removed = tuple(device for name, device in self._devices.items() if name not in stamps)
         self._devices = {name: found.get(name) or self._devices[name] for name in stamps}
         self._stamps = stamps
         return Change(changed, removed)
@@ -133,7 +133,7 @@ class BlockDevices:
     def _identify(self, name: str, at: Number, disks: tuple[str, ...]) -> Device:
         path = self._directory(name)
         if not path.is_dir():
-            return Device(name, *_plain(at), kind="other", timed=not name.startswith(_FEATURELESS))
+            return Device(name, *_plain(at), kind="other", timed=not name.startswith(_BIO_BASED))
         kind = block_kinds.kind(path)
         driver, text = controller(path, self.sys)
         return Device(

@@ -32,6 +32,9 @@ class Clock:
     wall: Callable[[], float] = time.time
 
 
+CLOCK = Clock()
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Absolute counters at one moment, by whole disk's name, and what changed since the sampler's sample before."""
@@ -65,7 +68,7 @@ class Interval:
 class KernelSampler:
     """Reads the kernel's counters for the devices that the globs select. Nothing is kept open between samples."""
 
-    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = Clock()) -> None:
+    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = CLOCK) -> None:
         self.block = BlockDevices(proc, sys)
         self._proc, self._sys, self._globs, self._clock = proc, sys, devices, clock
         self._has_queued = inflight.column_has_queued(proc, sys)
@@ -74,8 +77,10 @@ class KernelSampler:
         """Everything now. UnavailableError when /proc/diskstats can't be read."""
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
         reading = self._read()
-        lines = {line.name: line for line in reading.counters.values()}
+        # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
+        gauges = {device.name: self._in_driver(device.name) for device in self.devices}
         change = self.block.refresh(reading.counters)
+        lines = {line.name: line for line in reading.counters.values()}
         chosen = {device.name: device for device in self.devices}
         silent = frozenset(name for name in chosen if self.block.counts(name) is False)
         return Sample(
@@ -85,9 +90,12 @@ class KernelSampler:
             generations={name: self.block.generation(name) for name in chosen},
             shown=frozenset(chosen) - silent,
             maybe=frozenset(name for name in silent if not chosen[name].timed),
-            outstanding={name: self._outstanding(lines[name], silent) for name in chosen},
+            outstanding={
+                name: self._outstanding(device, lines[name], gauges, counted=name not in silent)
+                for name, device in chosen.items()
+            },
             devices=tuple(device for device in change.changed if self.selects(device)),
-            removed=change.removed,
+            removed=tuple(device.name for device in change.removed if self.selects(device)),
             undecoded=reading.undecoded,
         )
 
@@ -107,12 +115,16 @@ class KernelSampler:
         except OSError as error:
             raise UnavailableError(f"The kernel's I/O counters can't be read: {error}.") from error
 
-    def _outstanding(self, line: Counters, silent: frozenset[str]) -> Outstanding:
-        if line.name in silent:
+    def _in_driver(self, name: str) -> int | None:
+        return inflight.in_driver(block_kinds.directory(self._sys / "block", name))
+
+    def _outstanding(
+        self, device: Device, line: Counters, gauges: Mapping[str, int | None], *, counted: bool
+    ) -> Outstanding:
+        if not counted:
             return Outstanding(None, None)  # what isn't counted isn't seen in flight either
-        path = block_kinds.directory(self._sys / "block", line.name)
-        has_queued = self._has_queued and block_kinds.has_requests(path)
-        return inflight.outstanding(inflight.in_driver(path), line.in_flight, has_queued=has_queued)
+        now = gauges[device.name] if device.name in gauges else self._in_driver(device.name)
+        return inflight.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
 
 
 def difference(before: Sample, after: Sample) -> Interval:

@@ -1,0 +1,124 @@
+"""The backend that needs no privilege and no tool: the kernel's own counters, one frame per interval (tier D).
+
+Counts, bytes, mean times and I/Os in flight. The kernel keeps no distribution and no stages there, so a frame has no
+histograms and the origin says why. Owns the schedule of frames; must not know how counters are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Protocol, Self
+
+from latmon import __version__, host
+from latmon.backend import Options
+from latmon.model import STAGES, Device, Frame, Health, Missing, Origin
+from latmon_backends.psutil_counters import PsutilSampler
+from latmon_backends.sampler import Interval, KernelSampler, Sample, difference, monotonic_us
+
+_FIRST_US = 1_000_000
+"""The first frame comes after this long even when intervals are longer: its dt says so."""
+_SLEPT_US = 100_000
+_NO_DISTRIBUTION = "the kernel's counters hold sums and no distribution: only the mean is known"
+_NO_STAGES = "the kernel's counters don't tell stages apart: this needs bpftrace"
+
+
+class Sampler(Protocol):
+    """KernelSampler or PsutilSampler."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]: ...
+
+    def sample(self) -> Sample: ...
+
+
+class ProcfsBackend:
+    """Frames from /proc/diskstats and sysfs, or from psutil where they don't exist."""
+
+    def __init__(self, options: Options, reason: str = "", suspended_us: Callable[[], int] = host.suspended_us) -> None:
+        self._options, self._suspended_us = options, suspended_us
+        self._sampler = _sampler(options)
+        self._before = Sample(0, 0.0)
+        self._origin = Origin(
+            backend="procfs",
+            host=host.name(),
+            kernel=host.kernel(),
+            latmon=__version__,
+            tool="" if isinstance(self._sampler, KernelSampler) else "psutil",
+            tier="D",
+            interval_us=options.interval_us,
+            boot_id=host.boot_id(options.proc),
+            hz=host.hz(options.proc),
+            absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
+            reason=reason,
+        )
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    async def __aenter__(self) -> Self:
+        self._before = self._sampler.sample()
+        self._origin = replace(self._origin, start_wall=self._before.wall, start_mono_us=self._before.mono_us)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """One frame per interval, for ever."""
+        seq, news, slept = 0, self._sampler.devices, self._suspended_us()
+        async for late in _ticks(self._before.mono_us, self._options.interval_us):
+            before, self._before = self._before, self._sampler.sample()
+            slept, slept_before = self._suspended_us(), slept
+            gap = "suspended" if slept - slept_before > _SLEPT_US else "reader-late" if late else ""
+            interval = difference(before, self._before)
+            yield _frame(seq, self._before, interval, _merge(news, interval), gap)
+            seq, news = seq + 1, ()
+
+
+def _sampler(options: Options) -> Sampler:
+    if (options.proc / "diskstats").exists():
+        return KernelSampler(options.proc, options.sys, options.devices)
+    return PsutilSampler(options.devices)
+
+
+async def _ticks(start_us: int, interval_us: int) -> AsyncIterator[bool]:
+    """Wake at start + n intervals, however long the work between took; True when one or more were missed."""
+    due, first = start_us + interval_us, start_us + min(interval_us, _FIRST_US)
+    await _until(first)
+    yield False
+    if first < due:
+        await _until(due)
+        yield False
+    while True:
+        missed = max(0, monotonic_us() - due) // interval_us
+        due += (missed + 1) * interval_us
+        await _until(due)
+        yield missed > 0
+
+
+async def _until(due_us: int) -> None:
+    await asyncio.sleep(max(0, due_us - monotonic_us()) / 1e6)
+
+
+def _merge(news: tuple[Device, ...], interval: Interval) -> tuple[Device, ...]:
+    """The devices known before, brought up to date by what the interval changed."""
+    known = {device.name: device for device in (*news, *interval.devices)}
+    return tuple(device for name, device in known.items() if name not in interval.removed)
+
+
+def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...], gap: str) -> Frame:
+    return Frame(
+        seq=seq,
+        wall=now.wall,
+        mono_us=now.mono_us,
+        dt_us=interval.dt_us,
+        kernel=interval.kernel,
+        outstanding=interval.outstanding,
+        devices=devices,
+        removed=interval.removed,
+        health=Health(undecoded_lines=interval.undecoded),
+        gap=gap,
+    )

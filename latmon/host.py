@@ -1,0 +1,94 @@
+"""Facts about the host that measuring depends on: its name, kernel, boot, timer tick and distribution.
+
+Read-only, from roots given as arguments. Must not know backends, checks or what is done with the facts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import platform
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+from latmon.text import clean
+
+_HZ = re.compile(rb"^CONFIG_HZ=(\d+)$", re.MULTILINE)
+_FAMILIES = {
+    "apt": ("debian", "ubuntu"),
+    "dnf": ("fedora", "rhel", "centos"),
+    "pacman": ("arch",),
+}
+_CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
+
+
+def name() -> str:
+    """The host's name, cleaned."""
+    return clean(socket.gethostname())
+
+
+def kernel() -> str:
+    """System and release, such as `Linux 6.1.0-29-amd64`."""
+    return clean(f"{platform.system()} {platform.release()}")
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """Tells one boot from the next; empty where the system has none."""
+    return clean(_read(proc / "sys/kernel/random/boot_id").strip())
+
+
+def hz(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> int | None:
+    """The kernel's timer ticks per second, from its configuration; None when that isn't readable.
+
+    `getconf CLK_TCK` is no answer: it is 100 on every kernel.
+    """
+    found = _HZ.search(kernel_config(proc, boot))
+    return int(found.group(1)) if found else None
+
+
+def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> bytes:
+    """The running kernel's configuration; empty when it isn't readable."""
+    try:
+        with gzip.open(proc / "config.gz") as packed:
+            return packed.read()
+    except (OSError, EOFError):
+        release = _read(proc / "sys/kernel/osrelease").strip().decode("ascii", "replace")
+        return _read(boot / f"config-{release}") if release else b""
+
+
+def package_manager(etc: Path = Path("/etc")) -> str:
+    """`apt`, `dnf` or `pacman` by /etc/os-release; empty for any other system."""
+    fields = dict(
+        line.partition("=")[::2] for line in _read(etc / "os-release").decode("utf-8", "replace").splitlines()
+    )
+    ids = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").replace("'", "").split()
+    return next((tool for tool, family in _FAMILIES.items() if set(ids) & set(family)), "")
+
+
+def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
+    """Which kind of container this runs in; empty on a host of its own."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    for line in _read(proc / "1/environ").split(b"\0"):
+        if line.startswith(b"container="):
+            return clean(line.partition(b"=")[2])
+    groups = _read(proc / "1/cgroup")
+    return next((mark.decode() for mark in _CONTAINERS if mark in groups), "")
+
+
+def suspended_us() -> int:
+    """How long this boot has been suspended in all: what CLOCK_MONOTONIC leaves out. 0 where no clock tells."""
+    if sys.platform != "linux":
+        return 0
+    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
