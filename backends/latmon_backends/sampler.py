@@ -130,9 +130,10 @@ class KernelSampler:
 def difference(before: Sample, after: Sample) -> Interval:
     """What happened from `before` to `after`; devices and removed are those since the sample just before `after`."""
     kernel: dict[Flow, Completed] = {}
-    for name in sorted(after.shown | after.maybe):
-        replugged = before.generations.get(name, 0) != after.generations.get(name, 0) and name in before.generations
-        spans = diskstats.difference(None if replugged else before.counters.get(name), after.counters[name])
+    half_counted = before.generations.keys() - before.shown  # iostats was off: what was counted since is not all
+    for name in sorted((after.shown - half_counted) | after.maybe):
+        counters = None if _replugged(name, before, after) else before.counters.get(name)
+        spans = diskstats.difference(counters, after.counters[name])
         if name in after.shown or any(span.count for span in spans.values()):
             kernel |= {
                 Flow(name, op): Completed(span.count, span.bytes, span.time_ms * 1000) for op, span in spans.items()
@@ -145,3 +146,8 @@ def difference(before: Sample, after: Sample) -> Interval:
         after.removed,
         after.undecoded,
     )
+
+
+def _replugged(name: str, before: Sample, after: Sample) -> bool:
+    was, now = before.generations.get(name, 0), after.generations.get(name, 0)
+    return 0 not in (was, now) and was != now
