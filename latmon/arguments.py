@@ -1,0 +1,180 @@
+"""argv -> one namespace per command. Every mistake is a UsageError that names the option; nothing is opened here.
+
+Holds exactly the commands that exist: the first word chooses one, no word is the live TUI or a headless capture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from latmon import __version__
+from latmon.config import interval_us, threshold_us
+from latmon.errors import UsageError
+from latmon.quantities import duration_us, size_bytes
+from latmon.text import clean
+
+MIN_SIZE = 1024 * 1024
+MAX_DIGITS = 18
+_NEEDS_RECORD = ("duration", "max_size", "redact", "tui")
+_MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are one sentence in our own way."""
+
+    def error(self, message: str) -> NoReturn:
+        text = message.removeprefix("argument ")
+        raise UsageError(f"{text} (`{self.prog} --help` lists the options)")
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """`command` is the command's name, `live` without one. --help and --version print and exit here."""
+    name = argv[0] if argv and not argv[0].startswith("-") else ""
+    if name and name not in _COMMANDS:
+        raise UsageError(f"there is no command {clean(name)!r}; the commands are {', '.join(_COMMANDS)}")
+    parser = _live() if not name else _Parser(prog=f"latmon {name}", description=_COMMANDS[name][0], allow_abbrev=False)
+    if name:
+        _COMMANDS[name][1](parser)
+    args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
+    if not name:
+        _check_live(args)
+    return args
+
+
+def _live() -> _Parser:
+    lines = "\n".join(f"  {name:<8} {purpose}" for name, (purpose, _) in _COMMANDS.items())
+    parser = _Parser(
+        prog="latmon",
+        description=_MAIN,
+        epilog=f"commands (latmon COMMAND --help says more):\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"latmon {__version__}")
+    parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, procfs, ...: who measures")
+    parser.add_argument("--interval", type=_spoken(interval_us), help="one frame per 100ms to 60s; default 1s")
+    parser.add_argument("--threshold", type=_spoken(threshold_us), help="what counts as slow, such as 100ms")
+    _devices(parser)
+    _theme(parser)
+    recording = parser.add_argument_group("recording")
+    recording.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE, without a screen")
+    recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
+    recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="end FILE there, such as 512M")
+    recording.add_argument("--redact", action="store_true", help="leave names that may tell something out of FILE")
+    recording.add_argument("--tui", action="store_true", help="show the screen while recording")
+    return parser
+
+
+def _check_live(args: argparse.Namespace) -> None:
+    for name in _NEEDS_RECORD:
+        if getattr(args, name) and args.record is None:
+            raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
+
+
+def _replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    parser.add_argument("--speed", type=_spoken(_speed), default=1.0, help="times as fast as it was; 0: at once")
+    _devices(parser)
+    _theme(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="schema latmon.report/1")
+    form.add_argument("--text", action="store_true", help="for people (the default)")
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", default="host")
+    parser.add_argument("--list", action="store_true", help="the scenarios")
+    parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
+    parser.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="write its recording, show nothing")
+    _devices(parser)
+    _theme(parser)
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _probes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a name from the list")
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "replay": ("the same screen on a recording", _replay),
+    "report": ("summary of a recording", _report),
+    "demo": ("a synthetic host, no privilege needed", _demo),
+    "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
+    "probes": ("the probes that latmon has", _probes),
+}
+
+
+def _devices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", metavar="GLOB", action="append", default=[], type=_spoken(_glob), help="only these; may be repeated"
+    )
+
+
+def _theme(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--theme", metavar="NAME", help="dark, light, high-contrast, mono or one of yours")
+
+
+def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A check whose ValueError reaches the user word for word; argparse would replace it."""
+
+    def checked(text: str) -> Any:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(clean(str(error), 200)) from None
+
+    return checked
+
+
+def _new_file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a file that doesn't exist yet")
+    return Path(text).absolute()
+
+
+def _duration(text: str) -> int:
+    value = duration_us(text)
+    if value <= 0:
+        raise ValueError(f"{text!r} is not a duration above zero")
+    return value
+
+
+def _size(text: str) -> int:
+    value = size_bytes(text)
+    if value < MIN_SIZE:
+        raise ValueError(f"{text!r} is less than 1M, too little for a recording")
+    return value
+
+
+def _speed(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is not a speed such as 1, 0.5 or 60")
+    return value
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _glob(text: str) -> str:
+    if not text:
+        raise ValueError("expected a device name or a pattern such as 'nvme*'")
+    return text

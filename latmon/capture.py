@@ -1,0 +1,167 @@
+"""One capture from opening to its end: backend -> recorder and sink, privileges given up on the way, an honest exit.
+
+The headless command and the collector process run the same `Capture`; they differ in the sink. Knows neither terminal,
+socket nor signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from latmon import opening, privileges, target
+from latmon.backend import Backend
+from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
+from latmon.model import Frame, Origin
+from latmon.own_cpu import OwnCpu
+from latmon.quantities import show_duration
+from latmon.recorder import Limits, Recorder
+from latmon.request import Request
+
+GRACE_S = 2.0
+"""A duration also ends when the backend has been silent for so long behind it."""
+TOGGLING_S = 0.5
+"""A key pressed in the last moment is waited for so long."""
+
+Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why a capture ended, in one sentence, and the exit code that goes with it."""
+
+    reason: str
+    exit: int = EXIT_DONE
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted over the whole capture; `complete` is false after a loss that makes its sums too small."""
+
+    frames: int = 0
+    completed: int = 0
+    lost_events: int = 0
+    map_full: int = 0
+    gaps: int = 0
+
+    def note(self, frame: Frame) -> None:
+        self.frames += 1
+        self.completed += sum(done.count for done in (frame.seen or frame.kernel).values())
+        self.lost_events += frame.health.lost_events
+        self.map_full += frame.health.map_full
+        self.gaps += bool(frame.gap)
+
+    @property
+    def complete(self) -> bool:
+        return not (self.lost_events or self.map_full or self.gaps)
+
+
+class Sink(Protocol):
+    """Who watches a capture. Neither call may wait."""
+
+    def opened(self, origin: Origin) -> None: ...
+
+    def offer(self, frame: Frame, tally: Tally) -> None: ...
+
+
+class Capture:
+    """Run once by `run`, ended from outside by `stop`, told by `toggle_recording` what the user wants."""
+
+    def __init__(self, request: Request, sink: Sink, opener: Opener = opening.opened) -> None:
+        self._request, self._sink, self._opener = request, sink, opener
+        self._tally = Tally()
+        self._scope: asyncio.Timeout | None = None
+        self._recorder: Recorder | None = None
+        self._toggling: asyncio.Task[None] | None = None
+        self._stopped = ""
+
+    async def run(self) -> Outcome:
+        """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
+        user = privileges.invoker(os.environ, os.geteuid())
+        if self._request.record is not None:
+            with privileges.acting_as(user):
+                target.refuse(self._request.record)
+        try:
+            async with asyncio.timeout(0 if self._stopped else None) as scope:
+                self._scope = scope
+                async with self._opener(self._request) as backend:
+                    privileges.settle(user)
+                    ended = await self._follow(backend)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            ended = Outcome(self._stopped or self._full_duration())
+        return self._honest(ended)
+
+    def stop(self, reason: str) -> None:
+        """End the capture complete; the first reason counts."""
+        if self._stopped:
+            return
+        self._stopped = reason
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(0)
+
+    def toggle_recording(self) -> None:
+        """Start or stop a recording named by host and time; nothing happens before the backend is open."""
+        if self._recorder is not None and (self._toggling is None or self._toggling.done()):
+            self._toggling = asyncio.create_task(self._recorder.toggle())
+
+    @property
+    def recording(self) -> bool:
+        return self._recorder is not None and self._recorder.active
+
+    async def _follow(self, backend: Backend) -> Outcome:
+        """Frames to recorder and sink; the recording is closed before the backend is, whatever ends them."""
+        origin = backend.origin
+        self._recorder = recorder = Recorder(origin, Limits(self._request.max_size, self._request.redact))
+        if self._request.record is not None:
+            await recorder.start(self._request.record)
+        self._sink.opened(origin)
+        try:
+            return await self._pump(backend, recorder)
+        finally:
+            if self._toggling is not None:
+                await asyncio.wait({self._toggling}, timeout=TOGGLING_S)
+            await recorder.stop()
+
+    async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
+        due = self._due(backend.origin.interval_us)
+        cpu = OwnCpu()
+        notice = ""
+        async for bare in backend.frames():
+            frame = _with_own_health(bare, cpu, recorder.state)
+            notice = frame.health.notice
+            self._tally.note(frame)
+            recorder.put(frame)
+            self._sink.offer(frame, self._tally)
+            if asyncio.get_running_loop().time() >= due:
+                return Outcome(self._full_duration())
+        failed = backend.origin.backend not in opening.FINITE
+        return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
+
+    def _due(self, interval_us: int) -> float:
+        """When the frame that completes the duration has come; a silent backend is given GRACE_S more."""
+        if self._request.duration_us is None or self._scope is None:
+            return math.inf
+        end = asyncio.get_running_loop().time() + self._request.duration_us / 1e6
+        self._scope.reschedule(end + GRACE_S)
+        return end - interval_us / 2e6
+
+    def _full_duration(self) -> str:
+        return f"the capture is complete: {show_duration(self._request.duration_us or 0)}"
+
+    def _honest(self, ended: Outcome) -> Outcome:
+        """Exit 4 for what ended well but lost something on the way."""
+        whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
+        return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+
+
+def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
+    """The frame with what only the capture knows; a synthetic host's own CPU figure is left as it is."""
+    spent = cpu.percent() if frame.health.self_cpu_percent is None else frame.health.self_cpu_percent
+    return replace(frame, health=replace(frame.health, self_cpu_percent=spent, recording=recording))

@@ -1,0 +1,55 @@
+"""`latmon probes`: what each probe is for, what it needs and what it costs, straight from the manifests.
+
+Runs nothing: whether a probe can run here is doctor's question.
+"""
+
+from __future__ import annotations
+
+from latmon.errors import EXIT_DONE, UsageError
+from latmon.manifest import Manifest, load_all
+from latmon.resources import data_dir
+
+
+def list_probes() -> int:
+    """One line per probe on stdout; the exit code."""
+    manifests = load_all(data_dir("probes"))
+    width = max((len(one.name) for one in manifests), default=0)
+    for one in manifests:
+        print(f"{one.name:<{width}}  {one.platform:<7}  {one.cost:<8}  {one.purpose}")
+    return EXIT_DONE
+
+
+def show(name: str | None) -> int:
+    """One probe's manifest in words; UsageError for a name that isn't there."""
+    manifests = load_all(data_dir("probes"))
+    found = next((one for one in manifests if one.name == name), None)
+    if found is None:
+        wanted = f"there is no probe {name!r}" if name else "probes show needs a NAME"
+        raise UsageError(f"{wanted}; the probes are {', '.join(one.name for one in manifests)}")
+    print("\n".join(f"{key:<9} {text}" for key, text in _lines(found)))
+    return EXIT_DONE
+
+
+def _lines(probe: Manifest) -> list[tuple[str, str]]:
+    lines = [
+        ("name", probe.name),
+        ("purpose", probe.purpose),
+        ("platform", f"{probe.platform}, {probe.tool}, tier {probe.tier}"),
+        ("cost", probe.cost),
+        *(("needs", need) for need in probe.requirements),
+        *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
+        *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
+        *(("note", note) for note in probe.notes),
+        ("script", str(probe.script)),
+    ]
+    keys = ["", *(key for key, _ in lines)]
+    return [("" if key == before else key, text) for before, (key, text) in zip(keys, lines, strict=False)]
+
+
+def _stages(probe: Manifest) -> list[str]:
+    return list(dict.fromkeys(stage for one in probe.maps if one.role == "histogram" for stage in one.stages))
+
+
+def _measured(stage: str, probe: Manifest) -> str:
+    included = probe.includes.get(stage, ())
+    return f"{stage}, with {', '.join(included)} in it" if included else stage

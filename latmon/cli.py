@@ -1,0 +1,167 @@
+"""The commands: each loads what it needs and nothing else, so a headless capture never imports Textual.
+
+Owns what a command prints about itself and its exit code; arguments.py owns the words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from latmon import arguments, config, opening, privileges, target
+from latmon.backend import Options
+from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
+from latmon.request import Request
+from latmon.text import clean
+
+MAX_SENTENCE = 1000
+
+
+def main(argv: list[str]) -> int:
+    """The whole command line; every refusal is one sentence on stderr and its exit code."""
+    os.umask(0o077)
+    try:
+        args = arguments.parse(argv)
+        return _RUN[args.command](args)
+    except LatmonError as error:
+        print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `latmon report F | head`: the reader had enough, which is no failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+
+
+def _live(args: argparse.Namespace) -> int:
+    user = _user()
+    with privileges.acting_as(user):
+        defaults = config.load(os.environ)
+        if args.record is not None:
+            target.refuse(args.record)
+    if defaults.bpftrace:
+        os.environ.setdefault("LATMON_BPFTRACE", defaults.bpftrace)
+    request = _request(args, defaults)
+    if request.record is not None and not args.tui:
+        from latmon import headless
+
+        return headless.record(request, request.record)
+    _need_terminal("latmon --record FILE --duration 60s")
+    return _watch(request, args.theme or defaults.theme, user, "latmon")
+
+
+def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
+    backend = args.backend or defaults.backend or opening.AUTO
+    opening.check(backend)
+    options = Options(
+        interval_us=args.interval or defaults.interval or Options().interval_us,
+        devices=tuple(args.device),
+        threshold_us=args.threshold or defaults.threshold,
+    )
+    return Request(
+        backend=backend,
+        options=options,
+        record=args.record,
+        duration_us=args.duration,
+        max_size=args.max_size,
+        redact=args.redact,
+    )
+
+
+def _watch(request: Request, theme: str | None, user: privileges.Invoker | None, title: str) -> int:
+    """The TUI on a collector of its own, which opens its probes while Textual loads."""
+    from latmon.session import Session
+
+    session = Session(request)
+    try:
+        privileges.settle(user)
+        from latmon.tui.app import run
+
+        code = run(
+            session.feed,
+            theme=theme,
+            devices=request.options.devices,
+            threshold_us=request.options.threshold_us,
+            toggle_recording=session.toggle_recording,
+            title=title,
+        )
+    finally:
+        captured = session.close()
+    return captured if code == EXIT_DONE and request.record is not None else code
+
+
+def _replay(args: argparse.Namespace) -> int:
+    _need_terminal(f"latmon report {args.files[0]}")
+    from latmon import registry
+    from latmon.tui.app import run
+
+    source = registry.load("replay")(args.files, speed=args.speed)
+    title = ", ".join(path.name for path in args.files)
+    theme = args.theme or config.load(os.environ).theme
+    return run(
+        source,
+        theme=theme,
+        devices=tuple(args.device),
+        threshold_us=None,
+        toggle_recording=None,
+        title=clean(title),
+    )
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from latmon import demonstration
+
+    if args.list:
+        return demonstration.list_scenarios()
+    demonstration.check(args.scenario)
+    user = _user()
+    if args.record is not None:
+        with privileges.acting_as(user):
+            return demonstration.record(args.scenario, args.seed, args.record)
+    _need_terminal("latmon demo --record FILE")
+    request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
+    return _watch(request, args.theme or config.load(os.environ).theme, user, f"demo {args.scenario}")
+
+
+def _report(args: argparse.Namespace) -> int:
+    from latmon.report import report_command
+
+    return report_command(args.file, args.json)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from latmon.doctor import doctor_command
+
+    return doctor_command(args.json)
+
+
+def _probes(args: argparse.Namespace) -> int:
+    from latmon import catalogue
+
+    return catalogue.show(args.name) if args.action == "show" else catalogue.list_probes()
+
+
+_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "live": _live,
+    "replay": _replay,
+    "demo": _demo,
+    "report": _report,
+    "doctor": _doctor,
+    "probes": _probes,
+}
+
+
+def _user() -> privileges.Invoker | None:
+    """The user behind sudo, whose home and settings count from here on."""
+    user = privileges.invoker(os.environ, os.geteuid())
+    privileges.adopt_home(user, os.environ)
+    return user
+
+
+def _need_terminal(instead: str) -> None:
+    """UnavailableError where no screen can be drawn; names the command that needs none."""
+    term = os.environ.get("TERM", "")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UnavailableError(f"this is no terminal to draw on; without one use: {instead}")
+    if term in ("", "dumb", "unknown"):
+        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without one use: {instead}")

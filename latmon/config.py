@@ -1,0 +1,113 @@
+"""The user's defaults: $XDG_CONFIG_HOME/latmon/config.yaml over /etc/xdg/latmon/config.yaml.
+
+An option beats the environment, the environment beats this file. A mistake is a UsageError that names file and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from latmon.errors import UsageError
+from latmon.quantities import duration_us, show_duration
+
+SYSTEM = Path("/etc/xdg/latmon/config.yaml")
+MAX_BYTES = 64 * 1024
+MIN_INTERVAL_US = 100_000
+MAX_INTERVAL_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """None: the file doesn't say. `bpftrace` is the tool to run, as LATMON_BPFTRACE is."""
+
+    theme: str | None = None
+    interval: int | None = None
+    backend: str | None = None
+    bpftrace: str | None = None
+    threshold: int | None = None
+
+
+def interval_us(text: str) -> int:
+    """A duration from 100ms to 60s; ValueError says which are."""
+    value = duration_us(text)
+    if not MIN_INTERVAL_US <= value <= MAX_INTERVAL_US:
+        limits = f"{show_duration(MIN_INTERVAL_US)} to {show_duration(MAX_INTERVAL_US)}"
+        raise ValueError(f"{text!r} is not an interval from {limits}")
+    return value
+
+
+def threshold_us(text: str) -> int:
+    """A duration above zero."""
+    value = duration_us(text)
+    if value <= 0:
+        raise ValueError(f"{text!r} is not a threshold above zero")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value or not value.isprintable():
+        raise ValueError(f"{value!r} is not a name")
+    return value
+
+
+_KEYS: Mapping[str, Callable[[str], Any]] = {
+    "theme": _text,
+    "interval": interval_us,
+    "backend": _text,
+    "bpftrace": _text,
+    "threshold": threshold_us,
+}
+
+
+def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
+    """What the two files say together; a file that isn't there says nothing."""
+    named = environ.get("XDG_CONFIG_HOME", "")
+    home = Path(named) if Path(named).is_absolute() else Path(environ.get("HOME", "/")) / ".config"
+    config = Config()
+    for path in (system, home / "latmon" / "config.yaml"):
+        config = replace(config, **_read(path))
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path}: longer than {MAX_BYTES} bytes, this is no config of latmon's")
+    values = _parse(path, raw)
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: expected lines of `key: value` with the keys {', '.join(_KEYS)}")
+    return {key: _checked(path, key, value) for key, value in values.items()}
+
+
+def _parse(path: Path, raw: bytes) -> Any:
+    import yaml  # noqa: PLC0415 - 27 ms that only a user with a config file pays
+
+    try:
+        values = yaml.safe_load(raw)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
+    return {} if values is None else values
+
+
+def _checked(path: Path, key: object, value: object) -> Any:
+    check = _KEYS.get(key) if isinstance(key, str) else None
+    if check is None:
+        raise UsageError(f"{path}: unknown key {key!r}; the keys are {', '.join(_KEYS)}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UsageError(f"{path}: {key}: expected one value, not {type(value).__name__}")
+    try:
+        return check(str(value))
+    except ValueError as error:
+        raise UsageError(f"{path}: {key}: {error}") from None

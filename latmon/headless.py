@@ -1,0 +1,117 @@
+"""`latmon --record FILE`: a capture in this very process, its progress as one line on stderr. Never imports Textual."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from latmon.capture import Capture, Outcome, Tally
+from latmon.errors import EXIT_INCOMPLETE
+from latmon.model import Frame, Origin
+from latmon.quantities import show_size
+from latmon.request import Request
+from latmon.text import clean
+
+ENDING = {
+    signal.SIGINT: "ended by Ctrl-C",
+    signal.SIGTERM: "ended by SIGTERM",
+    signal.SIGHUP: "ended by the terminal's hang-up",
+}
+
+
+class Progress:
+    """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line are written."""
+
+    def __init__(self, path: Path, out: TextIO) -> None:
+        self._path, self._out = path, out
+        self._live = out.isatty()
+        self._began_us: int | None = None
+        self._line = ""
+        self._shown = 0
+
+    def opened(self, origin: Origin) -> None:
+        source = " ".join(word for word in (origin.backend, origin.tool) if word)
+        self._write(f"latmon: recording to {self._path} with {source}")
+        if origin.reason:
+            self._write(f"latmon: {origin.reason}")
+
+    def offer(self, frame: Frame, tally: Tally) -> None:
+        if self._began_us is None:
+            self._began_us = frame.mono_us - frame.dt_us
+        self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, _size(self._path))
+        if self._live:
+            self._overwrite(self._line)
+
+    def ended(self, outcome: Outcome) -> None:
+        if self._live:
+            self._overwrite("")
+        if self._line:
+            self._write(f"latmon: {self._line}")
+        lost = "; the recording is incomplete" if outcome.exit == EXIT_INCOMPLETE else ""
+        self._write(f"latmon: {outcome.reason}{lost}")
+
+    def _overwrite(self, line: str) -> None:
+        self._put("\r" + line.ljust(self._shown) + ("" if line else "\r"))
+        self._shown = len(line)
+
+    def _write(self, line: str) -> None:
+        self._put(clean(line, 1000) + "\n")
+
+    def _put(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError:  # the terminal is gone; the recording is not
+            self._live = False
+
+
+class _Recording(Progress):
+    """Progress that ends the capture when its recording had to end: nobody else would see the frames."""
+
+    def __init__(self, request: Request, path: Path, out: TextIO) -> None:
+        super().__init__(path, out)
+        self.capture = Capture(request, self)
+
+    def offer(self, frame: Frame, tally: Tally) -> None:
+        super().offer(frame, tally)
+        if not self.capture.recording:
+            self.capture.stop(frame.health.recording or "recording stopped")
+
+
+def record(request: Request, path: Path) -> int:
+    """Capture to `path` until the duration, a signal or the backend ends it; the exit code."""
+    return asyncio.run(_record(request, path))
+
+
+async def _record(request: Request, path: Path) -> int:
+    progress = _Recording(request, path, sys.stderr)
+    loop = asyncio.get_running_loop()
+    for number, reason in ENDING.items():
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
+            loop.add_signal_handler(number, progress.capture.stop, reason)
+    outcome = await progress.capture.run()
+    progress.ended(outcome)
+    return outcome.exit
+
+
+def _progress(seconds: float, tally: Tally, size: int) -> str:
+    trouble = [
+        f"{count:,} {name}"
+        for count, name in (
+            (tally.lost_events, "events lost"),
+            (tally.map_full, "map updates lost"),
+            (tally.gaps, "gaps"),
+        )
+        if count
+    ]
+    return ", ".join([f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *trouble])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

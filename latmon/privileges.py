@@ -1,0 +1,98 @@
+"""Who latmon runs as: under `sudo latmon` both processes become the invoking user, only the probe child stays root.
+
+The UI settles at once, the collector when its backend is open. Where root stays root, execve can give nothing more
+(no_new_privs). Knows nothing of probes or files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_NO_NEW_PRIVS = 38
+_MAX_ID = 2**32 - 2
+_USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Invoker:
+    """The user who typed `sudo latmon`."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    name: str
+
+
+def invoker(environ: Mapping[str, str], euid: int) -> Invoker | None:
+    """The user behind sudo; None without sudo, without root, and for a root that calls sudo."""
+    uid, gid = _identity(environ.get("SUDO_UID", "")), _identity(environ.get("SUDO_GID", ""))
+    if euid != 0 or not uid or gid is None:
+        return None
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # a uid that this host doesn't list, as in a container: it has no home and no further groups
+        return Invoker(uid, gid, (gid,), "/", str(uid))
+    return Invoker(uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), entry.pw_dir, entry.pw_name)
+
+
+def settle(user: Invoker | None) -> None:
+    """Become the invoking user for good; where root stays, promise that no program we start gains more."""
+    os.umask(0o077)
+    if user is not None:
+        _become(user)
+    elif os.geteuid() == 0:
+        no_new_privileges()
+
+
+def adopt_home(user: Invoker | None, environ: MutableMapping[str, str]) -> None:
+    """HOME and XDG of the invoking user: what sudo left of root's would put files where that user can't see them."""
+    if user is None:
+        return
+    environ.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
+    for name in _USER_DIRECTORIES:
+        if name in environ and not Path(environ[name]).is_relative_to(user.home):
+            del environ[name]
+
+
+@contextlib.contextmanager
+def acting_as(user: Invoker | None) -> Iterator[None]:
+    """For a moment the invoking user in every check the kernel makes on files; root again afterwards."""
+    if user is None:
+        yield
+        return
+    groups, gid, uid = os.getgroups(), os.getegid(), os.geteuid()
+    os.setgroups(user.groups)
+    os.setegid(user.gid)
+    os.seteuid(user.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(uid)
+        os.setegid(gid)
+        os.setgroups(groups)
+
+
+def no_new_privileges() -> None:
+    """prctl(PR_SET_NO_NEW_PRIVS); quietly nothing where there is no prctl: it only ever takes away."""
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _become(user: Invoker) -> None:
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
+        raise AssertionError("root was not given up")  # a kernel that says yes and does no: go no further
+
+
+def _identity(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= _MAX_ID else None

@@ -1,0 +1,153 @@
+"""Keeps a capture's recording: starts, feeds and stops it, and says in one line how it is doing.
+
+Writes off the event loop, one frame behind the other: a disk that hangs is what latmon is asked to look at, and must
+freeze neither the screen nor the probes. Knows no format (recording.py owns it) and no UI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from latmon import target
+from latmon.errors import UnavailableError
+from latmon.inventory import Inventory
+from latmon.model import Frame, Origin
+from latmon.recording import Writer
+
+MAX_WAITING = 600
+"""Frames kept for a disk that doesn't take them: ten minutes at 1 s, some 40 MB with 24 devices."""
+CLOSING_S = 1.5
+"""A collector whose UI is gone has 2 s to leave."""
+SPACE_CHECK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the user allowed a recording: bytes, and whether foreign names are left out."""
+
+    max_size: int | None = None
+    redact: bool = False
+
+
+class Recorder:
+    """At most one recording at a time. `state` is Health.recording; `complete` says that nothing is missing in it."""
+
+    def __init__(self, origin: Origin, limits: Limits, space: Callable[[Path], str] = target.short_of_space) -> None:
+        self._origin, self._limits, self._space = origin, limits, space
+        self._inventory = Inventory()
+        self._writer: Writer | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_WAITING)
+        self._path = Path()
+        self._why = ""
+        self._last: Frame | None = None
+        self._fresh = False
+        self._missed_us = 0
+        self._space_due = 0.0
+        self.complete = True
+
+    @property
+    def active(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def state(self) -> str:
+        """The file's name while recording; otherwise why recording stopped, if it did so by itself."""
+        if self._writer is None:
+            return self._why
+        return f"{self._path.name}: {self._writer.trouble}" if self._writer.trouble else self._path.name
+
+    async def start(self, path: Path) -> None:
+        """UnavailableError when the file can't be had. The next frame is its first and names every device."""
+        target.refuse(path)
+        create = partial(Writer.create, max_size=self._limits.max_size, redact=self._limits.redact)
+        self._writer = await asyncio.to_thread(create, path, _beginning_after(self._last, self._origin))
+        self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
+        self._waiting = asyncio.Queue(MAX_WAITING)
+        self._writing = asyncio.create_task(self._write(self._writer, self._waiting))
+
+    async def toggle(self) -> None:
+        """Start beside the user, or stop; a refusal is the state's business, never the capture's end."""
+        if self.active:
+            await self.stop()
+            return
+        try:
+            directory = target.default_directory(Path.cwd(), os.environ)
+            await self.start(directory / target.recording_name(self._origin.host, time.time()))
+        except UnavailableError as refusal:
+            self._why = str(refusal)
+
+    def put(self, frame: Frame) -> None:
+        """Takes every frame of the capture, recording or not, at once."""
+        self._inventory.note(frame)
+        self._last = frame
+        if self._writing is not None and self._writing.done():
+            self._writing.result()
+        if self._writer is None:
+            return
+        try:
+            self._waiting.put_nowait(self._inventory.complete(frame) if self._fresh else frame)
+        except asyncio.QueueFull:
+            self._missed_us += frame.dt_us
+            self.complete = False
+        else:
+            self._fresh = False
+
+    async def stop(self) -> None:
+        """Write what waits and close the file; a hanging disk is given CLOSING_S."""
+        if self._writing is None:
+            return
+        writing, self._writing = self._writing, None
+        with contextlib.suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(None)
+        done, _ = await asyncio.wait({writing}, timeout=CLOSING_S)
+        if not done:
+            self._give_up(f"the disk of {self._path} did not answer within {CLOSING_S:g} s")
+        for task in done:
+            task.result()
+        self._writer = None
+
+    async def _write(self, writer: Writer, waiting: asyncio.Queue[Frame | None]) -> None:
+        """The recording's one writer, from its first frame to its end line."""
+        try:
+            while (frame := await waiting.get()) is not None:
+                await asyncio.to_thread(self._append, writer, frame)
+                shortage = self._shortage()
+                if shortage:
+                    self._give_up(shortage)
+                    break
+        except OSError as error:
+            self._give_up(f"{self._path}: {error.strerror or error}")
+        finally:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(writer.close)
+
+    def _append(self, writer: Writer, frame: Frame) -> None:
+        missed, self._missed_us = self._missed_us, 0
+        if missed:
+            writer.gap("disk-stalled", missed / 1e6)
+        writer.append(frame)
+
+    def _shortage(self) -> str:
+        now = asyncio.get_running_loop().time()
+        if now < self._space_due:
+            return ""
+        self._space_due = now + SPACE_CHECK_S
+        return self._space(self._path)
+
+    def _give_up(self, why: str) -> None:
+        self._writer = None
+        self._why = f"recording stopped: {why}"
+        self.complete = False
+
+
+def _beginning_after(last: Frame | None, origin: Origin) -> Origin:
+    """The origin of a recording that begins in the middle of a capture, behind its frame `last`."""
+    return origin if last is None else replace(origin, start_wall=last.wall, start_mono_us=last.mono_us)
