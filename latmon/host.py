@@ -21,6 +21,8 @@ _FAMILIES = {
     "dnf": ("fedora", "rhel", "centos"),
     "pacman": ("arch",),
 }
+_INIT_PID_NAMESPACE = "pid:[4026531836]"
+"""The kernel gives the first pid namespace this number on every boot (PROC_PID_INIT_INO)."""
 _CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
 
 
@@ -68,7 +70,15 @@ def package_manager(etc: Path = Path("/etc")) -> str:
 
 
 def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
-    """Which kind of container this runs in; empty on a host of its own."""
+    """Which kind of container this runs in; empty on a host of its own.
+
+    The marker files alone prove nothing: a virtual machine made from a container image has them too.
+    """
+    try:
+        if (proc / "self/ns/pid").readlink().name == _INIT_PID_NAMESPACE:
+            return ""
+    except OSError:
+        pass  # no namespaces here, or not ours to see: the marks decide
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():

@@ -1,0 +1,76 @@
+"""latmon doctor: what works on this host, what doesn't, why, and the command that mends it.
+
+Owns the order of the checks and both outputs. A check never changes the host. Must not import a backend: the registry
+does that, when the tier is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from latmon import __version__, host
+from latmon.doctor import kernel, privilege, software, terminal, tier
+from latmon.doctor.check import Check, Place, Status
+from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
+
+SCHEMA = "latmon.doctor/1"
+_ALWAYS: tuple[Callable[[Place], Check], ...] = (software.bpftrace, privilege.privilege, kernel.diskstats)
+_LINUX: tuple[Callable[[Place], Check], ...] = (
+    kernel.iostats,
+    kernel.btf,
+    kernel.tracefs,
+    kernel.kprobes,
+    kernel.jit,
+    kernel.lockdown,
+    kernel.tick,
+    kernel.container,
+)
+_MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
+
+
+def checks(place: Place | None = None) -> list[Check]:
+    """Every check, in the order in which a person would ask."""
+    here = place or Place()
+    found = [software.python(here), *software.packages(here), *(check(here) for check in _ALWAYS)]
+    if here.platform == "linux":
+        found += [check(here) for check in _LINUX]
+    return [*found, terminal.terminal(here), tier.tier(here)]
+
+
+def usable(found: Sequence[Check]) -> bool:
+    """True when some backend can measure: a tier above D, or the kernel's counters."""
+    status = {check.name: check.status for check in found}
+    needed = status["python"] is not Status.MISSING
+    return needed and (status["tier"] is Status.OK or status["diskstats"] is not Status.MISSING)
+
+
+def render_text(found: Sequence[Check]) -> str:
+    """One line per check, its remedy indented below it."""
+    width = max(len(check.name) for check in found)
+    lines = [f"latmon {__version__} on {host.name()}, {host.kernel()}"]
+    for check in found:
+        lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
+        if check.remedy:
+            lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
+    lines.append(
+        "latmon can measure here." if usable(found) else "latmon can't measure here; `latmon demo` still runs."
+    )
+    return "\n".join(lines)
+
+
+def render_json(found: Sequence[Check]) -> str:
+    """The same for scripts; `remedy` is absent where there is nothing to do."""
+    listed = [
+        {"name": check.name, "status": check.status.value, "what": check.what}
+        | ({"remedy": check.remedy} if check.remedy else {})
+        for check in found
+    ]
+    return json.dumps({"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}, indent=2)
+
+
+def doctor_command(as_json: bool) -> int:
+    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't."""
+    found = checks()
+    print(render_json(found) if as_json else render_text(found))
+    return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE
