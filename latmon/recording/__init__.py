@@ -1,0 +1,22 @@
+"""The recording: JSON Lines in a multi-member gzip file that survives kill -9, a full disk and flipped bits.
+
+lines.py encodes, decode.py and checks.py come back from untrusted JSON, members.py owns the gzip layout, writer.py and
+reader.py the file. The header and window lines are also the lines of the live feed.
+"""
+
+from __future__ import annotations
+
+from latmon.recording.checks import parse
+from latmon.recording.decode import decode_frame, decode_origin
+from latmon.recording.lines import End, Gap, Mark, encode_frame, encode_origin
+
+__all__ = [
+    "End",
+    "Gap",
+    "Mark",
+    "decode_frame",
+    "decode_origin",
+    "encode_frame",
+    "encode_origin",
+    "parse",
+]

@@ -1,0 +1,147 @@
+"""Untrusted JSON, one check per shape: a recording may come from anybody, and a damaged one from our own disk.
+
+Owns the caps. A value that is not what it should be is a RecordingError that names its key; a string that passed is
+clean. Knows no line type.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from latmon.errors import RecordingError
+from latmon.text import clean
+
+MAX_LINE = 8 * 1024 * 1024
+"""A window of 24 devices is 17 kB. The worst JSON (`[],[],...`) takes 21 times its size in memory: 170 MB here."""
+MAX_LABEL = 256
+MAX_SENTENCE = 1024
+MAX_ITEMS = 16_384
+"""Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
+MAX_COUNT = 2**63 - 1
+MAX_DEPTH = 8
+Json = Mapping[str, Any]
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """A JSON object, or RecordingError: no NaN, no depth, no number that takes a minute to convert."""
+    if len(line) > MAX_LINE:
+        raise RecordingError(f"a line of {len(line)} bytes is longer than any of ours")
+    try:
+        value = json.loads(line, parse_constant=_no_constant)
+    except RecursionError:
+        raise RecordingError("a line is nested too deeply") from None
+    except ValueError:
+        raise RecordingError("a line is not JSON") from None
+    if not isinstance(value, dict):
+        raise RecordingError("a line is not a JSON object")
+    return value
+
+
+def integer(line: Json, key: str, default: int = 0, low: int = 0, high: int = MAX_COUNT) -> int:
+    """A whole number within bounds; absent is the default."""
+    return whole(line.get(key, default), key, low, high)
+
+
+def optional_integer(line: Json, key: str) -> int | None:
+    """A whole number; absent or null is None."""
+    return None if line.get(key) is None else whole(line[key], key)
+
+
+def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
+    """`value` itself, if it is an integer within bounds."""
+    if type(value) is not int or not low <= value <= high:
+        raise RecordingError(f"{key!r} is not a whole number of {low} or more" if low >= 0 else f"{key!r} is no number")
+    return value
+
+
+def number(line: Json, key: str, default: float = 0.0) -> float:
+    """A finite number; absent is the default."""
+    return real(line.get(key, default), key)
+
+
+def optional_number(line: Json, key: str) -> float | None:
+    """A finite number; absent or null is None."""
+    return None if line.get(key) is None else real(line[key], key)
+
+
+def real(value: Any, key: str) -> float:
+    """`value` as a finite float."""
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if type(value) is int and -MAX_COUNT <= value <= MAX_COUNT:
+        return float(value)
+    raise RecordingError(f"{key!r} is no number")
+
+
+def sentence(line: Json, key: str) -> str:
+    """Text for a person: cut when too long."""
+    value = line.get(key, "")
+    if not isinstance(value, str):
+        raise RecordingError(f"{key!r} is no text")
+    return clean(value[: MAX_SENTENCE + 1], MAX_SENTENCE)
+
+
+def label(value: Any, key: str) -> str:
+    """A name that is a key somewhere: refused when too long, because two cut names may be the same."""
+    if not isinstance(value, str):
+        raise RecordingError(f"{key!r} is no text")
+    if len(value) > MAX_LABEL:
+        raise RecordingError(f"{key!r} is a name of {len(value)} characters")
+    return clean(value, MAX_LABEL)
+
+
+def labels(line: Json, key: str) -> tuple[str, ...]:
+    """A list of names; absent is empty."""
+    return tuple(label(one, key) for one in items(line, key))
+
+
+def items(line: Json, key: str) -> list[Any]:
+    """A list that is not too long; absent is empty."""
+    value = line.get(key, [])
+    if not isinstance(value, list):
+        raise RecordingError(f"{key!r} is no list")
+    if len(value) > MAX_ITEMS:
+        raise RecordingError(f"{key!r} has {len(value)} entries, and {MAX_ITEMS} are the most")
+    return value
+
+
+def objects(line: Json, key: str) -> list[Json]:
+    """A list of objects; absent is empty."""
+    found = items(line, key)
+    if not all(isinstance(one, dict) for one in found):
+        raise RecordingError(f"{key!r} has an entry that is no object")
+    return found
+
+
+def mapping(line: Json, key: str) -> Json:
+    """An object with no more keys than a list may have entries; absent is empty."""
+    value = line.get(key, {})
+    if not isinstance(value, dict):
+        raise RecordingError(f"{key!r} is no object")
+    if len(value) > MAX_ITEMS:
+        raise RecordingError(f"{key!r} has {len(value)} entries, and {MAX_ITEMS} are the most")
+    return value
+
+
+def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """JSON that we don't understand but keep: every string in it clean, every size within the caps."""
+    if isinstance(value, str):
+        return clean(value[: MAX_SENTENCE + 1], MAX_SENTENCE)
+    if isinstance(value, float):
+        return real(value, "a number")
+    if type(value) is int:
+        return whole(value, "a number", -MAX_COUNT)
+    if isinstance(value, list | dict) and (depth == 0 or len(value) > MAX_ITEMS):
+        raise RecordingError("an unknown key holds more than is kept")
+    if isinstance(value, list):
+        return [cleaned(one, depth - 1) for one in value]
+    if isinstance(value, dict):
+        return {label(key, "an unknown key"): cleaned(one, depth - 1) for key, one in value.items()}
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)

@@ -1,0 +1,223 @@
+"""Values -> lines -> values, and lines that nobody should have written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import FRAMES, ORIGIN, ORIGINS, frame
+
+from latmon.errors import EXIT_UNREADABLE, RecordingError
+from latmon.model import Health, Series
+from latmon.recording import decode_frame, decode_origin, encode_frame, encode_origin, parse
+from latmon.recording.checks import MAX_ITEMS
+from latmon.recording.lines import to_bytes
+from latmon.text import is_clean
+
+WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
+ESCAPE = "\x1b]52;c;x\x07[/red]"
+
+
+@given(FRAMES)
+def test_a_frame_comes_back_as_it_was(one):
+    assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
+
+
+@given(ORIGINS)
+def test_an_origin_comes_back_as_it_was(one):
+    assert decode_origin(parse(to_bytes(encode_origin(one)))) == one
+
+
+def test_what_is_at_its_default_is_not_written():
+    line = encode_frame(frame(1, health=Health(lost_events=2)))
+    assert line["health"] == {"lost_events": 2}
+    assert not {"gap", "removed", "devices"} & set(line)
+
+
+def test_a_health_figure_that_is_no_number_is_left_out():
+    one = frame(0, health=Health(self_cpu_percent=math.nan))
+    assert decode_frame(parse(to_bytes(encode_frame(one)))).health == Health()
+
+
+def test_a_window_reads_as_documented():
+    line = encode_frame(frame(0))
+    assert list(line) == ["type", "seq", "t", "mono", "dt", "h", "seen", "kernel", "outstanding", "devices"]
+    first = line["h"][0]
+    assert (first["m"], first["l"], first["n"]) == ("hba", ["sda", "read"], 100)
+    assert sum(first["b"][1::2]) == 100
+    assert line["kernel"] == [{"l": ["sda", "read"], "n": 100, "bytes": 409_600, "us": 140_000}]
+
+
+def test_a_header_says_what_a_stranger_needs():
+    line = encode_origin(ORIGIN, frame(0).devices)
+    assert line["format"] == [1, 0]
+    assert line["scale"] == {"kind": "loglinear", "k": 3, "unit": "us"}
+    assert line["measured"]["hba"] == ["irq", "softirq"]
+    assert line["devices"][0]["name"] == "sda"
+
+
+@pytest.mark.parametrize("newer", [{"format": [1, 7]}, {"aperture": 3}, {"format": [1, 0, 4]}])
+def test_a_later_minor_version_is_read(newer):
+    assert decode_origin(encode_origin(ORIGIN) | newer).host == ORIGIN.host
+
+
+def test_what_a_later_version_says_of_the_origin_is_kept():
+    line = encode_origin(ORIGIN) | {"probes": {"block": "sha256:1"}}
+    assert encode_origin(decode_origin(line)) == line
+
+
+def test_what_a_later_version_says_of_a_window_is_ignored():
+    line = encode_frame(frame(0)) | {"temperature": [1, 2]}
+    line["h"] = [*line["h"], {"m": "hba", "l": ["sda", "read", "cpu3"], "b": "?"}]
+    line["health"] = {"humour": "dry"}
+    assert decode_frame(line) == frame(0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"format": [2, 0]}, "its format is 2.0 and this latmon reads 1.x"),
+        ({"format": "1.0"}, "list"),
+        ({"format": [1]}, "no format version"),
+        ({"format": [True, 0]}, "no format version"),
+        ({"scale": {"kind": "loglinear", "k": 4, "unit": "us"}}, "scale"),
+        ({"scale": {"kind": "loglinear", "k": 3, "unit": "ns"}}, "scale"),
+        ({"type": "window"}, "header"),
+        ({"window": 0}, "window"),
+        ({"clock": [1]}, "clock"),
+    ],
+)
+def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
+    with pytest.raises(RecordingError, match=says) as refusal:
+        decode_origin(encode_origin(ORIGIN) | changed)
+    assert refusal.value.exit_code == EXIT_UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seq": -1},
+        {"seq": 1.5},
+        {"seq": True},
+        {"t": "now"},
+        {"t": 10**400},
+        {"dt": -1},
+        {"h": {}},
+        {"h": [1]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [10**9, 1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, -1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [-1, 1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [2, 1, 1, 1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 1, 1, 1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, "1"]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, True]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 2], "n": 3}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 2**63]}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 1], "k": 9}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 1], "sum": -1}]},
+        {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, 1]}] * 2},
+        {"h": [{"m": "hba", "l": ["x" * 2**20, "read"], "b": [1, 1]}]},
+        {"h": [{"m": 1, "l": ["sda", "read"], "b": [1, 1]}]},
+        {"h": [{"m": "hba", "l": ["sda"], "b": [1, 1]}]},
+        {"h": [{}] * (MAX_ITEMS + 1)},
+        {"seen": [{"l": ["sda", "read"], "n": -1}]},
+        {"seen": {"sda": 1}},
+        {"outstanding": {"sda": [1]}},
+        {"outstanding": {"sda": [-1, 0]}},
+        {"outstanding": [1]},
+        {"devices": [{"name": 7}]},
+        {"devices": [{"name": "sda", "timed": 1}]},
+        {"removed": "sda"},
+        {"health": {"lost_events": None}},
+        {"health": {"self_cpu_percent": "much"}},
+        {"gap": 1},
+    ],
+)
+def test_nonsense_in_a_window_is_refused(changed):
+    with pytest.raises(RecordingError):
+        decode_frame(WINDOW | changed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b'{"a":NaN}',
+        b'{"a":-Infinity}',
+        b'{"a":' + b"9" * 10_000 + b"}",
+        b'{"a":' + b"[" * 100_000,
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":"' + b"x" * 9_000_000 + b'"}',
+        b"\x00" * 100,
+    ],
+)
+def test_a_line_that_is_no_object_of_ours_is_refused(line):
+    with pytest.raises(RecordingError):
+        parse(line)
+
+
+def test_no_string_can_do_anything_but_be_shown():
+    line = {
+        **WINDOW,
+        "h": [{"m": ESCAPE, "l": [ESCAPE, ESCAPE], "b": [1, 1]}],
+        "seen": [{"l": [ESCAPE, ESCAPE], "n": 1}],
+        "outstanding": {ESCAPE: [1, 1]},
+        "devices": [{"name": ESCAPE, "kind": ESCAPE, "model": ESCAPE, "members": [ESCAPE], "label": ESCAPE}],
+        "removed": [ESCAPE],
+        "health": {"notice": ESCAPE, "recording": ESCAPE},
+        "gap": ESCAPE,
+    }
+    assert all(is_clean(text) for text in _strings(json.loads(json.dumps(encode_frame(decode_frame(line))))))
+
+
+def test_no_string_of_a_header_can_do_anything_but_be_shown():
+    texts = dict.fromkeys(("backend", "host", "kernel", "latmon", "tool", "tier", "boot_id", "reason"), ESCAPE)
+    line = encode_origin(ORIGIN) | texts | {"measured": {ESCAPE: [ESCAPE]}, "new": {ESCAPE: [ESCAPE, {"x": ESCAPE}]}}
+    line["absent"] = [{"name": ESCAPE, "reason": ESCAPE}]
+    assert all(is_clean(text) for text in _strings(encode_origin(decode_origin(line))))
+
+
+def test_a_long_sentence_is_cut_and_a_name_from_a_cut_one_never_stands_for_another():
+    assert len(decode_frame(WINDOW | {"gap": "x" * 10**6}).gap) == 1024
+    with pytest.raises(RecordingError, match="1000 characters"):
+        decode_frame(WINDOW | {"removed": ["x" * 1000]})
+
+
+_SCRAPS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["m", "l", "b", "n", "x"]), inner),
+    max_leaves=6,
+)
+_KEYS = st.sampled_from([*encode_frame(frame(0, gap="x", removed=("y",))), *encode_origin(ORIGIN), "health", "hz"])
+
+
+@given(st.dictionaries(_KEYS, _SCRAPS, max_size=4))
+def test_any_json_is_a_value_or_one_sentence(scraps):
+    for decode, whole in ((decode_frame, encode_frame(frame(0))), (decode_origin, encode_origin(ORIGIN))):
+        with contextlib.suppress(RecordingError):
+            decode(whole | scraps)
+
+
+def test_series_are_named_by_device_op_and_stage():
+    decoded = decode_frame(WINDOW | {"h": [{"m": "zoned", "l": ["sda", "append"], "b": [1, 1]}]})
+    assert list(decoded.histograms) == [Series("sda", "append", "zoned")]
+
+
+def _strings(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
