@@ -1,0 +1,63 @@
+"""What latmon costs, against real processes and a made-up /proc."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from latmon.own_cpu import OwnCpu
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def process(proc, pid, ticks, children=()):
+    task = proc / str(pid) / "task" / str(pid)
+    task.mkdir(parents=True, exist_ok=True)
+    (task / "children").write_text(" ".join(map(str, children)))
+    user, system, *waited = ticks
+    fields = ["S", "1", *["0"] * 9, user, system, *(waited or (0, 0)), "20"]
+    (proc / str(pid) / "stat").write_text(f"{pid} (a) b (c) {' '.join(map(str, fields))}\n")
+
+
+def test_children_and_their_children_count(tmp_path):
+    clock = Clock()
+    process(tmp_path, 10, (0, 0), children=[11])
+    process(tmp_path, 11, (100, 50), children=[12])
+    process(tmp_path, 12, (0, 0, 0, 0))
+    cpu = OwnCpu(tmp_path, 10, clock)
+    process(tmp_path, 12, (20, 10, 15, 5))
+    clock.now = 1.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert cpu.percent() == pytest.approx(100 * 50 / ticks, abs=1.0)
+
+
+def test_a_child_that_vanished_makes_nothing_negative(tmp_path):
+    clock = Clock()
+    process(tmp_path, 10, (0, 0), children=[11])
+    process(tmp_path, 11, (900, 900))
+    cpu = OwnCpu(tmp_path, 10, clock)
+    process(tmp_path, 10, (0, 0))
+    clock.now = 1.0
+    assert cpu.percent() == 0.0
+
+
+def test_no_time_passed_is_no_percentage(tmp_path):
+    assert OwnCpu(tmp_path, 10, Clock()).percent() is None
+
+
+def test_a_busy_child_is_seen():
+    cpu = OwnCpu()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            time.sleep(0.4)
+            assert cpu.percent() > 15  # of a core that others use as well
+        finally:
+            busy.kill()
