@@ -19,6 +19,7 @@ from latmon.text import clean
 
 MIN_SIZE = 1024 * 1024
 MAX_DIGITS = 18
+MAX_MISTAKE = 300
 _NEEDS_RECORD = ("duration", "max_size", "redact", "tui")
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
@@ -27,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse whose mistakes are one sentence in our own way."""
 
     def error(self, message: str) -> NoReturn:
-        text = message.removeprefix("argument ")
+        text = clean(message.removeprefix("argument "), MAX_MISTAKE)
         raise UsageError(f"{text} (`{self.prog} --help` lists the options)")
 
 

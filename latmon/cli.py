@@ -47,7 +47,7 @@ def _live(args: argparse.Namespace) -> int:
 
         return headless.record(request, request.record)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, args.theme or defaults.theme, user, "latmon")
+    return _watch(request, args.theme or defaults.theme, user, "live")
 
 
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
@@ -96,7 +96,6 @@ def _replay(args: argparse.Namespace) -> int:
     from latmon.tui.app import run
 
     source = registry.load("replay")(args.files, speed=args.speed)
-    title = ", ".join(path.name for path in args.files)
     theme = args.theme or config.load(os.environ).theme
     return run(
         source,
@@ -104,7 +103,7 @@ def _replay(args: argparse.Namespace) -> int:
         devices=tuple(args.device),
         threshold_us=None,
         toggle_recording=None,
-        title=clean(title),
+        title="replay",
     )
 
 
@@ -120,7 +119,7 @@ def _demo(args: argparse.Namespace) -> int:
             return demonstration.record(args.scenario, args.seed, args.record)
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
-    return _watch(request, args.theme or config.load(os.environ).theme, user, f"demo {args.scenario}")
+    return _watch(request, args.theme or config.load(os.environ).theme, user, "demo")
 
 
 def _report(args: argparse.Namespace) -> int:

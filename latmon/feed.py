@@ -6,7 +6,6 @@ is session.Feed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from latmon.errors import EXIT_FAILED, LatmonError
 from latmon.inventory import carry
 from latmon.model import Frame, Origin
 from latmon.recording import encode_frame, encode_origin
+from latmon.recording.lines import to_bytes
 from latmon.text import clean
 
 MAX_LINE = 64 * 1024 * 1024
@@ -44,14 +44,9 @@ class Lines:
         return lines
 
 
-def encode_line(value: Mapping[str, Any]) -> bytes:
-    """One value as the feed's line."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
 def end_line(reason: str, exit_code: int) -> bytes:
     """Why there are no more frames, and the code the capture ended with."""
-    return encode_line({"type": "end", "reason": clean(reason, MAX_REASON), "exit": exit_code})
+    return to_bytes({"type": "end", "reason": clean(reason, MAX_REASON), "exit": exit_code})
 
 
 def decode_end(value: Mapping[str, Any]) -> tuple[str, int]:
@@ -79,7 +74,7 @@ class Outlet:
         self._carried: Frame | None = None
 
     def opened(self, origin: Origin) -> None:
-        self._pipe.write(encode_line(encode_origin(origin)))
+        self._pipe.write(to_bytes(encode_origin(origin)))
 
     def offer(self, frame: Frame, _tally: object = None) -> None:
         if self._carried is not None:
@@ -92,7 +87,7 @@ class Outlet:
             frame = replace(frame, health=replace(frame.health, dropped_frames=self._missed))
         self._missed, self._carried = 0, None
         if not self._pipe.is_closing():
-            self._pipe.write(encode_line(encode_frame(frame)))
+            self._pipe.write(to_bytes(encode_frame(frame)))
 
     def end(self, reason: str, exit_code: int) -> None:
         if not self._pipe.is_closing():

@@ -28,8 +28,7 @@ def check(name: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(request: Request, load: AUTO = "auto"
-Load = registry.load) -> AsyncIterator[Backend]:
+async def opened(request: Request, load: Load = registry.load) -> AsyncIterator[Backend]:
     """The request's backend, open. UnavailableError is one sentence why there is none."""
     async with contextlib.AsyncExitStack() as stack:
         if request.backend != AUTO:

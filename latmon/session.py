@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -22,7 +21,7 @@ from typing import Any, Self
 from latmon.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.feed import TOGGLE, Lines, decode_end
 from latmon.model import Frame, Origin
-from latmon.recording import decode_frame, decode_origin
+from latmon.recording import decode_frame, decode_origin, parse
 from latmon.request import Request
 from latmon.text import clean
 
@@ -130,9 +129,11 @@ class Feed:
         """The session ends the collector, not its reader."""
 
     async def frames(self) -> AsyncIterator[Frame]:
+        """A live capture has no end of its own: the one it comes to is a LatmonError that says why."""
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
                 yield decode_frame(value)
+        raise LatmonError(self.ended)
 
     async def _next(self) -> dict[str, Any] | None:
         """One line's value; None at the end, and then `ended` and `exit` are known."""
@@ -143,7 +144,7 @@ class Feed:
             self._waiting += self._lines.feed(data)
         if not self._waiting:
             return None
-        value: dict[str, Any] = json.loads(self._waiting.popleft())
+        value = parse(self._waiting.popleft())
         if value.get("type") != "end":
             return value
         self.ended, self.exit = decode_end(value)

@@ -46,7 +46,7 @@ def test_state_directory_where_nothing_can_be_written_here(tmp_path, monkeypatch
 def test_nowhere_to_write_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(target.os, "access", lambda *_args, **_kw: False)
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(UnavailableError, match="neither is .*/state/latmon/recordings"):
+    with pytest.raises(UnavailableError, match=r"neither is .*/state/latmon/recordings"):
         target.default_directory(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "state")})
 
 
@@ -92,7 +92,7 @@ def test_no_directory(tmp_path):
 
 def test_a_file_as_directory(tmp_path):
     (tmp_path / "a").write_text("")
-    with pytest.raises(UnavailableError, match="can't record to .*: Not a directory"):
+    with pytest.raises(UnavailableError, match=r"can't record to .*: Not a directory"):
         target.refuse(tmp_path / "a" / "b")
 
 

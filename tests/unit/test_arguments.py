@@ -1,0 +1,109 @@
+"""The command line's words. Every mistake is a sentence that names the option."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon import arguments
+from latmon.errors import EXIT_USAGE, UsageError
+
+
+def test_no_words_are_the_live_screen():
+    args = arguments.parse([])
+    assert args.command == "live"
+    assert args.record is args.backend is args.interval is None
+    assert args.device == []
+
+
+def test_everything_of_a_capture():
+    line = "--record f --duration 5m --max-size 512M --redact --tui --backend procfs --interval 250ms --threshold 1s"
+    args = arguments.parse([*line.split(), "--device", "sd*", "--device", "nvme0n1", "--theme", "mono"])
+    assert args.record == Path.cwd() / "f"
+    assert (args.duration, args.max_size, args.interval, args.threshold) == (300_000_000, 512 << 20, 250_000, 1_000_000)
+    assert args.redact
+    assert args.tui
+    assert args.device == ["sd*", "nvme0n1"]
+
+
+def test_other_commands():
+    assert arguments.parse(["replay", "a", "b", "--speed", "2.5"]).speed == 2.5
+    assert arguments.parse(["report", "a", "--json"]).json
+    assert arguments.parse(["demo", "--seed", "7"]).seed == 7
+    assert arguments.parse(["demo", "host", "--record", "x"]).record == Path.cwd() / "x"
+    assert arguments.parse(["doctor", "--json"]).json
+    assert arguments.parse(["probes"]).action == "list"
+    assert arguments.parse(["probes", "show", "block"]).name == "block"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--interval 5x", "--interval: '5x' is not a duration such as 250ms"),
+        ("--interval 99ms", "--interval: '99ms' is not an interval from 100ms to 1m"),
+        ("--interval 61s", "--interval: '61s' is not an interval"),
+        ("--interval", "--interval: expected one argument"),
+        ("--threshold -1s", "--threshold: expected one argument"),
+        ("--threshold 0", "--threshold: '0' is not a threshold above zero"),
+        ("--record f --duration 0", "--duration: '0' is not a duration above zero"),
+        ("--record f --max-size 1k", "--max-size: '1k' is less than 1M"),
+        ("--record f --max-size x", "--max-size: 'x' is not a size such as 512M"),
+        ("--duration 5s", "--duration needs --record FILE"),
+        ("--max-size 5M", "--max-size needs --record FILE"),
+        ("--redact", "--redact needs --record FILE"),
+        ("--tui", "--tui needs --record FILE"),
+        ("--rec f", "unrecognized arguments: --rec f"),
+        ("--stages all", "unrecognized arguments: --stages all"),
+        ("top", "there is no command 'top'; the commands are replay, report, demo, doctor, probes"),
+        ("replay", "the following arguments are required: FILE"),
+        ("replay x --speed nan", "--speed: 'nan' is not a speed"),
+        ("replay x --speed -1", "--speed: "),
+        ("report", "FILE"),
+        ("report x --json --text", "--text: not allowed with argument --json"),
+        ("demo --seed -5", "--seed"),
+        ("demo --seed 1.5", "--seed: '1.5' is not a whole number"),
+        ("probes drop", "action: invalid choice: 'drop'"),
+        ("live", "there is no command 'live'"),
+    ],
+)
+def test_mistakes(line, why):
+    with pytest.raises(UsageError) as refusal:
+        arguments.parse(line.split())
+    assert why in str(refusal.value)
+    assert refusal.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("argv", [["--device", ""], ["--record", ""], ["--record", "a\0b"]])
+def test_empty_values(argv):
+    with pytest.raises(UsageError, match=f"^{argv[0]}: expected"):
+        arguments.parse(argv)
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["replay", "--help"], ["demo", "-h"]])
+def test_help_is_data_on_stdout(argv, capsys):
+    with pytest.raises(SystemExit) as left:
+        arguments.parse(argv)
+    assert left.value.code == 0
+    printed = capsys.readouterr()
+    assert "latmon" in printed.out
+    assert printed.err == ""
+
+
+def test_help_names_every_command_and_no_stub(capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name} " in shown for name in ("replay", "report", "demo", "doctor", "probes"))
+    assert not any(name in shown for name in ("exporter", "fleet", "diff", "import", "check "))
+
+
+@given(st.lists(st.text(max_size=12), max_size=5))
+def test_any_line_is_understood_or_refused(argv):
+    if any(word in ("-h", "--help", "--version") or word.startswith("-h") for word in argv):
+        return
+    try:
+        said = vars(arguments.parse(argv))["command"]
+    except UsageError as refusal:
+        said = str(refusal)
+    assert said.isprintable()

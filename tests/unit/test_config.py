@@ -1,0 +1,78 @@
+"""The user's defaults; a mistake names file and key."""
+
+import pytest
+
+from latmon import config
+from latmon.config import Config
+from latmon.errors import UsageError
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "cfg/latmon").mkdir(parents=True)
+    return tmp_path
+
+
+def load(home, text=None, system=None):
+    if text is not None:
+        (home / "cfg/latmon/config.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    if system is not None:
+        (home / "system.yaml").write_text(system)
+    return config.load({"XDG_CONFIG_HOME": str(home / "cfg")}, home / "system.yaml")
+
+
+def test_no_file_says_nothing(home):
+    assert load(home) == Config()
+
+
+def test_an_empty_file_says_nothing(home):
+    assert load(home, "# nothing\n") == Config()
+
+
+def test_every_key(home):
+    text = "theme: light\ninterval: 500ms\nbackend: procfs\nbpftrace: /opt/bpftrace\nthreshold: 1s\n"
+    assert load(home, text) == Config("light", 500_000, "procfs", "/opt/bpftrace", 1_000_000)
+
+
+def test_a_bare_number_is_seconds(home):
+    assert load(home, "interval: 2\n").interval == 2_000_000
+
+
+def test_the_users_file_beats_the_systems(home):
+    assert load(home, "theme: mono\n", "theme: dark\ninterval: 5s\n") == Config(theme="mono", interval=5_000_000)
+
+
+def test_without_xdg_it_is_below_home(tmp_path):
+    (tmp_path / ".config/latmon").mkdir(parents=True)
+    (tmp_path / ".config/latmon/config.yaml").write_text("theme: dark")
+    assert config.load({"HOME": str(tmp_path), "XDG_CONFIG_HOME": "relative"}, tmp_path / "none").theme == "dark"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("colour: red", r"config.yaml: unknown key 'colour'; the keys are theme, interval"),
+        ("1: red", r"config.yaml: unknown key 1"),
+        ("interval: 10ms", r"config.yaml: interval: '10ms' is not an interval from 100ms to 1m"),
+        ("interval: [1s]", r"config.yaml: interval: expected one value, not list"),
+        ("threshold: yes", r"config.yaml: threshold: expected one value, not bool"),
+        ("threshold: 0", r"config.yaml: threshold: '0' is not a threshold above zero"),
+        ('theme: "a\\x1bb"', r"config.yaml: theme: .* is not a name"),
+        ("theme: ''", r"config.yaml: theme: '' is not a name"),
+        ("- theme", r"config.yaml: expected lines of `key: value`"),
+        ("a: b: c", r"config.yaml:1: not valid YAML"),
+        ("theme: !!python/object/apply:os.system [true]", r"config.yaml:1: not valid YAML"),
+        (b"\xff\xfe\x00", r"config.yaml: not valid YAML"),
+        ("[" * 60_000, r"config.yaml"),
+        ("x" * 70_000, r"config.yaml: longer than 65536 bytes"),
+    ],
+)
+def test_mistakes(home, text, why):
+    with pytest.raises(UsageError, match=why):
+        load(home, text)
+
+
+def test_a_directory_in_its_place(home):
+    (home / "cfg/latmon/config.yaml").mkdir()
+    with pytest.raises(UsageError, match="Is a directory"):
+        load(home)
