@@ -1,0 +1,281 @@
+import pytest
+from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
+
+from latmon.model import Device
+from latmon_backends.block_devices import UNKNOWN, BlockDevices
+from latmon_backends.diskstats import parse
+
+
+class Looking:
+    """BlockDevices with the fake host's diskstats read for it."""
+
+    def __init__(self, host):
+        self.host, self.block = host, BlockDevices(host.proc, host.sys)
+
+    def refresh(self):
+        return self.block.refresh(parse((self.host.proc / "diskstats").read_bytes()).counters)
+
+    def __getitem__(self, name):
+        return self.block.devices[name]
+
+
+@pytest.fixture
+def host(tmp_path):
+    return FakeHost(tmp_path)
+
+
+@pytest.fixture
+def looking(host):
+    return Looking(host)
+
+
+def test_virtio(host, looking):
+    host.virtio()
+    assert looking.refresh().changed == (
+        Device(
+            "vda",
+            254,
+            0,
+            driver="virtio_blk",
+            controller="virtio0 virtio_blk 0000:00:04.0",
+            serial="overlayblk",
+        ),
+    )
+
+
+def test_a_disk_behind_a_host_adapter_names_the_adapter_not_sd(host, looking):
+    host.mptsas()
+    looking.refresh()
+    disk = looking["sda"]
+    assert (disk.driver, disk.controller) == ("mptsas", "host2 mptsas 0000:00:07.0")
+    assert (disk.model, disk.serial) == ("QEMU QEMU HARDDISK", "SN-0042")
+
+
+@pytest.mark.parametrize("named", ["<NULL>\n", "(null)\n", ""])
+def test_a_host_adapter_without_a_name_has_its_pci_driver(host, looking, named):
+    host.mptsas()
+    host.write("sys/class/scsi_host/host2/proc_name", named)
+    looking.refresh()
+    assert looking["sda"].controller == "host2 mptsas 0000:00:07.0"
+
+
+def test_ata_is_no_maker(host, looking):
+    path = host.mptsas()
+    host.write(f"{path}/device/vendor", "ATA     \n")
+    looking.refresh()
+    assert looking["sda"].model == "QEMU HARDDISK"
+
+
+def test_a_serial_that_is_missing_is_the_world_wide_name(host, looking):
+    path = host.mptsas()
+    (host.proc.parent / path / "device/vpd_pg80").unlink()
+    host.write(f"{path}/device/wwid", "naa.5000c500a1b2c3d4\n")
+    looking.refresh()
+    assert looking["sda"].serial == "naa.5000c500a1b2c3d4"
+
+
+def test_nvme_multipath_has_a_head_and_its_hidden_path(host, looking):
+    host.multipath()
+    looking.refresh()
+    head, path = looking["nvme0n1"], looking["nvme0c0n1"]
+    assert (head.kind, head.timed, head.members) == ("nvme-head", False, ("nvme0c0n1",))
+    assert (head.model, head.serial, head.driver) == ("QEMU NVMe Ctrl", "deadbeef", "nvme")
+    assert (path.kind, path.timed, path.label) == ("nvme-path", True, "nvme0n1")
+    assert path.controller == "nvme0 nvme 0000:00:05.0"
+
+
+def test_a_second_path_changes_the_head(host, looking):
+    host.multipath()
+    looking.refresh()
+    host.disk("nvme0c1n1", (259, 2), NVME)
+    changed = {device.name: device for device in looking.refresh().changed}
+    assert set(changed) == {"nvme0n1", "nvme0c1n1"}
+    assert changed["nvme0n1"].members == ("nvme0c0n1", "nvme0c1n1")
+
+
+def test_nvme_over_fabrics_has_a_transport_and_an_address(host, looking):
+    where = "devices/virtual/nvme-fabrics/ctl/nvme3"
+    host.write(f"sys/{where}/transport", "tcp\n")
+    host.write(f"sys/{where}/address", "traddr=10.0.0.5,trsvcid=4420\n")
+    host.disk("nvme3c3n1", (259, 5), where)
+    looking.refresh()
+    assert looking["nvme3c3n1"].driver == "nvme-tcp"
+    assert looking["nvme3c3n1"].controller == "nvme3 nvme-tcp traddr=10.0.0.5,trsvcid=4420"
+
+
+def test_a_plain_nvme_disk_is_a_disk(host, looking):
+    host.disk("nvme0n1", (259, 0), NVME)
+    looking.refresh()
+    assert (looking["nvme0n1"].kind, looking["nvme0n1"].timed) == ("disk", True)
+
+
+def test_partitions_are_their_disk(host, looking):
+    host.virtio()
+    host.partition("vda", "vda1", (254, 1))
+    looking.refresh()
+    assert list(looking.block.devices) == ["vda"]
+    assert looking.block.name(254, 1) == "vda"
+    assert looking.block.device(254, 1) == looking["vda"]
+
+
+def test_device_mapper_over_partitions_belongs_to_their_disks(host, looking):
+    host.virtio()
+    host.mptsas()
+    for disk, name, number in (("vda", "vda1", (254, 1)), ("vda", "vda2", (254, 2)), ("sda", "sda1", (8, 1))):
+        host.partition(disk, name, number)
+    path = host.disk("dm-0", (252, 0), mq=False)
+    host.write(f"{path}/dm/name", "vg0-root\n")
+    host.write(f"{path}/dm/uuid", "LVM-abcdef\n")
+    for name in ("vda1", "vda2", "sda1"):
+        (host.proc.parent / path / "slaves" / name).mkdir(parents=True)
+    looking.refresh()
+    mapped = looking["dm-0"]
+    assert (mapped.kind, mapped.label, mapped.model, mapped.timed) == ("dm", "vg0-root", "lvm", False)
+    assert mapped.members == ("sda", "vda")
+
+
+def test_request_based_device_mapper_is_timed(host, looking):
+    path = host.disk("dm-1", (252, 1), mq=True)
+    host.write(f"{path}/dm/name", "mpatha\n")
+    host.write(f"{path}/dm/uuid", "mpath-3600\n")
+    looking.refresh()
+    assert (looking["dm-1"].model, looking["dm-1"].timed) == ("multipath", True)
+
+
+def test_a_renamed_or_reloaded_mapping_is_a_change(host, looking):
+    path = host.disk("dm-0", (252, 0), mq=False)
+    host.write(f"{path}/dm/name", "old\n")
+    looking.refresh()
+    host.write(f"{path}/dm/name", "new\n")
+    assert [device.label for device in looking.refresh().changed] == ["new"]
+    (host.proc.parent / path / "slaves/sdz").mkdir(parents=True)
+    assert [device.members for device in looking.refresh().changed] == [("sdz",)]
+    assert looking.refresh().changed == ()
+
+
+def test_raid(host, looking):
+    path = host.disk("md127", (9, 127), mq=False)
+    host.write(f"{path}/md/level", "raid1\n")
+    (host.proc.parent / path / "slaves/sdb").mkdir(parents=True)
+    looking.refresh()
+    array = looking["md127"]
+    assert (array.kind, array.model, array.members, array.timed) == ("md", "raid1", ("sdb",), False)
+
+
+def test_a_loop_is_there_while_it_has_a_file(host, looking):
+    path = host.disk("loop0", (7, 0))
+    assert looking.refresh().changed == ()
+    host.write(f"{path}/loop/backing_file", "/var/lib/a b\x1b[0m.img\n")
+    (loop,) = looking.refresh().changed
+    assert (loop.kind, loop.timed, loop.label) == ("loop", True, "/var/lib/a b\\x1b[0m.img")
+    (host.proc.parent / path / "loop/backing_file").unlink()
+    (host.proc.parent / path / "loop").rmdir()
+    assert looking.refresh().removed == (loop,)
+
+
+def test_zram_is_there_once_it_has_a_size(host, looking):
+    path = host.disk("zram0", (253, 0), mq=False, size=0)
+    assert looking.refresh().changed == ()
+    host.write(f"{path}/size", "4096\n")
+    (device,) = looking.refresh().changed
+    assert (device.kind, device.timed) == ("zram", False)
+
+
+def test_a_real_disk_that_lost_its_size_stays(host, looking):
+    path = host.mptsas()
+    host.write(f"{path}/size", "0\n")
+    assert [device.name for device in looking.refresh().changed] == ["sda"]
+
+
+def test_hot_plug_and_unplug(host, looking):
+    host.virtio()
+    looking.refresh()
+    host.mptsas()
+    assert [device.name for device in looking.refresh().changed] == ["sda"]
+    host.unplug("sda")
+    change = looking.refresh()
+    assert change.changed == ()
+    assert [device.name for device in change.removed] == ["sda"]
+    assert looking.block.name(8, 0) == UNKNOWN
+
+
+def test_another_drive_in_the_same_place_is_a_change(host, looking):
+    path = host.mptsas()
+    looking.refresh()
+    before = looking.block.generation("sda")
+    host.unplug("sda")
+    host.mptsas()
+    host.write(f"{path}/device/vpd_pg80", b"\x00\x80\x00\x02XY")
+    assert looking.block.generation("sda") != before
+    assert [device.serial for device in looking.refresh().changed] == ["XY"]
+
+
+def test_a_busy_virtio_disk_is_not_asked_for_its_serial_until_it_is_idle(host, looking):
+    path = host.virtio()
+    host.write(f"{path}/inflight", "1 0\n")
+    looking.refresh()
+    assert looking["vda"].serial == ""
+    host.write(f"{path}/inflight", "0 0\n")
+    assert [device.serial for device in looking.refresh().changed] == ["overlayblk"]
+    host.write(f"{path}/inflight", "1 0\n")
+    assert looking.refresh().changed == ()
+
+
+def test_a_name_with_a_slash(host, looking):
+    host.disk("cciss/c0d0", (104, 0), MPTSAS_HOST)
+    host.partition("cciss!c0d0", "cciss!c0d0p1", (104, 1))
+    looking.refresh()
+    assert "cciss/c0d0" in looking.block.devices
+
+
+def test_a_number_that_nobody_knows_is_never_shown(host, looking):
+    host.virtio()
+    looking.refresh()
+    assert looking.block.name(99, 7) == UNKNOWN
+    assert looking.block.device(99, 7) is None
+    assert looking.block.unknown == 1
+    assert not any(char.isdigit() for char in UNKNOWN)
+
+
+def test_without_sysfs_names_come_from_diskstats(tmp_path):
+    host = FakeHost(tmp_path)
+    for name, number in (
+        ("sda", (8, 0)),
+        ("sda1", (8, 1)),
+        ("nvme0n1", (259, 0)),
+        ("nvme0n1p2", (259, 1)),
+        ("dm-0", (252, 0)),
+    ):
+        host.count(name, columns(), number)
+    looking = Looking(host)
+    looking.block.sys = tmp_path / "nowhere"
+    looking.refresh()
+    assert {device.name: device.timed for device in looking.block.devices.values()} == {
+        "sda": True,
+        "nvme0n1": True,
+        "dm-0": False,
+    }
+    assert looking.block.name(259, 1) == "nvme0n1"
+
+
+def test_a_name_in_diskstats_whose_sysfs_is_gone_was_just_unplugged(host, looking):
+    host.virtio()
+    host.count("sdx", columns(), (65, 112))
+    looking.refresh()
+    assert list(looking.block.devices) == ["vda"]
+    assert looking.block.name(65, 112) == "sdx"
+
+
+def test_io_of_a_device_that_is_not_counted(host, looking):
+    path = host.virtio()
+    assert looking.block.counts("vda") is True
+    host.write(f"{path}/queue/iostats", "0\n")
+    assert looking.block.counts("vda") is False
+    assert looking.block.counts("gone") is None
+
+
+def test_the_bus_device_without_a_driver_is_still_named(host, looking):
+    host.driver(VIRTIO, "virtio")
+    host.disk("vda", (254, 0), VIRTIO)
+    looking.refresh()
+    assert looking["vda"].controller == "virtio0"
