@@ -1,0 +1,189 @@
+"""The history that views look at: a bounded run of frames, and a window over it whose sums are kept as frames come and go.
+
+Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
+A frame is kept without the stages no view asks for: 24 devices x 3 stages x 1 h would be 300 MB.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from latmon.histogram import EMPTY, Histogram, merge
+from latmon.model import Completed, Device, Flow, Frame, Health, Origin
+
+MAX_FRAMES = 900
+_MAX_PAIRS = 1 << 16
+
+
+class Store:
+    """What arrived so far: the origin, the devices as they are now, and the last frames."""
+
+    def __init__(self, limit: int = MAX_FRAMES, stages: tuple[str, ...] = ("total",)) -> None:
+        self.origin: Origin | None = None
+        self.frames: deque[Frame] = deque(maxlen=limit)
+        self.devices: dict[str, Device] = {}
+        self.removed: set[str] = set()
+        self.arrived = 0
+        self._stages = frozenset(stages)
+        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def append(self, frame: Frame) -> Frame:
+        """Keep one frame; returns it as it is kept. Time that went backwards (another boot) starts a new history."""
+        if self.frames and frame.mono_us < self.frames[-1].mono_us:
+            self.frames.clear()
+        for device in frame.devices:
+            self.devices[device.name] = device
+            self.removed.discard(device.name)
+        self.removed.update(frame.removed)
+        kept = replace(
+            frame, histograms={s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
+        )
+        self.frames.append(kept)
+        self.arrived += 1
+        return kept
+
+    def _share(self, histogram: Histogram) -> Histogram:
+        """The same histogram with (index, count) pairs that other frames hold too: a third of the memory."""
+        if len(self._pairs) > _MAX_PAIRS:
+            self._pairs.clear()
+        pairs = self._pairs
+        return replace(histogram, buckets=tuple(pairs.setdefault(p, p) for p in histogram.buckets))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The running sum of one series over a window."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    sum: int = 0
+    unknown_sums: int = 0
+    bits: int = 3
+
+    def add(self, histogram: Histogram, sign: int) -> None:
+        counts = self.counts
+        self.bits = histogram.bits
+        for index, n in histogram.buckets:
+            left = counts.get(index, 0) + sign * n
+            if left:
+                counts[index] = left
+            else:
+                counts.pop(index, None)
+        self.sum += sign * (histogram.sum or 0)
+        self.unknown_sums += sign * (histogram.sum is None)
+
+
+class Window:
+    """Sums over the last `length_us` of the frames it was given, up to the last of them."""
+
+    def __init__(self, length_us: int, frames: Iterable[Frame] = ()) -> None:
+        self.length_us = length_us
+        self.frames: deque[Frame] = deque()
+        self._tallies: dict[Flow, _Tally] = {}
+        self._kernel: dict[Flow, Completed] = {}
+        self._seen: dict[Flow, Completed] = {}
+        self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
+        for frame in frames:
+            self.advance(frame)
+
+    @property
+    def last(self) -> Frame | None:
+        return self.frames[-1] if self.frames else None
+
+    @property
+    def covered_us(self) -> int:
+        """How much time the frames really cover: less than the window at the start and with gaps."""
+        return sum(f.dt_us for f in self.frames)
+
+    def advance(self, frame: Frame) -> None:
+        """One frame further; frames that end before the window begins leave it."""
+        if self.frames and frame.mono_us < self.frames[-1].mono_us:
+            while self.frames:
+                self._account(self.frames.popleft(), -1)
+        self.frames.append(frame)
+        self._account(frame, 1)
+        begin = frame.mono_us - self.length_us
+        while self.frames[0].mono_us <= begin:
+            self._account(self.frames.popleft(), -1)
+        self._cache.clear()
+
+    def latency(self, device: str, ops: tuple[str, ...]) -> Histogram:
+        """The merged latency of a device's ops over the window, with the exact maximum where every frame had one."""
+        key = (device, ops)
+        if key not in self._cache:
+            self._cache[key] = self._merged(device, ops)
+        return self._cache[key]
+
+    def completed(self, device: str, op: str) -> Completed | None:
+        """I/Os completed: by the kernel's own count, else as the probe saw them; None when nobody counted."""
+        flow = Flow(device, op)
+        kernel, seen = self._kernel.get(flow), self._seen.get(flow)
+        if kernel and kernel.count:
+            return kernel
+        return seen or kernel
+
+    def seen(self, device: str, op: str) -> Completed | None:
+        return self._seen.get(Flow(device, op))
+
+    def coverage(self, devices: Mapping[str, Device]) -> float | None:
+        """Completions seen by the probe against the kernel's count, over the devices it can see; None if unknown."""
+        if not self._seen:
+            return None
+        timed = {name for name, device in devices.items() if device.timed}
+        kernel = sum(c.count for flow, c in self._kernel.items() if flow.device in timed)
+        seen = sum(c.count for flow, c in self._seen.items() if flow.device in timed and flow in self._kernel)
+        return seen / kernel if kernel else None
+
+    def health(self) -> Health:
+        """The last frame's health with the counters of the whole window."""
+        if not self.frames:
+            return Health()
+        every = [f.health for f in self.frames]
+        skipped = [h.skipped for h in every if h.skipped is not None]
+        return replace(
+            every[-1],
+            lost_events=sum(h.lost_events for h in every),
+            map_full=sum(h.map_full for h in every),
+            unmatched=sum(h.unmatched for h in every),
+            stale=sum(h.stale for h in every),
+            undecoded_lines=sum(h.undecoded_lines for h in every),
+            dropped_frames=sum(h.dropped_frames for h in every),
+            skipped=sum(skipped) if skipped else None,
+        )
+
+    def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
+        parts = [
+            Histogram.of(tally.counts, None if tally.unknown_sums else tally.sum, self._max(flow), tally.bits)
+            for flow in (Flow(device, op) for op in ops)
+            if (tally := self._tallies.get(flow)) and tally.counts
+        ]
+        return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
+
+    def _max(self, flow: Flow) -> int | None:
+        maximum = 0
+        for frame in self.frames:
+            one = frame.histograms.get((flow.device, flow.op, "total"))  # type: ignore[call-overload]  # a Series is a tuple
+            if one:
+                if one.max is None:
+                    return None
+                maximum = max(maximum, one.max)
+        return maximum
+
+    def _account(self, frame: Frame, sign: int) -> None:
+        for series, histogram in frame.histograms.items():
+            if series.stage == "total" and histogram:
+                flow = Flow(series.device, series.op)
+                self._tallies.setdefault(flow, _Tally()).add(histogram, sign)
+        _add(self._kernel, frame.kernel, sign)
+        _add(self._seen, frame.seen, sign)
+
+
+def _add(sums: dict[Flow, Completed], more: Mapping[Flow, Completed], sign: int) -> None:
+    for flow, c in more.items():
+        before = sums.get(flow)
+        if before is None:
+            sums[flow] = c
+            continue
+        time_us = None if before.time_us is None or c.time_us is None else before.time_us + sign * c.time_us
+        sums[flow] = Completed(before.count + sign * c.count, before.bytes + sign * c.bytes, time_us)

@@ -1,0 +1,57 @@
+"""The one table of keys: it makes the bindings, the last line of the screen and the ? help, so they can't differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+from latmon.views.lines import Line, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a key does. `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line."""
+
+    name: str
+    keys: str
+    shown: str
+    does: str
+    brief: str = ""
+
+
+ACTIONS = (
+    Action("stop", "q,ctrl+c,ctrl+q", "q  Ctrl-C", "quit", "quit"),
+    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
+    Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
+    Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps"),
+    Action("zoom", "enter", "Enter", "only the selected device", "zoom"),
+    Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort"),
+    Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
+    Action("longer", "plus,equals_sign", "+", "longer window"),
+    Action("shorter", "minus", "-", "shorter window"),
+    Action("record", "R", "R", "start and stop a recording"),
+    Action("theme", "t", "t", "next theme"),
+    Action("leave", "escape,backspace", "Esc", "back; clears the filter"),
+    Action("move(-1)", "up,k,left,h", "↑ ← k h", "device before"),
+    Action("move(1)", "down,j,right,l", "↓ → j l", "device after"),
+    Action("move(-1000)", "home,g", "Home g", "first device"),
+    Action("move(1000)", "end,G", "End G", "last device"),
+)
+
+
+def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
+    """Textual's bindings; priority, so that no widget takes a key away."""
+    return [Binding(a.keys, a.name, a.does, show=False, priority=a.name in ("stop", "next_panel")) for a in actions]
+
+
+def key_line(states: dict[str, str]) -> Line:
+    """The last line: keys and what they do now; `states` maps an action's name to its current value."""
+    spans: list[Span] = [Span(" ")]
+    for action in ACTIONS:
+        if action.brief:
+            key = action.shown.split()[0]
+            state = states.get(action.name, "")
+            spans += [Span(key, "accent"), Span(f" {state or action.brief}  ", "dim")]
+    return tuple(spans)

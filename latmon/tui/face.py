@@ -1,0 +1,82 @@
+"""A face: the theme as this terminal can show it. Turns roles into Rich styles, once; knows depth, not content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rich.color import Color
+from rich.style import Style
+from textual.theme import BUILTIN_THEMES
+from textual.theme import Theme as TextualTheme
+
+from latmon.theme import Theme
+from latmon.views.heatmap import RAMP, Ink
+
+_FULL = ("truecolor", "256")
+_PLAIN = {
+    "text": Style(),
+    "dim": Style(),
+    "strong": Style(bold=True),
+    "accent": Style(bold=True),
+    "bad": Style(bold=True, underline=True),
+    "gap": Style(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """Styles by role, the heat map's ink, and whether the terminal's own colours are kept (16 colours and none)."""
+
+    name: str
+    styles: Mapping[str, Style]
+    ink: Ink
+    plain: bool
+
+
+def face(theme: Theme, depth: str) -> Face:
+    """Truecolor and 256 paint the theme's background; 16 colours and none keep the terminal's, whatever it is."""
+    if depth in _FULL and theme.colours:
+        return Face(theme.name, MappingProxyType(_coloured(theme, depth)), _ink(theme), plain=False)
+    styles = dict(_PLAIN)
+    if depth != "none":
+        styles |= {role: styles[role] + Style(color=Color.parse(c)) for role, c in theme.colours_16.items()}
+    return Face(theme.name, MappingProxyType(styles), RAMP, plain=True)
+
+
+def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
+    """What Textual itself needs to know: the background behind everything, or that it is the terminal's own."""
+    c = theme.colours
+    if plain or not c:
+        return BUILTIN_THEMES["ansi-dark"]
+    return TextualTheme(
+        name=f"latmon-{theme.name}",
+        primary=c["accent"],
+        foreground=c["text"],
+        background=c["background"],
+        surface=c["background"],
+        panel=c["background"],
+        dark=theme.dark,
+    )
+
+
+def _ink(theme: Theme) -> Ink:
+    return Ink(glyphs="▪" + "█" * len(theme.steps)) if theme.steps else RAMP
+
+
+def _coloured(theme: Theme, depth: str) -> dict[str, Style]:
+    c = theme.colours
+    styles = {role: Style(color=_rgb(c[role]), bgcolor=_rgb(c["background"])) for role in c}
+    styles["strong"] += Style(bold=True)
+    styles["bad"] += Style(bold=True)
+    styles["gap"] = styles["dim"]
+    back = _rgb(c["background"])
+    steps = [Color.from_ansi(i) for i in theme.steps_256] if depth == "256" else [_rgb(s) for s in theme.steps]
+    for number, step in enumerate([_rgb(theme.floor or c["strong"]), *steps], 1):
+        styles[f"heat{number}"] = Style(color=step, bgcolor=back)
+    return styles
+
+
+def _rgb(text: str) -> Color:
+    return Color.parse(text)

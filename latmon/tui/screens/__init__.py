@@ -1,0 +1,1 @@
+"""Screens: what is on the terminal at one time."""

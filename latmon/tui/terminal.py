@@ -1,0 +1,108 @@
+"""What the terminal can do, and giving it back: colour depth, signals, hang-up. Knows no widget.
+
+Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop stands still
+when the tty does; so the way out must work without that loop.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from latmon.errors import EXIT_DONE
+
+GRACE_S = 1.0
+RESTORE = (
+    b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # mouse
+    b"\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[0m\x1b[?1049l\x1b[?25h"
+)
+"""All that Textual switches on, off again: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
+_SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
+
+
+def colour_depth(env: Mapping[str, str]) -> str:
+    """none, 16, 256 or truecolor: NO_COLOR first, then what the terminal says of itself."""
+    if env.get("NO_COLOR"):
+        return "none"
+    if env.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    term = env.get("TERM", "").lower()
+    if term.endswith(("-direct", "-truecolor")):
+        return "truecolor"
+    return "256" if "256color" in term or term in ("xterm-kitty", "alacritty", "foot", "xterm-ghostty") else "16"
+
+
+@contextmanager
+def leaving(ask: Callable[[int], None], restored: Callable[[], bool]) -> Iterator[None]:
+    """While inside, SIGTERM, SIGHUP, SIGINT and a hang-up end the program: `ask(code)` first, by force after a second."""
+    attributes = _attributes()
+    left = threading.Event()
+
+    def leave(code: int) -> None:
+        threading.Thread(target=_force, args=(code, attributes, left, restored), daemon=True).start()
+        ask(code)
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        leave(_SIGNALS[signal.Signals(number)])
+
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    threading.Thread(target=_watch_hang_up, args=(leave, left), daemon=True, name="hang-up").start()
+    try:
+        yield
+    finally:
+        left.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _attributes() -> list[int | list[bytes | int]] | None:
+    try:
+        return termios.tcgetattr(0)
+    except termios.error:
+        return None
+
+
+def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
+    """poll() for nothing but the hang-up: asleep until it comes, even when SIGHUP is ignored."""
+    poll = select.poll()
+    poll.register(0, 0)
+    while not left.is_set():
+        if any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(500)):
+            leave(128 + signal.SIGHUP)
+            return
+
+
+def _force(
+    code: int,
+    attributes: list[int | list[bytes | int]] | None,
+    left: threading.Event,
+    restored: Callable[[], bool],
+) -> None:
+    """The way out that needs no event loop and never waits for the terminal."""
+    if left.wait(GRACE_S) or restored():
+        if left.wait(GRACE_S):
+            return
+    else:
+        _restore(attributes)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _restore(attributes: list[int | list[bytes | int]] | None) -> None:
+    try:
+        os.set_blocking(2, False)
+        os.write(2, RESTORE)
+    except OSError:
+        pass  # a terminal that is gone or frozen can't be given back
+    if attributes is not None:
+        try:
+            termios.tcsetattr(0, termios.TCSANOW, attributes)
+        except termios.error:
+            pass

@@ -1,0 +1,1 @@
+"""Widgets: reactive lines and their drawing."""

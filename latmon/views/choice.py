@@ -1,0 +1,73 @@
+"""What the user chose to look at, as one frozen value. Pure: keys and widgets are elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from latmon.model import OPS, Device
+
+WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
+SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
+OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
+PANELS = ("overview", "maps", "zoom")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The state of the screen that a user set; `globs` are the command line's devices and never change."""
+
+    panel: str = "overview"
+    selected: str = ""
+    pattern: str = ""
+    sort: str = "unlike"
+    op: str = "all"
+    window_us: int = 60_000_000
+    threshold_us: int | None = None
+    globs: tuple[str, ...] = ()
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return dict(OP_CHOICES)[self.op]
+
+    @property
+    def op_label(self) -> str:
+        return "all ops" if self.op == "all" else self.op
+
+
+def after(options: tuple[str, ...], now: str) -> str:
+    """The next of several options, round and round."""
+    return options[(options.index(now) + 1) % len(options)]
+
+
+def window_beside(now_us: int, step: int) -> int:
+    """The next longer (step 1) or shorter (-1) window, stopping at the ends."""
+    at = min(range(len(WINDOWS_US)), key=lambda i: abs(WINDOWS_US[i] - now_us))
+    return WINDOWS_US[min(max(at + step, 0), len(WINDOWS_US) - 1)]
+
+
+def shown(devices: Iterable[Device], choice: Choice) -> list[Device]:
+    """The devices that the command line and the filter let through."""
+    return [d for d in devices if _allowed(d, choice.globs) and matches(d, choice.pattern)]
+
+
+def matches(device: Device, pattern: str) -> bool:
+    """A glob when it has a wildcard, else a part of the name, label, driver or model; capitals don't matter."""
+    if not pattern:
+        return True
+    wanted = pattern.lower()
+    words = [w.lower() for w in (device.name, device.label, device.driver, device.model) if w]
+    if any(c in wanted for c in "*?["):
+        return any(fnmatchcase(w, wanted) for w in words)
+    return any(wanted in w for w in words)
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """A sort key that puts sda2 before sda10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part)
+
+
+def _allowed(device: Device, globs: tuple[str, ...]) -> bool:
+    return not globs or any(fnmatchcase(n, g) for g in globs for n in (device.name, device.label) if n)

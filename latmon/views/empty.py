@@ -1,0 +1,64 @@
+"""Why there is nothing to see, or why a number is not known: always said, because absence is not zero. Pure."""
+
+from __future__ import annotations
+
+from latmon.histogram import Histogram
+from latmon.model import Device, Origin
+from latmon.views.table import Subject
+from latmon.views.units import count, span
+
+QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
+
+
+def no_rows(origin: Origin | None, *, frames: int, devices: int, pattern: str, globs: tuple[str, ...]) -> str:
+    """Why the table has no row."""
+    if origin is None:
+        return "starting: opening the backend"
+    if not frames:
+        return f"started: the first interval ({span(origin.interval_us)}) isn't over yet"
+    if not devices:
+        return f"{origin.backend} sees no block device here"
+    wanted = f"filter {pattern!r}" if pattern else f"--device {' '.join(globs)}"
+    return f"filtered: {wanted} matches none of {devices} devices" + ("; Esc clears the filter" if pattern else "")
+
+
+def no_distribution(origin: Origin) -> str:
+    """Why this backend has no latency histograms; empty when it has."""
+    if "total" in origin.measured:
+        return ""
+    reasons = {m.name: m.reason for m in origin.absent}
+    why = reasons.get("total", origin.reason) or "it counts I/Os, but doesn't time each of them"
+    return f"{origin.backend} has no distributions: {why}; mean only"
+
+
+def no_map(subject: Subject, origin: Origin) -> str:
+    """Why a device's heat map is empty; empty text when it isn't."""
+    device, window, choice = subject.device, subject.window, subject.choice
+    if window.latency(device.name, choice.ops):
+        return ""
+    if subject.gone:
+        return f"{device.name} is gone"
+    if untimed := _untimed(device):
+        return untimed
+    if without := no_distribution(origin):
+        return without
+    what = "" if choice.op == "all" else f"{choice.op} "
+    if subject.ios:
+        return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
+    return f"no {what}I/O on {device.name} in the last {span(window.length_us)}"
+
+
+def unknown_quantiles(histogram: Histogram) -> str:
+    """Which quantiles of a row are `-`, and what they need."""
+    missing = [(label, q) for q, label in QUANTILES if histogram.quantile(q) is None]
+    if not histogram or not missing:
+        return ""
+    label, q = missing[0]
+    return f"{label} needs {count(round(1 / (1 - q)))} I/Os"
+
+
+def _untimed(device: Device) -> str:
+    if device.timed:
+        return ""
+    where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "no request passes it"
+    return f"{device.name} ({device.kind}) isn't timed itself: {where}"

@@ -1,0 +1,75 @@
+"""The help page as lines: keys, what the numbers mean here, what is not measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from latmon.model import STAGES, Missing, Origin
+from latmon.views.lines import BLANK, Line, Span, wrap
+
+_FROM = {
+    "queued": "latency (total) runs from the moment the request was queued in the block layer to its completion",
+    "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
+}
+_NUMBERS = (
+    (
+        "p50 p99 p99.9",
+        "upper bound of the bucket that holds the quantile: a bucket is at most 12.5 % wide, so two digits are "
+        "shown; `-` until there are enough I/Os (p99.9 needs 1,000)",
+    ),
+    ("max", "exact; with ≤ in front it is the bound of the highest bucket, where the source had no exact maximum"),
+    ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
+    ("out", "I/Os in the driver now; queue: held above it"),
+    ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
+    ("peers", "how many times slower the tail is than the median of like devices', in three intervals running"),
+    ("trend", "the slowest I/O of each twelfth of the window, three decades high"),
+    ("coverage", "completions that the probe saw, of those the kernel counted"),
+    (
+        "heat map",
+        "a column is a stretch of time, written left to right at ▲ and over the oldest; a row is a range of latency, "
+        "its lower edge at the left, its I/Os in all columns at the right; every map has the same two scales; "
+        "a single I/O has a mark of its own (▪ or ·); ╎ is time without data; ┄ is the threshold",
+    ),
+)
+
+
+def pages(keys: Sequence[tuple[str, str]], origin: Origin | None, width: int) -> list[Line]:
+    """Everything, one under the other."""
+    lines: list[Line] = [(Span(" Keys", "strong"),)]
+    lines += _pairs(keys, width)
+    lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
+    if origin is not None:
+        lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
+        lines += _missing(" Not measured here", origin.absent, width)
+        lines += _missing(" Probes not attached", origin.probes_missing, width)
+    return lines
+
+
+def _source(origin: Origin) -> Iterable[tuple[str, str]]:
+    yield (
+        "backend",
+        " ".join(w for w in (origin.backend, origin.tool, f"tier {origin.tier}" if origin.tier else "") if w),
+    )
+    if origin.reason:
+        yield "why", origin.reason
+    yield "host", f"{origin.host}, kernel {origin.kernel}, latmon {origin.latmon}"
+    if origin.latency_from in _FROM:
+        yield "latency", _FROM[origin.latency_from]
+    for stage in STAGES:
+        if stage in origin.measured:
+            held = origin.measured[stage]
+            yield stage, f"measured; includes {', '.join(held)}" if held else "measured"
+
+
+def _missing(title: str, missing: tuple[Missing, ...], width: int) -> list[Line]:
+    if not missing:
+        return []
+    return [BLANK, (Span(title, "strong"),), *_pairs([(m.name, m.reason) for m in missing], width)]
+
+
+def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for name, text in pairs:
+        for i, part in enumerate(wrap(text, max(width - 19, 20))):
+            lines.append((Span(f"  {name if i == 0 else '':<15} ", "accent"), Span(part, "text")))
+    return lines

@@ -1,0 +1,79 @@
+"""What every view makes: lines of spans, each a text and the role it plays. A theme turns roles into colours elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+
+class Span(NamedTuple):
+    """Text in one role: text, dim, strong, accent, bad, marker, gap, or heat1 to heatN."""
+
+    text: str
+    role: str = "text"
+
+
+Line = tuple[Span, ...]
+BLANK: Line = ()
+
+
+def width(line: Line) -> int:
+    """Cells that a line takes."""
+    return sum(cell_len(span.text) for span in line)
+
+
+def plain(line: Line) -> str:
+    """The text alone."""
+    return "".join(span.text for span in line)
+
+
+def runs(cells: Iterable[tuple[str, str]]) -> Line:
+    """Cells (glyph, role) joined into the fewest spans."""
+    spans: list[Span] = []
+    text: list[str] = []
+    role = ""
+    for glyph, this in cells:
+        if this != role and text:
+            spans.append(Span("".join(text), role))
+            text.clear()
+        role = this
+        text.append(glyph)
+    if text:
+        spans.append(Span("".join(text), role))
+    return tuple(spans)
+
+
+def fit(line: Line, cells: int) -> Line:
+    """Exactly `cells` wide: cut (with an ellipsis) or padded with blanks."""
+    spans: list[Span] = []
+    left = cells
+    for span in line:
+        size = cell_len(span.text)
+        if size > left:
+            cut = set_cell_size(span.text, max(left - 1, 0)) + ("…" if left else "")
+            return (*spans, Span(cut, span.role)) if cut else tuple(spans)
+        spans.append(span)
+        left -= size
+    return (*spans, Span(" " * left)) if left else tuple(spans)
+
+
+def cell(text: str, cells: int, *, right: bool = False) -> str:
+    """`text` in a table cell: cut with an ellipsis when too long, so that a column never moves."""
+    size = cell_len(text)
+    if size > cells:
+        return set_cell_size(text, max(cells - 1, 0)) + ("…" if cells else "")
+    return " " * (cells - size) + text if right else text + " " * (cells - size)
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """Words in lines of at most `cells`; a longer word is cut."""
+    lines: list[str] = []
+    for word in text.split():
+        short = cell(word, cells).rstrip()
+        if lines and cell_len(lines[-1]) + 1 + cell_len(short) <= cells:
+            lines[-1] += f" {short}"
+        else:
+            lines.append(short)
+    return lines

@@ -1,0 +1,91 @@
+"""Small multiples: one little heat map per device, all on the same two scales, in the table's order. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from latmon.views.heatmap import LABEL, MapStyle, body, label
+from latmon.views.lines import Line, Span, fit, wrap
+from latmon.views.table import Subject
+from latmon.views.timeline import Timeline
+from latmon.views.units import maximum, quantile, rate, whole
+
+MIN_WIDTH = 36
+MIN_HEIGHT = 4
+MAX_HEIGHT = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How many tiles of which size fit; a tile is a title and its rows."""
+
+    across: int
+    down: int
+    tile_width: int
+    tile_height: int
+
+    @property
+    def tiles(self) -> int:
+        return self.across * self.down
+
+
+def grid(width: int, height: int, devices: int) -> Grid:
+    """As few columns of tiles as show every device at a readable height; more than fit are paged."""
+    room = max(width - LABEL, 1)
+    best = 1
+    for across in range(1, max(room // MIN_WIDTH, 1) + 1):
+        best = across
+        if height // MAX_HEIGHT * across >= devices:
+            break
+    down = max(1, min(-(-devices // best), height // MIN_HEIGHT))
+    return Grid(best, down, room // best, min(max(height // down, 2), MAX_HEIGHT))
+
+
+def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
+    """The page of tiles that the selected device is on."""
+    at = next((i for i, s in enumerate(subjects) if s.device.name == selected), 0)
+    begin = at // max(tiles, 1) * tiles
+    return subjects[begin : begin + tiles]
+
+
+def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
+    """All tiles as lines; the latency labels stand at the left of each row of tiles. `why`: device -> why it is empty."""
+    lines: list[Line] = []
+    for begin in range(0, len(shown), where.across):
+        some = shown[begin : begin + where.across]
+        lines.append(_beside(Span(" " * LABEL), [_title(one) for one in some], where.tile_width))
+        bodies = [_body(one, timeline, style, where.tile_width, why.get(one.device.name, "")) for one in some]
+        lines += [
+            _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
+            for row in reversed(range(style.scale.rows))
+        ]
+    return lines
+
+
+def _beside(first: Span, parts: list[Line], width: int) -> Line:
+    return (first, *(span for part in parts for span in fit(part, width)))
+
+
+def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why: str) -> list[Line]:
+    if why:
+        words = [Span(text, "dim") for text in wrap(why, width - 2)][: style.scale.rows]
+        return [*((word,) for word in words), *[()] * (style.scale.rows - len(words))]
+    return body(timeline, subject.device.name, style)
+
+
+def _title(subject: Subject) -> Line:
+    selected = subject.device.name == subject.choice.selected
+    histogram = subject.window.latency(subject.device.name, subject.choice.ops)
+    iops = rate(subject.ios * subject.per_second)
+    text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
+    more = (
+        Span(f"{whole(round(subject.times_peers))}x peers", "accent")
+        if subject.times_peers
+        else Span(f"{iops}/s", "dim")
+    )
+    return (
+        Span("▸" if selected else " ", "accent"),
+        Span(f"{subject.device.name:<8}", "accent" if selected else "strong"),
+        Span(text, "dim"),
+        more,
+    )

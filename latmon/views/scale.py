@@ -1,0 +1,97 @@
+"""The two scales that all heat maps of a screen share: latency up (rows of buckets), I/Os per cell (steps of colour).
+
+Scales grow at once and shrink late: a map that is redrawn for every new maximum can't be compared with what it was a
+second ago, and costs the whole screen over ssh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from latmon.histogram import BITS, bucket_bounds, bucket_index
+from latmon.views.timeline import Column
+
+_OCTAVE = 1 << BITS
+_STEPS = (1, 2, 4, *range(_OCTAVE, 64, _OCTAVE // 2), 64, 128, 256)
+_DEFAULT = (bucket_index(64), bucket_index(16_384))
+_BASE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyScale:
+    """Row r (from below) holds the buckets [low + r * step, low + (r + 1) * step)."""
+
+    low: int
+    step: int
+    rows: int
+
+    def row(self, index: int) -> int:
+        """The row of a bucket; what is outside lies in the outermost row, never nowhere."""
+        return min(max((index - self.low) // self.step, 0), self.rows - 1)
+
+    def row_of(self, us: int) -> int:
+        return self.row(bucket_index(us))
+
+    def edge_us(self, row: int) -> int:
+        """The lower edge of a row in microseconds."""
+        return bucket_bounds(self.low + row * self.step)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What the data asked for so far: lowest and highest bucket, and the fullest cell as a power of four."""
+
+    low: int = _DEFAULT[0]
+    high: int = _DEFAULT[1]
+    top: int = _BASE**4
+
+
+def extent(columns: Iterable[Column], step: int = _OCTAVE) -> Extent:
+    """The extent of some columns over all devices, in whole octaves. `step` is how many buckets a cell holds."""
+    lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
+    for column in columns:
+        for counts in column.counts.values():
+            if counts:
+                lows.append(min(counts))
+                highs.append(max(counts))
+                full = max(full, fullest(counts, step))
+    power = max(3, math.ceil(math.log(full, _BASE)))
+    return Extent(min(lows) // _OCTAVE * _OCTAVE, (max(highs) // _OCTAVE + 1) * _OCTAVE - 1, _BASE**power)
+
+
+def fullest(counts: dict[int, int], step: int) -> int:
+    """The count of the fullest cell."""
+    cells: dict[int, int] = {}
+    for index, n in counts.items():
+        cells[index // step] = cells.get(index // step, 0) + n
+    return max(cells.values(), default=0)
+
+
+def settle(old: Extent | None, new: Extent) -> Extent:
+    """The extent to draw: at least the new one; the old one is kept until the new is two octaves (16-fold) smaller."""
+    if old is None:
+        return new
+    keep = 2 * _OCTAVE
+    return Extent(
+        old.low if old.low <= new.low < old.low + keep else new.low,
+        old.high if old.high - keep < new.high <= old.high else new.high,
+        old.top if old.top // _BASE**2 < new.top <= old.top else new.top,
+    )
+
+
+def latency_scale(span: Extent, rows: int) -> LatencyScale:
+    """The finest rows that hold the whole extent."""
+    for step in _STEPS:
+        low = span.low // step * step
+        if low + step * rows > span.high:
+            return LatencyScale(low, step, rows)
+    return LatencyScale(0, _STEPS[-1], rows)
+
+
+def level(n: int, top: int, levels: int) -> int:
+    """0 for nothing, 1 for a single I/O, then evenly in the logarithm up to `levels` at `top`."""
+    if n <= 1:
+        return max(n, 0)
+    return min(levels, 2 + int((levels - 1) * math.log(n) / math.log(top + 1)))

@@ -1,0 +1,124 @@
+"""The lines that never leave: title, health, and the selected device in words. Pure; the clock is the frames'."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from latmon.histogram import bucket_bounds
+from latmon.model import Device, Health, Origin
+from latmon.store import Window
+from latmon.text import is_clean
+from latmon.views.empty import unknown_quantiles
+from latmon.views.lines import Line, Span, fit, width
+from latmon.views.table import Subject
+from latmon.views.units import UNKNOWN, count, duration, percent, span
+
+GOOD_COVERAGE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """LIVE, REPLAY, DEMO, PAUSED or ENDED, and how many frames the screen is behind."""
+
+    word: str = "LIVE"
+    behind: int = 0
+    why: str = ""
+
+
+def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line:
+    """Host, kernel, backend, time and window at the left; the mode at the right, where it can't be cut."""
+    right = _mode(mode)
+    if origin is None:
+        return _split((Span(" latmon", "accent"), Span("  starting", "dim")), right, cells)
+    last = window.last
+    clock = time.strftime("%H:%M:%S", time.localtime(last.wall)) if last else "--:--:--"
+    tier = f" tier {origin.tier}" if origin.tier else ""
+    parts = (
+        Span(" latmon", "accent"),
+        Span(f"  {origin.host}", "strong"),
+        Span(f"  {_short(origin.kernel)}  {origin.tool or origin.backend}{tier}", "dim"),
+        Span(f"  {clock}"),
+        Span(f"  last {span(window.length_us)}", "dim"),
+    )
+    return _split(parts, right, cells)
+
+
+def health(origin: Origin | None, window: Window, devices: dict[str, Device], cells: int) -> Line:
+    """How far the numbers can be trusted: what is wrong stands out, what is unknown is `-`."""
+    if origin is None:
+        return fit((Span(" backend starting", "dim"),), cells)
+    state = window.health()
+    spans: list[Span] = [Span(" ")]
+    for text, bad in _facts(origin, state, window.coverage(devices)):
+        spans += [Span(text, "bad" if bad else "dim"), Span("  ")]
+    recording = (Span(f"● {state.recording} ", "accent"),) if state.recording else (Span("not recording ", "dim"),)
+    return _split(tuple(spans), recording, cells)
+
+
+def headline(subject: Subject, cells: int) -> Line:
+    """The selected device above its map: what is counted, over which time, and why a quantile is missing."""
+    device, choice = subject.device, subject.choice
+    histogram = subject.window.latency(device.name, choice.ops)
+    words = [f"{count(histogram.count if histogram else subject.ios)} I/Os"]
+    if choice.threshold_us is not None and histogram:
+        words.append(f"{count(_above(histogram.buckets, choice.threshold_us))} above {duration(choice.threshold_us)}")
+    if subject.times_peers is not None:
+        words.append(f"tail {subject.times_peers:.0f}x its peers'")
+    if why := unknown_quantiles(histogram):
+        words.append(why)
+    who = " ".join(w for w in (device.label, device.driver, device.model) if w)
+    left = (Span(f" {device.name}", "accent"), Span(f" {choice.op_label}  {', '.join(words)} "))
+    right = (Span(f"{who} ", "dim"),)
+    return _split(left, right if who and width(left) + width(right) <= cells else (), cells)
+
+
+def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[str, bool]]:
+    attached, wanted = state.probes_attached, state.probes_wanted
+    facts = [(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
+    poor = coverage is not None and coverage < GOOD_COVERAGE
+    facts.append((f"coverage {UNKNOWN if coverage is None else percent(coverage)}", poor))
+    facts.append((f"lost {count(state.lost_events)}", state.lost_events > 0))
+    facts.append((f"unmatched {count(state.unmatched)}", False))
+    rare = (
+        ("map full", state.map_full),
+        ("stale", state.stale),
+        ("undecoded", state.undecoded_lines),
+        ("dropped frames", state.dropped_frames),
+    )
+    facts += [(f"{label} {count(n)}", True) for label, n in rare if n]
+    own = state.self_cpu_percent
+    facts.append((f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", False))
+    return facts
+
+
+def _above(buckets: tuple[tuple[int, int], ...], threshold_us: int) -> int:
+    """I/Os in buckets that lie at or above the threshold: never more than there were."""
+    return sum(n for index, n in buckets if bucket_bounds(index)[0] >= threshold_us)
+
+
+def _mode(mode: Mode) -> Line:
+    if mode.word == "PAUSED":
+        return (Span(f"PAUSED, {mode.behind} behind ", "accent"),)
+    if mode.word == "ENDED":
+        return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)
+    return (
+        (Span(f"{mode.word} ", "strong"), Span("● ", "accent"))
+        if mode.word == "LIVE"
+        else (Span(f"{mode.word} ", "strong"),)
+    )
+
+
+def _split(left: Line, right: Line, cells: int) -> Line:
+    """`right` at the right edge; `left` is cut when both don't fit."""
+    room = cells - width(right)
+    if room <= 0:
+        return fit(right, cells)
+    line = (*fit(left, room), *right)
+    assert all(is_clean(s.text) for s in line), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
+    return line
+
+
+def _short(kernel: str) -> str:
+    """6.12.107 of 6.12.107-amd64: the rest is on the help screen."""
+    return kernel.split("-", 1)[0]

@@ -1,0 +1,198 @@
+"""The device table: columns that fit the width, rows of cells, and the order of the rows. Pure.
+
+A column's width never depends on its numbers, so nothing jumps. What isn't known is `-`; why is said by empty.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from latmon.model import OPS, Device, Outstanding
+from latmon.store import Window
+from latmon.views.choice import Choice, natural
+from latmon.views.lines import Line, Span, cell
+from latmon.views.units import UNKNOWN, duration, maximum, quantile, rate, whole
+
+MIX = 6
+SPARKS = " ▁▂▃▄▅▆▇█"
+RAMP_SPARKS = " .:░░▒▒▓█"
+_SECOND = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One device with all that a row is made of."""
+
+    device: Device
+    window: Window
+    choice: Choice
+    times_peers: float | None = None
+    gone: bool = False
+    trend: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = {op: self.window.completed(self.device.name, op) for op in self.choice.ops}
+        return {op: c.count for op, c in found.items() if c}
+
+    @property
+    def ios(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def per_second(self) -> float:
+        return _SECOND / max(self.window.covered_us, 1)
+
+    @property
+    def bytes_per_second(self) -> float:
+        found = (self.window.completed(self.device.name, op) for op in self.choice.ops)
+        return sum(c.bytes for c in found if c) * self.per_second
+
+    @property
+    def mean_us(self) -> float | None:
+        """From the histograms where there are any, else from the kernel's sums."""
+        histogram = self.window.latency(self.device.name, self.choice.ops)
+        if histogram:
+            return histogram.mean
+        found = [c for op in self.choice.ops if (c := self.window.completed(self.device.name, op)) and c.count]
+        times = [c.time_us for c in found]
+        known = [t for t in times if t is not None]
+        return sum(known) / sum(c.count for c in found) if found and len(known) == len(times) else None
+
+    @property
+    def outstanding(self) -> Outstanding:
+        last = self.window.last
+        return (last.outstanding.get(self.device.name) if last else None) or Outstanding(None, None)
+
+
+def _latency(q: float) -> Callable[[Subject], str]:
+    return lambda s: quantile(s.window.latency(s.device.name, s.choice.ops), q)
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else whole(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOf:
+    """A column: its title, its width, how a cell is made, and how early it appears (0 is always)."""
+
+    title: str
+    width: int
+    make: Callable[[Subject], str]
+    rank: int = 0
+    right: bool = True
+    role: str = "text"
+    needs: str = ""
+    """`distribution`, `mean only`, or empty for always."""
+
+
+COLUMNS = (
+    ColumnOf("device", 9, lambda s: s.device.name, right=False, role="strong"),
+    ColumnOf("label", 14, lambda s: s.device.label, rank=5, right=False, role="dim"),
+    ColumnOf("driver", 9, lambda s: s.device.driver, rank=1, right=False, role="dim"),
+    ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
+    ColumnOf("mix", MIX, lambda s: mix(s.counts), right=False, role="dim"),
+    ColumnOf("IOPS", 5, lambda s: rate(s.ios * s.per_second)),
+    ColumnOf("MB/s", 5, lambda s: rate(s.bytes_per_second / 1e6)),
+    ColumnOf("mean", 5, lambda s: duration(s.mean_us), rank=3, role="dim", needs="distribution"),
+    ColumnOf("mean", 5, lambda s: duration(s.mean_us), needs="mean only"),
+    ColumnOf("p50", 5, _latency(0.5), needs="distribution"),
+    ColumnOf("p90", 5, _latency(0.9), rank=2, needs="distribution"),
+    ColumnOf("p99", 5, _latency(0.99), needs="distribution"),
+    ColumnOf("p99.9", 5, _latency(0.999), needs="distribution"),
+    ColumnOf("p99.99", 6, _latency(0.9999), rank=3, needs="distribution"),
+    ColumnOf("max", 5, lambda s: maximum(s.window.latency(s.device.name, s.choice.ops)), needs="distribution"),
+    ColumnOf("out", 4, lambda s: _number(s.outstanding.in_driver)),
+    ColumnOf("queue", 5, lambda s: _number(s.outstanding.queued), rank=2),
+    ColumnOf("peers", 5, lambda s: "" if s.times_peers is None else f"{whole(round(s.times_peers))}x", role="accent"),
+)
+TREND_MIN = 6
+TREND_MAX = 60
+_MARK = 1
+
+
+def mix(counts: Mapping[str, int]) -> str:
+    """The op mix as letters, in proportion, each op that happened at least one: rrrwwf."""
+    total = sum(counts.values())
+    present = [op for op in OPS if counts.get(op)]
+    if not total:
+        return ""
+    sizes = {op: max(1, round(counts[op] * MIX / total)) for op in present}
+    while sum(sizes.values()) != MIX:
+        off = sum(sizes.values()) - MIX
+        largest = max(present, key=lambda op: sizes[op] * 1000 + counts[op] / total)
+        sizes[largest] -= 1 if off > 0 else -1
+    return "".join(op[0] * sizes[op] for op in present)
+
+
+def fitting(width: int, *, distribution: bool) -> tuple[tuple[ColumnOf, ...], int]:
+    """The columns that fit, more the wider it is, and the cells left for the trend."""
+    without = "mean only" if distribution else "distribution"
+    wanted = [c for c in COLUMNS if c.needs != without]
+    for rank in range(max(c.rank for c in wanted), -1, -1):
+        some = tuple(c for c in wanted if c.rank <= rank)
+        left = width - _MARK - sum(c.width + 1 for c in some)
+        if left >= TREND_MIN + (12 if rank else 0):
+            return some, min(left, TREND_MAX)
+    kept = [c for c in wanted if c.rank == 0]
+    while kept and _MARK + sum(c.width + 1 for c in kept) > width:
+        kept.pop()
+    return tuple(kept), 0
+
+
+def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice) -> Line:
+    """The titles; the column that rows are sorted by stands out."""
+    spans = [Span(" ")]
+    for c in columns:
+        role = "accent" if c.title == _sorted_column(choice) else "dim"
+        spans.append(Span(f"{cell(c.title, c.width, right=c.right)} ", role))
+    return (*spans, Span(cell("trend", trend), "dim")) if trend else tuple(spans)
+
+
+def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
+    """One device. A device that is gone keeps its row, dim, while the window remembers it."""
+    selected = subject.device.name == subject.choice.selected
+    spans = [Span("▸" if selected else " ", "accent")]
+    for c in columns:
+        role = "dim" if subject.gone else "accent" if selected and c.title == "device" else c.role
+        spans.append(Span(f"{cell(c.make(subject), c.width, right=c.right)} ", role))
+    text = "gone" if subject.gone else subject.trend
+    return (*spans, Span(cell(text, trend), "dim" if subject.gone else "text")) if trend else tuple(spans)
+
+
+def order(subjects: list[Subject], sort: str) -> list[Subject]:
+    """The worst first. What is like its peers stands by name, so that rows don't dance."""
+    by_name = sorted(subjects, key=lambda s: (s.gone, not s.device.timed, natural(s.device.name)))
+    keys: dict[str, Callable[[Subject], float]] = {
+        "unlike": lambda s: -(s.times_peers or 0),
+        "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
+        "max": lambda s: -(s.window.latency(s.device.name, s.choice.ops).max_bound or 0),
+        "IOPS": lambda s: -s.ios,
+        "MB/s": lambda s: -s.bytes_per_second,
+        "out": lambda s: -((s.outstanding.in_driver or 0) + (s.outstanding.queued or 0)),
+    }
+    return sorted(by_name, key=keys[sort]) if sort in keys else by_name
+
+
+def sparkline(values: list[float | None], width: int, glyphs: str = SPARKS) -> str:
+    """The worst value of each stretch, in the logarithm over three decades below the highest; blank is no I/O."""
+    if not values or width <= 0:
+        return ""
+    known = [v for v in values if v]
+    if not known:
+        return ""
+    top = max(known)
+    return "".join(" " if not v else glyphs[_height(v / top, len(glyphs) - 1)] for v in values[-width:])
+
+
+def _height(share: float, heights: int) -> int:
+    decades = 3
+    position = 1 + math.log10(share) / decades
+    return max(1, min(heights, round(position * heights)))
+
+
+def _sorted_column(choice: Choice) -> str:
+    return {"unlike": "peers", "name": "device"}.get(choice.sort, choice.sort)

@@ -1,0 +1,50 @@
+"""The trend of each device: its slowest I/O (or, without distributions, its mean) per stretch of time. Pure bookkeeping.
+
+Stretches are several seconds long and lie still; a line of text that moves each second costs more than it tells.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from latmon.model import Frame
+
+STRETCHES = 60
+
+
+class Trends:
+    """The last stretches, for one choice of operations."""
+
+    def __init__(self, stretch_us: int, ops: tuple[str, ...], frames: Iterable[Frame] = ()) -> None:
+        self._stretch_us = stretch_us
+        self._ops = frozenset(ops)
+        self._stretches: deque[dict[str, float]] = deque(maxlen=STRETCHES)
+        self._number = -1
+        for frame in frames:
+            self.advance(frame)
+
+    def advance(self, frame: Frame) -> None:
+        """One frame further; stretches without a frame are empty."""
+        number = (frame.mono_us - frame.dt_us // 2) // self._stretch_us
+        for _ in range(min(max(number - self._number, 0), STRETCHES) if self._stretches else 1):
+            self._stretches.append({})
+        self._number = number
+        now = self._stretches[-1]
+        for name, us in _slowest(frame, self._ops):
+            now[name] = max(now.get(name, 0.0), us)
+
+    def of(self, device: str) -> list[float | None]:
+        """Oldest first; None where nothing was completed."""
+        return [stretch.get(device) for stretch in self._stretches]
+
+
+def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:
+    if frame.histograms:
+        for series, histogram in frame.histograms.items():
+            if series.stage == "total" and series.op in ops and histogram.max_bound is not None:
+                yield series.device, float(histogram.max_bound)
+        return
+    for flow, done in frame.kernel.items():
+        if flow.op in ops and done.count and done.time_us is not None:
+            yield flow.device, done.time_us / done.count

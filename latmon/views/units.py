@@ -1,0 +1,105 @@
+"""Numbers as text: significant digits with the unit attached, never more digits than the number has."""
+
+from __future__ import annotations
+
+import math
+
+from latmon.histogram import Histogram
+
+UNKNOWN = "-"
+_TIME = (("u", 1), ("m", 1_000), ("s", 1_000_000))
+_RATE = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
+_MINUTE_US = 60_000_000
+_KILO = 1000
+
+
+def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
+    """Microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for a number that is an upper bound."""
+    if us is None:
+        return UNKNOWN
+    if us >= _MINUTE_US - 500_000:
+        seconds = math.ceil(us / 1e6) if up else round(us / 1e6)
+        return f"{seconds // 60}:{seconds % 60:02}"
+    for unit, factor in _TIME:
+        text = _significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
+        if float(text) < _KILO or unit == "s":
+            return text + unit
+    raise AssertionError("unreachable: seconds end the loop")
+
+
+def quantile(histogram: Histogram, q: float) -> str:
+    """A quantile in the digits its bucket has: two at 12.5 %, `~` and one where a bucket is an octave."""
+    value = histogram.quantile(q)
+    if value is None:
+        return UNKNOWN
+    if histogram.bits < 2:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
+        return f"~{duration(value, 1)}"
+    return duration(value, 2, up=True)
+
+
+def maximum(histogram: Histogram) -> str:
+    """The exact maximum, or the bound of the highest bucket marked as such."""
+    if histogram.max is not None or not histogram:
+        return duration(histogram.max if histogram else None)
+    return f"≤{duration(histogram.max_bound, 2, up=True)}"
+
+
+def rate(value: float | None) -> str:
+    """412, 11.2k, 0.3: at most five cells."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    for unit, factor in _RATE:
+        scaled = value / factor
+        text = f"{scaled:.1f}" if scaled < 1 else _significant(scaled, 3)
+        if float(text) < _KILO or unit == "T":
+            return text + unit
+    raise AssertionError("unreachable: T ends the loop")
+
+
+def count(value: int) -> str:
+    """24,711, or 1.02M from a million on."""
+    return f"{value:,}" if value < 10**6 else rate(value)
+
+
+def rounded(value: int) -> str:
+    """A round number in at most four cells: 256, 4.1k, 1.0M."""
+    for unit, factor in _RATE:
+        text = str(value) if factor == 1 and value < _KILO else _significant(value / factor, 2)
+        if float(text) < _KILO:
+            return text + unit
+    return rate(value)
+
+
+def whole(value: int) -> str:
+    """A count in at most five cells: 3, 412, 11.2k."""
+    return str(value) if abs(value) < _KILO else rate(value)
+
+
+def percent(share: float) -> str:
+    """99.97% and 100% only when it is all."""
+    text = f"{share * 100:.2f}"
+    return "99.99%" if text == "100.00" and share < 1 else "100%" if text == "100.00" else f"{text}%"
+
+
+def span(us: int) -> str:
+    """A window's length: 60 s, 5 min."""
+    seconds = us / 1e6
+    return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
+
+
+def _significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:
+    if value <= 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(value))
+    if whole:
+        decimals = min(decimals, 0)
+    factor = 10.0**decimals
+    scaled = value * factor
+    rounded = math.ceil(scaled - 1e-9) if up else round(scaled)
+    result = rounded / factor
+    # 9.96 at two digits is 10, not 10.0
+    if result >= 10 ** (digits - decimals) and decimals > 0:
+        decimals -= 1
+    return f"{result:.{max(decimals, 0)}f}"
