@@ -1,0 +1,82 @@
+"""Who may import whom: the contracts of pyproject.toml, and what a headless process has really loaded."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+CONFIG = tomllib.loads((REPO / "pyproject.toml").read_text())
+PRELUDE = f"import sys; sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'backends')!r}]\n"
+LOADED = "\nprint('loaded', *sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+
+
+def loaded_after(code: str, *args: str, cwd: Path, expected: int = 0) -> set[str]:
+    """The top-level modules that a process has when `code` is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code + LOADED, *args],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert done.returncode == expected, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("loaded ")]
+    return set(line.split()[1:])
+
+
+MAIN = """
+from latmon.__main__ import main
+try:
+    code = main()
+except SystemExit as exit:
+    code = exit.code
+assert not code, code
+"""
+
+
+def test_the_contracts_hold():
+    lint = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + lint, "--no-cache"], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_backend_is_in_the_contract_of_independence():
+    (contract,) = [c for c in CONFIG["tool"]["importlinter"]["contracts"] if c["type"] == "independence"]
+    backends = CONFIG["project"]["entry-points"]["latmon.backends"].values()
+    assert set(contract["modules"]) == {target.partition(":")[0] for target in backends}
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["demo", "--list"], ["probes", "list"]], ids=" ".join)
+def test_a_command_without_a_screen_never_loads_textual(args, tmp_path):
+    loaded = loaded_after(MAIN, *args, cwd=tmp_path)
+    assert not {"textual", "rich"} & loaded
+    assert "latmon_backends" not in loaded or args[0] in {"demo", "probes"}
+
+
+def test_version_loads_next_to_nothing(tmp_path):
+    assert not {"yaml", "psutil", "asyncio"} & loaded_after(MAIN, "--version", cwd=tmp_path)
+
+
+def test_a_headless_capture_and_its_report_never_load_textual(tmp_path):
+    loaded = loaded_after(
+        MAIN, "--backend", "procfs", "--record", "x.latmon.jsonl.gz", "--duration", "1s", cwd=tmp_path
+    )
+    assert not {"textual", "rich"} & loaded
+    assert "asyncio" in loaded
+    for form in ("--json", "--text"):
+        assert not {"textual", "rich"} & loaded_after(MAIN, "report", "x.latmon.jsonl.gz", form, cwd=tmp_path)
+
+
+def test_the_collector_never_loads_textual(tmp_path):
+    assert not {"textual", "rich"} & loaded_after("import latmon.collector", cwd=tmp_path)
+
+
+def test_a_recording_of_the_demo_never_loads_textual(tmp_path):
+    assert not {"textual", "rich"} & loaded_after(MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)
