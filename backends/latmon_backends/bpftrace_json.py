@@ -1,0 +1,191 @@
+r"""bpftrace's JSON output (`-f json`) as events: bytes in, values out, no I/O, one event per line.
+
+Holds what 0.17, 0.23 and 0.27 do differently: spacing, blank lines, big integers in quotes, `\uffffffc3` for bytes
+above 0x7f, the zero-row shapes. Knows no probe. A line that is not understood is an event too: counted, never raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from latmon.text import clean
+
+MAX_LINE = 64 * 1024 * 1024
+"""A longer line is not bpftrace's: 1,000 histogram keys print 339 KB."""
+
+_MANGLED = re.compile(rb"\\\\?uffffff([89a-fA-F][0-9a-fA-F])")
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """How many probes, BEGIN, END and intervals included."""
+
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The text of one printf, without its newline; not yet clean."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Of hist or lhist: low <= value <= high, both inclusive; None where it is open."""
+
+    low: int | None
+    high: int | None
+    count: int
+
+
+Value = int | str | tuple[Bucket, ...] | Mapping[str, int] | tuple["Value", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapPrinted:
+    """One print() of a map, by key as bpftrace joins it with commas; "" is the key of a map without keys."""
+
+    name: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def integers(self) -> dict[int, int]:
+        """Key -> value, of a map with integer keys and values; others are left out."""
+        return {int(k): v for k, v in self.values.items() if isinstance(v, int) and k.lstrip("-").isdigit()}
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Events that bpftrace could not pass on."""
+
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class HelperFailed:
+    """A BPF helper's error: `code` is the negative errno (-7: the map is full)."""
+
+    helper: str
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """A line that is not understood, cut and clean."""
+
+    line: str
+
+
+Event = Attached | Printed | MapPrinted | Lost | HelperFailed | Undecoded
+
+
+class Decoder:
+    """Feed it bytes in any portions; whole lines come out as events."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._overlong = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Events of the lines that `data` completes."""
+        self._rest += data
+        events: list[Event] = []
+        *lines, rest = self._rest.split(b"\n")
+        for line in lines:
+            if self._overlong:
+                self._overlong = False
+                events.append(Undecoded("a line longer than 64 MiB"))
+            elif line.strip():
+                events.extend(_decode(bytes(line)))
+        self._rest = bytearray(rest)
+        if len(rest) > MAX_LINE:
+            self._rest, self._overlong = bytearray(), True
+        return events
+
+    def close(self) -> list[Event]:
+        """What an output cut in mid-line leaves."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return list(_decode(rest)) if rest.strip() else []
+
+
+def _decode(line: bytes) -> Iterator[Event]:
+    try:
+        yield from _events(json.loads(_repair(line)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield Undecoded(clean(line[:_SHOWN], _SHOWN))
+
+
+def _repair(line: bytes) -> str:
+    r"""Bytes above 0x7f come as `\uffffffc3` from every version (a signed char), twice escaped in 0.23's keys."""
+    if b"uffffff" in line:
+        line = _MANGLED.sub(lambda m: bytes([int(m[1], 16)]), line)
+    return line.decode("utf-8", "replace")
+
+
+def _events(tree: Any) -> Iterator[Event]:
+    kind, data = tree["type"], tree.get("data")
+    if kind == "printf":
+        yield Printed(_text(data).removesuffix("\n"))
+    elif kind in ("map", "hist", "stats", "tseries"):
+        for name, value in data.items():
+            yield MapPrinted(name.removeprefix("@"), dict(_rows(kind, value)))
+    elif kind == "attached_probes":
+        yield Attached(_integer(data["probes"]))
+    elif kind == "lost_events":
+        yield Lost(_integer(data["events"]))
+    elif kind == "helper_error":
+        yield HelperFailed(
+            clean(tree.get("helper", "")), _integer(tree.get("retcode", 0)), clean(tree.get("msg", ""), 160)
+        )
+    elif kind not in ("time", "value", "join", "syscall", "cat"):
+        yield Undecoded(clean(str(kind)))
+
+
+def _rows(kind: str, value: Any) -> Iterator[tuple[str, Value]]:
+    """Keys or none decide the shape, and a `stats` without keys is a table of fields as a keyed map is one of rows."""
+    fields = kind == "stats" and isinstance(value, dict) and set(value) <= {"count", "average", "total"}
+    if isinstance(value, dict) and not fields:
+        for key, row in value.items():
+            yield key, _value(row)
+    else:
+        yield "", _value(value)
+
+
+def _value(row: Any) -> Value:
+    if isinstance(row, list):
+        if all(isinstance(b, dict) and "count" in b for b in row):
+            return tuple(_bucket(b) for b in row)
+        return tuple(_value(part) for part in row)
+    if isinstance(row, dict):
+        return {name: _integer(number) for name, number in row.items() if name != "interval_start"}
+    if isinstance(row, str) and not row.lstrip("-").isdigit():
+        return clean(row, _SHOWN)
+    return _integer(row)
+
+
+def _bucket(row: Mapping[str, Any]) -> Bucket:
+    low = _integer(row["min"]) if "min" in row else None
+    high = _integer(row["max"]) if "max" in row else None
+    if low == -(2**31) and high == 0:
+        # 0.17 folds everything from 2^31 up into this one.
+        return Bucket(2**31, None, _integer(row["count"]))
+    return Bucket(low, high, _integer(row["count"]))
+
+
+def _integer(number: Any) -> int:
+    """0.27 quotes what a double can't hold."""
+    if isinstance(number, float):
+        raise TypeError(f"not an integer: {number}")
+    return int(number)
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise TypeError("printf without text")
+    return data

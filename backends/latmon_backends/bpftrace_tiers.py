@@ -1,0 +1,79 @@
+"""Which always-on probe runs here: the variants in the order of preference, each with the values its script takes.
+
+A variant is chosen by trying it; only what can be looked up for nothing (no kprobes at all) spares an attempt. Knows
+the probes by their manifests and starts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from latmon.manifest import Manifest, load
+from latmon.resources import data_dir
+from latmon_backends import btf
+
+_KPROBES = (
+    (
+        "kprobe:blk_update_request, kprobe:nvme_complete_batch_req",
+        '(uint64)reg("ip") - (uint64)kaddr("nvme_complete_batch_req") < 16',
+    ),
+    ("kprobe:blk_update_request", "1 == 0"),
+)
+_MEMBER = re.compile(r"\bdisk\b|rq_disk", re.IGNORECASE)
+_STAMP = re.compile(r"io_start_time_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A probe with its values. `only_after`, where given, must be found in the refusal of the variant before."""
+
+    manifest: Manifest
+    values: dict[str, int | str]
+    only_after: re.Pattern[str] | None = None
+
+    @property
+    def name(self) -> str:
+        words = [str(v) for k, v in self.values.items() if k in ("disk", "request")]
+        return " ".join([self.manifest.name, *words])
+
+    def program(self) -> str:
+        return self.manifest.program(self.values)
+
+
+def variants(
+    interval_ms: int, ahead_ns: int, sys: Path = Path("/sys"), probes: Path | None = None
+) -> Iterator[Variant]:
+    """From the best to the last. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    directory = (data_dir("probes") if probes is None else probes) / "linux"
+    base: dict[str, int | str] = {"interval_ms": interval_ms}
+    stamps = load(directory / "block_a.yaml")
+    yield Variant(stamps, base | {"disk": "q->disk"})
+    yield Variant(stamps, base | {"disk": "rq_disk"}, only_after=_MEMBER)
+    yield from pointers(interval_ms, sys, probes, only_after=_STAMP)
+    if has_kprobes(sys):
+        kernel = load(directory / "block_b.yaml")
+        for disk in ("q->disk", "rq_disk"):
+            for hooks, batch in _KPROBES:
+                yield Variant(kernel, base | {"ahead_ns": ahead_ns, "disk": disk, "hooks": hooks, "batch": batch})
+    yield Variant(load(directory / "block_c.yaml"), base)
+
+
+def pointers(
+    interval_ms: int, sys: Path, probes: Path | None = None, only_after: re.Pattern[str] | None = None
+) -> Iterator[Variant]:
+    """Tier A': for requests without stamps; which argument is the request is read from BTF, never guessed."""
+    issued = btf.request_argument((sys / "kernel/btf/vmlinux"), "block_rq_issue")
+    if issued is None:
+        return
+    directory = (data_dir("probes") if probes is None else probes) / "linux"
+    manifest = load(directory / "block_ap.yaml")
+    for disk in ("q->disk", "rq_disk"):
+        yield Variant(manifest, {"interval_ms": interval_ms, "disk": disk, "request": f"arg{issued}"}, only_after)
+
+
+def has_kprobes(sys: Path = Path("/sys")) -> bool:
+    """False where the kernel was built without kprobes: perf has no such event source then."""
+    return (sys / "bus/event_source/devices/kprobe").exists() or (sys / "kernel/kprobes").exists()

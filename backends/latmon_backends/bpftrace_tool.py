@@ -1,0 +1,122 @@
+"""Which bpftrace to run, and how: the tool, its privileges, its map limit, and its complaints in one sentence.
+
+Runs nothing but `--version`. Knows neither probes' output nor frames.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from latmon.errors import UnavailableError
+from latmon.host import package_manager
+from latmon.text import clean
+from latmon_backends.child import shimmed
+
+VARIABLE = "LATMON_BPFTRACE"
+_INSTALL = {
+    "apt": "apt-get install bpftrace",
+    "dnf": "dnf install bpftrace",
+    "pacman": "pacman -S bpftrace",
+}
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
+_ERROR = re.compile(r"(?:ERROR|FATAL|error|WARNING):\s*(.+)")
+_NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
+_PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
+_ENTRIES_PER_MAP = 1 << 20
+"""Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """The program and what it needs around it."""
+
+    path: str
+    version: str
+    sudo: bool
+    mount_tracefs: bool
+    map_keys: int
+
+    def command(self, program: str) -> list[str]:
+        """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
+        keys = str(self.map_keys)
+        # The first name is 0.17's, the second came with 0.20.
+        environment = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"}
+        words = [self.path, "-f", "json", "--no-warnings", "-e", program]
+        return shimmed(words, environment, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
+
+
+def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> Tool:
+    """The tool that LATMON_BPFTRACE names, else `bpftrace`; UnavailableError when there is none."""
+    path = locate(environ.get(VARIABLE, ""), environ.get("PATH", os.defpath))
+    euid = os.geteuid() if euid is None else euid
+    return Tool(
+        path=path,
+        version=version(path),
+        sudo=euid != 0 and shutil.which("sudo") is not None,
+        mount_tracefs=not _mounted("tracefs", proc) and not _mounted("debugfs", proc),
+        map_keys=map_keys(os.cpu_count() or 1),
+    )
+
+
+def locate(name: str, search: str) -> str:
+    """The absolute path of a tool. Never from the current directory: relative entries of PATH are left out."""
+    if name and Path(name).is_absolute():
+        if os.access(name, os.X_OK) and Path(name).is_file():
+            return name
+        raise UnavailableError(f"{VARIABLE} names {clean(name)}, which is not a program that can be run.")
+    if "/" in name:
+        raise UnavailableError(f"{VARIABLE} must be a name or an absolute path, not {clean(name)}.")
+    absolute = os.pathsep.join(entry for entry in search.split(os.pathsep) if Path(entry).is_absolute())
+    found = shutil.which(name or "bpftrace", path=absolute + os.pathsep + "/usr/sbin:/sbin")
+    if found is None:
+        raise UnavailableError(f"{clean(name or 'bpftrace')} is not installed: {install_command()}.")
+    return found
+
+
+def install_command() -> str:
+    """What to type to get bpftrace here."""
+    return _INSTALL.get(package_manager(), "install the package bpftrace")
+
+
+def version(path: str) -> str:
+    """`0.23.2`, or empty where the tool doesn't say."""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=False)  # noqa: S603 - the tool the user named
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = _VERSION.search(said.stdout.decode("utf-8", "replace"))
+    return found[1] if found else ""
+
+
+def map_keys(cpus: int) -> int:
+    """Keys per map: devices x ops x used buckets, as many as the memory for them allows (8,192 to 65,536)."""
+    return min(65_536, max(8_192, _ENTRIES_PER_MAP // cpus))
+
+
+def reason(complaints: Sequence[str], status: int) -> str:
+    """Why the tool ended, as one sentence without a full stop."""
+    lines = [line for line in complaints if not any(noise in line for noise in _NOISE)]
+    said = [found[1].strip(" .") for line in lines if (found := _ERROR.search(line))]
+    if said:
+        return said[0]
+    return lines[-1].strip(" .") if lines else f"bpftrace ended with status {status}"
+
+
+def is_privilege(why: str) -> bool:
+    """True when more rights, not another probe, would help."""
+    return any(sign in why for sign in _PRIVILEGE)
+
+
+def _mounted(kind: str, proc: Path) -> bool:
+    try:
+        return any(
+            line.split()[2] == kind for line in (proc / "self/mounts").read_text("utf-8", "replace").splitlines()
+        )
+    except OSError:
+        return True  # not known: the tool will say it
