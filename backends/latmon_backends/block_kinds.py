@@ -9,7 +9,7 @@ import re
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from latmon.text import clean
+from latmon.text import MAX_CELLS, clean
 from latmon_backends.inflight import in_driver
 from latmon_backends.sysfs import attribute, link, names, raw_attribute
 
@@ -53,7 +53,7 @@ def label(path: Path, of_kind: str) -> str:
     if of_kind == "dm":
         return attribute(path / "dm/name")
     if of_kind == "loop":
-        return attribute(path / "loop/backing_file")
+        return _file_label(raw_attribute(path / "loop/backing_file").rstrip(b"\n"))
     return head(path.name) if of_kind == "nvme-path" else ""
 
 
@@ -61,6 +61,11 @@ def head(name: str) -> str:
     """`nvme0n1` of the hidden path `nvme0c1n1`; empty for other names."""
     found = _NVME_PATH.fullmatch(name)
     return "".join(found.groups()) if found else ""
+
+
+def _file_label(file: bytes) -> str:
+    """The path; of a long one its end, which tells one image from the next."""
+    return clean(file if len(file) <= MAX_CELLS else b"/".join((b"...", file.rpartition(b"/")[2])))
 
 
 def members(path: Path, of_kind: str, disks: tuple[str, ...], sys: Path) -> tuple[str, ...]:

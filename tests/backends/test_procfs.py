@@ -1,0 +1,162 @@
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+from fake_host import FakeHost, columns
+
+from latmon.backend import Backend, Options
+from latmon.errors import UnavailableError
+from latmon.model import STAGES, Completed, Flow
+from latmon_backends.procfs import ProcfsBackend
+from latmon_backends.psutil_counters import PsutilSampler
+from latmon_backends.sampler import difference
+
+TICK_US = 30_000
+
+
+@pytest.fixture
+def host(tmp_path):
+    fake = FakeHost(tmp_path)
+    fake.virtio()
+    return fake
+
+
+def options(host, interval_us=TICK_US, devices=()):
+    return Options(interval_us=interval_us, devices=devices, proc=host.proc, sys=host.sys)
+
+
+async def take(backend, count, between=lambda _seq: None):
+    async with backend:
+        frames = []
+        async for frame in backend.frames():
+            frames.append(frame)
+            if len(frames) == count:
+                return frames
+            between(frame.seq)
+    return frames
+
+
+async def test_frames_hold_what_was_counted_and_the_first_all_devices(host):
+    frames = await take(
+        ProcfsBackend(options(host)), 3, lambda seq: host.count("vda", columns(5 * seq + 5, in_flight=seq))
+    )
+    assert [frame.seq for frame in frames] == [0, 1, 2]
+    assert [device.name for device in frames[0].devices] == ["vda"]
+    assert [frame.devices for frame in frames[1:]] == [(), ()]
+    assert [frame.kernel[Flow("vda", "read")] for frame in frames] == [
+        Completed(0, 0, 0),
+        Completed(5, 5 * 4096, 10_000),
+        Completed(5, 5 * 4096, 10_000),
+    ]
+    assert not any(frame.histograms or frame.seen for frame in frames)
+
+
+async def test_the_schedule_does_not_drift(host):
+    backend = ProcfsBackend(options(host))
+    frames = await take(backend, 8, lambda _seq: time.sleep(0.01))
+    late = [frame.mono_us - backend.origin.start_mono_us - (frame.seq + 1) * TICK_US for frame in frames]
+    assert min(late) >= 0
+    assert late[-1] < TICK_US, "10 ms of work per frame would have added up to 70 ms"
+    assert sum(frame.dt_us for frame in frames) == frames[-1].mono_us - backend.origin.start_mono_us
+
+
+async def test_a_reader_that_was_late_misses_ticks_and_says_so(host):
+    frames = await take(ProcfsBackend(options(host)), 2, lambda _seq: time.sleep(0.1))
+    assert [frame.gap for frame in frames] == ["", "reader-late"]
+    assert frames[1].dt_us > 2 * TICK_US
+
+
+async def test_a_suspended_host_is_a_gap(host):
+    slept = iter((0, 0, 5_000_000, 5_000_000))
+    frames = await take(ProcfsBackend(options(host), suspended_us=lambda: next(slept)), 3)
+    assert [frame.gap for frame in frames] == ["", "suspended", ""]
+
+
+async def test_a_long_interval_has_a_short_first_frame(host, monkeypatch):
+    monkeypatch.setattr("latmon_backends.procfs._FIRST_US", 10_000)
+    first, second = await take(ProcfsBackend(options(host, interval_us=100_000)), 2)
+    assert first.dt_us < 60_000
+    assert first.dt_us + second.dt_us >= 100_000
+
+
+async def test_only_the_chosen_devices(host):
+    host.mptsas()
+    (frame,) = await take(ProcfsBackend(options(host, devices=("sd*",))), 1)
+    assert {flow.device for flow in frame.kernel} == {"sda"}
+
+
+async def test_a_device_that_left_before_the_first_frame_is_not_in_it(host):
+    host.mptsas()
+    async with ProcfsBackend(options(host)) as backend:
+        frames = backend.frames()
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0)
+        host.unplug("sda")
+        assert [device.name for device in (await waiting).devices] == ["vda"]
+        await frames.aclose()
+
+
+def test_the_origin_says_what_is_missing_and_why(host):
+    host.write("proc/sys/kernel/random/boot_id", "1234-abcd\n")
+    backend: Backend = ProcfsBackend(options(host), "bpftrace is not installed")
+    origin = backend.origin
+    assert (origin.backend, origin.tier, origin.reason) == ("procfs", "D", "bpftrace is not installed")
+    assert [missing.name for missing in origin.absent] == list(STAGES)
+    assert all(missing.reason for missing in origin.absent)
+    assert (origin.boot_id, origin.measured, origin.latency_from) == ("1234-abcd", {}, "")
+
+
+async def test_lines_not_understood_reach_the_health_line(host):
+    with (host.proc / "diskstats").open("a") as file:
+        file.write("rubbish\n")
+    (frame,) = await take(ProcfsBackend(options(host)), 1)
+    assert frame.health.undecoded_lines == 1
+
+
+async def test_counters_that_cannot_be_read_end_the_opening_with_a_sentence(host):
+    backend = ProcfsBackend(options(host))
+    (host.proc / "diskstats").unlink()
+    with pytest.raises(UnavailableError, match="counters can't be read"):
+        await backend.__aenter__()
+
+
+def test_without_diskstats_psutil_is_asked(tmp_path):
+    nowhere = Options(proc=tmp_path, sys=tmp_path)
+    assert ProcfsBackend(nowhere).origin.tool == "psutil"
+
+
+def io(reads, writes, **more):
+    return SimpleNamespace(
+        read_count=reads, write_count=writes, read_bytes=reads * 4096, write_bytes=writes * 4096, **more
+    )
+
+
+def test_psutil_counts_by_name_and_has_no_flushes():
+    answers = iter(({"ada0": io(1, 1)}, {"ada0": io(4, 1, read_time=7), "da1": io(2, 0)}))
+    sampler = PsutilSampler(ask=lambda: next(answers))
+    before = sampler.sample()
+    interval = difference(before, sampler.sample())
+    assert interval.kernel[Flow("ada0", "read")] == Completed(3, 3 * 4096, 7000)
+    assert set(interval.kernel) == {Flow(name, op) for name in ("ada0", "da1") for op in ("read", "write")}
+    assert [device.name for device in interval.devices] == ["da1"]
+    assert interval.outstanding == {}
+
+
+def test_psutil_devices_come_and_go_and_are_chosen_by_glob():
+    answers = iter(({"ada0": io(1, 1), "cd0": io(0, 0)}, {"cd0": io(0, 0)}))
+    sampler = PsutilSampler(("ada*",), ask=lambda: next(answers))
+    assert [device.name for device in sampler.sample().devices] == ["ada0"]
+    assert sampler.sample().removed == ("ada0",)
+
+
+def test_psutil_that_cannot_tell_is_one_sentence():
+    def refuse():
+        raise NotImplementedError("not on this system")
+
+    with pytest.raises(UnavailableError, match="not on this system"):
+        PsutilSampler(ask=refuse).sample()
+
+
+def test_psutil_on_a_system_without_disks():
+    assert PsutilSampler(ask=dict).sample().devices == ()

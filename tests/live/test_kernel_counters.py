@@ -1,0 +1,91 @@
+"""The kernel's own counters on the host that the tests run on: read as anybody, hot plug as root."""
+
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from latmon.model import Flow
+from latmon_backends.sampler import KernelSampler, difference
+
+PROC, SYS = Path("/proc"), Path("/sys")
+ROOT = Path(__file__).resolve().parents[2]
+linux = pytest.mark.skipif(not Path("/proc/diskstats").exists(), reason="needs /proc/diskstats")
+loops = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("losetup") is None or not Path("/dev/loop-control").exists(),
+    reason="needs root and loop devices",
+)
+
+
+@linux
+def test_every_disk_of_this_host_has_a_name_and_counts():
+    sampler = KernelSampler(PROC, SYS)
+    before = sampler.sample()
+    interval = difference(before, sampler.sample())
+    names = {device.name for device in sampler.devices}
+    assert {flow.device for flow in interval.kernel} <= names
+    assert all(done.count >= 0 and done.bytes >= 0 for done in interval.kernel.values())
+    partitions = {path.parent.name for path in SYS.glob("class/block/*/partition")}
+    assert not names & partitions
+
+
+@linux
+@loops
+def test_a_loop_device_is_plugged_written_to_and_unplugged(tmp_path):
+    image = tmp_path / "disk image"
+    image.write_bytes(bytes(1 << 20))
+    sampler = KernelSampler(PROC, SYS)
+    sampler.sample()
+    loop = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        attached = sampler.sample()
+        (device,) = [device for device in attached.devices if device.kind == "loop"]
+        assert (device.name, device.label, device.timed) == (Path(loop).name, device.label, True)
+        assert device.label.endswith("/disk image")
+        fd = os.open(loop, os.O_WRONLY | os.O_DIRECT | os.O_SYNC)
+        try:
+            with mmap.mmap(-1, 65536) as aligned:
+                os.pwrite(fd, aligned, 0)
+        finally:
+            os.close(fd)
+        kernel = difference(attached, sampler.sample()).kernel
+        assert kernel[Flow(device.name, "write")].bytes == 65536
+    finally:
+        subprocess.run(["losetup", "-d", loop], check=True)
+    assert device.name in sampler.sample().removed
+
+
+AS_NOBODY = """
+import asyncio
+from latmon.backend import Options
+from latmon_backends.procfs import ProcfsBackend
+
+async def main():
+    async with ProcfsBackend(Options(interval_us=50_000), "no privilege") as backend:
+        async for frame in backend.frames():
+            assert frame.devices, "no device"
+            assert all(each.in_driver is not None for each in frame.outstanding.values()), frame.outstanding
+            return print(len(frame.kernel))
+
+asyncio.run(main())
+"""
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_no_privilege_is_needed():
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", AS_NOBODY],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}", "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "No module named" in done.stderr or "Permission denied" in done.stderr:
+        pytest.skip("the checkout or the interpreter is not readable for another user")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0

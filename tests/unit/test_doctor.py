@@ -1,0 +1,353 @@
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from latmon import doctor
+from latmon.doctor import kernel, privilege, software, terminal, tier
+from latmon.doctor.check import Check, Output, Place, Status, run
+from latmon.errors import UnavailableError
+
+USER = 1000
+
+
+class Host:
+    """A directory that a Place looks at, and the commands that it answers."""
+
+    def __init__(self, root):
+        self.root = root
+        self.answers = {}
+        self.place = Place(
+            proc=root / "proc",
+            sys=root / "sys",
+            etc=root / "etc",
+            boot=root / "boot",
+            root=root,
+            environ={"PATH": str(root / "bin")},
+            uid=0,
+            platform="linux",
+            run=lambda command: self.answers.get(tuple(command)[-1], Output(127, "")),
+        )
+
+    def write(self, path, text=""):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def config(self, *lines):
+        self.write("proc/sys/kernel/osrelease", "6.1\n")
+        self.write("boot/config-6.1", "\n".join(lines) + "\n")
+
+    def tool(self, version="bpftrace v0.23.2\n", code=0):
+        path = self.write("bin/bpftrace")
+        path.chmod(0o755)
+        self.answers["--version"] = Output(code, version)
+        return path
+
+    def as_user(self):
+        self.place = replace(self.place, uid=USER)
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setattr("latmon.tools._ADMIN", ())
+    return Host(tmp_path)
+
+
+def test_a_tool_of_today(host):
+    path = host.tool()
+    assert software.bpftrace(host.place) == Check("bpftrace", Status.OK, f"v0.23.2 ({path})")
+
+
+@pytest.mark.parametrize(
+    ("release", "remedy"),
+    [
+        ("ID=debian", "sudo apt-get install bpftrace"),
+        ("ID=fedora", "sudo dnf install bpftrace"),
+        ("ID=arch", "sudo pacman -S bpftrace"),
+        ("ID=other", "install bpftrace with this system's package manager"),
+    ],
+)
+def test_no_tool_names_the_command_of_this_distribution(host, release, remedy):
+    host.write("etc/os-release", release)
+    host.as_user()
+    found = software.bpftrace(host.place)
+    assert (found.status, found.remedy) == (Status.MISSING, remedy)
+
+
+def test_root_needs_no_sudo(host):
+    host.write("etc/os-release", "ID=debian")
+    assert software.bpftrace(host.place).remedy == "apt-get install bpftrace"
+
+
+def test_a_tool_that_does_not_run_says_what_it_said(host):
+    host.tool("error while loading shared libraries: \x1b[31mlibbcc.so\n", 127)
+    found = software.bpftrace(host.place)
+    assert found.status is Status.MISSING
+    assert "libbcc" in found.what
+    assert found.what.isprintable()
+
+
+def test_an_old_tool_is_degraded(host):
+    host.tool("bpftrace v0.14.0\n")
+    assert software.bpftrace(host.place).status is Status.DEGRADED
+
+
+def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
+    place = replace(host.place, environ={"LATMON_BPFTRACE": "./bpftrace"})
+    found = software.bpftrace(place)
+    assert "absolute path" in found.what
+    assert "LATMON_BPFTRACE" in found.remedy
+
+
+def test_packages_are_named_with_their_versions(host, monkeypatch):
+    assert [check.status for check in software.packages(host.place)] == [Status.OK] * 3
+    monkeypatch.setattr(software, "_PACKAGES", ("surely-not-installed",))
+    (missing,) = software.packages(host.place)
+    assert (missing.status, missing.remedy) == (Status.MISSING, "pip install 'surely-not-installed'")
+
+
+def test_python(host):
+    assert software.python(host.place).status is Status.OK
+
+
+def capabilities(host, bits):
+    host.write("proc/self/status", f"Name:\tx\nCapEff:\t{bits:016x}\n")
+
+
+def test_root(host):
+    capabilities(host, 2**41 - 1)
+    assert privilege.privilege(host.place).what == "root"
+
+
+def test_root_of_a_container_can_not_trace(host):
+    capabilities(host, 0xA80425FB)
+    assert privilege.privilege(host.place).status is Status.DEGRADED
+
+
+def test_capabilities_are_enough(host):
+    host.as_user()
+    capabilities(host, 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1)
+    assert privilege.privilege(host.place).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (Output(0, "/usr/bin/bpftrace"), Status.OK, "sudo starts"),
+        (Output(1, "sudo: a password is required"), Status.DEGRADED, "wants a password"),
+        (Output(127, ""), Status.DEGRADED, "not installed"),
+    ],
+)
+def test_sudo_is_asked_about_the_very_tool(host, answer, status, words):
+    host.as_user()
+    path = host.tool()
+    host.answers[str(path)] = answer
+    found = privilege.privilege(host.place)
+    assert found.status is status
+    assert words in found.what
+
+
+def test_diskstats(host):
+    assert kernel.diskstats(host.place).status is Status.MISSING
+    host.write("proc/diskstats", " 8 0 sda 1\n")
+    assert kernel.diskstats(host.place).status is Status.OK
+    assert kernel.diskstats(replace(host.place, platform="freebsd14")).status is Status.DEGRADED
+
+
+def test_iostats_that_are_off_are_named_with_the_command(host):
+    host.write("sys/block/sda/queue/iostats", "0\n")
+    host.write("sys/block/zram0/queue/iostats", "0\n")
+    assert kernel.iostats(host.place).status is Status.OK
+    (host.root / "sys/block/sda/mq").mkdir()
+    host.as_user()
+    found = kernel.iostats(host.place)
+    assert found.status is Status.DEGRADED
+    assert "sda" in found.what
+    assert "zram0" not in found.what
+    assert found.remedy == "sudo sh -c 'echo 1 > /sys/block/sda/queue/iostats'"
+
+
+def test_btf(host):
+    assert kernel.btf(host.place).status is Status.DEGRADED
+    host.write("sys/kernel/btf/vmlinux")
+    assert kernel.btf(host.place).status is Status.OK
+
+
+def test_tracefs(host):
+    assert kernel.tracefs(host.place).status is Status.MISSING
+    host.write("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n")
+    (host.root / "sys/kernel/tracing").mkdir(parents=True)
+    unmounted = kernel.tracefs(host.place)
+    assert (unmounted.status, unmounted.remedy) == (
+        Status.DEGRADED,
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+    )
+    host.write("sys/kernel/debug/tracing/events/block/enable")
+    assert kernel.tracefs(host.place).what == "/sys/kernel/debug/tracing"
+    host.write("sys/kernel/tracing/events/block/enable")
+    assert kernel.tracefs(host.place).what == "/sys/kernel/tracing"
+
+
+def test_kprobes_are_no_condition(host):
+    assert kernel.kprobes(host.place).status is Status.OK
+    host.config("# CONFIG_KPROBES is not set")
+    assert "only tier B" in kernel.kprobes(host.place).what
+    host.config("CONFIG_KPROBES=y")
+    assert kernel.kprobes(host.place).what == "the kernel has them"
+
+
+@pytest.mark.parametrize(
+    ("state", "config", "status"),
+    [
+        ("1\n", "", Status.OK),
+        ("2\n", "", Status.OK),
+        ("0\n", "", Status.DEGRADED),
+        ("", "", Status.DEGRADED),
+        ("", "CONFIG_BPF_JIT_ALWAYS_ON=y", Status.OK),
+    ],
+)
+def test_jit(host, state, config, status):
+    host.write("proc/sys/net/core/bpf_jit_enable", state)
+    host.config(config)
+    assert kernel.jit(host.place).status is status
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("[none] integrity confidentiality\n", Status.OK),
+        ("none [integrity] confidentiality\n", Status.OK),
+        ("none integrity [confidentiality]\n", Status.MISSING),
+    ],
+)
+def test_lockdown(host, text, status):
+    host.write("sys/kernel/security/lockdown", text)
+    assert kernel.lockdown(host.place).status is status
+
+
+def test_lockdown_that_nobody_can_see_is_unknown(host):
+    (host.root / "sys/kernel/security").mkdir(parents=True)
+    assert kernel.lockdown(host.place).remedy == "mount -t securityfs securityfs /sys/kernel/security"
+    host.config("# CONFIG_SECURITY_LOCKDOWN_LSM is not set")
+    assert kernel.lockdown(host.place).status is Status.OK
+
+
+def test_tick(host):
+    assert kernel.tick(host.place).status is Status.DEGRADED
+    host.config("CONFIG_HZ=1000")
+    assert kernel.tick(host.place).what == "1000 ticks per second"
+
+
+def test_container(host):
+    assert kernel.container(host.place).what == "none"
+    host.write(".dockerenv")
+    assert kernel.container(host.place).status is Status.DEGRADED
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "status", "words"),
+    [
+        ({"TERM": "xterm-256color"}, (160, 50), Status.OK, "160x50, 256 colours"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, (80, 24), Status.OK, "true colour"),
+        ({"TERM": "linux", "NO_COLOR": "1"}, (80, 24), Status.OK, "no colours"),
+        ({"TERM": "screen"}, (79, 24), Status.DEGRADED, "small"),
+        ({"TERM": "dumb"}, (80, 24), Status.DEGRADED, "can't be drawn on"),
+        ({}, (80, 24), Status.DEGRADED, "(unset)"),
+    ],
+)
+def test_terminal(host, environ, size, status, words):
+    found = terminal.terminal(replace(host.place, environ=environ), size)
+    assert found.status is status
+    assert words in found.what
+
+
+def test_no_terminal_at_all(host, monkeypatch):
+    monkeypatch.setattr(terminal, "_size", lambda: None)
+    found = terminal.terminal(replace(host.place, environ={"TERM": "xterm"}))
+    assert "latmon --record" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("letter", "why", "status", "words"),
+    [
+        ("A", "rawtracepoints attach", Status.OK, "A: rawtracepoints attach"),
+        ("C", "", Status.OK, "C"),
+        ("D", "no BTF", Status.DEGRADED, "counters only: no BTF"),
+        ("", "needs root", Status.DEGRADED, "counters only: needs root"),
+    ],
+)
+def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
+    found = tier.tier(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why))
+    assert found.status is status
+    assert found.what.endswith(words)
+
+
+def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
+    def refuse(_name, _target):
+        raise UnavailableError("it isn't there.")
+
+    assert tier.tier(host.place, refuse).what == "D, the kernel's counters only: it isn't there."
+
+
+def found(**statuses):
+    status = {"python": Status.OK, "diskstats": Status.OK, "tier": Status.OK} | statuses
+    return [Check(name, each, "what", "" if each is Status.OK else "mend") for name, each in status.items()]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ({}, True),
+        ({"tier": Status.DEGRADED}, True),
+        ({"diskstats": Status.MISSING}, True),
+        ({"diskstats": Status.MISSING, "tier": Status.DEGRADED}, False),
+        ({"python": Status.MISSING}, False),
+    ],
+)
+def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
+    monkeypatch.setattr(doctor, "checks", lambda: found(**statuses))
+    assert doctor.doctor_command(as_json=False) == (0 if expected else 3)
+    assert ("can measure here" in capsys.readouterr().out) is expected
+
+
+def test_text_has_each_check_and_its_remedy():
+    lines = doctor.render_text(found(tier=Status.DEGRADED)).splitlines()
+    assert lines[1].split() == ["python", "ok", "what"]
+    assert lines[3].split() == ["tier", "degraded", "what"]
+    assert lines[4].split() == ["->", "mend"]
+
+
+def test_json_is_for_scripts():
+    told = json.loads(doctor.render_json(found(tier=Status.DEGRADED)))
+    assert (told["schema"], told["usable"]) == ("latmon.doctor/1", True)
+    assert told["checks"][0] == {"name": "python", "status": "ok", "what": "what"}
+    assert told["checks"][2]["remedy"] == "mend"
+
+
+@pytest.fixture
+def tierless(monkeypatch):
+    monkeypatch.setattr(tier, "tier", lambda _place: Check("tier", Status.DEGRADED, "not asked"))
+
+
+@pytest.mark.usefixtures("tierless")
+def test_every_check_runs_on_a_host_with_nothing(host):
+    host.root.joinpath("proc").mkdir()
+    checks = doctor.checks(host.place)
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.what.isprintable() for check in checks)
+
+
+@pytest.mark.usefixtures("tierless")
+def test_on_another_system_the_linux_checks_are_left_out(host):
+    names = [check.name for check in doctor.checks(replace(host.place, platform="freebsd14"))]
+    assert "btf" not in names
+    assert "tier" in names
+
+
+def test_commands_are_run_without_input():
+    assert run(["cat"]) == Output(0, "")
+    assert run(["/no/such/command"]).code == 127
+    assert run(["sh", "-c", "echo out; echo err >&2; exit 3"]) == Output(3, "out\nerr\n")
