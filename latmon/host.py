@@ -16,6 +16,7 @@ from pathlib import Path
 from latmon.text import clean
 
 _HZ = re.compile(rb"^CONFIG_HZ=(\d+)$", re.MULTILINE)
+_CLOCKS_APART_US = 1000
 _FAMILIES = {
     "apt": ("debian", "ubuntu"),
     "dnf": ("fedora", "rhel", "centos"),
@@ -91,10 +92,14 @@ def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
 
 
 def suspended_us() -> int:
-    """How long this boot has been suspended in all: what CLOCK_MONOTONIC leaves out. 0 where no clock tells."""
+    """How long this boot has been suspended in all: what CLOCK_MONOTONIC leaves out. 0 where no clock tells.
+
+    The two clocks can't be read at once: less than 1 ms between them is the reading, not a suspend.
+    """
     if sys.platform != "linux":
         return 0
-    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000
+    ahead = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000
+    return ahead if ahead >= _CLOCKS_APART_US else 0
 
 
 def _read(path: Path) -> bytes:
