@@ -9,14 +9,20 @@ from __future__ import annotations
 from latmon.recording.checks import parse
 from latmon.recording.decode import decode_frame, decode_origin
 from latmon.recording.lines import End, Gap, Mark, encode_frame, encode_origin
+from latmon.recording.reader import UNCLOSED, Recording, open_recording
+from latmon.recording.writer import Writer
 
 __all__ = [
+    "UNCLOSED",
     "End",
     "Gap",
     "Mark",
+    "Recording",
+    "Writer",
     "decode_frame",
     "decode_origin",
     "encode_frame",
     "encode_origin",
+    "open_recording",
     "parse",
 ]

@@ -23,7 +23,7 @@ SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Time that is not in the recording, and why. It ends at `mono_us`."""
+    """Time that is not in the recording, and why. It begins at `mono_us`, the last window's stamp."""
 
     reason: str
     seconds: float

@@ -1,0 +1,137 @@
+"""A recording's outer layout: gzip members that any gunzip reads, each with a note for us in its extra field.
+
+Subfield `LM` (RFC 1952, 2.3.1.1): the member's own length, then the first and last CLOCK_MONOTONIC stamp in it. A
+reader hops from member to member without decompressing, and finds its way back behind damage by the next note.
+Knows nothing of what the members hold.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from latmon.errors import RecordingError
+
+MAX_TEXT = 16 * 1024 * 1024
+"""Decompressed. A second of 24 devices has 17 kB; a bomb of 1 GiB is refused after this much."""
+_MAX_LENGTH = MAX_TEXT + 64 * 1024
+_MAX_WASTE = 128 * 1024 * 1024
+"""Bytes looked at in vain before a file is given up: an hour in which every member is damaged takes 30 MB."""
+_SCAN = 16 * 1024
+GIVEN_UP = "too much damage"
+_GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
+_HEAD = struct.Struct("<4sIBBH2sHIQQ")
+_NOTE = b"LM"
+_NOTE_AT = 12
+_NOTE_LENGTH = 20
+_NO_OS = 255
+_GZIP = 31
+_LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a member says about itself."""
+
+    length: int
+    first_us: int
+    last_us: int
+
+
+def pack(text: bytes, first_us: int, last_us: int) -> bytes:
+    """One whole member. No file name and no time in it: the same text gives the same bytes."""
+    squeezed = zlib.compress(text, _LEVEL, wbits=-zlib.MAX_WBITS)
+    length = _HEAD.size + len(squeezed) + 8
+    extra = _NOTE_LENGTH + 4
+    head = _HEAD.pack(_GZIP_WITH_EXTRA, 0, 0, _NO_OS, extra, _NOTE, _NOTE_LENGTH, length, first_us, last_us)
+    return head + squeezed + struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
+
+
+def head_of(start: bytes) -> Head | None:
+    """The head of the member that begins with these bytes; None when there is none of ours."""
+    if len(start) < _HEAD.size:
+        return None
+    magic, _, _, _, extra, note, size, length, first_us, last_us = _HEAD.unpack_from(start)
+    ours = magic == _GZIP_WITH_EXTRA and note == _NOTE and size >= _NOTE_LENGTH and extra >= size + 4
+    return Head(length, first_us, last_us) if ours and _HEAD.size < length <= _MAX_LENGTH else None
+
+
+def unpack(member: bytes) -> bytes:
+    """A member's text; RecordingError when it isn't what was packed, or too much of it."""
+    gunzip = zlib.decompressobj(_GZIP)
+    try:
+        text = gunzip.decompress(member, MAX_TEXT)
+    except zlib.error:
+        raise RecordingError("damaged") from None
+    if not gunzip.eof and len(text) >= MAX_TEXT:
+        raise RecordingError(f"more than {MAX_TEXT // 2**20} MiB when unpacked")
+    if not gunzip.eof or gunzip.unused_data:
+        raise RecordingError("damaged")
+    return text
+
+
+class Members:
+    """The texts of a file's members, in order, whatever lies between them; `note` is told of every damage."""
+
+    def __init__(self, file: BinaryIO, note: Callable[[str], None]) -> None:
+        self._file, self._note = file, note
+        self._wasted = 0
+
+    def texts(self, since_us: int = 0) -> Iterator[bytes]:
+        """Members that end before `since_us` are hopped over."""
+        offset = 0
+        while offset < self._size():
+            head = self._head(offset)
+            if head is not None and head.last_us < since_us and self._head(offset + head.length) is not None:
+                offset += head.length
+                continue
+            text, after = self._member(offset, head)
+            if text is not None:
+                yield text
+            if self._wasted > _MAX_WASTE:
+                self._note(f"{GIVEN_UP}: what is behind byte {after} is not read")
+                return
+            offset = after
+
+    def _member(self, offset: int, head: Head | None) -> tuple[bytes | None, int]:
+        """The text of the member at `offset` and where to go on; no text when it is damaged."""
+        why = "no part of a recording"
+        if head is not None:
+            member = self._read(offset, head.length)
+            try:
+                return unpack(member), offset + head.length
+            except RecordingError as damage:
+                why = str(damage) if len(member) == head.length else "cut off"
+            self._wasted += len(member) + MAX_TEXT * why.startswith("more")
+        after = self._next(offset + 1)
+        self._note(f"bytes {offset} to {after - 1}: {why}")
+        return None, after
+
+    def _next(self, offset: int) -> int:
+        """Where the next member of ours begins, at `offset` or behind it; the file's end when there is none."""
+        begin = offset
+        while self._wasted <= _MAX_WASTE and (chunk := self._read(offset, _SCAN + _HEAD.size)):
+            at = chunk.find(_GZIP_WITH_EXTRA)
+            while at >= 0:
+                if self._head(offset + at) is not None:
+                    self._wasted += offset + at - begin
+                    return offset + at
+                at = chunk.find(_GZIP_WITH_EXTRA, at + 1)
+            offset += min(len(chunk), _SCAN)
+            self._wasted += offset - begin
+            begin = offset
+        return min(offset, self._size())
+
+    def _head(self, offset: int) -> Head | None:
+        return head_of(self._read(offset, _HEAD.size))
+
+    def _read(self, offset: int, length: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size

@@ -1,0 +1,167 @@
+"""The recording's reader: whatever can be read of a file, in order, and a word about what can't.
+
+Streams: one member at a time is in memory. Only the header must be readable for a recording to open, and even
+without it the windows are. Knows no clock and no UI.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from latmon.errors import RecordingError
+from latmon.model import Device, Frame, Origin
+from latmon.recording import checks, decode
+from latmon.recording.lines import End, Gap, Mark
+from latmon.recording.members import GIVEN_UP, Members
+
+Item = Frame | Gap | Mark | End
+UNCLOSED = "ended without a closing line (killed?)"
+UNKNOWN = "unknown"
+MAX_NOTES = 100
+MAX_BEFORE_HEADER = 20
+"""Damaged places before anything readable: a file that begins like that is none of ours."""
+MAX_LINES = 100_000
+"""In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
+MAX_SERIES = 65_536
+"""In one recording: a reader's memory grows with their number."""
+
+_DECODERS: dict[str, Callable[[checks.Json], Item]] = {
+    "window": decode.decode_frame,
+    "gap": decode.decode_gap,
+    "mark": decode.decode_mark,
+    "end": decode.decode_end,
+}
+
+
+@dataclass
+class _Course:
+    """How far one reading has come: what the next window is held against."""
+
+    mono_us: int = -1
+    ended: bool = False
+    series: set[tuple[str, ...]] = field(default_factory=set)
+
+
+class Recording:
+    """Iterate it for its items, as often as you like; `damage` is what the latest reading found, a sentence each."""
+
+    def __init__(self, path: Path, origin: Origin, devices: tuple[Device, ...], headless: str) -> None:
+        self.path, self.origin, self.devices = path, origin, devices
+        self.damage: list[str] = []
+        self._headless = headless
+        self._unsaid = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        return self.since(0)
+
+    def since(self, mono_us: int) -> Iterator[Item]:
+        """Its items, without the members that end before `mono_us`: they are not even unpacked."""
+        self.damage, self._unsaid = [self._headless] if self._headless else [], 0
+        course = _Course()
+        with _opened(self.path) as file:
+            for text in Members(file, self._note).texts(mono_us):
+                yield from self._items(text, course)
+        if not course.ended:
+            self._note(UNCLOSED)
+        if self._unsaid:
+            self.damage.append(f"and {self._unsaid} more damaged places")
+
+    def _items(self, text: bytes, course: _Course) -> Iterator[Item]:
+        for line in _lines(text, self._note):
+            try:
+                item = _item(line)
+                if isinstance(item, Frame):
+                    _admit(item, course)
+            except RecordingError as damage:
+                self._note(f"behind {course.mono_us} us: {damage}" if course.mono_us >= 0 else str(damage))
+                continue
+            if item is not None:
+                course.ended = isinstance(item, End)
+                yield item
+
+    def _note(self, damage: str) -> None:
+        # how a reading ended is always said
+        if len(self.damage) < MAX_NOTES or damage.startswith((UNCLOSED, GIVEN_UP)):
+            self.damage.append(damage)
+        else:
+            self._unsaid += 1
+
+
+def open_recording(path: Path) -> Recording:
+    """RecordingError when it is no recording of ours, a newer one, or nothing of it can be read."""
+    damage: list[str] = []
+
+    def note(what: str) -> None:
+        damage.append(what)
+        if len(damage) > MAX_BEFORE_HEADER:
+            raise RecordingError(f"{path} is not a latmon recording: {damage[0]}")
+
+    with _opened(path) as file:
+        for text in Members(file, note).texts():
+            for line in _lines(text, note):
+                found = _first(path, line)
+                if found is not None:
+                    origin, devices = found
+                    headless = "" if devices is not None else "its header can't be read: host and stages are unknown"
+                    return Recording(path, origin, devices or (), headless)
+    raise RecordingError(f"{path} is not a latmon recording: {damage[0] if damage else 'it is empty'}")
+
+
+def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:
+    """Origin and devices, if this line tells them; an unknown origin and None, if it is a window without a header."""
+    try:
+        value = checks.parse(line)
+        if value.get("type") == "header":
+            return decode.decode_origin(value), decode.decode_devices(value)
+        is_window = value.get("type") == "window" and decode.decode_frame(value) is not None
+    except RecordingError as refusal:
+        raise RecordingError(f"{path} can't be read: {refusal}") from None
+    return (Origin(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN), None) if is_window else None
+
+
+def _item(line: bytes) -> Item | None:
+    """A line's value; None for the header and for what a later version added."""
+    value: dict[str, Any] = checks.parse(line)
+    kind = value.get("type")
+    decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
+    return None if decoder is None else decoder(value)
+
+
+def _admit(frame: Frame, course: _Course) -> None:
+    """RecordingError when a reader of all frames could not bear this one."""
+    if frame.mono_us <= course.mono_us:
+        raise RecordingError("a window goes back in time and is left out")
+    found: set[tuple[str, ...]] = {*frame.histograms, *frame.seen, *frame.kernel}
+    new = (found | {(name,) for name in frame.outstanding} | {(one.name,) for one in frame.devices}) - course.series
+    if len(course.series) + len(new) > MAX_SERIES:
+        raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
+    course.mono_us = frame.mono_us
+    course.series |= new
+
+
+def _lines(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
+    lines = io.BytesIO(text)
+    yield from islice(lines, MAX_LINES)
+    if lines.read(1):
+        note(f"a member has more than {MAX_LINES} lines: the rest is left out")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A plain file for reading; a FIFO would hang us and a device would never end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a path can't open a descriptor
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise RecordingError(f"{path} is not a plain file")
+            yield file
+    except OSError as error:
+        raise RecordingError(f"{path} can't be read: {error.strerror or error}") from None

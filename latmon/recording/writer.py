@@ -1,0 +1,214 @@
+"""The recording's writer: one file, one gzip member per second, nothing ever half-written that stays.
+
+A write that fails (full disk, quota) is undone to the last good end; what it held is missed, the next one that succeeds
+says so in a `gap` line. Owns the file and its lock; knows neither the event loop nor what a frame means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from latmon.errors import UnavailableError
+from latmon.inventory import carry
+from latmon.model import Device, Frame, Origin
+from latmon.recording import lines, members
+from latmon.recording.lines import End, Gap, Mark
+
+FLUSH_US = 1_000_000
+_FLUSH_BYTES = 4 * 1024 * 1024
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSING_BYTES = 256
+"""What the closing member may take: it must fit below `max_size`."""
+_MAX_ASIDES = 100
+REDACTED = "redacted"
+
+
+class Writer:
+    """`trouble` says why nothing is written at the moment; empty while all is well."""
+
+    def __init__(self, descriptor: int, path: Path, *, max_size: int | None = None, redact: bool = False) -> None:
+        self._descriptor, self._path = descriptor, path
+        self._max_size, self._redact = max_size, redact
+        self._end = 0
+        self._pending: list[tuple[bytes, Frame | None]] = []
+        self._missed: list[Frame] = []
+        self._missed_us = 0
+        self._missed_why = ""
+        self._windows = 0
+        self._mono_us, self._wall = 0, 0.0
+        self._written: tuple[int, float] = (0, 0.0)
+        self._stopped = False
+        self.trouble = ""
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        origin: Origin,
+        *,
+        max_size: int | None = None,
+        redact: bool = False,
+        devices: tuple[Device, ...] = (),
+    ) -> Self:
+        """A new file with its header on disk. UnavailableError when there can't be one: nothing is ever overwritten."""
+        writer = cls(_create(path), path, max_size=max_size, redact=redact)
+        writer._begin(origin, devices)
+        return writer
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that can be read back."""
+        return self._end
+
+    @property
+    def stopped(self) -> bool:
+        """True once the file is complete by itself: at its maximum size nothing more is taken."""
+        return self._stopped
+
+    def append(self, frame: Frame) -> None:
+        """On disk within a second of the frames' own time."""
+        if self._stopped:
+            return
+        kept = self._private(replace(frame, health=replace(frame.health, recording="")))
+        if self._missed:
+            kept = carry(self._missed, kept)
+            self._missed = []
+        self._pending.append((lines.to_bytes(lines.encode_frame(kept)), kept))
+        self._mono_us, self._wall = kept.mono_us, kept.wall
+        covered = sum(one.dt_us for one in self._frames())
+        if covered + frame.dt_us // 2 >= FLUSH_US or sum(len(line) for line, _ in self._pending) >= _FLUSH_BYTES:
+            self.flush()
+
+    def gap(self, reason: str, seconds: float) -> None:
+        """Time that nobody gave us: between the last frame and the next one."""
+        self._line(lines.to_bytes(lines.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
+
+    def mark(self, text: str) -> None:
+        """A note beside the last frame."""
+        self._line(lines.to_bytes(lines.encode_mark(Mark(text, self._mono_us, self._wall))))
+
+    def flush(self) -> None:
+        """What is pending becomes one member, or is missed."""
+        if not self._pending or self._stopped:
+            return
+        member = self._packed(self._pending)
+        if self._max_size is not None and self._end + len(member) + _CLOSING_BYTES > self._max_size:
+            self._stop("max-size", f"stopped at its maximum of {self._max_size} bytes")
+            return
+        frames = self._frames()
+        if self._write(member):
+            self._windows += len(frames)
+            self._written = (self._mono_us, self._wall)
+            self._pending = []
+            self._missed_us, self._missed_why, self.trouble = 0, "", ""
+        else:
+            self._miss(frames)
+
+    def close(self, reason: str = "closed") -> None:
+        """Write what is pending and the closing line; no call after it does anything."""
+        if self._descriptor < 0:
+            return
+        try:
+            self.flush()
+            if not self._stopped:
+                self._stop(reason, self.trouble)
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _begin(self, origin: Origin, devices: tuple[Device, ...]) -> None:
+        """Write the header alone: the file is a recording from its first moment."""
+        self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
+        self._written = (self._mono_us, self._wall)
+        if self._redact:
+            hidden = {**origin.extra, "redacted": True}
+            origin = replace(origin, host=REDACTED, boot_id="", extra=MappingProxyType(hidden))
+            devices = tuple(_private(one) for one in devices)
+        if not self._write(members.pack(lines.to_bytes(lines.encode_origin(origin, devices)), *self._span())):
+            why = self.trouble
+            os.close(self._descriptor)
+            self._descriptor = -1
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            raise UnavailableError(f"can't record to {self._path}: {why}")
+
+    def _frames(self) -> list[Frame]:
+        return [frame for _, frame in self._pending if frame is not None]
+
+    def _miss(self, frames: list[Frame]) -> None:
+        """Forget windows that could not be written, but neither which devices they brought nor what stood beside."""
+        self._pending = [entry for entry in self._pending if entry[1] is None][-_MAX_ASIDES:]
+        self._missed_us += sum(one.dt_us for one in frames)
+        if frames:
+            self._missed = [carry((*self._missed, *frames[:-1]), frames[-1])]
+
+    def _line(self, line: bytes) -> None:
+        if not self._stopped:
+            self._pending.append((line, None))
+
+    def _stop(self, reason: str, trouble: str) -> None:
+        """Write the closing line; nothing more after it."""
+        closing = lines.to_bytes(lines.encode_end(End(reason, self._windows)))
+        self._write(self._packed([(closing, None)]))
+        self._pending, self._stopped = [], True
+        self.trouble = trouble or self.trouble
+
+    def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
+        gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
+        before = [lines.to_bytes(lines.encode_gap(gap))] if self._missed_us else []
+        return members.pack(b"".join((*before, *(line for line, _ in pending))), *self._span())
+
+    def _span(self) -> tuple[int, int]:
+        first = next((frame.mono_us for _, frame in self._pending if frame is not None), self._mono_us)
+        return first, self._mono_us
+
+    def _write(self, member: bytes) -> bool:
+        """Put a member at the end, whole or not at all; `trouble` says why not."""
+        try:
+            done = 0
+            while done < len(member):
+                done += os.pwrite(self._descriptor, member[done:], self._end + done)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what can't be cut off is overwritten by the next member or read around
+                os.ftruncate(self._descriptor, self._end)
+            self._missed_why = "enospc" if error.errno in _FULL else "write-error"
+            self.trouble = f"nothing is written: {error.strerror or error}"
+            return False
+        self._end += len(member)
+        return True
+
+    def _private(self, frame: Frame) -> Frame:
+        if not self._redact or not frame.devices:
+            return frame
+        return replace(frame, devices=tuple(_private(one) for one in frame.devices))
+
+
+def _private(device: Device) -> Device:
+    """The device without what names its owner: volume names and serial numbers."""
+    return replace(device, serial="", label="")
+
+
+def _create(path: Path) -> int:
+    """A new, empty, locked file that only its owner reads."""
+    try:
+        descriptor = os.open(path, _FLAGS, 0o600)
+    except FileExistsError:
+        raise UnavailableError(f"can't record to {path}: it exists and is never overwritten; name a new file") from None
+    except OSError as error:
+        raise UnavailableError(f"can't record to {path}: {error.strerror or error}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UnavailableError(f"can't record to {path}: another latmon is recording to it") from None
+    except OSError:  # a file system without locks; O_EXCL has already kept a second writer away
+        pass
+    return descriptor

@@ -1,0 +1,280 @@
+"""Damaged, hostile and unfinished recordings: everything else is read, the damage noted, never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import resource
+import subprocess
+import sys
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon.errors import EXIT_UNREADABLE, RecordingError
+from latmon.model import Frame, Health
+from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
+from latmon.recording.lines import encode_frame, encode_origin, to_bytes
+from latmon.recording.members import MAX_TEXT, Members, head_of, pack
+
+ROOT = Path(__file__).parents[2]
+HEADER = pack(to_bytes(encode_origin(ORIGIN)), 0, 0)
+END = pack(b'{"type":"end","reason":"closed","windows":1}\n', 0, 0)
+COUNT = 12
+
+
+def member(seq, **changed):
+    one = frame(seq, **changed)
+    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+
+
+def raw(line: bytes):
+    return pack(line, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "r"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(COUNT):
+        writer.append(frame(seq))
+    writer.close()
+    return path.read_bytes()
+
+
+def offsets(data):
+    """Where each member begins, found by hopping."""
+    found, at = [], 0
+    while (head := head_of(data[at : at + 64])) is not None:
+        found.append(at)
+        at += head.length
+    return found
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reading(data):
+        (tmp_path / "r").write_bytes(data)
+        recording = open_recording(tmp_path / "r")
+        items = list(recording)
+        return [item.seq for item in items if isinstance(item, Frame)], recording, items
+
+    return reading
+
+
+def test_a_whole_file_has_no_damage(whole, read):
+    seqs, recording, items = read(whole)
+    assert seqs == list(range(COUNT))
+    assert items[-1] == End("closed", COUNT)
+    assert recording.damage == []
+    assert len(offsets(whole)) == COUNT + 2
+
+
+def test_it_can_be_read_again(whole, read):
+    _, recording, items = read(whole)
+    assert list(recording) == items
+
+
+def test_cut_at_every_byte_of_the_last_members(whole, read):
+    starts = offsets(whole)
+    for size in range(starts[-4], len(whole)):
+        complete = sum(start <= size for start in starts[1:]) - 1
+        seqs, recording, _ = read(whole[:size])
+        assert seqs == list(range(min(complete, COUNT)))
+        assert recording.damage[-1] == UNCLOSED
+        assert len(recording.damage) == (1 if size in starts else 2)
+
+
+def test_cut_at_any_byte_of_the_header_is_one_sentence(whole, read):
+    for size in range(offsets(whole)[1]):
+        with pytest.raises(RecordingError) as refusal:
+            read(whole[:size])
+        assert refusal.value.exit_code == EXIT_UNREADABLE
+        assert "\n" not in str(refusal.value)
+
+
+def test_any_flipped_bit_costs_one_window_at_most(whole, read):
+    rng = random.Random(7)
+    starts = offsets(whole)
+    for _ in range(400):
+        at = rng.randrange(starts[1], len(whole))
+        data = bytearray(whole)
+        data[at] ^= 1 << rng.randrange(8)
+        seqs, recording, _ = read(bytes(data))
+        assert len(seqs) >= COUNT - 1
+        assert len(seqs) == COUNT or recording.damage
+
+
+def test_a_flipped_bit_in_the_header_costs_the_header(whole, read):
+    rng = random.Random(8)
+    end = offsets(whole)[1]
+    headless = 0
+    for _ in range(100):
+        data = bytearray(whole)
+        data[rng.randrange(end)] ^= 1 << rng.randrange(8)
+        seqs, recording, _ = read(bytes(data))
+        assert seqs == list(range(COUNT))
+        if recording.origin != ORIGIN:
+            headless += 1
+            assert recording.origin.host == "unknown"
+            assert "header" in recording.damage[0]
+    assert headless > 50
+
+
+def test_rubbish_between_members_is_stepped_over(whole, read):
+    starts = [*offsets(whole), len(whole)]
+    rng = random.Random(9)
+    parts = [whole[a:b] + rng.randbytes(rng.randrange(1, 200_000)) for a, b in pairwise(starts)]
+    seqs, recording, _ = read(b"".join(parts))
+    assert seqs == list(range(COUNT))
+    assert len(recording.damage) == COUNT + 2
+
+
+def test_half_a_member_in_the_middle(whole, read):
+    starts = offsets(whole)
+    seqs, recording, _ = read(whole[: starts[4]] + whole[starts[4] : starts[4] + 60] + whole[starts[5] :])
+    assert seqs == [seq for seq in range(COUNT) if seq != 3]
+    assert recording.damage == [f"bytes {starts[4]} to {starts[4] + 59}: damaged"]
+
+
+def test_members_are_hopped_over_without_unpacking(whole, read):
+    _, recording, _ = read(whole)
+    unpacked = []
+    with recording.path.open("rb") as file:
+        unpacked = list(Members(file, pytest.fail).texts(frame(COUNT - 2).mono_us))
+    assert len(unpacked) == 3
+    assert [item.seq for item in recording.since(frame(9).mono_us) if isinstance(item, Frame)] == [9, 10, 11]
+
+
+def test_a_recording_that_was_killed_says_so(read):
+    _, recording, items = read(HEADER + member(0))
+    assert items == [frame(0)]
+    assert recording.damage == ["ended without a closing line (killed?)"]
+
+
+def test_lines_of_a_later_version_are_passed_over(read):
+    later = raw(b'{"type":"picture","png":"..."}\n{"type":["window"]}\n{"kind":"?"}\n')
+    seqs, recording, _ = read(HEADER + later + member(0) + END)
+    assert (seqs, recording.damage) == ([0], [])
+
+
+def test_gaps_and_marks_are_in_their_place(read):
+    lines = b'{"type":"gap","reason":"enospc","s":2.5,"mono":4,"t":1}\n{"type":"mark","text":"here"}\n'
+    _, _, items = read(HEADER + member(0) + raw(lines) + member(1) + END)
+    assert items[1:3] == [Gap("enospc", 2.5, 4, 1.0), Mark("here")]
+
+
+def test_a_newer_major_version_is_refused_in_one_sentence(read):
+    newer = raw(to_bytes(encode_origin(ORIGIN) | {"format": [2, 0]}))
+    with pytest.raises(RecordingError, match=r"its format is 2\.0 and this latmon reads 1\.x: use a newer latmon"):
+        read(newer + member(0))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00", b"hello\n", b"\x1f\x8b", gzip.compress(b"hello"), gzip.compress(b'{"a":1}'), os.urandom(300_000)],
+    ids=["empty", "nul", "text", "magic", "gzip", "json", "noise"],
+)
+def test_what_is_no_recording_is_refused(read, data):
+    with pytest.raises(RecordingError, match="is not a latmon recording"):
+        read(data)
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "device"])
+def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path, kind):
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "r"
+    {"directory": path.mkdir, "fifo": lambda: os.mkfifo(path)}.get(kind, lambda: None)()
+    with pytest.raises(RecordingError, match=str(path)):
+        open_recording(path)
+
+
+def test_time_does_not_go_backwards(read):
+    seqs, recording, _ = read(HEADER + member(3) + member(1) + member(3) + member(4) + END)
+    assert seqs == [3, 4]
+    assert ["back in time" in damage for damage in recording.damage] == [True, True]
+
+
+def test_notes_are_bounded(read):
+    seqs, recording, _ = read(HEADER + raw(b"nonsense\n" * 5000) + member(0) + END)
+    assert seqs == [0]
+    assert len(recording.damage) == 101
+    assert recording.damage[-1] == "and 4900 more damaged places"
+
+
+def test_a_recording_of_two_is_read_through(read):
+    seqs, recording, _ = read(HEADER + member(0) + END + HEADER + member(1) + END)
+    assert (seqs, recording.damage) == ([0, 1], [])
+
+
+HOSTILE = {
+    "bomb": raw(b" " * (MAX_TEXT + 1)),
+    "lines": raw(b"{}\n" * 1_000_000),
+    "empty lists": raw(b'{"type":"window","h":[' + b"[]," * 2_700_000 + b"[]]}\n"),
+    "long line": raw(b'{"type":"window","gap":"' + b"x" * 12_000_000 + b'"}\n'),
+    "labels": raw(
+        b'{"type":"window","seq":1,"t":1,"mono":1,"dt":1,"h":['
+        + b",".join(b'{"m":"q","l":["d%d","r"],"b":[1,1]}' % i for i in range(400_000))
+        + b"]}\n"
+    ),
+    "new labels in each window": b"".join(
+        raw(
+            to_bytes(
+                {
+                    **encode_frame(frame(1000 * seq)),
+                    "h": [{"m": "q", "l": [f"d{seq}-{i}", "r"], "b": [1, 1]} for i in range(10_000)],
+                }
+            )
+        )
+        for seq in range(10)
+    ),
+    "deep": raw(b'{"type":' + b"[" * 1_000_000 + b"\n"),
+    "digits": raw(b'{"type":"window","seq":' + b"9" * 10_000 + b"}\n"),
+    "far stamp": raw(to_bytes({**encode_frame(frame(0)), "t": 1e300, "dt": 2**62})),
+    "head only": HEADER[:36] * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_recording_takes_neither_memory_nor_time(tmp_path, name):
+    path = tmp_path / "r"
+    path.write_bytes(HEADER + HOSTILE[name] + member(10**6) + END)
+    script = textwrap.dedent(
+        """
+        import resource, sys
+        sys.path.insert(0, sys.argv[2])
+        from pathlib import Path
+        from latmon.recording import open_recording
+        recording = open_recording(Path(sys.argv[1]))
+        seqs = [getattr(item, "seq", None) for item in recording]
+        assert 10**6 in seqs, recording.damage
+        assert recording.damage or sys.argv[3] in ("lines", "far stamp"), sys.argv[3]
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path), str(ROOT), name],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (20, 20)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 256 * 1024
+
+
+def test_a_sparse_file_of_2_gib_is_refused_or_read_to_its_end(tmp_path):
+    path = tmp_path / "r"
+    path.write_bytes(HEADER + member(0))
+    os.truncate(path, 2**31)
+    recording = open_recording(path)
+    assert [item.seq for item in recording if isinstance(item, Frame)] == [0]
+    assert "too much damage" in recording.damage[-2]
+
+
+def test_health_counts_survive(read):
+    _, _, items = read(HEADER + member(0, health=Health(lost_events=3)) + END)
+    assert items[0].health.lost_events == 3
