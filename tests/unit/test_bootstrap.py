@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-REAL = ("sh", "dirname", "cksum", "cat", "mkdir", "rm", "rmdir", "sed", "cp", "ln", "touch", "grep")
+REAL = ("sh", "dirname", "cksum", "cat", "mkdir", "rm", "rmdir", "sed", "cp", "ln", "touch", "grep", "tail")
 SHELLS = [
     pytest.param(command, marks=pytest.mark.skipif(not shutil.which(command[0]), reason=f"no {command[0]} here"))
     for command in (["dash"], ["busybox", "sh"], ["bash", "--posix"])
@@ -34,7 +34,7 @@ case "$*" in
 "-m pip --version") [ ! -e "$HOST/no-pip-inside" ] ;;
 "-m pip "*install*) [ ! -e "$HOST/pip-fails" ] ;;
 "-m virtualenv"*) exit 1 ;;
-*"import psutil, textual, yaml") [ ! -e "$HOST/noexec" ] ;;
+*"import psutil, textual, yaml") [ ! -e "$HOST/noexec" ] || { printf 'Traceback\nfailed to map\n' >&2; exit 1; } ;;
 "-m ruff check"*) [ ! -e "$HOST/lint-fails" ] ;;
 "-P -m latmon"*) shift 3; echo "latmon in $PWD:"; for a; do echo "<$a>"; done ;;
 "-m pytest"*) echo "1 passed"; exit "$(cat "$HOST/pytest-exit" 2>/dev/null || echo 0)" ;;
@@ -315,6 +315,7 @@ def test_packages_that_cannot_be_loaded_name_the_way_out(debian):
     result = debian.bootstrap("run")
     assert result.returncode == 3
     assert "LATMON_VENV" in result.stderr
+    assert result.stderr.endswith("(failed to map)\n")
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root writes anywhere")
