@@ -1,4 +1,4 @@
-"""The history that views look at: a bounded run of frames, and a window over it whose sums are kept as frames come and go.
+"""The history that views look at: a bounded run of frames, and a window over it with sums kept as frames come and go.
 
 Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
 A frame is kept without the stages no view asks for: 24 devices x 3 stages x 1 h would be 300 MB.

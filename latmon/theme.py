@@ -1,7 +1,7 @@
 """Themes: YAML files read into one validated value. Knows colours and where files lie, not how anything is drawn.
 
-A theme file is foreign input: at most 64 KiB, known keys only, no aliases, every colour parsed; what is wrong is said with
-file and key in a ThemeError. The user's own directories come before ours, so that a theme can be replaced by name.
+A theme file is foreign input: at most 64 KiB, known keys only, no aliases, every colour parsed; what is wrong is said
+with file and key in a ThemeError. The user's own directories come before ours, so that a theme can be replaced by name.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ class LatmonApp(App[int]):
         self.run_worker(self._follow(), name="source", exclusive=True)
 
     async def _follow(self) -> None:
-        """The worker: opens the source, keeps every frame, tells the app. A failure is data, or ends the app if nothing ran yet."""
+        """The worker: opens the source, keeps every frame, tells the app.
+
+        A failure is data; only a source that can't even be opened ends the app.
+        """
         try:
             async with self._source as source:
                 self.scene.store.origin = source.origin
@@ -238,6 +241,9 @@ class LatmonApp(App[int]):
         """No key is a command while a filter is typed, or the help is open, but quit."""
         return action == "stop" or (self._filtering is None and not isinstance(self.screen, HelpScreen))
 
+    def _print_error_renderables(self) -> None:
+        """Nothing: an unexpected error is raised again by `run`, once the terminal is the user's, not painted on it."""
+
     def _display(self, screen: Screen[object], renderable: object) -> None:
         super()._display(screen, narrow(renderable))  # type: ignore[arg-type]  # a CompositorUpdate, as before
 
@@ -263,6 +269,8 @@ def run(
     )
     os.environ.pop("NO_COLOR", None)  # obeyed by our own faces; Textual would add grey
     code = asyncio.run(_run(app))
+    if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
+        raise app._exception  # noqa: SLF001
     if app.failure is not None:
         print(f"latmon: {app.failure}", file=sys.stderr)
         return app.failure.exit_code
@@ -277,7 +285,7 @@ async def _run(app: LatmonApp) -> int:
         asked.append(code)
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
-    with leaving(ask, lambda: False):
+    with leaving(ask):
         await app.run_async(mouse=False)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED
 

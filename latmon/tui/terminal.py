@@ -1,7 +1,7 @@
 """What the terminal can do, and giving it back: colour depth, signals, hang-up. Knows no widget.
 
-Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop stands still
-when the tty does; so the way out must work without that loop.
+Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop stands
+still when the tty does; so the way out must work without that loop.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from latmon.errors import EXIT_DONE
 
-GRACE_S = 1.0
+GRACE_S = 1.5
+Attributes = list[int | list[bytes | int]] | None
 RESTORE = (
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # mouse
     b"\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[0m\x1b[?1049l\x1b[?25h"
 )
-"""All that Textual switches on, off again: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
+"""What Textual switches on, off again: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
 _SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
 
 
@@ -40,13 +40,13 @@ def colour_depth(env: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def leaving(ask: Callable[[int], None], restored: Callable[[], bool]) -> Iterator[None]:
-    """While inside, SIGTERM, SIGHUP, SIGINT and a hang-up end the program: `ask(code)` first, by force after a second."""
+def leaving(ask: Callable[[int], None]) -> Iterator[None]:
+    """While inside, SIGTERM, SIGHUP, SIGINT and a hang-up end the program: `ask(code)`, after GRACE_S by force."""
     attributes = _attributes()
     left = threading.Event()
 
     def leave(code: int) -> None:
-        threading.Thread(target=_force, args=(code, attributes, left, restored), daemon=True).start()
+        threading.Thread(target=_force, args=(code, attributes, left), daemon=True).start()
         ask(code)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -62,7 +62,7 @@ def leaving(ask: Callable[[int], None], restored: Callable[[], bool]) -> Iterato
             signal.signal(number, handler)
 
 
-def _attributes() -> list[int | list[bytes | int]] | None:
+def _attributes() -> Attributes:
     try:
         return termios.tcgetattr(0)
     except termios.error:
@@ -79,30 +79,17 @@ def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
             return
 
 
-def _force(
-    code: int,
-    attributes: list[int | list[bytes | int]] | None,
-    left: threading.Event,
-    restored: Callable[[], bool],
-) -> None:
+def _force(code: int, attributes: Attributes, left: threading.Event) -> None:
     """The way out that needs no event loop and never waits for the terminal."""
-    if left.wait(GRACE_S) or restored():
-        if left.wait(GRACE_S):
-            return
-    else:
+    if not left.wait(GRACE_S):
         _restore(attributes)
-    sys.stdout.flush()
-    os._exit(code)
+        os._exit(code)
 
 
-def _restore(attributes: list[int | list[bytes | int]] | None) -> None:
-    try:
+def _restore(attributes: Attributes) -> None:
+    with suppress(OSError):  # a terminal that is gone or frozen can't be given back
         os.set_blocking(2, False)
         os.write(2, RESTORE)
-    except OSError:
-        pass  # a terminal that is gone or frozen can't be given back
     if attributes is not None:
-        try:
+        with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, attributes)
-        except termios.error:
-            pass

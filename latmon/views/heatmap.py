@@ -1,7 +1,8 @@
-"""A heat map as lines: time across (a sweep), latency up, I/Os as steps. Pure; colours and fonts are somebody else's."""
+"""A heat map as lines: time across (a sweep), latency up, I/Os as steps. Pure; colours are somebody else's."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ LABEL = 6
 TOTALS = 6
 """Cells of the I/Os per row, at the right."""
 _CLOCK = 8
+_MIN_BAR = 6
 _COARSE = 24
 """Three octaves."""
 
@@ -70,26 +72,22 @@ def rows_of(counts: dict[int, int], scale: LatencyScale) -> list[int]:
 
 def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
     """The cells alone, highest latency first."""
-    columns = [_column(c, device, style, now=False) for c in timeline.by_slot()]
+    columns = [_column(c, device, style) for c in timeline.by_slot()]
     if timeline.columns and timeline.slots > 1:
-        columns[(timeline.newest() + 1) % timeline.slots] = _column(None, device, style, now=True)
+        columns[(timeline.newest() + 1) % timeline.slots] = [(style.ink.now, "dim")] * style.scale.rows
     return [
-        runs((glyph * style.cell_width, role) for glyph, role in (column[row] for column in columns))
+        runs((_wide(glyph, style), role) for glyph, role in (column[row] for column in columns))
         for row in reversed(range(style.scale.rows))
     ]
 
 
-def labelled(timeline: Timeline, device: str, style: MapStyle, *, totals: bool = True) -> list[Line]:
-    """The cells with the latency axis at the left and the window's I/Os per row at the right."""
+def labelled(timeline: Timeline, device: str, style: MapStyle, cells: int) -> list[Line]:
+    """The cells with the latency axis at the left; at the right the I/Os per row, where `cells` reach with bars."""
     sums = rows_of(total_counts(timeline, device), style.scale)
-    lines = body(timeline, device, style)
+    longest = cells - LABEL - timeline.slots * style.cell_width - TOTALS - 2
     return [
-        (
-            label(style, row),
-            *line,
-            *((Span(_total(sums[row]), "dim" if sums[row] > 1 else "strong"),) if totals else ()),
-        )
-        for row, line in zip(reversed(range(style.scale.rows)), lines, strict=True)
+        (label(style, row), *line, *_row_total(sums[row], max(sums), longest))
+        for row, line in zip(reversed(range(style.scale.rows)), body(timeline, device, style), strict=True)
     ]
 
 
@@ -103,11 +101,10 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The lower edge of a row and the axis."""
-    limit = style.limit_row == row
-    return Span(
-        f"{duration(style.scale.edge_us(row)):>{LABEL - 1}}{'┤' if limit else '│'}", "accent" if limit else "dim"
-    )
+    """The lower edge of a row and the axis; where the threshold's line is, the threshold."""
+    if style.threshold_us is not None and row == style.limit_row:
+        return Span(f"{duration(style.threshold_us):>{LABEL - 1}}┤", "accent")
+    return Span(f"{duration(style.scale.edge_us(row)):>{LABEL - 1}}│", "dim")
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:
@@ -137,18 +134,25 @@ def _is_tick(column: Column, timeline: Timeline) -> bool:
     return column.number % timeline.slots % max(15, 1) == 14 and not column.gap  # noqa: PLR2004  the last of the 15
 
 
-def _total(n: int) -> str:
+def _wide(glyph: str, style: MapStyle) -> str:
+    """A cell of the map's width; the mark of a single I/O stays single."""
+    alone = glyph in (style.ink.glyphs[0], style.ink.now)
+    return f"{glyph:<{style.cell_width}}" if alone else glyph * style.cell_width
+
+
+def _row_total(n: int, most: int, longest: int) -> Line:
+    """How many I/Os a row holds; a single one is a number that can't be overlooked."""
     text = count(n) if n else ""
-    return f"{text if len(text) < TOTALS else rate(n):>{TOTALS}}"
+    total = Span(f"{text if len(text) < TOTALS else rate(n):>{TOTALS}}", "strong" if n == 1 else "dim")
+    if longest < _MIN_BAR or not n:
+        return (total,)
+    return total, Span(" " + "━" * max(1, round(longest * math.log(n + 1) / math.log(most + 1))), "dim")
 
 
-def _column(column: Column | None, device: str, style: MapStyle, *, now: bool) -> list[tuple[str, str]]:
-    ink, rows = style.ink, style.scale.rows
-    if now:
-        return [(ink.now, "accent")] * rows
+def _column(column: Column | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
+    ink, rows, limit = style.ink, style.scale.rows, style.limit_row
     if column is not None and column.gap == "missing":
         return [(ink.gap, "gap")] * rows
-    limit = style.limit_row
     sums = [0] * rows if column is None else rows_of(column.counts.get(device, {}), style.scale)
     empty = (ink.gap, "gap") if column is not None and column.gap else (" ", "text")
     return [

@@ -12,24 +12,20 @@ _FROM = {
     "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
 }
 _NUMBERS = (
-    (
-        "p50 p99 p99.9",
-        "upper bound of the bucket that holds the quantile: a bucket is at most 12.5 % wide, so two digits are "
-        "shown; `-` until there are enough I/Os (p99.9 needs 1,000)",
-    ),
-    ("max", "exact; with ≤ in front it is the bound of the highest bucket, where the source had no exact maximum"),
+    ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
+    ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
+    ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
+    ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     ("out", "I/Os in the driver now; queue: held above it"),
     ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
-    ("peers", "how many times slower the tail is than the median of like devices', in three intervals running"),
-    ("trend", "the slowest I/O of each twelfth of the window, three decades high"),
+    ("peers", "how many times slower the tail is than the median of like devices', several intervals running"),
+    ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
     ("coverage", "completions that the probe saw, of those the kernel counted"),
-    (
-        "heat map",
-        "a column is a stretch of time, written left to right at ▲ and over the oldest; a row is a range of latency, "
-        "its lower edge at the left, its I/Os in all columns at the right; every map has the same two scales; "
-        "a single I/O has a mark of its own (▪ or ·); ╎ is time without data; ┄ is the threshold",
-    ),
+    ("heat map", "a column is a stretch of time, written at ▲ over the oldest; a row is a range of latency, its lower"),
+    ("", "edge at the left, its I/Os at the right; all maps share both scales; ┄ is the threshold"),
+    ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
+    ("╎", "time without data"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from latmon.views.heatmap import LABEL, MapStyle, body, label
@@ -12,7 +13,7 @@ from latmon.views.units import maximum, quantile, rate, whole
 
 MIN_WIDTH = 36
 MIN_HEIGHT = 4
-MAX_HEIGHT = 13
+MAX_HEIGHT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,16 @@ class Grid:
         return self.across * self.down
 
 
-def grid(width: int, height: int, devices: int) -> Grid:
-    """As few columns of tiles as show every device at a readable height; more than fit are paged."""
+def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -> Grid:
+    """The tiles that show the most devices, then the most cells; `columns`: how many of a width's cells a map fills."""
     room = max(width - LABEL, 1)
-    best = 1
-    for across in range(1, max(room // MIN_WIDTH, 1) + 1):
-        best = across
-        if height // MAX_HEIGHT * across >= devices:
-            break
-    down = max(1, min(-(-devices // best), height // MIN_HEIGHT))
-    return Grid(best, down, room // best, min(max(height // down, 2), MAX_HEIGHT))
+    several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
+    return max(several, key=lambda g: (min(g.tiles, devices), g.tiles * g.tile_height * columns(g.tile_width)))
+
+
+def _grid(across: int, room: int, height: int, devices: int) -> Grid:
+    down = max(1, min(-(-devices // across), height // MIN_HEIGHT))
+    return Grid(across, down, room // across, min(max(height // down, 2), MAX_HEIGHT))
 
 
 def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
@@ -49,7 +50,7 @@ def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
 
 
 def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
-    """All tiles as lines; the latency labels stand at the left of each row of tiles. `why`: device -> why it is empty."""
+    """All tiles as lines, the latency labels at the left of each row of tiles. `why`: device -> why it is empty."""
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
@@ -78,11 +79,7 @@ def _title(subject: Subject) -> Line:
     histogram = subject.window.latency(subject.device.name, subject.choice.ops)
     iops = rate(subject.ios * subject.per_second)
     text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
-    more = (
-        Span(f"{whole(round(subject.times_peers))}x peers", "accent")
-        if subject.times_peers
-        else Span(f"{iops}/s", "dim")
-    )
+    more = Span(f"{whole(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")
     return (
         Span("▸" if selected else " ", "accent"),
         Span(f"{subject.device.name:<8}", "accent" if selected else "strong"),

@@ -2,8 +2,8 @@
 
 Per interval the tail of each device is its third slowest I/O: a maximum is an extreme value and would flag noise (a
 textbook 1.5 or 2 x IQR rule on maxima was tried by OpenZFS and shipped as 50 x). A device is out when its tail is far
-above the median of its peers' tails, measured in the scatter of those tails; it is unlike when it was out three intervals
-running, a single quiet one between them forgiven, for rare outliers leave some. Means play no part.
+above the median of its peers' tails, measured in the scatter of those tails; it is unlike when it was out three
+intervals running, a single quiet one between them forgiven, for rare outliers leave some. Means play no part.
 """
 
 from __future__ import annotations

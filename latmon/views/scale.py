@@ -14,7 +14,8 @@ from latmon.histogram import BITS, bucket_bounds, bucket_index
 from latmon.views.timeline import Column
 
 _OCTAVE = 1 << BITS
-_STEPS = (1, 2, 4, *range(_OCTAVE, 64, _OCTAVE // 2), 64, 128, 256)
+_HALF = _OCTAVE // 2
+_STEPS = (1, 2, 3, 4, 5, 6, *range(_OCTAVE, 64, _HALF), 64, 128, 256)
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _BASE = 4
 
@@ -49,7 +50,7 @@ class Extent:
 
 
 def extent(columns: Iterable[Column], step: int = _OCTAVE) -> Extent:
-    """The extent of some columns over all devices, in whole octaves. `step` is how many buckets a cell holds."""
+    """The extent of some columns over all devices, in half octaves. `step` is how many buckets a cell holds."""
     lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
     for column in columns:
         for counts in column.counts.values():
@@ -58,7 +59,7 @@ def extent(columns: Iterable[Column], step: int = _OCTAVE) -> Extent:
                 highs.append(max(counts))
                 full = max(full, fullest(counts, step))
     power = max(3, math.ceil(math.log(full, _BASE)))
-    return Extent(min(lows) // _OCTAVE * _OCTAVE, (max(highs) // _OCTAVE + 1) * _OCTAVE - 1, _BASE**power)
+    return Extent(min(lows) // _HALF * _HALF, (max(highs) // _HALF + 1) * _HALF - 1, _BASE**power)
 
 
 def fullest(counts: dict[int, int], step: int) -> int:
@@ -82,11 +83,11 @@ def settle(old: Extent | None, new: Extent) -> Extent:
 
 
 def latency_scale(span: Extent, rows: int) -> LatencyScale:
-    """The finest rows that hold the whole extent."""
+    """The finest rows that hold the whole extent, and no more of them than it takes."""
     for step in _STEPS:
         low = span.low // step * step
         if low + step * rows > span.high:
-            return LatencyScale(low, step, rows)
+            return LatencyScale(low, step, (span.high - low) // step + 1)
     return LatencyScale(0, _STEPS[-1], rows)
 
 

@@ -155,13 +155,14 @@ class Scene:
         origin = self.store.origin
         columns, trend = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
         glyphs = SPARKS if self.ink.coloured else RAMP_SPARKS
+        bounds = self._trends.bounds()
         head = header(columns, trend, self.choice)
         if len(rows) < total and trend:
             head = (*head[:-1], Span(f"{f'{len(rows)} of {total}':<{trend}}", "dim"))
         return [
             head,
             *(
-                row(replace(s, trend=sparkline(self._trends.of(s.device.name), trend, glyphs)), columns, trend)
+                row(replace(s, trend=sparkline(self._trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
                 for s in rows
             ),
         ]
@@ -174,7 +175,7 @@ class Scene:
             return [head, *self._without_map(chosen, why, width, room - 1)]
         timeline = self._slots(width - LABEL - TOTALS)
         style = self._style(timeline, room - 2, width - LABEL - TOTALS)
-        lines = labelled(timeline, chosen.device.name, style)
+        lines = labelled(timeline, chosen.device.name, style, width)
         return [head, *lines, _beside(axis(timeline, style), legend(style), width)]
 
     def _without_map(self, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
@@ -189,7 +190,7 @@ class Scene:
         return lines[:room]
 
     def _maps(self, subjects: list[Subject], width: int, room: int) -> list[Line]:
-        where = grid(width, room, len(subjects))
+        where = grid(width, room, len(subjects), lambda cells: self._shape(cells - 1)[2])
         timeline = self._slots(where.tile_width - 1)
         style = self._style(timeline, where.tile_height - 1, where.tile_width - 1)
         some = page(subjects, subjects[0].choice.selected, where.tiles)
@@ -208,17 +209,22 @@ class Scene:
 
     def _slots(self, room: int) -> Timeline:
         """The timeline for a map of `room` cells: as many columns as the window needs, at most as many as fit."""
-        origin = self.store.origin
-        interval = origin.interval_us if origin else 1_000_000
-        room = max(room, 2)
-        column_us = interval * -(-self.choice.window_us // (interval * (room - 1)))
-        slots = min(-(-self.choice.window_us // column_us) + 1, room)
+        column_us, slots, _ = self._shape(room)
         old = self._timeline
         if old is None or (old.column_us, old.slots) != (column_us, slots):
             self._timeline = Timeline(column_us, slots, self.choice.ops, self._frames())
             self._extent = settle(self._extent, extent(self._timeline.columns, self._step))
         assert self._timeline is not None  # noqa: S101  for the type checker
         return self._timeline
+
+    def _shape(self, room: int) -> tuple[int, int, int]:
+        """(column_us, slots, cells used) of a map in `room` cells: whole frames a column, a slot for the marker."""
+        origin = self.store.origin
+        interval = origin.interval_us if origin else 1_000_000
+        room = max(room, 2)
+        column_us = interval * -(-self.choice.window_us // (interval * (room - 1)))
+        slots = min(-(-self.choice.window_us // column_us) + 1, room)
+        return column_us, slots, slots * max(1, room // slots)
 
     def _show(self, frame: Frame) -> None:
         self._shown = self.store.arrived

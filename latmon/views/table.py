@@ -90,7 +90,7 @@ class ColumnOf:
 
 
 COLUMNS = (
-    ColumnOf("device", 9, lambda s: s.device.name, right=False, role="strong"),
+    ColumnOf("device", 9, lambda s: s.device.name, right=False),
     ColumnOf("label", 14, lambda s: s.device.label, rank=5, right=False, role="dim"),
     ColumnOf("driver", 9, lambda s: s.device.driver, rank=1, right=False, role="dim"),
     ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
@@ -160,7 +160,7 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
         role = "dim" if subject.gone else "accent" if selected and c.title == "device" else c.role
         spans.append(Span(f"{cell(c.make(subject), c.width, right=c.right)} ", role))
     text = "gone" if subject.gone else subject.trend
-    return (*spans, Span(cell(text, trend), "dim" if subject.gone else "text")) if trend else tuple(spans)
+    return (*spans, Span(cell(text, trend), "dim")) if trend else tuple(spans)
 
 
 def order(subjects: list[Subject], sort: str) -> list[Subject]:
@@ -177,21 +177,15 @@ def order(subjects: list[Subject], sort: str) -> list[Subject]:
     return sorted(by_name, key=keys[sort]) if sort in keys else by_name
 
 
-def sparkline(values: list[float | None], width: int, glyphs: str = SPARKS) -> str:
-    """The worst value of each stretch, in the logarithm over three decades below the highest; blank is no I/O."""
-    if not values or width <= 0:
-        return ""
-    known = [v for v in values if v]
-    if not known:
-        return ""
-    top = max(known)
-    return "".join(" " if not v else glyphs[_height(v / top, len(glyphs) - 1)] for v in values[-width:])
-
-
-def _height(share: float, heights: int) -> int:
-    decades = 3
-    position = 1 + math.log10(share) / decades
-    return max(1, min(heights, round(position * heights)))
+def sparkline(values: list[float | None], width: int, bounds: tuple[float, float], glyphs: str = SPARKS) -> str:
+    """A height per value in the logarithm between the bounds, which all devices share; blank is no I/O."""
+    low, high = bounds
+    octaves = math.log(max(high, 2 * low, 2) / max(low, 1))
+    steps = len(glyphs) - 2
+    return "".join(
+        glyphs[0] if not v else glyphs[1 + min(steps, max(0, round(steps * math.log(v / max(low, 1)) / octaves)))]
+        for v in values[-max(width, 1) :]
+    )
 
 
 def _sorted_column(choice: Choice) -> str:

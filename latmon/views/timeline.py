@@ -1,7 +1,7 @@
 """Time cut into columns: what each device did in each, at heat-map resolution. Knows frames, not how a column is drawn.
 
 A column holds a whole number of frames. Columns are numbered on and on; a map of n slots shows column c in slot c mod n
-and overwrites the oldest (a sweep): a new second repaints one column instead of shifting all of them, 5 KB/s against 72.
+and overwrites the oldest (a sweep): a new second repaints one column instead of shifting all of them.
 Missing time makes columns of its own, so that a hole in the data is drawn as a hole.
 """
 

@@ -1,4 +1,4 @@
-"""The trend of each device: its slowest I/O (or, without distributions, its mean) per stretch of time. Pure bookkeeping.
+"""The trend of each device: its slowest I/O (or, without distributions, its mean) per stretch of time. Pure.
 
 Stretches are several seconds long and lie still; a line of text that moves each second costs more than it tells.
 """
@@ -33,6 +33,11 @@ class Trends:
         now = self._stretches[-1]
         for name, us in _slowest(frame, self._ops):
             now[name] = max(now.get(name, 0.0), us)
+
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest value of all devices, for one scale."""
+        values = [v for stretch in self._stretches for v in stretch.values()]
+        return (min(values), max(values)) if values else (1.0, 1.0)
 
     def of(self, device: str) -> list[float | None]:
         """Oldest first; None where nothing was completed."""
