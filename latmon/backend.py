@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from latmon.model import Frame, Origin
 
@@ -35,7 +35,7 @@ class Backend(Protocol):
     @property
     def origin(self) -> Origin: ...
 
-    async def __aenter__(self) -> Backend: ...
+    async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *exc: object) -> None: ...
 

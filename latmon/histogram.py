@@ -1,8 +1,10 @@
-"""Integer log-linear histograms of microseconds: base 2, k = 3 sub-bucket bits, merged by adding, coarsened by shifting.
+"""Integer log-linear histograms of microseconds: base 2, k = 3 sub-bucket bits; merge adds, coarsen shifts.
 
-Bucket index of v microseconds, with e = floor(log2 v):  v for v < 2^k, else ((e - k + 1) << k) + ((v >> (e - k)) & (2^k - 1)).
+Bucket index of v microseconds, with e = floor(log2 v):
+v for v < 2^k, else ((e - k + 1) << k) + ((v >> (e - k)) & (2^k - 1)).
 So values below 16 us have a bucket of their own and above it a bucket is at most 12.5 % wide. Values are clamped at
-2^32 - 1 us (71 min); the bucket that holds the clamp, TOP, means "or more". The probes compute the same index in the kernel.
+2^32 - 1 us (71 min); the bucket that holds the clamp, TOP, means "or more". The probes compute the same index in the
+kernel.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Histogram:
     bits: int = BITS
 
     @classmethod
-    def of(cls, counts: Mapping[int, int], total: int | None = None, maximum: int | None = None, bits: int = BITS) -> Histogram:
+    def of(
+        cls, counts: Mapping[int, int], total: int | None = None, maximum: int | None = None, bits: int = BITS
+    ) -> Histogram:
         """From index -> count; empty buckets are left out."""
         return cls(tuple(sorted((i, n) for i, n in counts.items() if n)), total, maximum, bits)
 
@@ -91,7 +95,7 @@ class Histogram:
         return Histogram.of(counts, self.sum, self.max, bits)
 
     def difference(self, earlier: Histogram) -> Histogram:
-        """What was added to a cumulative histogram since `earlier`; ValueError when a count went down (the source was reset).
+        """What was added to a cumulative histogram since `earlier`; ValueError when a count went down (a reset source).
 
         The maximum can't be differenced and becomes None.
         """

@@ -102,7 +102,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One interval: [mono_us - dt_us, mono_us] on the kernel's CLOCK_MONOTONIC, ending at wall-clock `wall` (s since 1970)."""
+    """One interval: [mono_us - dt_us, mono_us] on CLOCK_MONOTONIC, ending at wall-clock `wall` (s since 1970)."""
 
     seq: int
     wall: float

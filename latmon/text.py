@@ -11,7 +11,7 @@ MAX_CELLS = 64
 
 
 def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
-    """Printable text of at most `limit` characters; what is not printable is shown as its escape (`\\x1b`).
+    r"""Printable text of at most `limit` characters; what is not printable is shown as its escape (`\x1b`).
 
     A blank is printable, a newline, a tab, a zero-width or bidirectional control is not. Cut text ends in `…`.
     """
