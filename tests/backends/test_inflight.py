@@ -15,6 +15,16 @@ def test_a_kernel_with_the_old_function_counts_the_driver_only(tmp_path):
     assert not column_has_queued(old.proc, old.sys)
 
 
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("6.1.0-50-amd64", False), ("6.9.12", False), ("6.10.0", True), ("6.12.107+deb13-amd64", True), ("odd", False)],
+)
+def test_the_old_function_stayed_for_a_while_without_a_caller(tmp_path, release, expected):
+    host = FakeHost(tmp_path, queued_in_column=False)
+    host.write("proc/sys/kernel/osrelease", f"{release}\n")
+    assert column_has_queued(host.proc, host.sys) is expected
+
+
 def test_a_kernel_without_it_counts_queued_requests_too(host):
     assert column_has_queued(host.proc, host.sys)
 
