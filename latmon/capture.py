@@ -127,7 +127,7 @@ class Capture:
         finally:
             if self._toggling is not None:
                 await asyncio.wait({self._toggling}, timeout=TOGGLING_S)
-            await recorder.stop()
+            await recorder.stop(self._stopped or "closed")
 
     async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
         due = self._due(backend.origin.interval_us)

@@ -125,7 +125,7 @@ def _demo(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from latmon.report import report_command
 
-    return report_command(args.file, args.json)
+    return report_command(args.file, as_json=args.json)
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -47,6 +47,7 @@ class Recorder:
         self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_WAITING)
         self._path = Path()
         self._why = ""
+        self._closing = "closed"
         self._last: Frame | None = None
         self._fresh = False
         self._missed_us = 0
@@ -69,6 +70,7 @@ class Recorder:
         target.refuse(path)
         create = partial(Writer.create, max_size=self._limits.max_size, redact=self._limits.redact)
         self._writer = await asyncio.to_thread(create, path, _beginning_after(self._last, self._origin))
+        self._closing = "stopped by itself"
         self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
         self._waiting = asyncio.Queue(MAX_WAITING)
         self._writing = asyncio.create_task(self._write(self._writer, self._waiting))
@@ -100,8 +102,9 @@ class Recorder:
         else:
             self._fresh = False
 
-    async def stop(self) -> None:
+    async def stop(self, reason: str = "closed") -> None:
         """Write what waits and close the file; a hanging disk is given CLOSING_S."""
+        self._closing = reason
         if self._writing is None:
             return
         writing, self._writing = self._writing, None
@@ -119,6 +122,10 @@ class Recorder:
         try:
             while (frame := await waiting.get()) is not None:
                 await asyncio.to_thread(self._append, writer, frame)
+                if writer.stopped:
+                    self._end(writer.trouble)
+                    break
+                self.complete = self.complete and not writer.trouble
                 shortage = self._shortage()
                 if shortage:
                     self._give_up(shortage)
@@ -127,7 +134,7 @@ class Recorder:
             self._give_up(f"{self._path}: {error.strerror or error}")
         finally:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(writer.close)
+                await asyncio.to_thread(writer.close, self._closing)
 
     def _append(self, writer: Writer, frame: Frame) -> None:
         missed, self._missed_us = self._missed_us, 0
@@ -142,9 +149,13 @@ class Recorder:
         self._space_due = now + SPACE_CHECK_S
         return self._space(self._path)
 
-    def _give_up(self, why: str) -> None:
+    def _end(self, why: str) -> None:
         self._writer = None
-        self._why = f"recording stopped: {why}"
+        self._why = f"recording to {self._path.name} stopped: {why}"
+
+    def _give_up(self, why: str) -> None:
+        """End before the user wanted it."""
+        self._end(why)
         self.complete = False
 
 

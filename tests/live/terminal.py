@@ -1,0 +1,148 @@
+"""A real terminal for tests: a pty, bash with job control as its session leader, latmon as its foreground job."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+import uuid
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "LATMON_TEST_MARK"
+_MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+AT_REST = {25: "h", 7: "h"}
+"""DEC private modes that are on in a terminal at rest; all others are off."""
+
+
+def latmon(*words):
+    """The real command line."""
+    return [sys.executable, "-m", "latmon", *words]
+
+
+def environment(**more):
+    """Ours, with what a terminal says of itself and both of the checkout's roots."""
+    roots = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    return {**os.environ, "PYTHONPATH": roots, "TERM": "xterm-256color", "XDG_CONFIG_HOME": "/nonexistent", **more}
+
+
+def wait_for(what, seconds=10.0):
+    """The first true value of `what()`, or the last false one."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+class Terminal:
+    """`output` is every byte that reached the terminal. Whatever happens, `end` leaves nothing running."""
+
+    def __init__(self, argv, cwd, *, ignore_hang_up=False, job_control=True, **environ):
+        self.mark = uuid.uuid4().hex
+        self.status_file = Path(cwd) / f"status-{self.mark}"
+        self.output = b""
+        self.master, self.slave = os.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.before = termios.tcgetattr(self.slave)
+        command = f"{shlex.join(argv)}; echo $? > {shlex.quote(str(self.status_file))}; sleep 60"
+        if ignore_hang_up:
+            command = f"trap '' HUP; {command}"
+        self.leader = subprocess.Popen(
+            ["bash", "-c", f"set -m; {command}" if job_control else command],
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            cwd=cwd,
+            env=environment(**{MARK: self.mark}, **environ),
+            preexec_fn=self._lead,  # noqa: PLW1509 - no thread of ours holds a lock across it
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        self.end()
+
+    def _lead(self):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def _read(self):
+        try:
+            while data := os.read(self.master, 65536):
+                self.output += data
+        except OSError:
+            pass
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def drop(self):
+        """The connection is gone."""
+        os.close(self.slave)
+        os.dup2(os.open(os.devnull, os.O_RDWR), self.master)
+
+    def processes(self, word=""):
+        """(pid, command line) of everything that descends from this terminal, the leader and its `sleep` apart."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.leader.pid:
+                try:
+                    marked = self.mark.encode() in (entry / "environ").read_bytes()
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                except OSError:
+                    continue
+                if marked and command and command != "sleep 60" and word in command:
+                    found.append((int(entry.name), command))
+        return found
+
+    def pid(self, word):
+        found = wait_for(lambda: self.processes(word), 5)
+        assert found, f"no {word!r} runs: {self.processes()}\n{self.output[-2000:]!r}"
+        return min(found)[0]
+
+    @property
+    def collector(self):
+        return self.pid("-m latmon.collector")
+
+    @property
+    def screen(self):
+        return self.pid("-m latmon ")
+
+    def status(self, seconds=5.0):
+        """Exit status of the command, once it has one."""
+        text = wait_for(lambda: self.status_file.exists() and self.status_file.read_text().strip(), seconds)
+        return int(text) if text else None
+
+    def left(self, seconds=2.0):
+        """What still runs after so long."""
+        wait_for(lambda: not self.processes(), seconds)
+        return self.processes()
+
+    def modes(self):
+        """DEC private modes that are not as a terminal at rest has them."""
+        last = {int(mode): state.decode() for modes, state in _MODES.findall(self.output) for mode in modes.split(b";")}
+        return {mode: state for mode, state in last.items() if AT_REST.get(mode, "l") != state}
+
+    def end(self):
+        for pid, _ in self.processes():
+            with_kill(pid)
+        self.leader.kill()
+        self.leader.wait()
+        os.close(self.master)
+
+
+def with_kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

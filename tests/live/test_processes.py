@@ -1,0 +1,216 @@
+"""However latmon ends, nothing of it stays: no process after 2 s, a sane terminal, a recording that opens.
+
+Real pty, real signals, the real command line. A backend joins by its name in BACKENDS.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from terminal import Terminal, environment, latmon, wait_for
+
+from latmon.errors import RecordingError
+from latmon.model import Frame
+from latmon.recording import End, open_recording
+
+pytestmark = pytest.mark.crash
+
+NO_BPFTRACE = not (
+    importlib.util.find_spec("latmon_backends.bpftrace") and shutil.which("bpftrace") and os.geteuid() == 0
+)
+BACKENDS = [
+    "demo",
+    pytest.param(
+        "bpftrace", marks=[pytest.mark.live, pytest.mark.skipif(NO_BPFTRACE, reason="needs root and bpftrace")]
+    ),
+]
+STARTING_S = 20.0
+SOME_OUTPUT = 2000
+
+
+def kill(number):
+    return lambda terminal: os.kill(terminal.screen, number)
+
+
+WAYS = {
+    "q": (lambda terminal: terminal.type(b"q"), 0),
+    "Ctrl-C": (lambda terminal: terminal.type(b"\x03"), 0),
+    "SIGINT": (kill(signal.SIGINT), 0),
+    "SIGTERM": (kill(signal.SIGTERM), 143),
+    "SIGHUP": (kill(signal.SIGHUP), 129),
+    "SIGKILL": (kill(signal.SIGKILL), 137),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "x.latmon.jsonl.gz"
+
+
+@pytest.fixture
+def started(tmp_path, file):
+    """A screen on a backend that is recording, both seen to work."""
+    terminals = []
+
+    def start(backend, **how):
+        terminal = Terminal(latmon("--backend", backend, "--record", str(file), "--tui"), tmp_path, **how)
+        terminals.append(terminal)
+        recording = wait_for(lambda: holds_frames(file), STARTING_S)
+        drawn = wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S)
+        assert recording, terminal.output
+        assert drawn, terminal.output
+        return terminal
+
+    yield start
+    for terminal in terminals:
+        terminal.end()
+
+
+def read(path):
+    recording = open_recording(path)
+    items = list(recording)
+    return [one for one in items if isinstance(one, Frame)], [one for one in items if isinstance(one, End)], recording
+
+
+def holds_frames(path):
+    try:
+        return bool(read(path)[0])
+    except RecordingError:
+        return False
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_leaving(started, file, backend, way):
+    terminal = started(backend)
+    act, status = WAYS[way]
+    act(terminal)
+    assert terminal.left() == []
+    assert terminal.status() == status
+    frames, ends, recording = read(file)
+    assert frames
+    assert len(ends) == 1
+    assert recording.damage == []
+    if way != "SIGKILL":
+        assert terminal.modes() == {}
+        assert termios.tcgetattr(terminal.slave) == terminal.before
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ignore_hang_up", [False, True], ids=["", "nohup"])
+def test_the_terminal_goes_away(started, file, backend, ignore_hang_up):
+    terminal = started(backend, ignore_hang_up=ignore_hang_up)
+    terminal.drop()
+    assert terminal.left() == []
+    frames, ends, _ = read(file)
+    assert frames
+    assert len(ends) == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_collector_is_killed(started, file, backend):
+    terminal = started(backend)
+    time.sleep(1.2)
+    before = len(read(file)[0])
+    os.kill(terminal.collector, signal.SIGKILL)
+    assert wait_for(lambda: len(terminal.processes()) == 1, 2.0), terminal.processes()
+    assert wait_for(lambda: b"SIGKILL" in terminal.output, 4.0), terminal.output[-3000:]
+    frames, ends, _ = read(file)
+    assert len(frames) >= before
+    assert ends == []
+    terminal.type(b"q")
+    assert terminal.left() == []
+    assert terminal.status() == 1
+    assert terminal.modes() == {}
+
+
+def test_the_collector_says_its_last_sentence_and_no_traceback(started):
+    terminal = started("demo")
+    os.kill(terminal.collector, signal.SIGABRT)
+    assert wait_for(lambda: b"SIGABRT" in terminal.output, 4.0)
+    assert b"Traceback" not in terminal.output
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
+    terminal = started(backend, job_control=False)  # with it, bash would take the terminal back
+    screen = terminal.screen
+    os.kill(screen, signal.SIGSTOP)
+    try:
+        before = len(read(file)[0])
+        time.sleep(3.3)
+        assert len(read(file)[0]) >= before + 2
+    finally:
+        os.kill(screen, signal.SIGCONT)
+    terminal.type(b"q")
+    assert terminal.left() == []
+    assert terminal.status() == 0
+
+
+@pytest.fixture
+def headless(tmp_path, file):
+    running = []
+
+    def start(*words):
+        process = subprocess.Popen(
+            latmon("--record", str(file), *words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
+            start_new_session=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_headless_capture_ends_complete(headless, file, backend, number):
+    process = headless("--backend", backend)
+    assert wait_for(lambda: holds_frames(file), STARTING_S)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=5)
+    assert process.returncode == 0, err
+    assert out == ""
+    assert "\r" not in err
+    assert "ended by" in err
+    frames, ends, recording = read(file)
+    assert frames
+    assert "ended by" in ends[0].reason
+    assert recording.damage == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_headless_capture_is_killed(headless, file, backend):
+    process = headless("--backend", backend)
+    assert wait_for(lambda: holds_frames(file), STARTING_S)
+    process.kill()
+    process.wait()
+    frames, ends, _ = read(file)
+    assert frames
+    assert ends == []
+
+
+def test_a_capture_in_the_background_of_a_script_is_not_ended_by_the_terminal(file):
+    """What nohup and a script's `&` ignore stays ignored."""
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    words = latmon("--record", str(file), "--backend", "demo", "--duration", "2s")
+    with subprocess.Popen([sys.executable, "-c", code, *words], env=environment(), stderr=subprocess.PIPE) as process:
+        assert wait_for(lambda: holds_frames(file), STARTING_S)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(10) == 0
+        assert b"complete: 2s" in process.stderr.read()

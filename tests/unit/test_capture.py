@@ -1,0 +1,263 @@
+"""One capture: which backend, how it ends, and whether its exit code is honest."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon import capture as module
+from latmon.backend import Options
+from latmon.capture import Capture
+from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, UnavailableError, UsageError
+from latmon.model import Frame, Health
+from latmon.opening import check, opened
+from latmon.recording import End, open_recording
+from latmon.request import Request
+
+
+class Stub:
+    """A backend of given frames. `forever`: after them it is silent, as an idle one is."""
+
+    def __init__(self, *frames, forever=True, origin=ORIGIN, refusal=None, failure=None):
+        self.origin, self.given, self.forever = origin, frames, forever
+        self.refusal, self.failure = refusal, failure
+        self.closed = False
+
+    async def __aenter__(self):
+        if self.refusal:
+            raise UnavailableError(self.refusal)
+        return self
+
+    async def __aexit__(self, *_exc):
+        self.closed = True
+
+    async def frames(self):
+        for one in self.given:
+            yield one
+        if self.failure:
+            raise LatmonError(self.failure)
+        if self.forever:
+            await asyncio.Event().wait()
+
+
+class Watcher:
+    def __init__(self):
+        self.origin, self.frames, self.then = None, [], lambda: None
+
+    def opened(self, origin):
+        self.origin = origin
+
+    def offer(self, one, _tally):
+        self.frames.append(one)
+        self.then()
+
+
+@pytest.fixture(autouse=True)
+def as_we_are(monkeypatch, tmp_path):
+    """A test must not give up root for all tests behind it."""
+    monkeypatch.setattr(module.privileges, "settle", lambda _user: None)
+    monkeypatch.setattr(module, "GRACE_S", 0.2)
+    monkeypatch.chdir(tmp_path)
+
+
+def capturing(stub, request=None, stop_after=None):
+    watcher = Watcher()
+
+    @contextlib.asynccontextmanager
+    async def opener(_request):
+        async with stub:
+            yield stub
+
+    capture = Capture(request or Request(), watcher, opener)
+    if stop_after is not None:
+        watcher.then = lambda: capture.stop("enough") if len(watcher.frames) == stop_after else None
+    return capture, watcher
+
+
+async def test_a_stop_ends_it_complete():
+    stub = Stub(frame(0), frame(1))
+    capture, watcher = capturing(stub, stop_after=2)
+    outcome = await capture.run()
+    assert (outcome.reason, outcome.exit) == ("enough", EXIT_DONE)
+    assert watcher.origin == ORIGIN
+    assert [one.seq for one in watcher.frames] == [0, 1]
+    assert stub.closed
+
+
+async def test_the_first_reason_counts():
+    capture, _ = capturing(Stub(frame(0)))
+    capture.stop("first")
+    capture.stop("second")
+    assert (await capture.run()).reason == "first"
+
+
+async def test_a_stop_while_it_opens():
+    class Slow(Stub):
+        async def __aenter__(self):
+            await asyncio.Event().wait()
+
+    capture, _ = capturing(Slow())
+    running = asyncio.create_task(capture.run())
+    await asyncio.sleep(0.05)
+    capture.stop("never mind")
+    assert (await asyncio.wait_for(running, 1)).reason == "never mind"
+
+
+async def test_the_recording_is_closed_before_the_backend(tmp_path):
+    class Looking(Stub):
+        async def __aexit__(self, *_exc):
+            self.seen = [one for one in open_recording(tmp_path / "x") if isinstance(one, End)]
+
+    stub = Looking(frame(0))
+    capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    await capture.run()
+    assert [one.reason for one in stub.seen] == ["enough"]
+
+
+async def test_own_health_is_added():
+    capture, watcher = capturing(Stub(frame(0), frame(1)), stop_after=2)
+    await capture.run()
+    assert watcher.frames[1].health.self_cpu_percent is not None
+
+
+async def test_a_synthetic_hosts_own_figure_stays():
+    capture, watcher = capturing(Stub(frame(0, health=Health(self_cpu_percent=1.5))), stop_after=1)
+    await capture.run()
+    assert watcher.frames[0].health.self_cpu_percent == 1.5
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"health": Health(lost_events=1)}, {"health": Health(map_full=3)}, {"gap": "reader-late"}],
+    ids=["lost", "map_full", "gap"],
+)
+async def test_a_loss_is_exit_4(changed):
+    capture, _ = capturing(Stub(frame(0), frame(1, **changed)), stop_after=2)
+    assert (await capture.run()).exit == EXIT_INCOMPLETE
+
+
+async def test_mere_coverage_is_not():
+    capture, _ = capturing(Stub(frame(0, health=Health(unmatched=5, undecoded_lines=2))), stop_after=1)
+    assert (await capture.run()).exit == EXIT_DONE
+
+
+async def test_a_duration_ends_it_at_the_frame_that_completes_it():
+    class Ticking(Stub):
+        async def frames(self):
+            for seq in range(100):
+                await asyncio.sleep(0.1)
+                yield frame(seq)
+
+    ticking = Ticking(origin=replace(ORIGIN, interval_us=100_000))
+    capture, watcher = capturing(ticking, Request(duration_us=300_000))
+    outcome = await capture.run()
+    assert (outcome.reason, outcome.exit) == ("the capture is complete: 300ms", EXIT_DONE)
+    assert len(watcher.frames) in (2, 3)
+
+
+async def test_a_duration_ends_even_a_silent_backend():
+    capture, _ = capturing(Stub(), Request(duration_us=50_000))
+    assert (await asyncio.wait_for(capture.run(), 2)).reason == "the capture is complete: 50ms"
+
+
+async def test_frames_that_run_out_are_a_failure_with_the_last_notice():
+    last = frame(0, health=Health(notice="the probe died three times"))
+    capture, _ = capturing(Stub(last, forever=False))
+    outcome = await capture.run()
+    assert (outcome.reason, outcome.exit) == ("the probe died three times", EXIT_FAILED)
+
+
+async def test_a_replay_that_runs_out_is_done():
+    capture, _ = capturing(Stub(frame(0), forever=False, origin=replace(ORIGIN, backend="replay")))
+    assert (await capture.run()).exit == EXIT_DONE
+
+
+async def test_a_failing_backend_still_leaves_a_closed_recording(tmp_path):
+    capture, _ = capturing(Stub(frame(0), failure="it broke"), Request(record=tmp_path / "x"))
+    with pytest.raises(LatmonError, match="it broke"):
+        await capture.run()
+    items = list(open_recording(tmp_path / "x"))
+    assert isinstance(items[0], Frame)
+    assert isinstance(items[-1], End)
+
+
+async def test_a_bad_target_is_refused_before_the_backend_opens(tmp_path):
+    (tmp_path / "x").write_text("precious")
+    stub = Stub(refusal="opened")
+    capture, _ = capturing(stub, Request(record=tmp_path / "x"))
+    with pytest.raises(UnavailableError, match="never overwritten"):
+        await capture.run()
+
+
+async def test_the_key_records_in_the_middle(tmp_path):
+    stub = Stub(*(frame(seq) for seq in range(3)))
+    capture, _ = capturing(stub)
+    running = asyncio.create_task(capture.run())
+    await asyncio.sleep(0.05)
+    assert not capture.recording
+    capture.toggle_recording()
+    await asyncio.sleep(0.1)
+    assert capture.recording
+    capture.stop("enough")
+    await running
+    (path,) = tmp_path.glob("box-*.latmon.jsonl.gz")
+    assert open_recording(path).origin.host == "box"
+
+
+def loader(**stubs):
+    made = {}
+
+    def load(name):
+        def make(**kwargs):
+            made[name] = kwargs
+            return stubs[name]
+
+        return make
+
+    return load, made
+
+
+async def test_auto_is_the_best_that_opens():
+    load, made = loader(bpftrace=Stub(), procfs=Stub())
+    async with opened(Request(options=Options(interval_us=5)), load):
+        pass
+    assert made == {"bpftrace": {"options": Options(interval_us=5)}}
+
+
+async def test_auto_falls_back_and_keeps_the_reason():
+    lesser = Stub()
+    load, made = loader(bpftrace=Stub(refusal="bpftrace is not there: apt install bpftrace"), procfs=lesser)
+    async with opened(Request(), load) as backend:
+        assert backend is lesser
+    assert made["procfs"]["reason"] == "bpftrace is not there: apt install bpftrace"
+    assert lesser.closed
+
+
+async def test_an_explicit_backend_does_not_fall_back():
+    load, _ = loader(bpftrace=Stub(refusal="not here"), procfs=Stub())
+    with pytest.raises(UnavailableError, match="not here"):
+        async with opened(Request(backend="bpftrace"), load):
+            pass
+
+
+async def test_a_failure_inside_is_not_mistaken_for_a_refusal():
+    load, made = loader(bpftrace=Stub(), procfs=Stub())
+    with pytest.raises(UnavailableError, match="later"):
+        async with opened(Request(), load):
+            raise UnavailableError("later")
+    assert "procfs" not in made
+
+
+async def test_the_demo_gets_scenario_and_seed():
+    load, made = loader(demo=Stub())
+    async with opened(Request(backend="demo", seed=9), load):
+        pass
+    assert made == {"demo": {"scenario": "host", "seed": 9}}
+
+
+@pytest.mark.parametrize("name", ["replay", "dtrace", "", "x\n"])
+def test_names_that_backend_does_not_take(name):
+    with pytest.raises(UsageError, match=r"^--backend: there is no .*; there are auto, bpftrace, procfs, demo"):
+        check(name)

@@ -1,0 +1,174 @@
+"""One recording at a time, off the event loop; its state in one line; honest about what is missing in it."""
+
+import asyncio
+import re
+import threading
+
+import pytest
+from recorded import DISK, ORIGIN, frame
+
+from latmon import recorder as module
+from latmon.errors import UnavailableError
+from latmon.model import Frame
+from latmon.recorder import Limits, Recorder
+from latmon.recording import Gap, Writer, open_recording
+
+
+def plenty(_path):
+    return ""
+
+
+@pytest.fixture
+def recorder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Recorder(ORIGIN, Limits(), plenty)
+
+
+def frames_in(path):
+    return [one for one in open_recording(path) if isinstance(one, Frame)]
+
+
+async def test_what_is_put_is_written(recorder, tmp_path):
+    await recorder.start(tmp_path / "x")
+    for seq in range(3):
+        recorder.put(frame(seq))
+    assert recorder.active
+    assert recorder.state == "x"
+    await recorder.stop()
+    assert [one.seq for one in frames_in(tmp_path / "x")] == [0, 1, 2]
+    assert not recorder.active
+    assert recorder.state == ""
+    assert recorder.complete
+
+
+async def test_nothing_is_written_before_and_after(recorder, tmp_path):
+    recorder.put(frame(0))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(1))
+    await recorder.stop()
+    recorder.put(frame(2))
+    assert [one.seq for one in frames_in(tmp_path / "x")] == [1]
+
+
+async def test_a_recording_from_the_middle_names_all_devices_and_its_own_start(recorder, tmp_path):
+    recorder.put(frame(0, devices=(DISK,)))
+    recorder.put(frame(1))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(2))
+    recorder.put(frame(3))
+    await recorder.stop()
+    first, second = frames_in(tmp_path / "x")
+    assert first.devices == (DISK,)
+    assert second.devices == ()
+    origin = open_recording(tmp_path / "x").origin
+    assert (origin.start_mono_us, origin.start_wall) == (frame(1).mono_us, frame(1).wall)
+
+
+async def test_the_key_starts_and_stops_under_a_name_of_host_and_time(recorder, tmp_path):
+    await recorder.toggle()
+    name = recorder.state
+    assert re.fullmatch(r"box-\d{8}T\d{6}Z\.latmon\.jsonl\.gz", name)
+    recorder.put(frame(0))
+    await recorder.toggle()
+    assert recorder.state == ""
+    assert len(frames_in(tmp_path / name)) == 1
+
+
+async def test_a_refusal_of_the_key_is_only_said(recorder, monkeypatch, tmp_path):
+    monkeypatch.setattr(module.target, "recording_name", lambda *_args: "taken")
+    (tmp_path / "taken").write_text("precious")
+    await recorder.toggle()
+    assert not recorder.active
+    assert "never overwritten" in recorder.state
+    assert (tmp_path / "taken").read_text() == "precious"
+
+
+async def test_a_refusal_of_a_named_file_is_raised(recorder, tmp_path):
+    with pytest.raises(UnavailableError, match="there is no directory"):
+        await recorder.start(tmp_path / "no" / "x")
+
+
+async def until(what):
+    for _ in range(200):
+        if what():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
+    recorder = Recorder(ORIGIN, Limits(), lambda path: f"only 3 MB are free beside {path.name}")
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active)
+    assert recorder.state == "recording to x stopped: only 3 MB are free beside x"
+    assert not recorder.complete
+    recorder.put(frame(1))
+    await recorder.stop()
+    assert len(frames_in(tmp_path / "x")) == 1
+    assert open_recording(tmp_path / "x").damage == []
+
+
+async def test_the_users_own_maximum_is_no_loss(tmp_path):
+    recorder = Recorder(ORIGIN, Limits(max_size=4000), plenty)
+    await recorder.start(tmp_path / "x")
+    for seq in range(60):
+        recorder.put(frame(seq))
+    await until(lambda: not recorder.active)
+    await recorder.stop()
+    assert "maximum of 4000 bytes" in recorder.state
+    assert recorder.complete
+    assert (tmp_path / "x").stat().st_size <= 4000
+
+
+async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(module, "CLOSING_S", 0.1)
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    try:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for seq in range(5):
+            recorder.put(frame(seq))
+        await recorder.stop()
+        assert loop.time() - start < 1
+        assert "did not answer within 0.1 s" in recorder.state
+        assert not recorder.complete
+    finally:
+        hanging.set()
+
+
+async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await asyncio.sleep(0.05)
+    for seq in range(1, 6):
+        recorder.put(frame(seq))
+    hanging.set()
+    await until(recorder._waiting.empty)
+    recorder.put(frame(6))
+    await recorder.stop()
+    items = list(open_recording(tmp_path / "x"))
+    assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, 2, 6]
+    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 3.0)]
+    assert not recorder.complete
+
+
+async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monkeypatch):
+    def broken(_self, _frame):
+        raise KeyError("seq")
+
+    monkeypatch.setattr(Writer, "append", broken)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await asyncio.sleep(0.1)
+    with pytest.raises(KeyError):
+        recorder.put(frame(1))
+    with pytest.raises(KeyError):
+        await recorder.stop()
