@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from latmon import demonstration
 from latmon.backend import Backend
 from latmon.errors import UsageError
 from latmon.histogram import Histogram, merge
@@ -134,3 +135,11 @@ def test_scenarios_are_named_with_a_sentence():
         DemoBackend("nosuch")
     with pytest.raises(UsageError, match="backwards"):
         DemoBackend(speed=-1)
+
+
+def test_two_recordings_of_one_seed_are_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "WINDOWS", 15)
+    files = [tmp_path / f"{n}.latmon.jsonl.gz" for n in range(2)]
+    for path in files:
+        demonstration.record("host", 5, path)
+    assert files[0].read_bytes() == files[1].read_bytes()

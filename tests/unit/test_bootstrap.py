@@ -173,6 +173,12 @@ def test_a_venv_whose_python_is_gone_is_made_anew(debian):
     assert any("-m venv" in call for call in debian.calls)
 
 
+def test_another_place_may_be_relative(debian):
+    assert debian.bootstrap("run", LATMON_VENV="else where/venv").returncode == 0
+    assert (debian.directory / "else where/venv/bin/python").exists()
+    assert not (debian.checkout / ".venv").exists()
+
+
 def test_a_directory_that_is_no_venv_is_never_removed(debian):
     precious = debian.directory / "home"
     precious.mkdir()
