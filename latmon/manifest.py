@@ -102,6 +102,11 @@ class Manifest:
     def script(self) -> Path:
         return self.path.with_suffix(".bt")
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that its maps feed."""
+        return tuple(sorted({stage for spec in self.maps for stage in spec.stages}))
+
     def program(self, values: Mapping[str, int | str]) -> str:
         """The script's text with every `{{parameter}}` replaced by its checked value."""
         known = {p.name: p for p in self.parameters}

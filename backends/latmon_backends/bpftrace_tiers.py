@@ -18,7 +18,7 @@ from latmon_backends import btf
 _KPROBES = (
     (
         "kprobe:blk_update_request, kprobe:nvme_complete_batch_req",
-        '(uint64)reg("ip") - (uint64)kaddr("nvme_complete_batch_req") < 16',
+        '(uint64)reg("ip") - (uint64)kaddr("blk_update_request") > 16',
     ),
     ("kprobe:blk_update_request", "1 == 0"),
 )
@@ -36,7 +36,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        words = [str(v) for k, v in self.values.items() if k in ("disk", "request")]
+        words = [str(v) for k, v in self.values.items() if k in ("disk", "request", "hooks")]
         return " ".join([self.manifest.name, *words])
 
     def program(self) -> str:

@@ -1,0 +1,90 @@
+"""One running bpftrace with one variant of the always-on probe: started until it is ready, read event by event, ended.
+
+Knows the ready line and nothing else of what the events mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from latmon.errors import UnavailableError
+from latmon_backends import bpftrace_tool
+from latmon_backends.bpftrace_json import Decoder, Event, Printed
+from latmon_backends.bpftrace_tiers import Variant
+from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.child import Child
+
+_READY_S = 90.0
+"""How long a busy or emulated host may take to compile and attach; another variant would take no less."""
+_ALIVE_S = 0.25
+"""Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
+
+
+class RefusedError(Exception):
+    """A variant that doesn't run here, and why."""
+
+
+class Probe:
+    """A started variant."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._decoder = Decoder()
+        self._events: deque[Event] = deque()
+        self._reading: asyncio.Future[bytes] | None = None
+
+    @classmethod
+    async def start(cls, tool: Tool, variant: Variant) -> Probe:
+        """RefusedError when the variant doesn't run here; UnavailableError when the host is too slow for any."""
+        try:
+            probe = cls(await Child.start(tool.command(variant.program())))
+        except OSError as error:
+            raise RefusedError(f"the shell can't be started: {error.strerror}") from error
+        try:
+            await probe._until_ready()
+        except BaseException:
+            await probe.stop()
+            raise
+        return probe
+
+    async def next(self) -> Event | None:
+        """The next event; None at the end of the output."""
+        while not self._events:
+            reading, self._reading = self._reading, None
+            portion = await (reading or self._child.read())
+            if not portion:
+                self._events.extend(self._decoder.close())
+                return self._events.popleft() if self._events else None
+            self._events.extend(self._decoder.feed(portion))
+        return self._events.popleft()
+
+    async def complaint(self) -> str:
+        """Why it ended, once it has."""
+        return bpftrace_tool.reason(await self._child.complaints(), await self._child.returncode())
+
+    def end(self) -> None:
+        """Ask it to finish: its last events can still be read."""
+        self._child.end()
+
+    async def stop(self) -> None:
+        """Ended for certain when this returns, within 2 s."""
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._child.stop()
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_READY_S):
+                while (event := await self.next()) is not None:
+                    if isinstance(event, Printed) and event.text.startswith("ready "):
+                        return await self._stays()
+        except TimeoutError:
+            raise UnavailableError(f"bpftrace was not ready within {_READY_S:.0f} s on this host.") from None
+        raise RefusedError(await self.complaint())
+
+    async def _stays(self) -> None:
+        self._reading = asyncio.ensure_future(self._child.read())
+        done, _ = await asyncio.wait({self._reading}, timeout=_ALIVE_S)
+        if done and not self._reading.result():
+            raise RefusedError(await self.complaint())

@@ -1,0 +1,143 @@
+"""The tick protocol of our bpftrace scripts: events in, one Window per interval out.
+
+A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`, on its way out `last PROBE
+NUMBER NS` and all maps once more. Owns the order of ticks, late ticks and what was lost on the way. Sans I/O: the clock
+and the reading of the kernel's counters are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from latmon.framing import Framer, Interval
+from latmon.manifest import Manifest
+from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.sampler import Sample
+
+_MAP_FULL = -7
+_ON_TIME_US = 500_000
+_TICK_WORDS = 4
+_SLOTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """When a tick was printed (CLOCK_MONOTONIC), its number, and the kernel's counters as its line was read."""
+
+    number: int
+    mono_us: int
+    sample: Sample
+
+
+@dataclass(slots=True)
+class Losses:
+    """What went wrong in an interval."""
+
+    lost: int = 0
+    map_full: int = 0
+    undecoded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One interval: from `begin` (None: from when the probe was attached) to `end`."""
+
+    begin: Tick | None
+    end: Tick
+    interval: Interval
+    losses: Losses = field(default_factory=Losses)
+    late: bool = False
+    """Ticks came too late to tell their intervals apart: this is all of them together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the protocol needs to know of the outside: clocks in us, counters, how many keys a map can hold."""
+
+    now_us: Callable[[], int]
+    ahead_us: Callable[[], int]
+    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    sample: Callable[[], Sample]
+    map_keys: int
+    interval_us: int
+
+
+class Ticks:
+    """Takes one probe's events in, from its ready line to its last map."""
+
+    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
+        self._manifest, self._framer, self._around = manifest, framer, around
+        self._maps = {spec.name for spec in manifest.maps}
+        self._losses = Losses()
+        self._open: Tick | None = None
+        self._begin: Tick | None = None
+        self._late = False
+        self._ending = False
+
+    def take(self, event: Event) -> Window | None:
+        """A Window when the event completes an interval."""
+        match event:
+            case MapPrinted():
+                self._map(event)
+            case Lost(events=events):
+                self._losses.lost += events
+            case HelperFailed(code=code):
+                self._losses.map_full += code == _MAP_FULL
+            case Undecoded():
+                self._losses.undecoded += 1
+            case Printed(text=text):
+                return self._line(text)
+            case _:
+                pass
+        return None
+
+    def end(self) -> None:
+        """The probe was asked to end: ticks on the way out are part of the last interval."""
+        self._ending = True
+
+    def last(self) -> Window | None:
+        """The unfinished interval at the end of the output; None when no `last` line came."""
+        return None if self._open is None or self._begin is None else self._close(self._open)
+
+    def _map(self, event: MapPrinted) -> None:
+        values = event.integers()
+        self._losses.map_full += len(values) >= self._around.map_keys
+        # What a script keeps for itself comes out too when it ends: its tick number and starts are not results.
+        if not self._ending or event.name in self._maps:
+            self._framer.printed(event.name, values)
+
+    def _line(self, text: str) -> Window | None:
+        words = text.split()
+        if words[:1] in (["tick"], ["last"]):
+            self._open = self._tick(words)
+        elif words[:1] == ["done"] and self._open is not None and not self._ending:
+            tick, self._open = self._open, None
+            return self._done(tick)
+        return None
+
+    def _tick(self, words: list[str]) -> Tick | None:
+        if len(words) != _TICK_WORDS or not (words[2].isdigit() and words[3].isdigit()):
+            self._losses.undecoded += 1
+            return None
+        ahead = self._around.ahead_us() if self._manifest.clock == "boottime" else 0
+        return Tick(int(words[2]), int(words[3]) // 1000 - ahead, self._around.sample())
+
+    def _done(self, tick: Tick) -> Window | None:
+        """The end of a tick's maps.
+
+        When the reader was stopped, queued ticks carry the maps of the moment they were printed at last: they are taken
+        together into one wide interval, up to the first tick that comes in time.
+        """
+        on_time_us = max(self._around.interval_us, _ON_TIME_US)
+        if self._begin is not None and self._around.now_us() - tick.mono_us > on_time_us:
+            self._late = True
+            return None
+        return self._close(tick)
+
+    def _close(self, tick: Tick) -> Window:
+        in_order = self._begin is None or tick.number == self._begin.number + 1
+        slot = tick.number % _SLOTS if in_order and not self._late else None
+        window = Window(self._begin, tick, self._framer.interval(slot), self._losses, self._late)
+        self._begin, self._losses, self._late = tick, Losses(), False
+        return window
