@@ -1,0 +1,131 @@
+"""A recording plays as what it was, and tells on the way what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from latmon.errors import RecordingError, UsageError
+from latmon.model import Device
+from latmon.recording import Writer
+from latmon_backends.demo import DemoBackend
+from latmon_backends.replay import ReplayBackend
+
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+from recorded import DISK, ORIGIN, frame
+
+
+def record(path, frames, *, origin=ORIGIN, close=True, devices=()):
+    writer = Writer.create(path, origin, devices=devices)
+    for one in frames:
+        writer.append(one)
+    writer.flush()
+    if close:
+        writer.close()
+    return path
+
+
+async def play(*paths, speed=0.0):
+    async with ReplayBackend(paths, speed) as backend:
+        return backend.origin, [one async for one in backend.frames()]
+
+
+async def test_a_replayed_capture_is_the_capture(tmp_path):
+    demo = DemoBackend(speed=0, limit=20)
+    frames = [one async for one in demo.frames()]
+    path = record(tmp_path / "r", frames, origin=demo.origin)
+    assert await play(path) == (demo.origin, frames)
+
+
+async def test_it_can_be_played_again(tmp_path):
+    path = record(tmp_path / "r", [frame(0), frame(1)])
+    async with ReplayBackend([path], 0) as backend:
+        assert [one async for one in backend.frames()] == [one async for one in backend.frames()]
+
+
+async def test_it_keeps_the_pace_it_was_asked_for(tmp_path):
+    path = record(tmp_path / "r", [frame(i) for i in range(5)])
+    start = time.monotonic()
+    await play(path, speed=40.0)
+    assert 0.1 <= time.monotonic() - start < 2
+
+
+async def test_the_first_frame_comes_at_once(tmp_path):
+    path = record(tmp_path / "r", [frame(0), frame(1)])
+    async with ReplayBackend([path]) as backend, asyncio.timeout(0.5):
+        async for one in backend.frames():
+            assert one.seq == 0
+            break
+
+
+async def test_a_gap_is_in_the_frame_behind_it(tmp_path):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    writer.append(frame(0))
+    writer.gap("disk-stalled", 3.0)
+    writer.append(frame(5))
+    writer.append(frame(6))
+    writer.close()
+    _, frames = await play(tmp_path / "r")
+    assert [one.gap for one in frames] == ["", "disk-stalled", ""]
+
+
+async def test_a_killed_recording_says_so_with_its_last_frame(tmp_path):
+    path = record(tmp_path / "r", [frame(0), frame(1)], close=False)
+    _, frames = await play(path)
+    assert [one.health.notice for one in frames] == ["", "recording: ended without a closing line (killed?)"]
+
+
+async def test_damage_is_told_where_it_is(tmp_path):
+    path = record(tmp_path / "r", [frame(i) for i in range(6)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(bytes(data))
+    _, frames = await play(path)
+    assert len(frames) == 5
+    assert [("damaged" in one.health.notice) for one in frames].count(True) == 1
+
+
+async def test_the_devices_of_the_header_are_in_the_first_frame(tmp_path):
+    changed = replace(DISK, model="newer")
+    path = record(tmp_path / "r", [frame(0, devices=(changed,)), frame(1)], devices=(DISK, Device("sdb", 8, 16)))
+    _, frames = await play(path)
+    assert [one.devices for one in frames] == [(changed, Device("sdb", 8, 16)), ()]
+
+
+async def test_recordings_of_one_boot_are_played_through(tmp_path):
+    first = record(tmp_path / "a", [frame(0), frame(1)])
+    second = record(tmp_path / "b", [frame(1), frame(2)])
+    _, frames = await play(first, second)
+    assert [one.seq for one in frames] == [0, 1, 2]
+
+
+async def test_recordings_of_two_hosts_are_refused(tmp_path):
+    first = record(tmp_path / "a", [frame(0)])
+    second = record(tmp_path / "b", [frame(1)], origin=replace(ORIGIN, host="other"))
+    with pytest.raises(UsageError, match="same host"):
+        await play(first, second)
+
+
+async def test_what_is_no_recording_is_refused_when_it_is_opened(tmp_path):
+    with pytest.raises(RecordingError):
+        await play(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("speed", [-1, float("nan"), float("inf")])
+def test_a_speed_that_is_none_is_refused(speed):
+    with pytest.raises(UsageError):
+        ReplayBackend([Path("r")], speed)
+
+
+def test_nothing_to_replay_is_refused():
+    with pytest.raises(UsageError):
+        ReplayBackend([])
+
+
+async def test_an_empty_recording_has_no_frames(tmp_path):
+    assert await play(record(tmp_path / "r", [])) == (ORIGIN, [])
