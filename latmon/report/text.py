@@ -1,0 +1,163 @@
+"""The summary as text for a ticket: 80 columns, no colour, and every number with what it includes.
+
+Reads the summary alone, so that nothing is in the text that a script can't have too.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from latmon.report.summary import QUANTILES, incomplete
+from latmon.views.units import UNKNOWN, count, duration, percent, rate
+
+WIDTH = 79
+MAX_LISTED = 20
+_FROM = {
+    "queued": "total: from the moment the request was queued to its completion",
+    "issue": "total: from the issue to the driver to the completion; the time in the scheduler's queue is not in it",
+}
+_HOW = (
+    "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket at most 12.5 % wide. "
+    f"{UNKNOWN}: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
+)
+_TITLES = f"    {'':<12}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
+_Json = Mapping[str, Any]
+
+
+def render_text(summary: _Json) -> str:
+    """The whole report, with a newline at its end."""
+    blocks = [_head(summary), _trust(summary)]
+    blocks += [list(_device(name, one, summary["duration_s"])) for name, one in _busy(summary)]
+    blocks.append(_idle(summary))
+    blocks.append(_meaning(summary))
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _head(summary: _Json) -> list[str]:
+    host = summary["host"]
+    tool = f" ({host['tool']})" if host["tool"] else ""
+    tier = f", tier {summary['health']['tier']}" if summary["health"]["tier"] else ""
+    return [
+        *_wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
+        *_wrapped(
+            f"from {summary['start'] or UNKNOWN} for {summary['duration_s']:,.1f} s, "
+            f"{summary['intervals']:,} windows of {summary['interval_s']:g} s, by latmon {host['latmon']}"
+        ),
+        *_wrapped(f"backend {summary['backend']}{tool}{tier}"),
+        *(_wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
+    ]
+
+
+def _trust(summary: _Json) -> list[str]:
+    """How far the numbers can be trusted."""
+    lines = [*_wrapped(_coverage(summary["health"])), *_wrapped(_counters(summary["health"]))]
+    lines += _wrapped(f"gaps: {len(summary['gaps']) or 'none'}")
+    lines += _listed(
+        [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
+    )
+    lines += _wrapped("damage: some of the file can't be read") if "damage" in summary else []
+    lines += _listed(summary.get("damage", []))
+    lines += _wrapped("INCOMPLETE: something was lost; sums and counts are too small") if incomplete(summary) else []
+    return lines
+
+
+def _coverage(health: _Json) -> str:
+    if health["coverage"] is None:
+        return "coverage unknown: the kernel's own counters and a probe's are not both here"
+    done = health["completions"]
+    said = (
+        f"coverage {percent(health['coverage'])}: the probe saw {done['seen']:,} of {done['kernel']:,} "
+        "completions that the kernel counted"
+    )
+    return f"{said}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else said
+
+
+def _counters(health: _Json) -> str:
+    own = "" if health["self_cpu_percent"] is None else f"; own CPU {health['self_cpu_percent']:.2g} %"
+    probe = "" if health["probe_ns_per_io"] is None else f"; probes {health['probe_ns_per_io']:.0f} ns per I/O"
+    return (
+        f"probes {health['probes_attached']} of {health['probes_wanted']}; lost events {health['lost_events']:,}, "
+        f"map full {health['map_full']:,}, unmatched {health['unmatched']:,}, stale {health['stale']:,}, "
+        f"lines not understood {health['undecoded_lines']:,}{own}{probe}"
+    )
+
+
+def _busy(summary: _Json) -> list[tuple[str, _Json]]:
+    return [(name, one) for name, one in summary["devices"].items() if one["ops"]]
+
+
+def _idle(summary: _Json) -> list[str]:
+    idle = [name for name, one in summary["devices"].items() if not one["ops"]]
+    return _wrapped(f"no I/O: {', '.join(idle)}") if idle else []
+
+
+def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
+    parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
+    on = f"on {', '.join(device['members'])}" if device.get("members") else ""
+    yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
+    if not device.get("timed", True):
+        yield from _wrapped("not timed here: no request passes; its I/O is timed at the devices below it", "  ")
+    yield _TITLES
+    for op, one in device["ops"].items():
+        yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
+        rows = {**({"total": one["latency_us"]} if "latency_us" in one else {}), **one["stages"]}
+        yield from (_row(stage, figures) for stage, figures in rows.items())
+    if "outstanding" in device:
+        depth = device["outstanding"]
+        share = percent(depth["time_share"][str(depth["mode"])])
+        yield f"  outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them)"
+
+
+def _volume(op: _Json, seconds: float) -> str:
+    said = f"{op['count']:,} I/Os"
+    if seconds:
+        said += f", {rate(op['count'] / seconds)}/s"
+        said += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
+    kernel = op.get("kernel")
+    if kernel and kernel["count"] != op["count"]:
+        said += f"; the kernel counted {kernel['count']:,}"
+    if kernel and "latency_us" not in op and "mean_us" in kernel:
+        said += f"; mean {duration(kernel['mean_us'])} by the kernel's own clock"
+    return said
+
+
+def _row(stage: str, q: _Json) -> str:
+    bound = q.get("max_bound")
+    top = f"≤{duration(bound, 2, up=True)}" if bound is not None else duration(q["max"])
+    # a quantile in the bucket of the maximum is the maximum: rounded up it would stand above it
+    quantiles = [
+        top if q[name] is not None and q[name] == q["max"] else duration(q[name], 2, up=True) for name in QUANTILES
+    ]
+    cells = [duration(q["mean"]), *quantiles, top]
+    return f"    {stage:<12}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
+
+
+def _meaning(summary: _Json) -> list[str]:
+    """What each number includes, and why what is missing is missing."""
+    includes: dict[str, list[str]] = {}
+    absent: dict[str, list[str]] = {}
+    for device in summary["devices"].values():
+        for op in device["ops"].values():
+            includes |= {stage: one["includes"] for stage, one in op["stages"].items() if one["includes"]}
+            for stage, why in op["stages_absent"].items():
+                stages = absent.setdefault(why, [])
+                stages += [] if stage in stages else [stage]
+    lines = _wrapped(_FROM[summary["latency_from"]]) if summary.get("latency_from") in _FROM else []
+    for stage, others in includes.items():
+        lines += _wrapped(f"{stage}: includes {', '.join(others)}")
+    for why, stages in absent.items():
+        lines += _wrapped(f"not measured: {', '.join(stages)} ({why})")
+    for one in summary["health"]["probes_missing"]:
+        lines += _wrapped(f"probe not attached: {one['name']} ({one['reason']})")
+    return lines + _wrapped(_HOW)
+
+
+def _listed(lines: list[str]) -> list[str]:
+    more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+    return [part for line in (*lines[:MAX_LISTED], *more) for part in _wrapped(line, "  ")]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

@@ -1,0 +1,144 @@
+"""A recording's frames added up: per series, per flow, per device, and what went wrong on the way.
+
+One pass, and memory that grows with the number of series alone. Makes no quantile and no text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from latmon.histogram import EMPTY, Histogram, merge
+from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
+from latmon.recording import End, Gap, Mark
+
+COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines")
+_BATCH = 8192
+"""Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
+MAX_GAPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Time that was not measured, or not in the ordinary way."""
+
+    start_wall: float
+    seconds: float
+    reason: str
+
+
+@dataclass
+class Weighted:
+    """A mean whose parts weigh differently; None while it has none."""
+
+    sum: float = 0.0
+    weight: float = 0.0
+
+    def add(self, value: float | None, weight: float) -> None:
+        if value is not None and weight > 0:
+            self.sum += value * weight
+            self.weight += weight
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.weight if self.weight else None
+
+
+@dataclass
+class Totals:
+    """Filled by `add`; `finish` before reading the histograms."""
+
+    interval_us: int
+    windows: int = 0
+    first: Frame | None = None
+    last: Frame | None = None
+    histograms: dict[Series, Histogram] = field(default_factory=dict)
+    seen: dict[Flow, Completed] = field(default_factory=dict)
+    kernel: dict[Flow, Completed] = field(default_factory=dict)
+    depths: dict[str, Counter[int]] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    gaps: list[Missed] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+    cpu: Weighted = field(default_factory=Weighted)
+    probe_ns: Weighted = field(default_factory=Weighted)
+    end: End | None = None
+    _waiting: dict[Series, list[Histogram]] = field(default_factory=dict)
+    _unmerged: int = 0
+    _excused: bool = False
+
+    def add(self, item: Frame | Gap | Mark | End) -> None:
+        if isinstance(item, Frame):
+            self._window(item)
+        elif isinstance(item, Gap):
+            self._gap(Missed(item.wall, item.seconds, item.reason))
+            self._excused = True
+        elif isinstance(item, End):
+            self.end = item
+
+    def finish(self) -> None:
+        """Merge what still waits."""
+        for series in list(self._waiting):
+            self._settle(series)
+        self._unmerged = 0
+
+    def _window(self, frame: Frame) -> None:
+        self._look_behind(frame)
+        self.first = self.first or frame
+        self.last = frame
+        self.windows += 1
+        self.devices.update((one.name, one) for one in frame.devices)
+        for series, one in frame.histograms.items():
+            self._waiting.setdefault(series, []).append(one)
+        self._unmerged += len(frame.histograms)
+        if self._unmerged >= _BATCH:
+            self.finish()
+        _add_all(self.seen, frame.seen.items())
+        _add_all(self.kernel, frame.kernel.items())
+        for name, now in frame.outstanding.items():
+            self._outstanding(name, now, frame.dt_us)
+        self._health(frame)
+
+    def _look_behind(self, frame: Frame) -> None:
+        """Note what lies between this window and the one before it, and whether this one is ordinary."""
+        if frame.gap:
+            self._gap(Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, frame.gap))
+        if self.last is not None and not self._excused:
+            hole_us = frame.mono_us - frame.dt_us - self.last.mono_us
+            if hole_us > max(self.interval_us, frame.dt_us) / 2:
+                self._gap(Missed(self.last.wall, hole_us / 1e6, "windows-missing"))
+        self._excused = False
+
+    def _gap(self, gap: Missed) -> None:
+        self.counters["gaps"] += 1
+        if len(self.gaps) < MAX_GAPS:
+            self.gaps.append(gap)
+
+    def _settle(self, series: Series) -> None:
+        """Merge what waits; a histogram with fewer bits brings the others down to its own."""
+        parts = [self.histograms.get(series, EMPTY), *self._waiting.pop(series)]
+        parts = [one for one in parts if one]
+        bits = min((one.bits for one in parts), default=EMPTY.bits)
+        self.histograms[series] = merge(one if one.bits == bits else one.coarsen(bits) for one in parts)
+
+    def _outstanding(self, name: str, now: Outstanding, dt_us: int) -> None:
+        known = [part for part in (now.in_driver, now.queued) if part is not None]
+        if known:
+            self.depths.setdefault(name, Counter())[sum(known)] += dt_us
+
+    def _health(self, frame: Frame) -> None:
+        for name in COUNTERS:
+            self.counters[name] += getattr(frame.health, name)
+        self.cpu.add(frame.health.self_cpu_percent, frame.dt_us)
+        self.probe_ns.add(frame.health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
+
+
+def _add_all(into: dict[Flow, Completed], found: Iterable[tuple[Flow, Completed]]) -> None:
+    for flow, done in found:
+        into[flow] = _sum(into[flow], done) if flow in into else done
+
+
+def _sum(one: Completed, other: Completed) -> Completed:
+    unknown = one.time_us is None or other.time_us is None
+    time_us = None if unknown else (one.time_us or 0) + (other.time_us or 0)
+    return Completed(one.count + other.count, one.bytes + other.bytes, time_us)
