@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from latmon import __version__, host
@@ -219,6 +219,27 @@ class BpftraceBackend:
 
     def _has_several_queues(self, name: str) -> bool:
         return sum(1 for _ in (self._options.sys / "block" / name / "mq").glob("[0-9]*")) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """What this host gets, for the doctor: the tier ("" for none), and why not a better one."""
+
+    tier: str
+    why: str
+
+
+def explain() -> TierReport:
+    """Finds out by trying, which takes as long as a start."""
+    return asyncio.run(_explain())
+
+
+async def _explain() -> TierReport:
+    try:
+        async with BpftraceBackend(Options()) as backend:
+            return TierReport(backend.origin.tier, backend.origin.reason)
+    except UnavailableError as refusal:
+        return TierReport("", str(refusal))
 
 
 def _selected(table: Mapping[Key, Value], wanted: Callable[[str], bool]) -> dict[Key, Value]:

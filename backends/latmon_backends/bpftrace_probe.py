@@ -71,6 +71,7 @@ class Probe:
         """Ended for certain when this returns, within 2 s."""
         if self._reading is not None:
             self._reading.cancel()
+            await asyncio.wait({self._reading})
         await self._child.stop()
 
     async def _until_ready(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from latmon.errors import UnavailableError
 from latmon.host import package_manager
-from latmon.text import clean
+from latmon.tools import find_tool
 from latmon_backends.child import shimmed
 
 VARIABLE = "LATMON_BPFTRACE"
@@ -53,7 +53,12 @@ class Tool:
 
 def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> Tool:
     """The tool that LATMON_BPFTRACE names, else `bpftrace`; UnavailableError when there is none."""
-    path = locate(environ.get(VARIABLE, ""), environ.get("PATH", os.defpath))
+    try:
+        path = str(find_tool("bpftrace", VARIABLE, environ))
+    except UnavailableError as error:
+        if environ.get(VARIABLE):
+            raise
+        raise UnavailableError(f"bpftrace is not installed: {install_command()}.") from error
     euid = os.geteuid() if euid is None else euid
     return Tool(
         path=path,
@@ -62,21 +67,6 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         mount_tracefs=not _mounted("tracefs", proc) and not _mounted("debugfs", proc),
         map_keys=map_keys(os.cpu_count() or 1),
     )
-
-
-def locate(name: str, search: str) -> str:
-    """The absolute path of a tool. Never from the current directory: relative entries of PATH are left out."""
-    if name and Path(name).is_absolute():
-        if os.access(name, os.X_OK) and Path(name).is_file():
-            return name
-        raise UnavailableError(f"{VARIABLE} names {clean(name)}, which is not a program that can be run.")
-    if "/" in name:
-        raise UnavailableError(f"{VARIABLE} must be a name or an absolute path, not {clean(name)}.")
-    absolute = os.pathsep.join(entry for entry in search.split(os.pathsep) if Path(entry).is_absolute())
-    found = shutil.which(name or "bpftrace", path=absolute + os.pathsep + "/usr/sbin:/sbin")
-    if found is None:
-        raise UnavailableError(f"{clean(name or 'bpftrace')} is not installed: {install_command()}.")
-    return found
 
 
 def install_command() -> str:
