@@ -17,16 +17,17 @@ from latmon import __version__, host
 from latmon.backend import Options
 from latmon.errors import UnavailableError
 from latmon.framing import Framer
-from latmon.model import Flow, Frame, Health, Missing, Origin, Series
+from latmon.model import Completed, Flow, Frame, Health, Missing, Origin, Series
 from latmon_backends import bpftrace_tiers, bpftrace_tool, sampler
 from latmon_backends.bpftrace_probe import Probe, RefusedError
-from latmon_backends.bpftrace_ticks import Surroundings, Ticks, Window
+from latmon_backends.bpftrace_ticks import LastWindow, Surroundings, Ticks, Window
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.sampler import KernelSampler
 
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SLEPT_US = 100_000
+_SAME_TIME_US = 20_000
 Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
@@ -155,18 +156,15 @@ class BpftraceBackend:
 
     def _frame(self, window: Window) -> Frame:
         begin, end = window.begin, window.end
-        lag_us = max(0, end.sample.mono_us - end.mono_us)
-        # Until the first tick it isn't known when the probe was attached: the kernel's counters begin at that tick.
-        kernel = {} if begin is None else sampler.difference(begin.sample, end.sample).kernel
         started_us = end.mono_us - self._options.interval_us if begin is None else begin.mono_us
         frame = Frame(
             seq=self._seq,
-            wall=end.sample.wall - lag_us / 1e6,
+            wall=end.sample.wall - window.lag_us / 1e6,
             mono_us=end.mono_us,
             dt_us=max(1, end.mono_us - started_us),
             histograms=_selected(window.interval.histograms, self._is_selected),
             seen=_selected(window.interval.seen, self._is_selected),
-            kernel=kernel,
+            kernel=_kernel(window),
             outstanding=end.sample.outstanding,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
@@ -240,6 +238,16 @@ async def _explain() -> TierReport:
             return TierReport(backend.origin.tier, backend.origin.reason)
     except UnavailableError as refusal:
         return TierReport("", str(refusal))
+
+
+def _kernel(window: Window) -> Mapping[Flow, Completed]:
+    """The kernel's counts of the same interval; none where the two intervals are not the same.
+
+    Until the first tick it isn't known when the probe was attached; on the way out it sees nothing while it detaches.
+    """
+    if window.begin is None or (isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US):
+        return {}
+    return sampler.difference(window.begin.sample, window.end.sample).kernel
 
 
 def _selected(table: Mapping[Key, Value], wanted: Callable[[str], bool]) -> dict[Key, Value]:

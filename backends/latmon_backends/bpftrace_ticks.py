@@ -50,6 +50,16 @@ class Window:
     late: bool = False
     """Ticks came too late to tell their intervals apart: this is all of them together."""
 
+    @property
+    def lag_us(self) -> int:
+        """How long after the tick the kernel's counters were read."""
+        return max(0, self.end.sample.mono_us - self.end.mono_us)
+
+
+@dataclass(frozen=True, slots=True)
+class LastWindow(Window):
+    """The unfinished interval at the end: the probe saw nothing after `end`, however long detaching took."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -96,9 +106,12 @@ class Ticks:
         """The probe was asked to end: ticks on the way out are part of the last interval."""
         self._ending = True
 
-    def last(self) -> Window | None:
+    def last(self) -> LastWindow | None:
         """The unfinished interval at the end of the output; None when no `last` line came."""
-        return None if self._open is None or self._begin is None else self._close(self._open)
+        if self._open is None or self._begin is None:
+            return None
+        whole = self._close(self._open)
+        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late)
 
     def _map(self, event: MapPrinted) -> None:
         values = event.integers()
