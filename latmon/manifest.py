@@ -27,6 +27,7 @@ _NEEDED = (
     *("name", "purpose", "platform", "tool", "tier", "cost"),
     *("clock", "latency_from", "hooks", "requirements", "key", "maps"),
 )
+_COMMENT = re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -108,7 +109,7 @@ class Manifest:
         return tuple(sorted({stage for spec in self.maps for stage in spec.stages}))
 
     def program(self, values: Mapping[str, int | str]) -> str:
-        """The script's text with every `{{parameter}}` replaced by its checked value."""
+        """The script's text, without its comment lines, with every `{{parameter}}` replaced by its checked value."""
         known = {p.name: p for p in self.parameters}
 
         def put(place: re.Match[str]) -> str:
@@ -117,7 +118,7 @@ class Manifest:
                 raise ManifestError(f"{self.script.name}: no value for {{{{{name}}}}}")
             return known[name].check(values[name])
 
-        return _PLACE.sub(put, self.script.read_text(encoding="utf-8"))
+        return _PLACE.sub(put, _COMMENT.sub("", self.script.read_text(encoding="utf-8")))
 
 
 def load_all(directory: Path) -> list[Manifest]:
