@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from latmon import arguments, config, opening, privileges, target
 from latmon.backend import Options
@@ -154,6 +155,7 @@ def _user() -> privileges.Invoker | None:
     """The user behind sudo, whose home and settings count from here on."""
     user = privileges.invoker(os.environ, os.geteuid())
     privileges.adopt_home(user, os.environ)
+    privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
     return user
 
 

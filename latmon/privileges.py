@@ -10,9 +10,11 @@ import contextlib
 import ctypes
 import os
 import pwd
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from latmon.errors import UnavailableError
 
 PR_SET_NO_NEW_PRIVS = 38
 _MAX_ID = 2**32 - 2
@@ -77,6 +79,17 @@ def acting_as(user: Invoker | None) -> Iterator[None]:
         os.seteuid(uid)
         os.setegid(gid)
         os.setgroups(groups)
+
+
+def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
+    """UnavailableError where that user can't read our own modules: Python loads some of them late."""
+    with acting_as(user):
+        closed = next((path for path in modules if not os.access(path, os.R_OK, effective_ids=True)), None)
+    if user is not None and closed is not None:
+        raise UnavailableError(
+            f"latmon becomes {user.name} once its probe runs, and {user.name} can't read {closed.parent}: "
+            "install latmon where every user can read it, or start it without sudo from a root shell"
+        )
 
 
 def no_new_privileges() -> None:

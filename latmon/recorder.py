@@ -11,9 +11,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from latmon import target
 from latmon.errors import UnavailableError
@@ -26,6 +28,9 @@ MAX_WAITING = 600
 CLOSING_S = 1.5
 """A collector whose UI is gone has 2 s to leave."""
 SPACE_CHECK_S = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Recorder:
         self._fresh = False
         self._missed_us = 0
         self._space_due = 0.0
+        self._thread = ThreadPoolExecutor(1, "recorder")
         self.complete = True
 
     @property
@@ -69,7 +75,7 @@ class Recorder:
         """UnavailableError when the file can't be had. The next frame is its first and names every device."""
         target.refuse(path)
         create = partial(Writer.create, max_size=self._limits.max_size, redact=self._limits.redact)
-        self._writer = await asyncio.to_thread(create, path, _beginning_after(self._last, self._origin))
+        self._writer = await self._off_loop(create, path, _beginning_after(self._last, self._origin))
         self._closing = "stopped by itself"
         self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
         self._waiting = asyncio.Queue(MAX_WAITING)
@@ -121,7 +127,7 @@ class Recorder:
         """The recording's one writer, from its first frame to its end line."""
         try:
             while (frame := await waiting.get()) is not None:
-                await asyncio.to_thread(self._append, writer, frame)
+                await self._off_loop(self._append, writer, frame)
                 if writer.stopped:
                     self._end(writer.trouble)
                     break
@@ -134,7 +140,10 @@ class Recorder:
             self._give_up(f"{self._path}: {error.strerror or error}")
         finally:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(writer.close, self._closing)
+                await self._off_loop(writer.close, self._closing)
+
+    async def _off_loop(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *args, **kwargs))
 
     def _append(self, writer: Writer, frame: Frame) -> None:
         missed, self._missed_us = self._missed_us, 0

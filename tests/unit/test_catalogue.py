@@ -1,0 +1,33 @@
+"""`latmon probes`, on the real manifests."""
+
+import pytest
+
+from latmon import catalogue
+from latmon.errors import UsageError
+from latmon.manifest import load_all
+from latmon.resources import data_dir
+
+NAMES = [one.name for one in load_all(data_dir("probes"))]
+
+
+def test_a_line_per_probe(capsys):
+    assert catalogue.list_probes() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_probe_can_be_shown(name, capsys):
+    assert catalogue.show(name) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"name      {name}\npurpose   ")
+    assert "\ncost      " in shown
+    assert "\nmeasures  " in shown
+    assert shown.rstrip().endswith(".bt")
+
+
+@pytest.mark.parametrize(("name", "why"), [("nope", "there is no probe 'nope'"), (None, "probes show needs a NAME")])
+def test_mistakes_name_the_probes(name, why):
+    with pytest.raises(UsageError, match=why) as refusal:
+        catalogue.show(name)
+    assert NAMES[0] in str(refusal.value)

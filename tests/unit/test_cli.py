@@ -1,0 +1,221 @@
+"""The real command line: exit codes, one sentence per refusal, data on stdout, nothing of Textual without a screen."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from latmon import cli, demonstration
+from latmon.model import Frame
+from latmon.recording import End, open_recording
+
+NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""One that every user may read, unlike the tests' own."""
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+as_anyone = pytest.mark.skipif(
+    not Path(SYSTEM_PYTHON).exists()
+    or subprocess.run([SYSTEM_PYTHON, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False).returncode
+    or not ROOT.stat().st_mode & 0o005,
+    reason="needs a Python 3.11 and a checkout that every user can read",
+)
+
+
+@pytest.fixture
+def latmon(tmp_path):
+    def run(*words, cwd=tmp_path, code=None, python=sys.executable, **environ):
+        roots = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+        homes = {
+            "HOME": str(tmp_path),
+            "XDG_CONFIG_HOME": str(tmp_path / "cfg"),
+            "XDG_STATE_HOME": str(tmp_path / "st"),
+        }
+        start = ["-m", "latmon"] if code is None else ["-c", code]
+        return subprocess.run(
+            [python, *start, *words],
+            env={**os.environ, "PYTHONPATH": roots, "TERM": "xterm", **homes, **environ},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def is_one_sentence(done):
+    return done.stdout == "" and done.stderr.startswith("latmon: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("", 3, "latmon --record FILE --duration 60s"),
+        ("demo", 3, "latmon demo --record FILE"),
+        ("replay f", 3, "latmon report f"),
+        ("--record f --tui --backend demo", 3, "no terminal"),
+        ("--interval 1y", 2, "--interval: '1y'"),
+        ("--backend nope", 2, "--backend: there is no 'nope'"),
+        ("--backend replay", 2, "--backend"),
+        ("demo nope", 2, "there is no demo 'nope'"),
+        ("demo nope --record f", 2, "there is no demo 'nope'"),
+        ("nope", 2, "there is no command 'nope'"),
+        ("probes show nope", 2, "there is no probe 'nope'"),
+        ("report nope", 5, "nope"),
+        ("--record no/such/dir/f", 3, "there is no directory"),
+        ("--record /proc/f", 3, "can't record"),
+        ("--backend bpftrace --record f", 3, "bpftrace"),
+    ],
+)
+def test_refusals(latmon, words, code, said, tmp_path):
+    done = latmon(*words.split(), LATMON_BPFTRACE="/nonexistent/bpftrace")
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert is_one_sentence(done), done
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "unknown"])
+def test_a_terminal_that_cannot_be_drawn_on(term, tmp_path):
+    code = f"import os, pty; os.environ['TERM'] = {term!r}; "
+    code += "raise SystemExit(os.waitstatus_to_exitcode(pty.spawn([__import__('sys').executable, '-m', 'latmon'])))"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "can't be drawn on" in done.stdout
+
+
+@pytest.mark.parametrize(("make", "why"), [(os.mkfifo, "FIFO"), (os.mkdir, "directory"), (Path.touch, "exists")])
+def test_targets_that_are_there(latmon, tmp_path, make, why):
+    make(tmp_path / "f")
+    done = latmon("--record", "f", "--backend", "demo")
+    assert done.returncode == 3
+    assert why in done.stderr
+    assert is_one_sentence(done)
+
+
+def test_a_link_is_not_followed(latmon, tmp_path):
+    (tmp_path / "f").symlink_to(tmp_path / "elsewhere")
+    done = latmon("--record", "f", "--backend", "demo")
+    assert done.returncode == 3
+    assert "symbolic link" in done.stderr
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_capture_and_its_report(latmon, tmp_path):
+    done = latmon("--record", "f", "--backend", "procfs", "--duration", "0.5s", "--interval", "100ms")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "the capture is complete: 500ms" in done.stderr
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+    items = list(open_recording(tmp_path / "f"))
+    assert 4 <= len([one for one in items if isinstance(one, Frame)]) <= 6
+    assert isinstance(items[-1], End)
+    report = latmon("report", "f", "--json")
+    assert report.returncode == 0
+    assert json.loads(report.stdout)["schema"] == "latmon.report/1"
+
+
+def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "WINDOWS", 12)
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert cli.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
+    first, again, other = (gzip.decompress((tmp_path / name).read_bytes()) for name in "abc")
+    assert first == again
+    assert first != other
+    assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
+
+
+def test_lists_are_data(latmon):
+    assert latmon("demo", "--list").stdout.startswith("host ")
+    assert "tier" in latmon("probes", "show", latmon("probes").stdout.split()[0]).stdout
+
+
+def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "WINDOWS", 3)
+    cli.main(["demo", "--record", str(tmp_path / "f")])
+    code = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+    code += "from latmon.__main__ import main; sys.exit(main())"
+    done = latmon("report", str(tmp_path / "f"), code=code)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_a_headless_capture_never_imports_textual(latmon):
+    code = """
+import sys
+from latmon.cli import main
+code = main(sys.argv[1:])
+print([name for name in sys.modules if name.split(".")[0] in ("textual", "rich")])
+sys.exit(code)
+"""
+    done = latmon("--record", "f", "--backend", "procfs", "--duration", "200ms", "--interval", "100ms", code=code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def config(tmp_path, text):
+    (tmp_path / "cfg/latmon").mkdir(parents=True)
+    (tmp_path / "cfg/latmon/config.yaml").write_text(text)
+
+
+def test_the_config_is_the_default_and_an_option_beats_it(latmon, tmp_path):
+    config(tmp_path, "backend: procfs\ninterval: 60s\n")
+    assert latmon("--record", "f", "--duration", "300ms", "--interval", "100ms").returncode == 0
+    recording = open_recording(tmp_path / "f")
+    assert (recording.origin.backend, recording.origin.interval_us) == ("procfs", 100_000)
+
+
+def test_the_environment_beats_the_config(latmon, tmp_path):
+    config(tmp_path, "backend: bpftrace\nbpftrace: /from/config\n")
+    assert "/from/config" in latmon("--record", "f").stderr
+    assert "/from/environment" in latmon("--record", "f", LATMON_BPFTRACE="/from/environment").stderr
+
+
+def test_a_mistake_in_the_config_names_file_and_key(latmon, tmp_path):
+    config(tmp_path, "interval: soon\n")
+    done = latmon("--record", "f")
+    assert done.returncode == 2
+    assert "cfg/latmon/config.yaml: interval: 'soon'" in done.stderr
+    assert is_one_sentence(done)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_the_recording_is_the_users(latmon, tmp_path):
+    for one in (tmp_path, *tmp_path.parents[:2]):
+        one.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    words = ("--record", "f", "--backend", "demo", "--duration", "200ms", "--interval", "100ms")
+    done = latmon(*words, cwd=home, python=SYSTEM_PYTHON, **NOBODY)
+    assert done.returncode == 0, done.stderr
+    assert ((home / "f").stat().st_uid, (home / "f").stat().st_gid) == (65534, 65534)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_directory_of_roots_is_refused_at_once(latmon, tmp_path):
+    done = latmon("--record", str(tmp_path / "f"), "--backend", "demo", python=SYSTEM_PYTHON, **NOBODY)
+    assert done.returncode == 3
+    assert "can't record to" in done.stderr
+    assert is_one_sentence(done)
+
+
+@as_root
+def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon, tmp_path):
+    (tmp_path / "latmon").symlink_to(ROOT / "latmon")
+    tmp_path.chmod(0o700)
+    done = latmon("--record", "f", "--backend", "demo", PYTHONPATH=str(tmp_path), **NOBODY)
+    assert done.returncode == 3
+    assert "can't read" in done.stderr
+    assert is_one_sentence(done)

@@ -1,0 +1,65 @@
+"""What a headless capture says while it runs."""
+
+import io
+
+from recorded import ORIGIN, frame
+
+from latmon.capture import Outcome, Tally
+from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE
+from latmon.headless import Progress
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def run(out, path, outcome, **tally):
+    progress = Progress(path, out)
+    progress.opened(ORIGIN)
+    counted = Tally()
+    for seq in range(3):
+        one = frame(seq)
+        counted.note(one)
+        for name, value in tally.items():
+            setattr(counted, name, value)
+        progress.offer(one, counted)
+    progress.ended(outcome)
+    return out.getvalue()
+
+
+def test_a_file_gets_whole_lines(tmp_path):
+    (tmp_path / "x").write_bytes(b"x" * 3400)
+    said = run(io.StringIO(), tmp_path / "x", Outcome("the capture is complete: 3s", EXIT_DONE))
+    assert said.splitlines() == [
+        f"latmon: recording to {tmp_path / 'x'} with test by hand",
+        "latmon: 3 s, 300 I/Os, 3.4 kB",
+        "latmon: the capture is complete: 3s",
+    ]
+
+
+def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
+    said = run(Tty(), tmp_path / "x", Outcome("over"))
+    assert said.count("\r") == 5
+    assert said.count("\n") == 3
+    assert said.endswith("latmon: over\n")
+
+
+def test_losses_are_numbers_and_a_verdict(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x", Outcome("over", EXIT_INCOMPLETE), lost_events=1200, gaps=2)
+    assert "1,200 events lost, 2 gaps" in said
+    assert said.endswith("latmon: over; the recording is incomplete\n")
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_capture(tmp_path):
+    class Gone(Tty):
+        def write(self, _text):
+            raise OSError(5, "Input/output error")
+
+    run(Gone(), tmp_path / "x", Outcome("over"))
+
+
+def test_no_foreign_byte_reaches_the_terminal(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x\x1b[31m", Outcome("over\x07"))
+    assert "\x1b" not in said
+    assert "\x07" not in said

@@ -1,0 +1,207 @@
+"""The UI's side of a real collector process, and of ones that misbehave."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from latmon.backend import Options
+from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
+from latmon.recording import open_recording
+from latmon.request import Request
+from latmon.session import Session
+
+DEMO = Request(backend="demo")
+
+
+@pytest.fixture
+def session(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    sessions = []
+
+    def start(request=DEMO, script=None):
+        command = {} if script is None else {"command": (sys.executable, "-c", script)}
+        sessions.append(Session(request, **command))
+        return sessions[-1]
+
+    yield start
+    for one in sessions:
+        one.close()
+
+
+async def take(feed, count):
+    frames = []
+    async for frame in feed.frames():
+        frames.append(frame)
+        if len(frames) == count:
+            break
+    return frames
+
+
+async def test_frames_of_a_real_collector(session):
+    running = session()
+    async with running.feed as feed:
+        assert feed.origin.backend == "demo"
+        frames = await take(feed, 5)
+    assert [frame.seq for frame in frames] == [0, 1, 2, 3, 4]
+    assert len(frames[0].devices) == 8
+    assert frames[1].health.self_cpu_percent is not None
+    assert running.close() == EXIT_DONE
+
+
+async def test_origin_is_not_known_before_it_is_open(session):
+    with pytest.raises(LatmonError, match="not opened its backend yet"):
+        _ = session().feed.origin
+
+
+async def test_the_collector_leaves_with_its_reader(session):
+    running = session()
+    async with running.feed as feed:
+        await take(feed, 1)
+    start = time.monotonic()
+    assert running.close() == EXIT_DONE
+    assert time.monotonic() - start < 2
+    assert not os.path.exists(f"/proc/{running.pid}")  # noqa: ASYNC240, PTH110 - /proc does not wait
+
+
+async def test_a_collector_that_is_left_at_once_leaves_too(session):
+    running = session()
+    start = time.monotonic()
+    running.close()
+    assert time.monotonic() - start < 2
+
+
+async def test_the_collector_is_in_a_group_of_its_own_and_without_our_input(session):
+    running = session()
+    async with running.feed as feed:
+        await take(feed, 1)
+        assert os.getpgid(running.pid) == running.pid
+        assert os.getsid(running.pid) == os.getsid(0)
+        assert os.readlink(f"/proc/{running.pid}/fd/0") == "/dev/null"  # noqa: PTH115 - the same
+
+
+async def test_the_key_records_and_health_says_so(session, tmp_path):
+    running = session()
+    async with running.feed as feed:
+        await take(feed, 1)
+        running.toggle_recording()
+        async for frame in feed.frames():
+            if frame.health.recording:
+                break
+        running.toggle_recording()
+        async for after in feed.frames():
+            if not after.health.recording:
+                break
+    running.close()
+    (path,) = tmp_path.glob("demo-db-07-*.latmon.jsonl.gz")
+    assert path.name == frame.health.recording
+    recording = open_recording(path)
+    assert len(list(recording)) >= 2
+    assert recording.damage == []
+
+
+async def test_a_backend_that_cannot_open_is_told_in_its_own_words(session, monkeypatch):
+    monkeypatch.setenv("LATMON_BPFTRACE", "/nonexistent/bpftrace")
+    running = session(Request(backend="bpftrace"))
+    with pytest.raises(UnavailableError, match="bpftrace"):
+        async with running.feed:
+            pass
+    assert running.close() == EXIT_UNAVAILABLE
+
+
+async def test_auto_is_never_without_a_backend_and_says_why_it_is_a_lesser_one(session, monkeypatch):
+    monkeypatch.setenv("LATMON_BPFTRACE", "/nonexistent/bpftrace")
+    async with session(Request(options=Options(interval_us=100_000))).feed as feed:
+        assert feed.origin.backend == "procfs"
+        assert "/nonexistent/bpftrace" in feed.origin.reason
+        assert await take(feed, 1)
+
+
+async def test_a_target_that_is_there_is_exit_3(session, tmp_path):
+    (tmp_path / "x").write_text("precious")
+    running = session(Request(backend="demo", record=tmp_path / "x"))
+    with pytest.raises(UnavailableError, match="never overwritten"):
+        async with running.feed:
+            pass
+    assert running.close() == EXIT_UNAVAILABLE
+
+
+async def test_a_duration_is_the_end_of_the_stream_and_says_so(session, tmp_path):
+    running = session(Request(backend="demo", record=tmp_path / "x", duration_us=500_000))
+    async with running.feed as feed:
+        with pytest.raises(LatmonError, match="complete: 500ms"):
+            await take(feed, 1000)
+        assert feed.exit == EXIT_DONE
+    assert running.close() == EXIT_DONE
+
+
+async def test_a_killed_collector_is_said_to_be_killed(session):
+    running = session()
+    async with running.feed as feed:
+        await take(feed, 1)
+        os.kill(running.pid, signal.SIGKILL)
+        with pytest.raises(LatmonError, match=r"^the collector was killed by SIGKILL$"):
+            await take(feed, 1000)
+    assert running.close() == EXIT_FAILED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_collector_that_is_ended_says_by_what(session, number):
+    running = session()
+    async with running.feed as feed:
+        await take(feed, 1)
+        os.kill(running.pid, number)
+        with pytest.raises(LatmonError, match=f"ended by {number.name}"):
+            await take(feed, 1000)
+    assert running.close() == EXIT_DONE
+
+
+async def test_a_crash_shows_its_last_sentence_only(session):
+    running = session(
+        script="import sys; print('x' * 100_000, file=sys.stderr); raise RuntimeError('no \\x1b[31m luck')"
+    )
+    with pytest.raises(LatmonError, match=r"^the collector failed: RuntimeError: no \\x1b\[31m luck$"):
+        async with running.feed:
+            pass
+    assert running.close() == EXIT_FAILED
+
+
+async def test_a_collector_that_says_nothing(session):
+    with pytest.raises(LatmonError, match=r"^the collector failed: it said nothing$"):
+        async with session(script="").feed:
+            pass
+
+
+async def test_a_collector_that_does_not_leave_is_made_to(session, monkeypatch):
+    monkeypatch.setattr("latmon.session.LEAVE_S", 0.3)
+    running = session(script="import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")
+    await asyncio.sleep(0.3)
+    assert running.close() == EXIT_FAILED
+
+
+async def test_lines_of_any_length(session):
+    big = 5_000_000
+    script = f"""
+import socket, sys
+feed = socket.socket(fileno=int(sys.argv[1]))
+feed.sendall(b'{{"type":"end","reason":"' + b"x" * {big} + b'","exit":3}}\\n')
+"""
+    with pytest.raises(UnavailableError, match=r"^x+…$"):
+        async with session(script=script).feed:
+            pass
+
+
+async def test_a_module_in_the_current_directory_does_not_pass_for_ours(session, tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('foreign')")
+    running = session()
+    async with running.feed as feed:
+        assert await take(feed, 1)
+
+
+def test_the_key_after_the_end_is_harmless(session):
+    running = session()
+    running.close()
+    running.toggle_recording()
