@@ -116,7 +116,7 @@ def check_format(line: Json) -> None:
 def _histogram(line: Json) -> Histogram:
     bits = checks.integer(line, "k", BITS, high=MAX_BITS)
     flat = checks.items(line, "b")
-    if len(flat) % 2 or not all(type(one) is int for one in flat):
+    if len(flat) % 2 or not {*map(type, flat)} <= {int}:
         raise RecordingError("'b' is not a list of bucket indices and counts")
     indices, counts = flat[::2], flat[1::2]
     if indices and (indices[0] < 0 or indices[-1] > _TOPS[bits] or sorted(set(indices)) != indices):

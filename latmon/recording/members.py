@@ -31,6 +31,7 @@ _NOTE_LENGTH = 20
 _NO_OS = 255
 _GZIP = 31
 _LEVEL = 6
+"""An hour of 24 devices x 3 stages x 31 buckets is 20 MB; level 1 makes it 22 % larger, 9 only 0.6 % smaller."""
 
 
 @dataclass(frozen=True, slots=True)
