@@ -21,7 +21,8 @@ class Action:
 
 
 ACTIONS = (
-    Action("stop", "q,ctrl+c,ctrl+q", "q  Ctrl-C", "quit", "quit"),
+    Action("stop", "q", "q", "quit", "quit"),
+    Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
     Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
     Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
@@ -41,9 +42,13 @@ ACTIONS = (
 )
 
 
+_FIRST = ("stop_now", "next_panel")
+"""Before any widget: quitting always works, and Textual would move the focus with Tab."""
+
+
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
-    """Textual's bindings; priority, so that no widget takes a key away."""
-    return [Binding(a.keys, a.name, a.does, show=False, priority=a.name in ("stop", "next_panel")) for a in actions]
+    """The same table as Textual's bindings."""
+    return [Binding(a.keys, a.name, a.does, show=False, priority=a.name in _FIRST) for a in actions]
 
 
 def key_line(states: dict[str, str]) -> Line:

@@ -40,6 +40,7 @@ _MAX_FILTER = 40
 class LatmonApp(App[int]):
     """One screen and its keys."""
 
+    TITLE = "latmon"
     CSS_PATH = "latmon.tcss"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
     ENABLE_COMMAND_PALETTE = False
@@ -142,7 +143,10 @@ class LatmonApp(App[int]):
         self.scene.message = ""
         self._repaint()
 
-    async def action_stop(self) -> None:
+    def action_stop(self) -> None:
+        self.exit(return_code=EXIT_DONE)
+
+    def action_stop_now(self) -> None:
         self.exit(return_code=EXIT_DONE)
 
     def action_help(self) -> None:
@@ -239,7 +243,7 @@ class LatmonApp(App[int]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's signature
         """No key is a command while a filter is typed, or the help is open, but quit."""
-        return action == "stop" or (self._filtering is None and not isinstance(self.screen, HelpScreen))
+        return action == "stop_now" or (self._filtering is None and not isinstance(self.screen, HelpScreen))
 
     def _print_error_renderables(self) -> None:
         """Nothing: an unexpected error is raised again by `run`, once the terminal is the user's, not painted on it."""

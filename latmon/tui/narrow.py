@@ -1,7 +1,7 @@
 """Sends only the changed cells of a partial repaint.
 
-Textual 8.2 writes a changed line from its widget's left edge to the last changed cell; one column at the right of a heat
-map would cost every row whole, 8 KB/s instead of 1. Touches the compositor's update and nothing else.
+Textual 8.2 writes a changed line from its widget's left edge to the last changed cell; one column at the right of a
+heat map would cost every row whole, 8 KB/s instead of 1. Touches the compositor's update and nothing else.
 """
 
 from __future__ import annotations

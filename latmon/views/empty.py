@@ -28,7 +28,7 @@ def no_distribution(origin: Origin) -> str:
         return ""
     reasons = {m.name: m.reason for m in origin.absent}
     why = reasons.get("total", origin.reason) or "it counts I/Os, but doesn't time each of them"
-    return f"{origin.backend} has no distributions: {why}; mean only"
+    return f"{origin.backend} has no distributions: {why}{'' if 'mean' in why else '; mean only'}"
 
 
 def no_map(subject: Subject, origin: Origin) -> str:

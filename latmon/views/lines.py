@@ -1,4 +1,4 @@
-"""What every view makes: lines of spans, each a text and the role it plays. Themes turn roles into colours elsewhere."""
+"""What every view makes: lines of spans, each a text and the role it plays. Themes turn roles into colours."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from latmon.views.heatmap import LABEL, MapStyle, body, label
 from latmon.views.lines import Line, Span, fit, wrap
 from latmon.views.table import Subject
 from latmon.views.timeline import Timeline
-from latmon.views.units import maximum, quantile, rate, whole
+from latmon.views.units import maximum, quantile, rate, rounded
 
 MIN_WIDTH = 36
 MIN_HEIGHT = 4
@@ -79,7 +79,9 @@ def _title(subject: Subject) -> Line:
     histogram = subject.window.latency(subject.device.name, subject.choice.ops)
     iops = rate(subject.ios * subject.per_second)
     text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
-    more = Span(f"{whole(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")
+    more = (
+        Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")
+    )
     return (
         Span("▸" if selected else " ", "accent"),
         Span(f"{subject.device.name:<8}", "accent" if selected else "strong"),

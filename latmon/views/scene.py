@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from latmon.histogram import bucket_index
-from latmon.model import Frame
+from latmon.model import OPS, Frame
 from latmon.store import Store, Window
 from latmon.views import empty, status
 from latmon.views.choice import Choice, shown
@@ -275,7 +275,7 @@ class Scene:
         return max(self.choice.window_us // _TREND_STRETCHES, 1)
 
     def _remembers(self, name: str) -> bool:
-        return any(self._window.completed(name, op) for op in self.choice.ops)
+        return any((c := self._window.completed(name, op)) and c.count for op in OPS)
 
     def _notes(self, width: int) -> list[Line]:
         state = self._window.health()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from latmon.histogram import bucket_bounds
+from latmon.histogram import Histogram, bucket_bounds
 from latmon.model import Device, Health, Origin
 from latmon.store import Window
 from latmon.text import is_clean
@@ -45,15 +45,18 @@ def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line
 
 
 def health(origin: Origin | None, window: Window, devices: dict[str, Device], cells: int) -> Line:
-    """How far the numbers can be trusted: what is wrong stands out, what is unknown is `-`."""
+    """How far the numbers can be trusted: what is wrong stands out and comes first, what is unknown is `-`."""
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
+    facts = _facts(origin, state, window.coverage(devices))
     spans: list[Span] = [Span(" ")]
-    for text, bad in _facts(origin, state, window.coverage(devices)):
+    for text, bad in sorted(facts, key=lambda fact: not fact[1]):
         spans += [Span(text, "bad" if bad else "dim"), Span("  ")]
-    recording = (Span(f"● {state.recording} ", "accent"),) if state.recording else (Span("not recording ", "dim"),)
-    return _split(tuple(spans), recording, cells)
+    if state.recording:
+        return _split(tuple(spans), (Span(f"● {state.recording} ", "accent"),), cells)
+    quiet = (Span("not recording ", "dim"),)
+    return _split(tuple(spans), quiet if width(tuple(spans)) + width(quiet) <= cells else (), cells)
 
 
 def headline(subject: Subject, cells: int) -> Line:
@@ -62,7 +65,7 @@ def headline(subject: Subject, cells: int) -> Line:
     histogram = subject.window.latency(device.name, choice.ops)
     words = [f"{count(histogram.count if histogram else subject.ios)} I/Os"]
     if choice.threshold_us is not None and histogram:
-        words.append(f"{count(_above(histogram.buckets, choice.threshold_us))} above {duration(choice.threshold_us)}")
+        words.append(f"{count(_above(histogram, choice.threshold_us))} above {duration(choice.threshold_us)}")
     if subject.times_peers is not None:
         words.append(f"tail {subject.times_peers:.0f}x its peers'")
     if why := unknown_quantiles(histogram):
@@ -92,9 +95,9 @@ def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[
     return facts
 
 
-def _above(buckets: tuple[tuple[int, int], ...], threshold_us: int) -> int:
+def _above(histogram: Histogram, threshold_us: int) -> int:
     """I/Os in buckets that lie at or above the threshold: never more than there were."""
-    return sum(n for index, n in buckets if bucket_bounds(index)[0] >= threshold_us)
+    return sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= threshold_us)
 
 
 def _mode(mode: Mode) -> Line:

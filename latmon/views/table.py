@@ -13,7 +13,7 @@ from latmon.model import OPS, Device, Outstanding
 from latmon.store import Window
 from latmon.views.choice import Choice, natural
 from latmon.views.lines import Line, Span, cell
-from latmon.views.units import UNKNOWN, duration, maximum, quantile, rate, whole
+from latmon.views.units import UNKNOWN, duration, maximum, quantile, rate, rounded, whole
 
 MIX = 6
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -107,7 +107,7 @@ COLUMNS = (
     ColumnOf("max", 5, lambda s: maximum(s.window.latency(s.device.name, s.choice.ops)), needs="distribution"),
     ColumnOf("out", 4, lambda s: _number(s.outstanding.in_driver)),
     ColumnOf("queue", 5, lambda s: _number(s.outstanding.queued), rank=2),
-    ColumnOf("peers", 5, lambda s: "" if s.times_peers is None else f"{whole(round(s.times_peers))}x", role="accent"),
+    ColumnOf("peers", 5, lambda s: "" if s.times_peers is None else f"{rounded(round(s.times_peers))}x", role="accent"),
 )
 TREND_MIN = 6
 TREND_MAX = 60

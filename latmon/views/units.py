@@ -28,12 +28,14 @@ def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
 
 
 def quantile(histogram: Histogram, q: float) -> str:
-    """A quantile in the digits its bucket has: two at 12.5 %, `~` and one where a bucket is an octave."""
+    """A quantile in the digits its bucket has: two at 12.5 %, `~` and one for an octave; a max is exact."""
     value = histogram.quantile(q)
     if value is None:
         return UNKNOWN
     if histogram.bits < 2:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
         return f"~{duration(value, 1)}"
+    if value == histogram.max:
+        return duration(value)
     return duration(value, 2, up=True)
 
 
@@ -52,7 +54,7 @@ def rate(value: float | None) -> str:
         return "0"
     for unit, factor in _RATE:
         scaled = value / factor
-        text = f"{scaled:.1f}" if scaled < 1 else _significant(scaled, 3)
+        text = f"{scaled:.1f}" if scaled < 1 and factor == 1 else _significant(scaled, 3)
         if float(text) < _KILO or unit == "T":
             return text + unit
     raise AssertionError("unreachable: T ends the loop")

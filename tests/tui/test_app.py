@@ -1,0 +1,290 @@
+"""The app as a user drives it: keys, filter, pause, panels, the end of the stream and a source that refuses."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from frames import PROCFS, Source, disks, frame, host
+
+from latmon.errors import RecordingError
+from latmon.resources import data_dir
+from latmon.theme import load_theme
+from latmon.tui.actions import ACTIONS, bindings, key_line
+from latmon.tui.app import LatmonApp
+from latmon.tui.screens.help import HelpScreen
+from latmon.tui.widgets.canvas import Canvas
+from latmon.views.choice import Choice
+from latmon.views.lines import plain
+
+
+def make(source, *, depth="truecolor", theme="dark", **options):
+    return LatmonApp(
+        source,
+        theme=load_theme(theme, (data_dir("themes"),)),
+        depth=depth,
+        choice=options.pop("choice", Choice()),
+        **options,
+    )
+
+
+def screen(app):
+    canvas = app.screen.query_one(Canvas)
+    return "\n".join(canvas.render_line(y).text for y in range(canvas.size.height))
+
+
+async def settled(pilot):
+    """Until the source has given all its frames."""
+    for _ in range(50):
+        await pilot.pause(0.02)
+        if pilot.app.scene.store.arrived >= len(pilot.app._source._frames):
+            break
+    await pilot.pause()
+
+
+async def test_it_starts_before_its_source_does():
+    class Slow(Source):
+        async def __aenter__(self):
+            await asyncio.sleep(60)
+            return self
+
+    async with make(Slow([])).run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "starting: opening the backend" in screen(pilot.app)
+        assert "backend starting" in screen(pilot.app)
+
+
+async def test_every_key_of_the_table_does_something():
+    app = make(Source(host(6, 20, odd="nvme3n1")), toggle_recording=lambda: None)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for action in ACTIONS:
+            if not action.name.startswith("stop"):
+                for key in action.keys.split(","):
+                    await pilot.press(key)
+                    await pilot.press("escape")
+                    await pilot.pause()
+        assert app.is_running
+
+
+async def test_moving_selects_and_stops_at_the_ends():
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for key, name in (
+            ("j", "nvme1n1"),
+            ("down", "nvme2n1"),
+            ("l", "nvme2n1"),
+            ("k", "nvme1n1"),
+            ("g", "nvme0n1"),
+            ("up", "nvme0n1"),
+            ("G", "nvme2n1"),
+        ):
+            await pilot.press(key)
+            assert f"▸{name}" in screen(app)
+            assert app.scene.choice.selected == name
+
+
+async def test_panels_go_round():
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("tab")
+        assert screen(app).count("p99 ") == 3
+        await pilot.press("enter")
+        assert "nvme1n1" not in screen(app)
+        await pilot.press("escape")
+        assert "nvme1n1" in screen(app)
+
+
+async def test_a_filter_is_typed_seen_kept_and_cleared():
+    app = make(Source(host(12, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("slash", *"nvme1q", "backspace")
+        assert "/ nvme1█  3 of 12 devices" in screen(app)
+        assert "nvme2n1" not in screen(app)
+        await pilot.press("enter")
+        assert "nvme2n1" not in screen(app)
+        await pilot.press("escape")
+        assert "nvme2n1" in screen(app)
+        await pilot.press("slash", *"zzz")
+        assert "matches none of 12 devices" in screen(app)
+        await pilot.press("escape")
+        assert "nvme2n1" in screen(app)
+
+
+async def test_pausing_counts_what_it_misses():
+    app = make(Source(host(2, 120), pace=0.01))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        await pilot.press("space")
+        shown = screen(app).splitlines()[2:-1]
+        await pilot.pause(0.3)
+        await pilot.press("k")
+        assert re.search(r"PAUSED, [1-9]\d* behind", screen(app))
+        assert screen(app).splitlines()[2:-1] == shown
+        await pilot.press("space")
+        assert "LIVE ●" in screen(app)
+
+
+async def test_ops_windows_sorts_and_themes():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("o")
+        assert "nvme0n1 read" in screen(app)
+        await pilot.press("plus")
+        assert "last 2 min" in screen(app)
+        await pilot.press("minus", "minus")
+        assert "last 30 s" in screen(app)
+        await pilot.press("s")
+        assert "s p99" in screen(app)
+        for name in ("light", "high-contrast", "mono", "dark"):
+            await pilot.press("t")
+            assert app._face.name == name
+            assert "nvme0n1" in screen(app)
+
+
+async def test_recording_is_asked_for_or_refused_in_words():
+    asked = []
+    app = make(Source(host(1, 2)), toggle_recording=lambda: asked.append(1))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("R")
+        assert asked == [1]
+    app = make(Source(host(1, 2)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("R")
+        assert "nothing to record here" in screen(app)
+
+
+async def test_help_tells_keys_and_numbers_and_closes():
+    app = make(Source(host(1, 2)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        assert "quit" in screen(app)
+        await pilot.press(*["pagedown"] * 9)
+        assert "measured only with --stages all" in screen(app)
+        await pilot.press("q")
+        assert not isinstance(app.screen, HelpScreen)
+        assert app.is_running
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_leaving_is_done(key):
+    source = Source(host(1, 2))
+    app = make(source)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("slash" if key == "ctrl+c" else "tab", key)
+        await pilot.pause()
+    assert app.return_code == 0
+    assert source.closed
+
+
+async def test_the_end_of_the_stream_is_data():
+    app = make(Source(host(1, 3), stay=False), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "ENDED" in screen(app)
+        assert "nvme0n1" in screen(app)
+        assert app.is_running
+
+
+async def test_a_source_that_breaks_says_so_and_keeps_its_history():
+    class Broken(Source):
+        async def frames(self):
+            yield host(1, 1)[0]
+            raise RecordingError("line 7 is damaged \x1b[31m")
+
+    app = make(Broken([1]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "line 7 is damaged \\x1b[31m" in screen(app)
+        assert "nvme0n1" in screen(app)
+
+
+async def test_a_source_that_refuses_ends_the_app_with_its_code():
+    app = make(Source([], refuse="no usable backend here: try sudo"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.1)
+    assert app.return_code == 3
+    assert str(app.failure) == "no usable backend here: try sudo"
+
+
+async def test_resizing_keeps_up():
+    app = make(Source(host(30, 5, ios=10)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for size in ((20, 5), (400, 120), (40, 10), (81, 24), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            canvas = app.screen.query_one(Canvas)
+            assert canvas.size == size
+            assert len(screen(app).splitlines()) == size[1]
+        assert "nvme0n1" in screen(app)
+
+
+async def test_hot_plug_while_running():
+    frames = [*host(2, 3), frame(4, devices=disks(3)[2:]), frame(5, removed=("nvme0n1",))]
+    async with make(Source(frames)).run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "nvme2n1" in screen(pilot.app)
+        assert re.search(r"nvme0n1.*gone", screen(pilot.app))
+
+
+def test_keys_footer_and_help_are_one_table():
+    assert {b.action for b in bindings()} == {a.name for a in ACTIONS}
+    keys = [key for a in ACTIONS for key in a.keys.split(",")]
+    assert len(keys) == len(set(keys))
+    foot = plain(key_line({}))
+    assert len(foot) <= 80
+    for action in ACTIONS:
+        if action.brief:
+            assert action.brief in foot
+
+
+def test_only_the_tui_knows_textual():
+    source = Path(data_dir("themes")).parent / "latmon"
+    for path in [*source.glob("views/*.py"), source / "store.py", source / "theme.py", source / "resources.py"]:
+        assert "textual" not in re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+
+
+# ---- pictures
+
+
+SIZES = ((80, 24), (160, 50))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(
+    "keys", [(), ("tab",), ("enter",), ("question_mark",)], ids=["overview", "maps", "zoom", "help"]
+)
+def test_pictures(snap_compare, size, keys):
+    app = make(Source(host(8, 75, odd="nvme5n1", ios=60)), choice=Choice(threshold_us=100_000))
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, keys))
+
+
+@pytest.mark.parametrize(
+    ("theme", "depth"), [("light", "256"), ("high-contrast", "truecolor"), ("dark", "16"), ("dark", "none")]
+)
+def test_pictures_of_themes(snap_compare, theme, depth):
+    app = make(
+        Source(host(8, 75, odd="nvme5n1", ios=60)), theme=theme, depth=depth, choice=Choice(threshold_us=100_000)
+    )
+    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ()))
+
+
+def test_picture_without_distributions(snap_compare):
+    frames = [frame(i, devices=disks(2) if i == 1 else ()) for i in range(1, 5)]
+    assert snap_compare(
+        make(Source(frames, origin=PROCFS)), terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ())
+    )
+
+
+async def _press(pilot, keys):
+    await settled(pilot)
+    await pilot.press(*keys)
+    await pilot.pause()

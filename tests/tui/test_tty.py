@@ -1,0 +1,176 @@
+"""The real thing on a real pty: bytes per second, what a terminal emulator shows of them, and every way out."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pyte
+import pytest
+
+PROGRAM = Path(__file__).with_name("on_a_tty.py")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;]*m")
+BUDGET = 8_000
+
+
+class Terminal:
+    """A child on a pty of its own, as the session leader's shell would have it."""
+
+    def __init__(self, size=(80, 24), *, nohup=False, **env):
+        self.size = size
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+            if nohup:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "TERM", "TZ")}
+            os.execve(
+                sys.executable, [sys.executable, str(PROGRAM)], clean | {"TERM": "xterm-256color", "PACE": "1"} | env
+            )
+        self.before = termios.tcgetattr(self.fd)
+
+    def read(self, seconds, until=None):
+        """Read for so long, or until something was written; True when it was."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if until is not None and until in self.seen:
+                return True
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    self.seen += os.read(self.fd, 1 << 16)
+                except OSError:
+                    break
+        return until is not None and until in self.seen
+
+    def write(self, keys):
+        os.write(self.fd, keys)
+
+    def screen(self):
+        """What a terminal shows of the bytes so far."""
+        emulator = pyte.Screen(*self.size)
+        # pyte takes kitty's and Textual's private modes for text or for SGR; a real terminal ignores them
+        pyte.ByteStream(emulator).feed(
+            re.sub(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?|\x1b\][^\x1b\x07]*(?:\x07|\x1b\\)", b"", self.seen)
+        )
+        return emulator.display
+
+    def end(self, seconds=5):
+        """The exit status, and how long it took."""
+        begin = time.monotonic()
+        while time.monotonic() - begin < seconds:
+            if self.fd >= 0:
+                self.read(0.02)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status), time.monotonic() - begin
+            time.sleep(0.02)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        pytest.fail("it did not end")
+        return None
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{}, {"TERM": "linux"}, {"TERM": "screen"}, {"NO_COLOR": "1"}],
+    ids=["256", "linux", "screen", "no-colour"],
+)
+def test_a_slow_link_is_enough_and_shows_the_outliers(env):
+    terminal = Terminal(**env)
+    assert terminal.read(10, until=b"nvme5n1")
+    terminal.read(1.5)
+    start = len(terminal.seen)
+    begin = time.monotonic()
+    terminal.read(3)
+    rate = (len(terminal.seen) - start) / (time.monotonic() - begin)
+    lines = terminal.screen()
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    assert rate < BUDGET
+    assert lines[2].startswith("▸nvme5n1")
+    assert any(re.match(r"\s*[\d.]+[ms][│┤].*[▪·:░]", line) for line in lines), "the outliers' cells"
+    assert any(line.startswith(" probes 3/3") for line in lines)
+    if "NO_COLOR" in env:
+        assert not COLOUR.search(terminal.seen)
+    if env.get("TERM") in ("linux", "screen"):
+        assert b"38;5" not in terminal.seen
+        assert b"38;2" not in terminal.seen
+
+
+def test_partial_repaints_make_the_same_picture_as_a_whole_one():
+    """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
+    terminal = Terminal(PACE="0.05")
+    assert terminal.read(10, until=b"nvme5n1")
+    terminal.read(4)
+    swept = terminal.screen()
+    for size in ((30, 100), (24, 80)):  # a resize draws everything anew
+        fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        os.kill(terminal.pid, signal.SIGWINCH)
+        terminal.read(1)
+        if size == (30, 100):
+            terminal.seen = b""
+    drawn = terminal.screen()
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    assert swept[1:-1] == drawn[1:-1]
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [(b"q", 0), (b"\x03", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["q", "ctrl-c", "INT", "TERM", "HUP"],
+)
+def test_every_way_out_leaves_a_sane_terminal(way, code):
+    terminal = Terminal()
+    assert terminal.read(10, until=b"nvme5n1")
+    if isinstance(way, bytes):
+        terminal.write(way)
+    else:
+        os.kill(terminal.pid, way)
+    assert terminal.end()[0] == code
+    for left in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?2004l"):
+        assert left in terminal.seen
+    assert termios.tcgetattr(terminal.fd) == terminal.before
+
+
+@pytest.mark.parametrize("nohup", [False, True], ids=["plain", "nohup"])
+def test_a_terminal_that_is_closed_ends_it(nohup):
+    terminal = Terminal(nohup=nohup)
+    assert terminal.read(10, until=b"nvme5n1")
+    os.close(terminal.fd)
+    terminal.fd = -1
+    code, took = terminal.end()
+    assert code == 129
+    assert took < 3
+
+
+def test_a_terminal_that_is_frozen_can_be_killed():
+    """Nobody reads: Textual's writer fills and its event loop stands still; SIGTERM still ends it."""
+    terminal = Terminal(PACE="0.001")
+    assert terminal.read(10, until=b"nvme5n1")
+    fd, terminal.fd = terminal.fd, -1
+    for _ in range(3000):
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, b"t")  # each key repaints the whole screen
+        except BlockingIOError:
+            break
+    time.sleep(0.5)
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end()[0] == 143
+    os.close(fd)
+
+
+def test_a_source_that_refuses_is_a_sentence_on_a_sane_terminal():
+    terminal = Terminal(REFUSE="no usable backend here: try sudo")
+    assert terminal.end()[0] == 3
+    assert terminal.seen.endswith(b"latmon: no usable backend here: try sudo\r\n")
+    assert b"\x1b[?1049l" in terminal.seen

@@ -1,0 +1,461 @@
+"""The panels as text, without an app: heat map, tiles, table, peers, status and the reasons for emptiness."""
+
+import re
+from dataclasses import replace
+from random import Random
+
+import pytest
+from frames import ORIGIN, PROCFS, SECOND, disks, frame, host
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.histogram import MAX_US, Histogram
+from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series
+from latmon.store import Store, Window
+from latmon.tui.screens.main import screen_lines
+from latmon.views import empty
+from latmon.views.choice import Choice, matches, natural, shown, window_beside
+from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, labelled
+from latmon.views.help import pages
+from latmon.views.lines import Span, fit, plain, runs, width, wrap
+from latmon.views.multiples import grid
+from latmon.views.peers import unlike
+from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, settle
+from latmon.views.scene import Scene
+from latmon.views.table import COLUMNS, Subject, fitting, mix, sparkline
+from latmon.views.timeline import Timeline
+
+READ = Series("nvme0n1", "read", "total")
+
+
+def scene(frames, choice=Choice(), origin=ORIGIN, **options):  # noqa: B008  frozen
+    made = Scene(choice, **options)
+    made.store.origin = origin
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def text(made, size=(80, 24)):
+    return "\n".join(plain(line) for line in screen_lines(made, (Span("keys"),), *size))
+
+
+def flat(screen):
+    return " ".join(screen.split())
+
+
+# ---- the heat map
+
+
+def quick(values_per_second, ops=OPS, slots=10, column_s=1):
+    frames = [frame(i, {READ: Histogram.record(v)} if v else {}) for i, v in enumerate(values_per_second)]
+    return Timeline(column_s * SECOND, slots, ops, frames)
+
+
+STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
+
+
+def test_a_column_is_written_over_the_oldest():
+    timeline = quick([[100]] * 13)
+    assert [c.number for c in timeline.columns] == list(range(3, 13))
+    row = plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)])
+    assert row == "▪▪▪│▪▪▪▪▪▪"
+    assert plain(axis(timeline, STYLE))[6:].index("▲") == 3
+
+
+def test_one_second_changes_two_columns_at_most():
+    before, after = quick([[100, 9000]] * 25), quick([[100, 9000]] * 26)
+    changed = {
+        x
+        for old, new in zip(body(before, "nvme0n1", STYLE), body(after, "nvme0n1", STYLE), strict=True)
+        for x, (a, b) in enumerate(zip(plain(old), plain(new), strict=True))
+        if a != b
+    }
+    assert len(changed) <= 2
+
+
+@pytest.mark.parametrize("ink", [Ink(), RAMP])
+def test_one_outlier_in_a_million_is_seen(ink):
+    """The same mark whether the cells around it hold ten or a million, and a bold 1 at the right."""
+    busy = Histogram.of({50: 999_999}, None, None)
+    frames = [frame(1, {READ: busy}), frame(2, {READ: Histogram.of({50: 999_999, 120: 1}, None, None)})]
+    timeline = Timeline(SECOND, 10, OPS, frames)
+    style = replace(STYLE, ink=ink, top=4**10)
+    lines = labelled(timeline, "nvme0n1", style, 80)
+    row = lines[-1 - style.scale.row(120)]
+    assert Span(*ink.cell(1)) in row
+    assert row[-2] == Span("     1", "strong") or row[-1].text.strip() in ("1", "━") or Span("     1", "strong") in row
+    assert ink.cell(1)[0] not in {ink.cell(i)[0] for i in range(2, ink.levels + 1)}
+
+
+def test_missing_time_is_a_hole():
+    frames = [frame(1, {READ: Histogram.record([100])}), frame(5, {READ: Histogram.record([100])})]
+    row = plain(body(Timeline(SECOND, 10, OPS, frames), "nvme0n1", STYLE)[0])
+    assert row == " ╎╎╎ │    "
+
+
+def test_a_gap_inside_a_frame_is_marked_where_nothing_was():
+    timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: Histogram.record([100])}, gap="reader-late")])
+    column = [plain(line)[0] for line in body(timeline, "nvme0n1", STYLE)]
+    assert column.count("▪") == 1
+    assert set(column) == {"▪", "╎"}
+
+
+def test_jitter_makes_no_hole_and_no_double_column():
+    rng = Random(3)
+    frames = [frame(i, {READ: Histogram.record([100])}, late_us=rng.randrange(200_000)) for i in range(40)]
+    timeline = Timeline(SECOND, 50, OPS, frames)
+    assert len(timeline.columns) == 40
+    assert not any(c.gap for c in timeline.columns)
+
+
+def test_the_threshold_is_a_line_where_nothing_is():
+    style = replace(STYLE, threshold_us=100_000)
+    lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
+    row = lines[-1 - style.scale.row_of(100_000)]
+    assert plain(row).startswith(" 100m┤┄┄┄│┄┄")
+    assert sum("┄" in plain(line) for line in lines) == 1
+
+
+def test_other_resolutions_land_in_the_same_rows():
+    fine = Histogram.record([100, 5000])
+    coarse = Timeline(SECOND, 4, OPS, [frame(1, {READ: fine.coarsen(0)})])
+    rows = {STYLE.scale.row(i) for i in coarse.columns[0].counts["nvme0n1"]}
+    assert rows == {STYLE.scale.row_of(64), STYLE.scale.row_of(4096)}
+
+
+@given(st.integers(0, MAX_US), st.integers(0, MAX_US), st.integers(2, 60))
+def test_a_scale_holds_its_extent(low, high, rows):
+    low, high = sorted((low, high))
+    timeline = quick([[low, high]])
+    span = extent(timeline.columns)
+    scale = latency_scale(span, rows)
+    assert scale.rows <= rows
+    assert scale.low <= span.low
+    assert scale.low + scale.step * scale.rows > span.high or scale.step == 256
+
+
+def test_scales_grow_at_once_and_shrink_late():
+    wide = Extent(32, 120, 4**6)
+    assert settle(wide, Extent(32, 112, 4**5)) == wide
+    assert settle(wide, Extent(32, 140, 4**7)) == Extent(32, 140, 4**7)
+    assert settle(wide, Extent(56, 90, 4**3)) == Extent(56, 90, 4**3)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_levels_follow_the_count(a, b):
+    low, high = sorted((a, b))
+    assert level(low, 4096, 9) <= level(high, 4096, 9) <= 9
+    assert (level(low, 4096, 9) == 0) == (low == 0)
+    assert (level(low, 4096, 9) == 1) == (low == 1)
+
+
+# ---- unlike its peers
+
+
+def compare(frames, n, window_s=60):
+    return unlike(frames[-window_s:], window_s * SECOND, {d.name: d for d in disks(n)}, OPS)
+
+
+def test_the_one_with_a_tail_is_found_among_24():
+    """The odd drive's mean differs by a few microseconds from the others'; its tail is what it is found by."""
+    found = compare(host(24, 61, odd="nvme7n1", ios=60), 24)
+    assert set(found) == {"nvme7n1"}
+    assert found["nvme7n1"] > 100
+
+
+def test_equal_drives_with_extreme_noise_are_left_alone():
+    rng = Random(7)
+    intervals = []
+    for second in range(1000):
+        tails = {
+            Series(d.name, "read", "total"): Histogram.record(
+                [100] * 30 + [int(100 * rng.paretovariate(1.2)) for _ in range(5)]
+            )
+            for d in disks(24)
+        }
+        intervals.append(frame(second, tails))
+    for end in range(60, 1000, 30):
+        assert compare(intervals[:end], 24) == {}
+
+
+def test_a_single_bad_interval_is_not_enough():
+    frames = host(6, 61, ios=40)
+    bad = host(6, 61, odd="nvme2n1", ios=40)
+    assert compare(frames[:20] + bad[20:28] + frames[28:], 6) == {}
+
+
+def test_without_peers_nobody_is_unlike():
+    assert compare(host(3, 61, odd="nvme0n1", ios=40), 3) == {}
+
+
+def test_the_odd_one_is_on_top_and_selected():
+    shown_ = text(scene(host(8, 70, odd="nvme5n1", ios=40)))
+    first = shown_.splitlines()[2]
+    assert first.startswith("▸nvme5n1")
+    assert re.search(r" [0-9.k]+x ", first)
+    assert "nvme5n1 all ops" in shown_
+
+
+# ---- table
+
+
+def test_a_mix_shows_every_op_that_happened():
+    assert mix({"read": 10**6, "flush": 1}) == "rrrrrf"
+    assert mix({"read": 1, "write": 1, "flush": 1, "discard": 1, "other": 1}) in (
+        "rrwfdo",
+        "rwwfdo",
+        "rwfddo",
+        "rwfdoo",
+        "rwffdo",
+    )
+    assert mix({}) == ""
+
+
+@given(st.integers(40, 300), st.booleans())
+def test_columns_fit_every_width(cells, distribution):
+    columns, trend = fitting(cells, distribution=distribution)
+    assert 1 + sum(c.width + 1 for c in columns) + trend <= cells
+
+
+def test_80_columns_hold_what_was_promised():
+    columns, trend = fitting(80, distribution=True)
+    titles = [c.title for c in columns]
+    assert titles == ["device", "mix", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "out", "peers"]
+    assert trend >= 10
+
+
+def test_no_cell_is_ever_wider_than_its_column():
+    made = scene(host(8, 30, odd="nvme1n1"))
+    for subject in made.subjects():
+        for column in COLUMNS:
+            assert len(column.make(subject)) <= column.width or column.title in ("driver", "model", "label", "device")
+
+
+def test_rows_do_not_dance():
+    """Equal devices stay by name while their numbers change."""
+    frames = host(12, 40)
+    made = scene(frames[:20])
+    names = [s.device.name for s in made.subjects()]
+    for one in frames[20:]:
+        made.append(one)
+        assert [s.device.name for s in made.subjects()] == names
+    assert names == sorted(names, key=natural)
+
+
+@pytest.mark.parametrize("sort", ["p99", "max", "IOPS", "MB/s", "out", "name"])
+def test_every_order_is_one(sort):
+    made = scene(host(5, 20, odd="nvme3n1"), Choice(sort=sort))
+    assert len(made.subjects()) == 5
+    if sort in ("p99", "max"):
+        assert made.subjects()[0].device.name == "nvme3n1"
+
+
+def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():
+    frames = host(3, 10)
+    made = scene([*frames, frame(11, removed=("nvme1n1",))], Choice(window_us=15 * SECOND))
+    assert re.search(r"nvme1n1.*gone", text(made))
+    for second in range(12, 40):
+        made.append(frame(second))
+    assert "nvme1n1" not in text(made)
+
+
+def test_a_trend_has_one_scale():
+    assert sparkline([1000.0, None, 1.0], 3, (1, 1000)) == "█ ▁"
+    assert sparkline([], 5, (1, 1)) == ""
+
+
+# ---- filter and choice
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hit"),
+    [
+        ("", True),
+        ("nvme1", True),
+        ("NVME", True),
+        ("nvme?n1", True),
+        ("*ssd*", True),
+        ("sda", False),
+        ("[z]*", False),
+        ("[", False),
+    ],
+)
+def test_filters(pattern, hit):
+    assert matches(disks(2)[1], pattern) is hit
+
+
+def test_the_command_lines_globs_hold_beside_the_filter():
+    choice = Choice(globs=("nvme1*",), pattern="nvme")
+    assert [d.name for d in shown(disks(3), choice)] == ["nvme1n1"]
+
+
+def test_window_lengths_stop_at_their_ends():
+    assert window_beside(60 * SECOND, 1) == 120 * SECOND
+    assert window_beside(600 * SECOND, 1) == 600 * SECOND
+    assert window_beside(15 * SECOND, -1) == 15 * SECOND
+
+
+# ---- why there is nothing
+
+
+def test_every_emptiness_has_its_reason():
+    starting = Scene(Choice())
+    assert "starting: opening the backend" in text(starting)
+    starting.store.origin = ORIGIN
+    assert "the first interval (1 s) isn't over yet" in text(starting)
+    starting.append(frame(1))
+    assert "bpftrace sees no block device here" in text(starting)
+    filtered = text(scene(host(3, 5), Choice(pattern="zzz")))
+    assert "filter 'zzz' matches none of 3 devices; Esc clears the filter" in filtered
+    assert "--device zz* matches none of 3" in text(scene(host(3, 5), Choice(globs=("zz*",))))
+    assert "no discard I/O on nvme0n1 in the last 60 s" in text(scene(host(3, 5), Choice(op="discard")))
+
+
+def test_a_device_that_is_not_timed_says_where_it_is():
+    dm = Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False)
+    assert "dm-0 (dm) isn't timed itself: its I/O is timed at sda, sdb" in text(scene([frame(1, devices=(dm,))]))
+
+
+def test_ios_that_no_probe_timed_are_not_no_ios():
+    done = {Flow("nvme0n1", "flush"): Completed(7, 0)}
+    one = Frame(1, 0.0, 1, SECOND, kernel=done, devices=disks(1))
+    assert "7 I/Os completed, but the probe timed none of them" in text(scene([one]))
+
+
+def test_without_distributions_the_mean_is_shown_and_why():
+    done = {Flow("nvme0n1", "read"): Completed(100, 819_200, 120_000), Flow("nvme0n1", "write"): Completed(0, 0, 0)}
+    one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
+    screen = text(scene([one], origin=PROCFS))
+    assert "procfs has no distributions: the kernel counts I/Os and their summed time only; mean only" in flat(screen)
+    assert "mean  read 1.20m" in screen
+    assert "p99" not in screen
+    assert re.search(r"nvme0n1.* 1\.20m ", screen)
+    assert "bpftrace isn't installed" in screen
+    assert "procfs, no probe" in screen
+
+
+def test_a_quantile_that_is_not_known_says_what_it_needs():
+    few = scene([frame(1, {READ: Histogram.record([100] * 50)}, devices=disks(1))])
+    assert "p99 needs 100 I/Os" in text(few)
+    assert empty.unknown_quantiles(Histogram.record([100] * 5000)) == ""
+
+
+# ---- the lines that never leave
+
+
+def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
+    state = Health(probes_attached=2, probes_wanted=3, lost_events=12, dropped_frames=4, self_cpu_percent=1.84)
+    made = scene([frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)])
+    line = text(made).splitlines()[-2]
+    assert line.startswith(" probes 2/3  lost 12  dropped frames 4  coverage 100%  unmatched 0  cpu 1.8%")
+
+
+def test_a_notice_and_a_recording_are_shown():
+    state = Health(notice="the disk is full: recording waits", recording="db-07.latmon.jsonl.gz")
+    screen = text(scene([frame(1, devices=disks(1), health=state)]))
+    assert "the disk is full: recording waits" in screen
+    assert "● db-07.latmon.jsonl.gz" in screen
+
+
+def test_the_title_says_where_when_and_how():
+    title = text(scene(host(1, 3))).splitlines()[0]
+    for part in ("latmon", "db-07", "6.12.107", "bpftrace 0.23.2 tier A", "03:00:03", "last 60 s", "LIVE ●"):
+        assert part in title
+
+
+def test_paused_is_frozen_while_frames_arrive():
+    frames = host(4, 40)
+    made = scene(frames[:20])
+    made.pause()
+    before = text(made)
+    for one in frames[20:33]:
+        made.append(one)
+    frozen = text(made)
+    assert "PAUSED, 13 behind" in frozen
+    assert frozen.splitlines()[1:] == before.splitlines()[1:]
+    made.choose(replace(made.choice, window_us=30 * SECOND))
+    assert "03:00:20" in text(made).splitlines()[0]
+    made.resume()
+    assert "03:00:33" in text(made).splitlines()[0]
+    assert "LIVE" in text(made).splitlines()[0]
+
+
+def test_ended_says_so():
+    made = scene(host(1, 3), mode="REPLAY")
+    assert text(made).splitlines()[0].rstrip().endswith("REPLAY")
+    made.ended = ""
+    assert text(made).splitlines()[0].rstrip().endswith("ENDED")
+
+
+# ---- sizes
+
+
+@given(
+    st.integers(1, 200), st.integers(1, 60), st.sampled_from(["overview", "maps", "zoom"]), st.sampled_from([0, 1, 30])
+)
+def test_every_size_is_filled_exactly_and_nothing_breaks(cells, rows, panel, n):
+    made = scene(host(n, 2, ios=5), Choice(panel=panel, threshold_us=50))
+    lines = screen_lines(made, (Span("keys"),), cells, rows)
+    assert len(lines) <= rows
+    if cells >= 40 and rows >= 10:
+        assert len(lines) == rows
+    else:
+        assert plain(lines[0]) == "terminal too small"
+
+
+def test_as_many_small_maps_as_fit():
+    screen = text(scene(host(8, 20), Choice(panel="maps")))
+    assert all(f"nvme{i}n1" in screen for i in range(8))
+    wide = text(scene(host(24, 5, ios=20), Choice(panel="maps")), (160, 50))
+    assert all(f"nvme{i}n1" in wide for i in range(24))
+
+
+def test_tiles_that_do_not_fit_are_paged_by_the_selection():
+    made = scene(host(40, 3, ios=5), Choice(panel="maps", selected="nvme39n1"))
+    assert "▸nvme39n1" in text(made)
+    assert grid(80, 20, 40, lambda c: c).tiles < 40
+
+
+def test_zoom_shows_one_device():
+    screen = text(scene(host(8, 5), Choice(panel="zoom", selected="nvme3n1")))
+    assert "nvme3n1" in screen
+    assert "nvme4n1" not in screen
+
+
+# ---- lines
+
+
+@given(st.lists(st.text("ab▪漢", max_size=6), max_size=4), st.integers(0, 12))
+def test_fit_is_exact(parts, cells):
+    line = fit(tuple(Span(p) for p in parts), cells)
+    assert width(line) == cells
+
+
+def test_runs_join_equal_roles():
+    assert runs([("a", "x"), ("b", "x"), ("c", "y")]) == (Span("ab", "x"), Span("c", "y"))
+    assert wrap("one two three", 7) == ["one two", "three"]
+
+
+def test_the_help_says_what_is_measured_and_what_not():
+    origin = Origin(
+        **{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"probes_missing": (Missing("blk_mq", "no BTF"),)}
+    )
+    help_ = "\n".join(plain(line) for line in pages([("q", "quit")], origin, 80))
+    for part in (
+        "quit",
+        "queued in the block layer",
+        "includes irq, softirq, completion",
+        "--stages all",
+        "no BTF",
+        "12.5 %",
+    ):
+        assert part in flat(help_)
+
+
+def test_a_window_is_shared_by_its_subjects():
+    frames = host(1, 2)
+    subject = Subject(disks(1)[0], Window(60 * SECOND, frames), Choice())
+    assert subject.ios == 400
+    assert subject.mean_us is not None
+    assert Store().devices == {}
