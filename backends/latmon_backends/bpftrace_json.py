@@ -17,7 +17,8 @@ from latmon.text import clean
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is not bpftrace's: 1,000 histogram keys print 339 KB."""
 
-_MANGLED = re.compile(rb"\\\\?uffffff([89a-fA-F][0-9a-fA-F])")
+_MANGLED = re.compile(rb"(\\+)uffffff([89a-fA-F][0-9a-fA-F])")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _SHOWN = 200
 
 
@@ -56,7 +57,7 @@ class MapPrinted:
 
     def integers(self) -> dict[int, int]:
         """Key -> value, of a map with integer keys and values; others are left out."""
-        return {int(k): v for k, v in self.values.items() if isinstance(v, int) and k.lstrip("-").isdigit()}
+        return {int(k): v for k, v in self.values.items() if isinstance(v, int) and _INTEGER.fullmatch(k)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +95,28 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """Events of the lines that `data` completes."""
-        self._rest += data
+        whole, newline, rest = data.rpartition(b"\n")
         events: list[Event] = []
-        *lines, rest = self._rest.split(b"\n")
-        for line in lines:
-            if self._overlong:
-                self._overlong = False
-                events.append(Undecoded("a line longer than 64 MiB"))
-            elif line.strip():
-                events.extend(_decode(bytes(line)))
-        self._rest = bytearray(rest)
-        if len(rest) > MAX_LINE:
+        if newline:
+            for line in (bytes(self._rest) + whole).split(b"\n"):
+                events.extend(self._line(line))
+            self._rest = bytearray()
+        self._rest += rest
+        if len(self._rest) > MAX_LINE:
             self._rest, self._overlong = bytearray(), True
         return events
 
     def close(self) -> list[Event]:
         """What an output cut in mid-line leaves."""
         rest, self._rest = bytes(self._rest), bytearray()
-        return list(_decode(rest)) if rest.strip() else []
+        return list(self._line(rest))
+
+    def _line(self, line: bytes) -> Iterator[Event]:
+        if self._overlong:
+            self._overlong = False
+            yield Undecoded(f"a line longer than {MAX_LINE >> 20} MiB")
+        elif line.strip():
+            yield from _decode(line)
 
 
 def _decode(line: bytes) -> Iterator[Event]:
@@ -124,7 +129,8 @@ def _decode(line: bytes) -> Iterator[Event]:
 def _repair(line: bytes) -> str:
     r"""Bytes above 0x7f come as `\uffffffc3` from every version (a signed char), twice escaped in 0.23's keys."""
     if b"uffffff" in line:
-        line = _MANGLED.sub(lambda m: bytes([int(m[1], 16)]), line)
+        # An even number of backslashes is escaped twice, an odd one once; what is before the last of them is text.
+        line = _MANGLED.sub(lambda m: m[1][: -1 if len(m[1]) % 2 else -2] + bytes([int(m[2], 16)]), line)
     return line.decode("utf-8", "replace")
 
 
@@ -149,7 +155,12 @@ def _events(tree: Any) -> Iterator[Event]:
 
 def _rows(kind: str, value: Any) -> Iterator[tuple[str, Value]]:
     """Keys or none decide the shape, and a `stats` without keys is a table of fields as a keyed map is one of rows."""
-    fields = kind == "stats" and isinstance(value, dict) and set(value) <= {"count", "average", "total"}
+    fields = (
+        kind == "stats"
+        and isinstance(value, dict)
+        and value.keys() == {"count", "average", "total"}
+        and not any(isinstance(row, dict) for row in value.values())
+    )
     if isinstance(value, dict) and not fields:
         for key, row in value.items():
             yield key, _value(row)
@@ -164,7 +175,7 @@ def _value(row: Any) -> Value:
         return tuple(_value(part) for part in row)
     if isinstance(row, dict):
         return {name: _integer(number) for name, number in row.items() if name != "interval_start"}
-    if isinstance(row, str) and not row.lstrip("-").isdigit():
+    if isinstance(row, str) and not _INTEGER.fullmatch(row):
         return clean(row, _SHOWN)
     return _integer(row)
 
