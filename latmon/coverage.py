@@ -5,10 +5,10 @@ Compared are only intervals that both counted, of devices where requests pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from latmon.model import Frame
+from latmon.model import Completed, Flow, Frame
 
 
 class Coverage(NamedTuple):
@@ -38,13 +38,14 @@ NONE = Coverage()
 
 
 def covered(frame: Frame, untimed: Collection[str]) -> Coverage:
-    """One frame's; `untimed` names the devices that no request passes."""
-    counted = {flow.device for flow in frame.kernel} - set(untimed)
-    if not frame.seen and not frame.histograms:
-        return NONE if frame.health.probes_attached == 0 else Coverage(0, _count(frame, counted, kernel=True))
-    return Coverage(_count(frame, counted, kernel=False), _count(frame, counted, kernel=True))
+    """One frame's; `untimed` names the devices that no request passes.
+
+    The kernel counts `other` (write zeroes, erase) among its writes, and before 5.5 it had no counter for flushes.
+    """
+    devices = {flow.device for flow in frame.kernel} - set(untimed)
+    ops = {flow.op for flow in frame.kernel} | {"other"}
+    return Coverage(_count(frame.seen, devices, ops), _count(frame.kernel, devices, ops))
 
 
-def _count(frame: Frame, devices: Collection[str], *, kernel: bool) -> int:
-    table = frame.kernel if kernel else frame.seen
-    return sum(done.count for flow, done in table.items() if flow.device in devices)
+def _count(table: Mapping[Flow, Completed], devices: Collection[str], ops: Collection[str]) -> int:
+    return sum(done.count for flow, done in table.items() if flow.device in devices and flow.op in ops)

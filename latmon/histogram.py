@@ -70,7 +70,7 @@ class Histogram:
             counts[index] = counts.get(index, 0) + 1
             total += value
             maximum = max(maximum, value)
-        return cls.of(counts, total, maximum, bits) if counts else EMPTY
+        return cls.of(counts, total, maximum, bits) if counts else cls(bits=bits)
 
     @cached_property
     def count(self) -> int:
@@ -139,10 +139,13 @@ EMPTY = Histogram()
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum of histograms of one resolution; sum and max are exact only if all non-empty ones' are."""
+    """The sum of histograms of one resolution. The sum is exact only if all non-empty ones' are.
+
+    The maximum is exact if a known one is above the highest bucket of every histogram that has none.
+    """
     counts: dict[int, int] = {}
     total: int | None = 0
-    maximum: int | None = 0
+    known = unknown = -1
     bits = BITS
     for one in histograms:
         if not one.buckets:
@@ -151,5 +154,8 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         for index, n in one.buckets:
             counts[index] = counts.get(index, 0) + n
         total = None if total is None or one.sum is None else total + one.sum
-        maximum = None if maximum is None or one.max is None else max(maximum, one.max)
-    return Histogram.of(counts, total, maximum, bits) if counts else EMPTY
+        if one.max is None:
+            unknown = max(unknown, bucket_bounds(one.buckets[-1][0], bits)[1] - 1)
+        else:
+            known = max(known, one.max)
+    return Histogram.of(counts, total, known if known >= unknown else None, bits) if counts else EMPTY

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from latmon.coverage import NONE
 from latmon.histogram import Histogram
 from latmon.model import OPS, STAGES, Completed, Device, Flow, Frame, Health, Missing, Origin
 from latmon.recording import Recording
@@ -62,11 +63,11 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
 
 def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
     last = totals.last.health if totals.last else Health()
-    seen, kernel = _covered(totals)
+    coverage = totals.coverage if totals.seen else NONE
     return {
         "tier": origin.tier or None,
-        "coverage": round(min(1.0, seen / kernel), 6) if kernel and totals.seen else None,
-        **({"completions": {"seen": seen, "kernel": kernel}} if kernel and totals.seen else {}),
+        "coverage": _rounded(coverage.share, 6),
+        **({"completions": coverage._asdict()} if coverage.kernel else {}),
         "probes_attached": last.probes_attached,
         "probes_wanted": last.probes_wanted,
         "probes_missing": [_missing(one) for one in origin.probes_missing],
@@ -74,17 +75,6 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "self_cpu_percent": _rounded(totals.cpu.mean, 2),
         "probe_ns_per_io": _rounded(totals.probe_ns.mean, 1),
     }
-
-
-def _covered(totals: Totals) -> tuple[int, int]:
-    """(seen, kernel) completions of what both could count: requests, and the ops that the kernel has a counter for."""
-    ops = {flow.op for flow in totals.kernel}
-    untimed = {one.name for one in totals.devices.values() if not one.timed}
-
-    def count(flows: Mapping[Flow, Completed]) -> int:
-        return sum(done.count for flow, done in flows.items() if flow.op in ops and flow.device not in untimed)
-
-    return count(totals.seen), count(totals.kernel)
 
 
 def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from latmon.coverage import NONE, Coverage, covered
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.recording import End, Gap, Mark
@@ -56,6 +57,7 @@ class Totals:
     histograms: dict[Series, Histogram] = field(default_factory=dict)
     seen: dict[Flow, Completed] = field(default_factory=dict)
     kernel: dict[Flow, Completed] = field(default_factory=dict)
+    coverage: Coverage = NONE
     depths: dict[str, Counter[int]] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     gaps: list[Missed] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Totals:
             self.finish()
         _add_all(self.seen, frame.seen.items())
         _add_all(self.kernel, frame.kernel.items())
+        self.coverage += covered(frame, [one.name for one in self.devices.values() if not one.timed])
         for name, now in frame.outstanding.items():
             self._outstanding(name, now, frame.dt_us)
         self._health(frame)

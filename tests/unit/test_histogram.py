@@ -102,11 +102,17 @@ def test_merging_with_nothing_changes_nothing(one):
     assert merge([]) == EMPTY
 
 
-def test_one_unknown_sum_or_maximum_makes_the_merged_one_unknown():
-    exact = Histogram.record([5])
-    merged = merge([exact, Histogram.of({3: 1})])
+def test_one_unknown_sum_makes_the_merged_one_unknown():
+    merged = merge([Histogram.of({3: 1}, 3, 3), Histogram.of({5: 1})])
     assert (merged.sum, merged.max, merged.count) == (None, None, 2)
     assert merged.max_bound == 6
+
+
+def test_a_known_maximum_above_every_unknown_one_is_the_maximum():
+    blind = Histogram.of({bucket_index(900): 4})
+    assert merge([blind, Histogram.record([1200])]).max == 1200
+    assert merge([Histogram.record([1200]), blind]).max == 1200
+    assert merge([blind, Histogram.record([900])]).max is None
 
 
 @given(LISTS, RESOLUTIONS, RESOLUTIONS)
