@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin
 
-MAX_FRAMES = 900
+KEEP_US = 11 * 60 * 1_000_000
+"""A little more than the longest window; 24 devices take about 25 MB."""
+MAX_FRAMES = 5_000
 _MAX_PAIRS = 1 << 16
 
 
@@ -41,6 +43,8 @@ class Store:
             frame, histograms={s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
         )
         self.frames.append(kept)
+        while self.frames[0].mono_us < frame.mono_us - KEEP_US:
+            self.frames.popleft()
         self.arrived += 1
         return kept
 

@@ -271,7 +271,6 @@ def run(
         mode=title.upper(),
         toggle_recording=toggle_recording,
     )
-    os.environ.pop("NO_COLOR", None)  # obeyed by our own faces; Textual would add grey
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
         raise app._exception  # noqa: SLF001

@@ -17,6 +17,7 @@ TOTALS = 6
 """Cells of the I/Os per row, at the right."""
 _CLOCK = 8
 _MIN_BAR = 6
+_ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
 """Three octaves."""
 
@@ -108,16 +109,17 @@ def label(style: MapStyle, row: int) -> Span:
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:
-    """The time axis: wall-clock stamps that end under their column, and the place where time is now."""
+    """The time axis: round wall-clock stamps that end under their column, and the place where time is now."""
     size = timeline.slots * style.cell_width
     cells = [("─", "dim")] * size
     now = (timeline.newest() + 1) % timeline.slots * style.cell_width
+    every = _tick_s(timeline, style)
     for column in timeline.columns:
         end = (column.number % timeline.slots + 1) * style.cell_width
         begin = end - _CLOCK
-        if begin >= 0 and _is_tick(column, timeline) and not begin <= now < end:
-            text = time.strftime("%H:%M:%S", time.localtime(column.wall))
-            cells[begin:end] = [(c, "dim") for c in text]
+        tick = int(column.wall) // every * every
+        if begin >= 0 and column.wall - timeline.column_us / 1e6 < tick and not column.gap and not begin <= now < end:
+            cells[begin:end] = [(c, "dim") for c in time.strftime("%H:%M:%S", time.localtime(tick))]
     if timeline.columns:
         cells[now] = ("▲", "accent")
     return (Span(" " * (LABEL - 1) + "└", "dim"), *runs(cells))
@@ -129,9 +131,10 @@ def legend(style: MapStyle) -> Line:
     return (*steps, Span(f"{rounded(style.top)}", "dim"))
 
 
-def _is_tick(column: Column, timeline: Timeline) -> bool:
-    """Every 15th column, counted on the sweep so that stamps never stand closer than they are long."""
-    return column.number % timeline.slots % max(15, 1) == 14 and not column.gap  # noqa: PLR2004  the last of the 15
+def _tick_s(timeline: Timeline, style: MapStyle) -> int:
+    """Seconds between stamps: round, and wider than a stamp."""
+    wanted = (_CLOCK + 4) / style.cell_width * timeline.column_us / 1e6
+    return next((s for s in _ROUND_S if s >= wanted), _ROUND_S[-1])
 
 
 def _wide(glyph: str, style: MapStyle) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from latmon.views.heatmap import LABEL, MapStyle, body, label
-from latmon.views.lines import Line, Span, fit, wrap
+from latmon.views.lines import Line, Span, cell, fit, wrap
 from latmon.views.table import Subject
 from latmon.views.timeline import Timeline
 from latmon.views.units import maximum, quantile, rate, rounded
@@ -84,7 +84,7 @@ def _title(subject: Subject) -> Line:
     )
     return (
         Span("▸" if selected else " ", "accent"),
-        Span(f"{subject.device.name:<8}", "accent" if selected else "strong"),
+        Span(cell(subject.device.name, 8), "accent" if selected else "strong"),
         Span(text, "dim"),
         more,
     )

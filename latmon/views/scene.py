@@ -25,7 +25,7 @@ from latmon.views.trends import Trends
 from latmon.views.units import duration
 
 MIN_SIZE = (40, 10)
-_MIN_MAP = 9
+_MIN_MAP = 11
 _RESCALE_COLUMNS = 16
 _TREND_STRETCHES = 12
 

@@ -258,7 +258,7 @@ def test_only_the_tui_knows_textual():
 SIZES = ((80, 24), (160, 50))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x50"])
 @pytest.mark.parametrize(
     "keys", [(), ("tab",), ("enter",), ("question_mark",)], ids=["overview", "maps", "zoom", "help"]
 )

@@ -72,6 +72,13 @@ def test_the_store_is_bounded_and_knows_devices():
     assert not store.removed
 
 
+def test_what_no_window_reaches_is_forgotten():
+    store = Store()
+    for number in range(0, 1000, 10):
+        store.append(frame(number))
+    assert len(store.frames) == 67
+
+
 def test_only_the_stages_a_view_asks_for_are_kept():
     store = Store()
     kept = store.append(host(1, 1)[0])
