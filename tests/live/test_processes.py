@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import termios
 import time
+from pathlib import Path
 
 import pytest
 from terminal import Terminal, environment, latmon, wait_for
@@ -151,6 +153,48 @@ def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
     terminal.type(b"q")
     assert terminal.left() == []
     assert terminal.status() == 0
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+
+
+def system_python_runs_it():
+    """Whether a Python that every user may read finds what this one has."""
+    done = subprocess.run(
+        [SYSTEM_PYTHON, "-c", "import textual, yaml, psutil, enum; enum.StrEnum"],
+        env={"PYTHONPATH": sysconfig.get_paths()["purelib"]},
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def users_of(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return {key: set(value.split()) for key, value in (line.split(":", 1) for line in status.splitlines())}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+def test_under_sudo_only_the_probe_stays_root(tmp_path, file, backend):
+    if not Path(SYSTEM_PYTHON).exists() or not system_python_runs_it():
+        pytest.skip("needs a system Python that can run latmon")
+    for one in (tmp_path, *tmp_path.parents[:2]):
+        one.chmod(0o755)
+    os.chown(tmp_path, 65534, 65534)
+    argv = [SYSTEM_PYTHON, *latmon("--backend", backend, "--record", str(file), "--tui")[1:]]
+    roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
+    with Terminal(argv, tmp_path, PYTHONPATH=roots, **NOBODY) as terminal:
+        assert wait_for(lambda: holds_frames(file), STARTING_S), terminal.output
+        for pid in (terminal.screen, terminal.collector):
+            assert users_of(pid)["Uid"] == users_of(pid)["Gid"] == {"65534"}
+        if backend == "bpftrace":
+            assert users_of(terminal.pid("/bpftrace "))["Uid"] == {"0"}
+        assert file.stat().st_uid == 65534
+        terminal.type(b"q")
+        assert terminal.left() == []
+        assert terminal.status() == 0
 
 
 @pytest.fixture
