@@ -27,6 +27,8 @@ _NEEDED = (
     *("name", "purpose", "platform", "tool", "tier", "cost"),
     *("clock", "latency_from", "hooks", "requirements", "key", "maps"),
 )
+# safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
+_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
 _COMMENT = re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -72,7 +74,7 @@ class Parameter:
             if value not in self.words:
                 raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
             return str(value)
-        if not isinstance(value, int) or not self.low <= value <= self.high:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
             raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
         return str(value)
 
@@ -136,7 +138,7 @@ def load(path: Path) -> Manifest:
         raise ManifestError(f"{path.name}: larger than {MAX_BYTES // 1024} KiB")
     try:
         tree = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         raise ManifestError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     manifest = _Reader(path.name).manifest(path, tree)
     if not manifest.script.is_file():
@@ -174,9 +176,15 @@ class _Reader:
             raise self.fail(where, "must be an integer")
         return value
 
+    def within(self, value: Any, where: str, low: int, high: int) -> int:
+        if not low <= self.integer(value, where) <= high:
+            raise self.fail(where, f"must lie from {low} to {high}")
+        return int(value)
+
     def word(self, value: Any, where: str, words: tuple[str, ...]) -> str:
         if value not in words:
-            raise self.fail(where, f"must be one of {', '.join(words)}, not {value!r}")
+            shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
+            raise self.fail(where, f"must be one of {', '.join(words)}, not {shown}")
         return str(value)
 
     def texts(self, value: Any, where: str) -> tuple[str, ...]:
@@ -188,25 +196,7 @@ class _Reader:
         return tuple(self.word(v, where, STAGES) for v in self.texts(value, where))
 
     def manifest(self, path: Path, tree: Any) -> Manifest:
-        top = self.table(
-            tree,
-            "manifest",
-            (
-                "name",
-                "purpose",
-                "platform",
-                "tool",
-                "tier",
-                "cost",
-                "clock",
-                "latency_from",
-                "hooks",
-                "requirements",
-                "key",
-                "maps",
-            ),
-            ("parameters", "includes", "absent", "notes"),
-        )
+        top = self.table(tree, "manifest", _NEEDED, ("parameters", "includes", "absent", "notes"))
         name = self.text(top["name"], "name")
         if name != path.stem:
             raise self.fail("name", f"must be the file's: {path.stem}")
@@ -248,11 +238,12 @@ class _Reader:
         where = f"key.{name}"
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
         decoder = self.word(fields["decoder"], where, ("dev_t", "op", "bucket"))
-        return Part(name, self.integer(fields["shift"], where), self.integer(fields["bits"], where), decoder)
+        shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
+        return Part(name, shift, bits, decoder)
 
     def map(self, probe: str, name: str, tree: Any) -> MapSpec:
         where = f"maps.{name}"
-        if not name.startswith(probe + "_"):
+        if not str(name).startswith(probe + "_"):
             raise self.fail(where, f"a map's name begins with {probe}_")
         fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot"))
         role = self.word(fields["role"], where, ROLES)

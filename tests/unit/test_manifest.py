@@ -1,0 +1,252 @@
+"""Manifests: the shipped ones say what their scripts do, and a wrong one is refused by file and key."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.errors import ManifestError
+from latmon.manifest import MAX_BYTES, Parameter, Part, load, load_all, op_name
+from latmon.model import STAGES
+
+PROBES = Path(__file__).resolve().parents[2] / "probes"
+SHIPPED = load_all(PROBES)
+MINIMAL = {
+    "name": "tiny", "purpose": "a test", "platform": "linux", "tool": "bpftrace", "tier": "A", "cost": "cheap",
+    "clock": "monotonic", "latency_from": "queued", "hooks": ["tracepoint:a:b"], "requirements": ["root"],
+    "key": {
+        "dev": {"shift": 16, "bits": 32, "decoder": "dev_t"},
+        "op": {"shift": 8, "bits": 8, "decoder": "op"},
+        "bucket": {"shift": 0, "bits": 8, "decoder": "bucket"},
+    },
+    "maps": {"tiny_all": {"role": "histogram", "stages": ["total"]}},
+}
+each_shipped = pytest.mark.parametrize("manifest", SHIPPED, ids=lambda manifest: manifest.name)
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "tiny.bt").write_text("BEGIN { }\n")
+
+    def written(text):
+        path = tmp_path / "tiny.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else yaml.safe_dump(text, sort_keys=False).encode())
+        return path
+
+    return written
+
+
+def changed(*path, value):
+    """MINIMAL with one value set, or with the key left out for None."""
+    tree = yaml.safe_load(yaml.safe_dump(MINIMAL))
+    table = tree
+    for key in path[:-1]:
+        table = table.setdefault(key, {})
+    if value is None:
+        del table[path[-1]]
+    else:
+        table[path[-1]] = value
+    return tree
+
+
+# The shipped ones
+
+
+def test_the_tiers_have_their_probes():
+    assert {manifest.tier for manifest in SHIPPED} >= {"A", "A'", "B", "C"}
+    assert [manifest.name for manifest in SHIPPED] == sorted(manifest.name for manifest in SHIPPED)
+
+
+@each_shipped
+def test_every_parameter_of_the_script_is_declared_and_used(manifest):
+    places = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", manifest.script.read_text()))
+    assert places == {parameter.name for parameter in manifest.parameters}
+
+
+@each_shipped
+def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(manifest):
+    printed = set(re.findall(r"print\(@(\w+)\)", manifest.script.read_text()))
+    assert printed == {spec.name for spec in manifest.maps}
+
+
+@each_shipped
+def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest):
+    slots = {spec.slot: spec.name for spec in manifest.maps if spec.role == "max"}
+    assert sorted(slots) == [0, 1, 2, 3]
+    script = manifest.script.read_text()
+    for slot, name in slots.items():
+        assert f"if ($slot == {slot}) {{ print(@{name}); clear(@{slots[(slot + 2) % 4]}); }}" in script
+
+
+@each_shipped
+def test_every_stage_is_measured_or_absent_with_a_reason(manifest):
+    measured = {stage for spec in manifest.maps for stage in spec.stages}
+    assert measured | manifest.absent.keys() == set(STAGES)
+    assert not measured & manifest.absent.keys()
+    assert manifest.includes.keys() <= measured
+    assert all(spec.rest_of in {"", *measured} for spec in manifest.maps)
+
+
+@each_shipped
+def test_the_hooks_are_those_of_the_script(manifest):
+    script = manifest.script.read_text()
+    places = {parameter.name: parameter.words for parameter in manifest.parameters}
+    hooks = set(re.findall(r"^((?:raw)?tracepoint:[\w:]+|kprobe:\w+)", script, re.MULTILINE))
+    hooks |= {hook for words in places.get("hooks", ()) for hook in words.split(", ")}
+    assert hooks == set(manifest.hooks)
+
+
+@each_shipped
+def test_a_packed_key_is_taken_apart(manifest):
+    parts = {part.name: part for part in manifest.key}
+    key = (254 << 20 | 3) << 16 | 9 << 8 | 239
+    assert {name: part.read(key) for name, part in parts.items()} == {"dev": 254 << 20 | 3, "op": 9, "bucket": 239}
+
+
+@each_shipped
+def test_the_program_has_no_place_left(manifest):
+    values = {p.name: p.words[0] if p.words else p.low for p in manifest.parameters}
+    program = manifest.program(values)
+    assert "{{" not in program
+    for name in values:
+        with pytest.raises(ManifestError, match=name):
+            manifest.program({key: value for key, value in values.items() if key != name})
+
+
+# Values that go into a script
+
+
+def test_an_integer_parameter():
+    parameter = Parameter("n", low=100, high=60_000)
+    assert (parameter.check(100), parameter.check(60_000)) == ("100", "60000")
+    for wrong in (99, 60_001, -1, "100", "100; system()", 100.0, True, None):
+        with pytest.raises(ManifestError, match="parameter n takes an integer from 100 to 60000"):
+            parameter.check(wrong)
+    with pytest.raises(ManifestError):
+        Parameter("n", low=0, high=1).check(True)
+
+
+def test_a_word_parameter():
+    parameter = Parameter("disk", words=("q->disk", "rq_disk"))
+    assert parameter.check("rq_disk") == "rq_disk"
+    for wrong in ("rq_disk ", "", "q->disk); system(1", 0):
+        with pytest.raises(ManifestError, match="parameter disk takes one of q->disk, rq_disk"):
+            parameter.check(wrong)
+
+
+@given(st.integers(0, 63), st.integers(1, 40), st.integers(0, 2**64 - 1))
+def test_a_part_reads_its_bits(shift, bits, key):
+    assert Part("x", shift, bits, "op").read(key) == int(f"{key:0200b}"[200 - shift - bits : 200 - shift], 2)
+
+
+@pytest.mark.parametrize(
+    ("number", "op"),
+    [(0, "read"), (1, "write"), (2, "flush"), (3, "discard"), (5, "other"), (7, "write"), (9, "other"), (255, "other")],
+)
+def test_ops(number, op):
+    assert op_name(number) == op
+
+
+# Wrong ones
+
+
+def test_the_smallest_manifest(write):
+    manifest = load(write(MINIMAL))
+    assert (manifest.name, manifest.parameters, manifest.notes, manifest.absent) == ("tiny", (), (), {})
+    assert manifest.maps[0].slot == -1
+
+
+@pytest.mark.parametrize("key", list(MINIMAL))
+def test_a_missing_key(write, key):
+    with pytest.raises(ManifestError, match=f"tiny.yaml: manifest: key '{key}' is missing"):
+        load(write(changed(key, value=None)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("colour",), "red", "manifest: unknown key 'colour'"),
+        (("name",), "other", "name: must be the file's: tiny"),
+        (("platform",), "plan9", "platform: must be one of linux, illumos, freebsd, not 'plan9'"),
+        (("cost",), ["cheap"], "cost: must be one of cheap"),
+        (("clock",), 1, "clock: must be one of monotonic, boottime"),
+        (("hooks",), "tracepoint:a:b", "hooks: must be a list"),
+        (("hooks",), [1], "hooks: must be text"),
+        (("purpose",), "  ", "purpose: must be text"),
+        (("key",), ["dev"], "key: must be a table"),
+        (("key", "dev"), 16, "key.dev: must be a table"),
+        (("key", "op", "shift"), "8", "key.op: must be an integer"),
+        (("key", "op", "shift"), -1, "key.op: must lie from 0 to 63"),
+        (("key", "op", "bits"), 0, "key.op: must lie from 1 to 64"),
+        (("key", "op", "bits"), 10**9, "key.op: must lie from 1 to 64"),
+        (("key", "op", "bits"), True, "key.op: must be an integer"),
+        (("key", "op", "decoder"), "pid", "key.op: must be one of dev_t, op, bucket"),
+        (("key", "op"), None, "key: key 'op' is missing"),
+        (("maps",), [], "maps: must be a table"),
+        (("maps", "other_all"), {"role": "bytes"}, "maps.other_all: a map's name begins with tiny_"),
+        (("maps", 5), {"role": "bytes"}, "maps.5: a map's name begins with tiny_"),
+        (("maps", "tiny_all"), {"role": "median"}, "maps.tiny_all: must be one of histogram"),
+        (("maps", "tiny_all"), {"role": "histogram"}, "histogram, sum and max feed stages"),
+        (("maps", "tiny_all", "role"), "bytes", "histogram, sum and max feed stages"),
+        (("maps", "tiny_all", "stages"), ["nirvana"], "maps.tiny_all: must be one of queue"),
+        (("maps", "tiny_all", "rest_of"), "nirvana", "maps.tiny_all: must be one of queue"),
+        (("maps", "tiny_all", "slot"), 0, "a max has a slot from 0 to 3, nothing else has"),
+        (("maps", "tiny_max"), {"role": "max", "stages": ["total"]}, "a max has a slot from 0 to 3"),
+        (("maps", "tiny_max"), {"role": "max", "stages": ["total"], "slot": 4}, "a max has a slot from 0 to 3"),
+        (("absent",), {"nirvana": "why"}, "absent: unknown key 'nirvana'"),
+        (("absent",), {"irq": ""}, "absent.irq: must be text"),
+        (("includes",), {"hba": ["nirvana"]}, "includes.hba: must be one of"),
+        (("parameters",), {"n": {"type": "float"}}, "parameters.n: must be one of integer, word"),
+        (("parameters",), {"n": {"type": "integer", "low": 1}}, "parameters.n: must be an integer"),
+        (("parameters",), {"n": {"type": "word"}}, "parameters.n: must be a list"),
+        (("notes",), "one", "notes: must be a list"),
+    ],
+)
+def test_a_wrong_key_is_named(write, path, value, message):
+    with pytest.raises(ManifestError, match=r"^tiny\.yaml: .*" + re.escape(message)):
+        load(write(changed(*path, value=value)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"- 1", b"\xff", b"a: b: c", b"{", b"purpose: 2026-02-31", b"x: !!bool x", b"x: !!timestamp x"),
+        *(b"x: !!int x", b"? [a]\n: b", b"!!python/object/apply:os.system [id]", b"&a [*a]", b"[" * 5000),
+        *(b"x: 0b_", b"x: " + b"9" * 5000, b"\0", b"a: 1\n---\nb: 2"),
+    ],
+)
+def test_what_is_no_manifest_is_refused_in_one_line(write, text):
+    with pytest.raises(ManifestError, match=r"^tiny\.yaml: ") as refusal:
+        load(write(text))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_bomb_of_aliases_costs_nothing(write):
+    rows = [b"a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [b"a%d: &a%d [%s]" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 12)]
+    with pytest.raises(ManifestError):
+        load(write(b"\n".join(rows)))
+    tree = yaml.safe_dump(changed("cost", value=None)).encode()
+    with pytest.raises(ManifestError, match="cost: must be one of") as refusal:
+        load(write(b"notes:\n" + b"\n".join(b"- " + row.split(b": ", 1)[1] for row in rows) + b"\ncost: *a11\n" + tree))
+    assert len(str(refusal.value)) < 1000
+
+
+def test_a_file_that_is_too_large(write):
+    with pytest.raises(ManifestError, match="larger than 64 KiB"):
+        load(write(b"#" * (MAX_BYTES + 1)))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ManifestError, match=r"none\.yaml: No such file"):
+        load(tmp_path / "none.yaml")
+
+
+def test_a_manifest_without_its_script(write):
+    path = write(MINIMAL)
+    path.with_suffix(".bt").unlink()
+    with pytest.raises(ManifestError, match=r"no script tiny\.bt beside it"):
+        load(path)
