@@ -66,6 +66,7 @@ class Framer:
         self._before: dict[str, Counts] = {}
         self._printed: dict[str, Counts] = {}
         self._ahead: dict[Series, int] = {}
+        self._owed: dict[Series, int] = {}
         self._undecoded = 0
 
     def printed(self, name: str, values: Counts) -> None:
@@ -108,13 +109,16 @@ class Framer:
         for key, n in gained.items():
             flow = self._flow(key)
             if flow is None:
-                sums.unnamed += n if spec.role in ("histogram", "untimed", "unmatched") else 0
+                sums.unnamed += n if spec.role in ("untimed", "unmatched") or _counts_each_once(spec) else 0
             elif spec.role == "bytes":
                 sums.bytes[flow] += n
             elif spec.role == "untimed" or (
                 self._guards_flush and flow.op == "flush" and self._several_queues(flow.device)
             ):
                 sums.untimed[flow] += n
+            elif spec.role == "unmatched":
+                sums.untimed[flow] += n
+                sums.unmatched += n
             else:
                 for stage in spec.stages:
                     self._count(spec, Series(*flow, stage), key, n, sums)
@@ -141,16 +145,23 @@ class Framer:
         for spec in self._specs.values():
             if not spec.rest_of:
                 continue
-            for whole in [series for series in sums.buckets if series.stage == spec.rest_of]:
+            flows = {(s.device, s.op) for s in sums.buckets if s.stage == spec.rest_of or s.stage in spec.stages}
+            for flow in flows:
+                whole = sum(sums.buckets.get(Series(*flow, spec.rest_of), {}).values())
                 for stage in spec.stages:
-                    series = whole._replace(stage=stage)
+                    series = Series(*flow, stage)
                     part = sums.buckets[series]
-                    rest = sum(sums.buckets[whole].values()) - sum(part.values()) + self._ahead.get(series, 0)
+                    rest = whole - sum(part.values()) + self._ahead.get(series, 0)
                     part[0] += max(0, rest)
                     self._ahead[series] = min(0, rest)
 
     def _histograms(self, sums: _Sums) -> dict[Series, Histogram]:
-        return {series: self._histogram(series, counts, sums) for series, counts in sums.buckets.items()}
+        """A sum that was printed with an I/O that no histogram has yet waits for the interval that counts it."""
+        counted = {series: counts for series, counts in sums.buckets.items() if any(counts.values())}
+        for series, us in self._owed.items():
+            sums.sums[series] += us
+        self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
+        return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
 
     def _histogram(self, series: Series, counts: Counts, sums: _Sums) -> Histogram:
         """With its maximum only if that lies in the highest bucket.
@@ -173,3 +184,7 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = timed.keys() | sums.untimed.keys() | sums.bytes.keys()
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _counts_each_once(spec: MapSpec) -> bool:
+    return spec.role == "histogram" and "total" in spec.stages
