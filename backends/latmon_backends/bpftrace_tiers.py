@@ -70,8 +70,8 @@ def pointers(
         return
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
-    for disk in ("q->disk", "rq_disk"):
-        yield Variant(manifest, {"interval_ms": interval_ms, "disk": disk, "request": f"arg{issued}"}, only_after)
+    for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
+        yield Variant(manifest, {"interval_ms": interval_ms, "disk": disk, "request": f"arg{issued}"}, after)
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:

@@ -1,0 +1,125 @@
+"""BTF: which argument is the request, by count of parameters, from blobs small and real."""
+
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_btf import STRUCT, TYPEDEF, Btf, kernel
+
+from latmon_backends.btf import arguments, request_argument
+
+REAL = Path("/sys/kernel/btf/vmlinux")
+
+
+def asked(tmp_path, blob, tracepoint="block_rq_issue"):
+    path = tmp_path / "vmlinux"
+    path.write_bytes(blob)
+    return request_argument(path, tracepoint)
+
+
+@pytest.mark.parametrize(("issue", "index"), [(("rq",), 0), (("q", "rq"), 1)])
+def test_the_request_is_found_by_the_count_of_arguments(tmp_path, issue, index):
+    assert asked(tmp_path, kernel(*issue)) == index
+
+
+@pytest.mark.parametrize("issue", [(), ("q", "rq", "more")])
+def test_any_other_count_is_not_known(tmp_path, issue):
+    assert asked(tmp_path, kernel(*issue)) is None
+
+
+def test_a_tracepoint_that_is_not_there(tmp_path):
+    assert asked(tmp_path, kernel("rq"), "block_rq_insert") is None
+    assert asked(tmp_path, kernel("rq"), "block_rq") is None  # a typedef of something else
+    assert asked(tmp_path, kernel("rq"), "block_rq_iss") is None
+
+
+def test_arguments_are_counted_with_the_first_that_every_one_has():
+    assert arguments(kernel("q", "rq"), "btf_trace_block_rq_issue") == 3
+    assert arguments(kernel("rq"), "btf_trace_block_rq_complete") == 4
+
+
+def test_a_name_that_is_not_a_typedef(tmp_path):
+    btf = Btf()
+    btf.add(STRUCT, "btf_trace_block_rq_issue", 8)
+    assert asked(tmp_path, btf.blob()) is None
+
+
+def test_typedefs_in_a_circle_end(tmp_path):
+    btf = Btf()
+    btf.add(TYPEDEF, "btf_trace_block_rq_issue", 2)
+    btf.add(TYPEDEF, "other", 1)
+    assert asked(tmp_path, btf.blob()) is None
+
+
+def test_a_target_that_does_not_exist(tmp_path):
+    for target in (0, 2, 0xFFFFFFFF):
+        btf = Btf()
+        btf.add(TYPEDEF, "btf_trace_block_rq_issue", target)
+        assert asked(tmp_path, btf.blob()) is None
+
+
+def test_a_kind_from_the_future_is_not_guessed_over(tmp_path):
+    btf = Btf()
+    btf.add(20, "novelty")
+    btf.tracepoint("block_rq_issue", ("rq", 1))
+    assert asked(tmp_path, btf.blob()) is None
+
+
+def test_what_cannot_be_read_is_not_known(tmp_path):
+    assert request_argument(tmp_path / "none", "block_rq_issue") is None
+    assert request_argument(tmp_path, "block_rq_issue") is None
+    for blob in (b"", b"\x9f\xeb", b"\xeb\x9f" + kernel("rq")[2:], bytes(100), b"\x9f\xeb" + b"\xff" * 100):
+        assert asked(tmp_path, blob) is None
+
+
+def test_a_truncated_blob_says_none_or_the_truth(tmp_path):
+    blob = kernel("q", "rq")
+    for size in range(len(blob)):
+        assert asked(tmp_path, blob[:size]) in (None, 1)
+
+
+@given(st.data())
+def test_garbage_ends_and_never_raises(tmp_path_factory, data):
+    blob = bytearray(kernel("q", "rq"))
+    for _ in range(data.draw(st.integers(1, 8))):
+        blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "garbage"
+    path.write_bytes(blob)
+    assert request_argument(path, "block_rq_issue") in (None, 0, 1)
+
+
+def test_a_header_that_promises_more_than_there_is(tmp_path):
+    blob = kernel("rq")
+    for field in range(8, 24, 4):
+        assert asked(tmp_path, blob[:field] + struct.pack("<I", 0xFFFFFFF0) + blob[field + 4 :]) in (None, 0)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")
+def test_the_kernel_that_runs_here():
+    begun = time.process_time()
+    found = request_argument(REAL, "block_rq_issue")
+    assert time.process_time() - begun < 1
+    if found is None:
+        pytest.skip("this kernel's BTF has no block_rq_issue: its block layer is a module or is not there")
+    assert found in (0, 1)
+    assert request_argument(REAL, "block_rq_requeue") == found
+    assert arguments(REAL.read_bytes(), "btf_trace_block_rq_complete") == 4
+
+
+@pytest.mark.skipif(not REAL.exists() or shutil.which("bpftool") is None, reason="needs kernel BTF and bpftool")
+def test_bpftool_agrees():
+    dump = subprocess.run(
+        ["bpftool", "btf", "dump", "file", REAL, "format", "raw"], capture_output=True, text=True, check=False
+    ).stdout
+    if "btf_trace_block_rq_issue" not in dump:
+        pytest.skip("this bpftool can't read this kernel's BTF")
+    types = {line.split("]")[0][1:]: line for line in dump.splitlines() if line.startswith("[")}
+    (typedef,) = [line for line in types.values() if "TYPEDEF 'btf_trace_block_rq_issue'" in line]
+    pointer = types[typedef.rpartition("type_id=")[2]]
+    function = types[pointer.rpartition("type_id=")[2]]
+    assert f"vlen={arguments(REAL.read_bytes(), 'btf_trace_block_rq_issue')}" in function
