@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from latmon.model import Frame, Origin
 
@@ -40,3 +40,10 @@ class Backend(Protocol):
     async def __aexit__(self, *exc: object) -> None: ...
 
     def frames(self) -> AsyncIterator[Frame]: ...
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A backend that can still tell the interval that was begun when a capture is ended."""
+
+    async def finish(self) -> Frame | None: ...

@@ -7,6 +7,7 @@ socket nor signal.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from latmon import opening, privileges, target
-from latmon.backend import Backend
+from latmon.backend import Backend, Finishing
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
@@ -25,6 +26,8 @@ from latmon.request import Request
 
 GRACE_S = 2.0
 """A duration also ends when the backend has been silent for so long behind it."""
+FINISHING_S = 1.5
+"""A probe tool takes up to 1.3 s to detach, and 2 s are all there are when the UI is gone."""
 TOGGLING_S = 0.5
 """A key pressed in the last moment is waited for so long."""
 
@@ -124,6 +127,10 @@ class Capture:
         self._sink.opened(origin)
         try:
             return await self._pump(backend, recorder)
+        except asyncio.CancelledError:
+            if self._stopped and recorder.active:
+                await self._last_frame(backend, recorder)
+            raise
         finally:
             if self._toggling is not None:
                 await asyncio.wait({self._toggling}, timeout=TOGGLING_S)
@@ -143,6 +150,18 @@ class Capture:
                 return Outcome(self._full_duration())
         failed = backend.origin.backend not in opening.FINITE
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
+
+    async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
+        """What was counted since the last frame, so that an ended capture's totals are those of its end."""
+        if not isinstance(backend, Finishing):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISHING_S):
+                frame = await backend.finish()
+                if frame is not None:
+                    self._tally.note(frame)
+                    recorder.put(frame)
+                    self._sink.offer(frame, self._tally)
 
     def _due(self, interval_us: int) -> float:
         """When the frame that completes the duration has come; a silent backend is given GRACE_S more."""

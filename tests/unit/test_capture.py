@@ -116,6 +116,30 @@ async def test_the_recording_is_closed_before_the_backend(tmp_path):
     assert [one.reason for one in stub.seen] == ["enough"]
 
 
+class Finishing(Stub):
+    async def finish(self):
+        await asyncio.sleep(self.takes)
+        return frame(99)
+
+
+async def test_an_ended_recording_holds_the_interval_that_was_begun(tmp_path):
+    stub = Finishing(frame(0))
+    stub.takes = 0
+    capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    assert (await capture.run()).reason == "enough"
+    recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
+    assert recorded == [one.seq for one in watcher.frames] == [0, 99]
+
+
+async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "FINISHING_S", 0.05)
+    stub = Finishing(frame(0))
+    stub.takes = 60
+    capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    assert (await asyncio.wait_for(capture.run(), 2)).reason == "enough"
+    assert len(watcher.frames) == 1
+
+
 async def test_own_health_is_added():
     capture, watcher = capturing(Stub(frame(0), frame(1)), stop_after=2)
     await capture.run()
