@@ -25,7 +25,7 @@ _INSTALL = {
     "pacman": "pacman -S bpftrace",
 }
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
-_ERROR = re.compile(r"(?:ERROR|FATAL|error|WARNING):\s*(.+)")
+_ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
 _PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
 _ENTRIES_PER_MAP = 1 << 20
@@ -92,9 +92,10 @@ def map_keys(cpus: int) -> int:
 def reason(complaints: Sequence[str], status: int) -> str:
     """Why the tool ended, as one sentence without a full stop."""
     lines = [line for line in complaints if not any(noise in line for noise in _NOISE)]
-    said = [found[1].strip(" .") for line in lines if (found := _ERROR.search(line))]
-    if said:
-        return said[0]
+    for kind in _ERRORS:
+        for line in lines:
+            if found := kind.search(line):
+                return found[1].strip(" .")
     return lines[-1].strip(" .") if lines else f"bpftrace ended with status {status}"
 
 
