@@ -53,7 +53,7 @@ class BpftraceBackend:
 
     async def __aenter__(self) -> Self:
         self._tool = await asyncio.to_thread(self._find_tool)
-        self._sampler.sample()
+        self._sampled = self._sampler.sample()
         refusals = await self._choose()
         manifest = self._variant.manifest
         self._origin = replace(
@@ -163,7 +163,7 @@ class BpftraceBackend:
             mono_us=end.mono_us,
             dt_us=max(1, end.mono_us - started_us),
             histograms=_selected(window.interval.histograms, self._is_selected),
-            seen=_selected(window.interval.seen, self._is_selected),
+            seen=_selected(self._with_bytes(window), self._is_selected),
             kernel=_kernel(window),
             outstanding=end.sample.outstanding,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
@@ -173,7 +173,17 @@ class BpftraceBackend:
         )
         self._seq += 1
         self._gap = self._notice = ""
+        self._sampled = end.sample
         return frame
+
+    def _with_bytes(self, window: Window) -> Mapping[Flow, Completed]:
+        """What was seen; of a probe that counts no bytes, with the kernel's mean size of that time for each I/O."""
+        seen = window.interval.seen
+        if any(spec.role == "bytes" for spec in self._variant.manifest.maps):
+            return seen
+        kernel = sampler.difference(self._sampled, window.end.sample).kernel
+        sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
+        return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
 
     def _why_gap(self, window: Window) -> str:
         slept, self._slept_us = self._slept_us, host.suspended_us()
@@ -191,6 +201,7 @@ class BpftraceBackend:
             map_full=losses.map_full,
             unmatched=interval.unmatched + interval.unnamed,
             undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
+            skipped=self._probe.skipped.since_last(),
             notice=self._notice,
         )
 

@@ -14,6 +14,7 @@ from latmon_backends.bpftrace_json import Decoder, Event, Printed
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.child import Child
+from latmon_backends.skipped import Skipped
 
 _READY_S = 90.0
 """How long a busy or emulated host may take to compile and attach; another variant would take no less."""
@@ -33,6 +34,7 @@ class Probe:
         self._decoder = Decoder()
         self._events: deque[Event] = deque()
         self._reading: asyncio.Future[bytes] | None = None
+        self.skipped = Skipped(child.pid)
 
     @classmethod
     async def start(cls, tool: Tool, variant: Variant) -> Probe:

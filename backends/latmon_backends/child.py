@@ -61,6 +61,11 @@ class Child:
             await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         )
 
+    @property
+    def pid(self) -> int:
+        """Of the shim; the tool is below it."""
+        return self._process.pid
+
     async def read(self) -> bytes:
         stdout = self._process.stdout
         async with self._reading:  # stop() may begin while a read is still waiting
