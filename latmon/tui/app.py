@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -16,6 +17,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.events import Key
 from textual.screen import Screen
+from textual.timer import Timer
 
 from latmon.backend import Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
@@ -35,6 +37,7 @@ from latmon.views.scene import Scene
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 5.0
 _MAX_FILTER = 40
+_REPAINT_S = 0.1
 
 
 class LatmonApp(App[int]):
@@ -67,12 +70,17 @@ class LatmonApp(App[int]):
         self._toggle_recording = toggle_recording
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._filtering: str | None = None
+        self._later: Timer | None = None
+        self._painted = 0.0
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
 
     def on_mount(self) -> None:
-        self._repaint()
+        self.call_after_refresh(self._open)
+
+    def _open(self) -> None:
+        """The source is opened when the first picture is on the terminal: probes take a second, a user doesn't wait."""
         self.run_worker(self._follow(), name="source", exclusive=True)
 
     async def _follow(self) -> None:
@@ -87,6 +95,7 @@ class LatmonApp(App[int]):
                 async for frame in source.frames():
                     self.scene.append(frame)
                     self.post_message(FrameArrived())
+                    await asyncio.sleep(0)  # a backlog that never waits would keep keys waiting
         except LatmonError as error:
             if self.scene.store.origin is None:
                 self.failure = error
@@ -97,7 +106,13 @@ class LatmonApp(App[int]):
         self.post_message(SourceEnded(""))
 
     def on_frame_arrived(self) -> None:
-        self._repaint()
+        """Repaint at once, but a backlog only ten times a second."""
+        if self._later is None:
+            wait = self._painted + _REPAINT_S - time.monotonic()
+            if wait <= 0:
+                self._repaint()
+            else:
+                self._later = self.set_timer(wait, self._repaint)
 
     def on_source_opened(self) -> None:
         self._repaint()
@@ -108,6 +123,8 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def _repaint(self) -> None:
+        self._later = None
+        self._painted = time.monotonic()
         self._main.repaint(self._foot(), self._face)
 
     def _foot(self) -> Line:

@@ -15,6 +15,8 @@ class Span(NamedTuple):
     role: str = "text"
 
 
+__all__ = ["BLANK", "Line", "Span", "cell", "cell_len", "fit", "plain", "runs", "width", "wrap"]
+
 Line = tuple[Span, ...]
 BLANK: Line = ()
 

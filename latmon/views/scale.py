@@ -49,24 +49,24 @@ class Extent:
     top: int = _BASE**4
 
 
-def extent(columns: Iterable[Column], step: int = _OCTAVE) -> Extent:
-    """The extent of some columns over all devices, in half octaves. `step` is how many buckets a cell holds."""
+def extent(columns: Iterable[Column]) -> Extent:
+    """The extent of some columns over all devices, in half octaves; the fullest cell is that of an octave."""
     lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
     for column in columns:
         for counts in column.counts.values():
             if counts:
                 lows.append(min(counts))
                 highs.append(max(counts))
-                full = max(full, fullest(counts, step))
+                full = max(full, fullest(counts))
     power = max(3, math.ceil(math.log(full, _BASE)))
     return Extent(min(lows) // _HALF * _HALF, (max(highs) // _HALF + 1) * _HALF - 1, _BASE**power)
 
 
-def fullest(counts: dict[int, int], step: int) -> int:
-    """The count of the fullest cell."""
+def fullest(counts: dict[int, int]) -> int:
+    """The count of the fullest octave."""
     cells: dict[int, int] = {}
     for index, n in counts.items():
-        cells[index // step] = cells.get(index // step, 0) + n
+        cells[index // _OCTAVE] = cells.get(index // _OCTAVE, 0) + n
     return max(cells.values(), default=0)
 
 

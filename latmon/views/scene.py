@@ -57,7 +57,6 @@ class Scene:
         self._trends = Trends(self._stretch_us, choice.ops)
         self._timeline: Timeline | None = None
         self._extent: Extent | None = None
-        self._step = 8
         self._unlike: dict[str, float] = {}
         self._part = -1
 
@@ -204,7 +203,6 @@ class Scene:
         if limit is not None:
             span = replace(span, low=min(span.low, bucket_index(limit)), high=max(span.high, bucket_index(limit)))
         scale: LatencyScale = latency_scale(span, max(rows, 1))
-        self._step = scale.step
         return MapStyle(scale, span.top, max(1, width // timeline.slots), self.ink, limit)
 
     def _slots(self, room: int) -> Timeline:
@@ -213,7 +211,7 @@ class Scene:
         old = self._timeline
         if old is None or (old.column_us, old.slots) != (column_us, slots):
             self._timeline = Timeline(column_us, slots, self.choice.ops, self._frames())
-            self._extent = settle(self._extent, extent(self._timeline.columns, self._step))
+            self._extent = settle(self._extent, extent(self._timeline.columns))
         assert self._timeline is not None  # noqa: S101  for the type checker
         return self._timeline
 
@@ -240,7 +238,7 @@ class Scene:
         timeline = self._timeline
         assert timeline is not None  # noqa: S101  for the type checker
         whole = turned and timeline.newest() % _RESCALE_COLUMNS == 0
-        now = extent(timeline.columns if whole else [timeline.columns[-1]], self._step)
+        now = extent(timeline.columns if whole else [timeline.columns[-1]])
         old = self._extent
         if whole or old is None:
             self._extent = settle(old, now)

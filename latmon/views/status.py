@@ -10,11 +10,12 @@ from latmon.model import Device, Health, Origin
 from latmon.store import Window
 from latmon.text import is_clean
 from latmon.views.empty import unknown_quantiles
-from latmon.views.lines import Line, Span, fit, width
+from latmon.views.lines import Line, Span, cell, cell_len, fit, width
 from latmon.views.table import Subject
 from latmon.views.units import UNKNOWN, count, duration, percent, span
 
 GOOD_COVERAGE = 0.99
+_MIN_RECORDING = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ def health(origin: Origin | None, window: Window, devices: dict[str, Device], ce
     for text, bad in sorted(facts, key=lambda fact: not fact[1]):
         spans += [Span(text, "bad" if bad else "dim"), Span("  ")]
     if state.recording:
-        return _split(tuple(spans), (Span(f"● {state.recording} ", "accent"),), cells)
+        room = max(cells - width(tuple(spans)) - 3, _MIN_RECORDING)
+        name = cell(state.recording, min(room, cell_len(state.recording)))
+        return _split(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
     quiet = (Span("not recording ", "dim"),)
     return _split(tuple(spans), quiet if width(tuple(spans)) + width(quiet) <= cells else (), cells)
 

@@ -39,7 +39,7 @@ async def settled(pilot):
         await pilot.pause(0.02)
         if pilot.app.scene.store.arrived >= len(pilot.app._source._frames):
             break
-    await pilot.pause()
+    await pilot.pause(0.15)  # a backlog is painted ten times a second
 
 
 async def test_it_starts_before_its_source_does():
@@ -263,7 +263,7 @@ SIZES = ((80, 24), (160, 50))
     "keys", [(), ("tab",), ("enter",), ("question_mark",)], ids=["overview", "maps", "zoom", "help"]
 )
 def test_pictures(snap_compare, size, keys):
-    app = make(Source(host(8, 75, odd="nvme5n1", ios=60)), choice=Choice(threshold_us=100_000))
+    app = make(Source(host(8, 57, odd="nvme5n1", ios=60)), choice=Choice(threshold_us=100_000))
     assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, keys))
 
 
@@ -272,7 +272,7 @@ def test_pictures(snap_compare, size, keys):
 )
 def test_pictures_of_themes(snap_compare, theme, depth):
     app = make(
-        Source(host(8, 75, odd="nvme5n1", ios=60)), theme=theme, depth=depth, choice=Choice(threshold_us=100_000)
+        Source(host(8, 57, odd="nvme5n1", ios=60)), theme=theme, depth=depth, choice=Choice(threshold_us=100_000)
     )
     assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ()))
 
