@@ -1,0 +1,111 @@
+"""Values of 1 us to 1 h through the very lines of the probes that sort them, on real bpftrace.
+
+The lines are cut out of the scripts, so that a script that changes is what is tested.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
+
+from latmon.framing import Framer
+from latmon.histogram import MAX_US, TOP, Histogram, bucket_index
+from latmon.manifest import load_all
+from latmon.model import Series
+from latmon_backends.bpftrace_json import Decoder, MapPrinted
+from latmon_backends.child import Child
+
+MANIFESTS = load_all(Path(__file__).resolve().parents[2] / "probes/linux")
+SORTING = re.compile(
+    r"if \(\$(?P<value>\w) > 4294967295\) \{ \$(?P=value) = 4294967295; \}\s*"
+    r"\$v = \$(?P=value); \$e = \(uint64\)0;.*?"
+    r"\$(?P<index>\w) = \$(?P=value);\s*"
+    r"if \(\$e >= 3\) \{ \$(?P=index) = [^}]*\}",
+    re.DOTALL,
+)
+NAMED = (
+    *(0, 1, 2, 7, 8, 9, 15, 16, 255, 256, 1023, 1024, 65_535, 65_536, 2**20, 2**31 - 1, 2**31, 2**32 - 1, 2**32),
+    *(10_000_000, 3_600_000_000, 2**40, 2**63 - 1, 2**63, 2**64 - 1),
+)
+VALUES = sorted({*NAMED, *(2**n + step for n in range(34) for step in (-1, 0, 1))})
+
+
+def sortings(manifest):
+    """The lines that make an index of a value, once per value that the script sorts; value and index by one name."""
+    for found in SORTING.finditer(manifest.script.read_text()):
+        renamed = found[0].replace(f"${found['index']} =", "$index =")
+        yield " ".join(re.sub(rf"\${found['value']}\b", "$value", renamed).split())
+
+
+DISTINCT = sorted({lines for manifest in MANIFESTS for lines in sortings(manifest)})
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_every_index_that_a_script_uses_is_made_by_lines_that_are_tested(manifest):
+    script = manifest.script.read_text()
+    tested = {found["index"] for found in SORTING.finditer(script)}
+    counted = set(re.findall(r"\[\$k \| \$(\w+)\] = count\(\)", script))
+    assert counted
+    assert counted <= tested
+    assert len(list(sortings(manifest))) == script.count("if ($e >= 3)")
+
+
+def program(lines):
+    """Sorts one value per interval, as tier A's probe would for a device of the value's number."""
+    values = "\n".join(f"\t@value[{n}] = (uint64){value};" for n, value in enumerate(VALUES))
+    return f"""
+BEGIN
+{{
+	@next = (uint64)0;
+{values}
+}}
+interval:us:500
+{{
+	$n = @next;
+	if ($n < {len(VALUES)}) {{
+		$value = @value[$n];
+		$k = (uint64)$n << 16;
+		{lines}
+		@block_a_same[$k | $index] = count();
+		@block_a_hba_sum[$k] = sum($value);
+		@block_a_max0[$k] = max($value);
+		@next++;
+	}} else {{
+		exit();
+	}}
+}}
+END {{ clear(@value); }}
+"""
+
+
+async def sorted_by(which, text):
+    framer = Framer(next(m for m in MANIFESTS if m.name == "block_a"), lambda number: f"v{number}")
+    child, decoder = await Child.start(which.command(text)), Decoder()
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while portion := await child.read():
+                for event in decoder.feed(portion):
+                    if isinstance(event, MapPrinted):
+                        framer.printed(event.name, event.integers())
+            assert await child.returncode() == 0, await child.complaints()
+    finally:
+        await child.stop()
+    return framer.interval(0).histograms
+
+
+@each_bpftrace
+@pytest.mark.parametrize("lines", DISTINCT, ids=lambda _: "lines")
+async def test_every_value_lands_in_its_bucket_with_exact_sum_and_maximum(suite, lines, tmp_path):
+    found = await sorted_by(tool(suite, tmp_path), program(lines))
+    wrong = {}
+    for n, value in enumerate(VALUES):
+        clamped = min(value, MAX_US)
+        expected = Histogram.of({bucket_index(value): 1}, clamped, clamped)
+        histogram = found.get(Series(f"v{n}", "read", "total"))
+        if histogram != expected:
+            wrong[value] = histogram
+    assert not wrong
+    assert len(VALUES) > 100
+    assert found[Series(f"v{VALUES.index(2**32)}", "read", "total")].buckets == ((TOP, 1),)
