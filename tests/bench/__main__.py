@@ -1,0 +1,72 @@
+"""`make bench`: measures latmon beside its peers, prints every section as it is ready and writes docs/BENCHMARKS.md.
+
+A section that isn't measured this time keeps what the page says of it. Root only: it attaches probes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib
+import os
+import re
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import machine
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "BENCHMARKS.md"
+PARTS = ("cost", "throughput", "usage", "startup", "traffic", "recording_size")
+"""Modules with `measure(scratch, rounds) -> Iterator[Section]`."""
+INTRODUCTION = """# Benchmarks
+
+Each figure stands beside a peer that was measured in the same run. A figure is the median of several runs, with the
+lowest and the highest. The machine was not ours alone: trust ratios more than absolute numbers.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__, allow_abbrev=False)
+    parser.add_argument("parts", metavar="PART", nargs="*", help=f"only these: {', '.join(PARTS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="runs per figure (5)")
+    args = parser.parse_args()
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+    if os.geteuid() != 0:
+        print("bench: needs root, to attach probes", file=sys.stderr)
+        return 3
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="latmon-bench-") as scratch:
+        for part in args.parts or PARTS:
+            _measure(part, Path(scratch), args.rounds)
+    return 0
+
+
+def _measure(part: str, scratch: Path, rounds: int) -> None:
+    date = dt.datetime.now(dt.UTC).date().isoformat()
+    command = f'make bench ARGS="{part} --rounds {rounds}"'
+    facts = "".join(f"- {fact}\n" for fact in machine.facts())
+    sections = []
+    for section in importlib.import_module(part).measure(scratch, rounds):
+        sections.append(section.markdown(command, date))
+        print(sections[-1], flush=True)
+    _write(part, "\n".join(sections) + f"\nMeasured on:\n\n{facts}")
+
+
+def _write(part: str, text: str) -> None:
+    """Puts the part in its place on the page."""
+    blocks = _blocks(PAGE.read_text() if PAGE.exists() else "") | {part: text}
+    parts = [f"<!-- {name} -->\n{blocks[name].strip()}\n<!-- end -->\n" for name in PARTS if name in blocks]
+    PAGE.write_text("\n".join([INTRODUCTION, *parts]))
+
+
+def _blocks(page: str) -> dict[str, str]:
+    return dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

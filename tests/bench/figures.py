@@ -1,0 +1,60 @@
+"""What a section of the benchmark hands over: figures with their spread, limits and peers, and their Markdown.
+
+Pure: knows neither how a figure was had nor where it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of a table. `limit` is the most it may be; None: nothing is asked of it."""
+
+    name: str
+    values: tuple[float, ...]
+    unit: str
+    limit: float | None = None
+    digits: int = 0
+    note: str = ""
+
+    @property
+    def middle(self) -> float:
+        return median(self.values)
+
+    def verdict(self) -> str:
+        if self.limit is None:
+            return ""
+        limit = f"<= {self.limit:,.{self.digits}f}"
+        if self.middle <= self.limit:
+            return f"{limit}: met"
+        return f"{limit}: **missed**, {self.middle / self.limit:.2f} times"
+
+    def row(self) -> str:
+        if not self.values:
+            return f"| {self.name} | - | | 0 | | {self.note or 'not measured'} |"
+        low, high = (f"{edge:,.{self.digits}f}" for edge in (min(self.values), max(self.values)))
+        spread = f"{low} to {high}" if len(self.values) > 1 else ""
+        middle = f"{self.middle:,.{self.digits}f} {self.unit}".strip()
+        return f"| {self.name} | {middle} | {spread} | {len(self.values)} | {self.verdict()} | {self.note} |"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the page. `method` says what was run, in a few sentences."""
+
+    title: str
+    method: str
+    figures: Sequence[Figure]
+    remarks: Sequence[str] = ()
+
+    def markdown(self, command: str, date: str) -> str:
+        lines = [f"## {self.title}", "", self.method, "", f"`{command}`, {date}", ""]
+        lines += ["| what | median | min to max | runs | limit | |", "|---|---|---|---|---|---|"]
+        lines += [figure.row() for figure in self.figures]
+        if self.remarks:
+            lines += ["", *(f"- {remark}" for remark in self.remarks)]
+        return "\n".join(lines) + "\n"

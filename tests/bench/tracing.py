@@ -1,0 +1,141 @@
+"""bpftrace under test: the versions to be had, latmon's always-on programs, the peers' scripts, and a running one.
+
+Everything runs behind latmon's own shim, so that no bpftrace outlives this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import bpf_stats
+import processes
+
+from latmon import host
+from latmon_backends import bpftrace_tiers, bpftrace_tool
+from latmon_backends.bpftrace_tool import Tool
+
+ROOT = Path(__file__).resolve().parents[2]
+_ATTACH_S = 60.0
+_SETTLE_S = 0.4
+
+BIOLATENCY = """
+tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; }
+tracepoint:block:block_rq_complete {
+	$s = @start[args->dev, args->sector];
+	if ($s) { @us[args->dev] = hist((nsecs - $s) / 1000); delete(@start[args->dev, args->sector]); }
+}
+END { clear(@start); }
+"""
+"""The plain way: a start per (dev, sector), one histogram per device, neither queue nor bytes nor maxima."""
+
+BIOSNOOP = """
+tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; }
+tracepoint:block:block_rq_complete {
+	$s = @start[args->dev, args->sector];
+	if ($s) {
+		$us = (nsecs - $s) / 1000;
+		printf("%lld %d %s %lld %d %lld\\n", nsecs, args->dev, args->rwbs, args->sector, args->nr_sector, $us);
+		delete(@start[args->dev, args->sector]);
+	}
+}
+END { clear(@start); }
+"""
+"""One printed line per I/O."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """A program and the tool that runs it."""
+
+    name: str
+    tool: Tool
+    text: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, bpftrace {self.tool.version}"
+
+
+def tools(scratch: Path) -> dict[str, Tool]:
+    """Version ("0.17", "0.23") -> tool: the host's own, and Debian 13's from a chroot."""
+    wrapper = scratch / "bpftrace-trixie"
+    wrapper.write_text(f'#!/bin/sh\nexec sh "{ROOT}/tests/lab/bpftrace-in" trixie "$@"\n')
+    wrapper.chmod(0o755)
+    found = [bpftrace_tool.find(), bpftrace_tool.find({bpftrace_tool.VARIABLE: str(wrapper)})]
+    return {".".join(tool.version.split(".")[:2]): tool for tool in found}
+
+
+def always_on(tier: str, tool: Tool) -> Script:
+    """latmon's probe of that tier as latmon starts it, one tick per second."""
+    ahead_ns = host.suspended_us() * 1000
+    variant = next(one for one in bpftrace_tiers.variants(1000, ahead_ns) if one.manifest.tier == tier)
+    return Script(f"latmon tier {tier}", tool, variant.program())
+
+
+class Running:
+    """A script that is attached."""
+
+    def __init__(self, script: Script, pid: int) -> None:
+        self.script, self.pid = script, pid
+        self._names = {program: bpf_stats.name(program) for program in bpf_stats.programs(pid)}
+        self._before = bpf_stats.programs(pid)
+
+    def begin(self) -> None:
+        self._before = bpf_stats.programs(self.pid)
+
+    def spent(self) -> dict[str, bpf_stats.Spent]:
+        """Program name -> what it spent since `begin`; programs that never ran are left out."""
+        now = bpf_stats.programs(self.pid)
+        differences = {self._names[program]: now[program].since(self._before[program]) for program in now}
+        return {name: spent for name, spent in differences.items() if spent.runs}
+
+
+def ns_per_io(spent: dict[str, bpf_stats.Spent]) -> float:
+    """All programs together, per run of the busiest: the kernel skips a completion's program now and then."""
+    busiest = max((one.runs for one in spent.values()), default=0)
+    return sum(one.ns for one in spent.values()) / busiest if busiest else 0.0
+
+
+@contextlib.contextmanager
+def running(script: Script) -> Iterator[Running]:
+    """The script, from attached to gone."""
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            script.tool.command(script.text),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            start_new_session=True,
+        )
+        try:
+            pid = attached(process, _hooks(script.text), _ATTACH_S)
+            if pid is None:
+                complaints.seek(0)
+                raise RuntimeError(f"{script.label} did not start: {complaints.read()[-500:]!r}")
+            yield Running(script, pid)
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(10)
+
+
+def attached(process: subprocess.Popen[bytes], programs: int, seconds: float) -> int | None:
+    """The bpftrace below `process`, once it has so many programs on block I/O; None when that takes too long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        for pid in processes.descendants(process.pid, "bpftrace"):
+            if len(bpf_stats.programs(pid)) >= programs:
+                time.sleep(_SETTLE_S)
+                return pid
+        time.sleep(0.05)
+    return None
+
+
+def _hooks(text: str) -> int:
+    return sum(line.startswith(("tracepoint:", "rawtracepoint:", "kprobe:")) for line in text.splitlines())
