@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -29,6 +30,7 @@ LEAVE_S = 2.5
 """The collector leaves within 2 s of its socket's end; a quarter more before it is told to."""
 CHUNK = 1 << 18
 MAX_SAID_LINES = 100
+PIPE_BYTES = 1 << 20
 MAX_SAID_CHARS = 200
 COLLECTOR = (sys.executable, "-P", "-m", "latmon.collector")
 """-P: a file in the current directory must not pass for a module."""
@@ -39,8 +41,7 @@ class Session:
 
     def __init__(self, request: Request, command: Sequence[str] = COLLECTOR) -> None:
         ours, theirs = socket.socketpair()
-        said, says = os.pipe()
-        os.set_blocking(says, False)  # a stopped UI doesn't read: what the collector says must never hold it up
+        said, says = _roomy_pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [*command, str(theirs.fileno())],
@@ -126,7 +127,9 @@ class Feed:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """The session ends the collector, not its reader."""
+        """Hang up at once: a screen takes a while to be taken down, and the probe has 2 s."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     async def frames(self) -> AsyncIterator[Frame]:
         """A live capture has no end of its own: the one it comes to is a LatmonError that says why."""
@@ -156,6 +159,16 @@ class Feed:
             return await asyncio.get_running_loop().sock_recv(self._socket, CHUNK)
         except OSError:  # reset: the collector was killed with our commands unread
             return b""
+
+
+def _roomy_pipe() -> tuple[int, int]:
+    """A pipe whose writer is never held up: a stopped UI doesn't read, and what is said then is lost."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # the user's pipes hold too much already: 64 KiB have to do
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return reading, writing
 
 
 def _signal_name(number: int) -> str:
