@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import termios
 import time
 from pathlib import Path
@@ -175,17 +176,23 @@ def users_of(pid):
     return {key: set(value.split()) for key, value in (line.split(":", 1) for line in status.splitlines())}
 
 
+@pytest.fixture
+def nobodys():
+    """A directory of nobody's; pytest keeps its own closed to all but root."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, 65534, 65534)
+        yield Path(made)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
-def test_under_sudo_only_the_probe_stays_root(tmp_path, file, backend):
+def test_under_sudo_only_the_probe_stays_root(nobodys, backend):
     if not Path(SYSTEM_PYTHON).exists() or not system_python_runs_it():
         pytest.skip("needs a system Python that can run latmon")
-    for one in (tmp_path, *tmp_path.parents[:2]):
-        one.chmod(0o755)
-    os.chown(tmp_path, 65534, 65534)
+    file = nobodys / "x.latmon.jsonl.gz"
     argv = [SYSTEM_PYTHON, *latmon("--backend", backend, "--record", str(file), "--tui")[1:]]
     roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
-    with Terminal(argv, tmp_path, PYTHONPATH=roots, **NOBODY) as terminal:
+    with Terminal(argv, nobodys, PYTHONPATH=roots, **NOBODY) as terminal:
         assert wait_for(lambda: holds_frames(file), STARTING_S), terminal.output
         for pid in (terminal.screen, terminal.collector):
             assert users_of(pid)["Uid"] == users_of(pid)["Gid"] == {"65534"}

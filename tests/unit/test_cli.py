@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,7 @@ def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
 def test_a_headless_capture_never_imports_textual(latmon):
     code = """
 import sys
+import tempfile
 from latmon.cli import main
 code = main(sys.argv[1:])
 print([name for name in sys.modules if name.split(".")[0] in ("textual", "rich")])
@@ -188,18 +190,21 @@ def test_a_mistake_in_the_config_names_file_and_key(latmon, tmp_path):
     assert is_one_sentence(done)
 
 
+@pytest.fixture
+def nobodys():
+    """A directory of nobody's; pytest keeps its own closed to all but root."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, 65534, 65534)
+        yield Path(made)
+
+
 @as_root
 @as_anyone
-def test_under_sudo_the_recording_is_the_users(latmon, tmp_path):
-    for one in (tmp_path, *tmp_path.parents[:2]):
-        one.chmod(0o755)
-    home = tmp_path / "home"
-    home.mkdir()
-    os.chown(home, 65534, 65534)
+def test_under_sudo_the_recording_is_the_users(latmon, nobodys):
     words = ("--record", "f", "--backend", "demo", "--duration", "200ms", "--interval", "100ms")
-    done = latmon(*words, cwd=home, python=SYSTEM_PYTHON, **NOBODY)
+    done = latmon(*words, cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
     assert done.returncode == 0, done.stderr
-    assert ((home / "f").stat().st_uid, (home / "f").stat().st_gid) == (65534, 65534)
+    assert ((nobodys / "f").stat().st_uid, (nobodys / "f").stat().st_gid) == (65534, 65534)
 
 
 @as_root
