@@ -5,10 +5,10 @@ Compared are only intervals that both counted, of devices where requests pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from latmon.model import Completed, Flow, Frame
+from latmon.model import Device, Frame
 
 
 class Coverage(NamedTuple):
@@ -37,15 +37,21 @@ class Coverage(NamedTuple):
 NONE = Coverage()
 
 
-def covered(frame: Frame, untimed: Collection[str]) -> Coverage:
-    """One frame's; `untimed` names the devices that no request passes.
+def by_device(frame: Frame) -> dict[str, Coverage]:
+    """One frame's, of every device that the kernel counted in it.
 
     The kernel counts `other` (write zeroes, erase) among its writes, and before 5.5 it had no counter for flushes.
     """
-    devices = {flow.device for flow in frame.kernel} - set(untimed)
     ops = {flow.op for flow in frame.kernel} | {"other"}
-    return Coverage(_count(frame.seen, devices, ops), _count(frame.kernel, devices, ops))
+    found: dict[str, Coverage] = {}
+    for flow, done in frame.kernel.items():
+        found[flow.device] = found.get(flow.device, NONE) + Coverage(kernel=done.count)
+    for flow, done in frame.seen.items():
+        if flow.device in found and flow.op in ops:
+            found[flow.device] += Coverage(seen=done.count)
+    return found
 
 
-def _count(table: Mapping[Flow, Completed], devices: Collection[str], ops: Collection[str]) -> int:
-    return sum(done.count for flow, done in table.items() if flow.device in devices and flow.op in ops)
+def total(found: Mapping[str, Coverage], devices: Mapping[str, Device]) -> Coverage:
+    """Over the devices that requests pass."""
+    return sum((one for name, one in found.items() if name in devices and devices[name].timed), NONE)

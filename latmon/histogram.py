@@ -138,24 +138,24 @@ class Histogram:
 EMPTY = Histogram()
 
 
-def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum of histograms of one resolution. The sum is exact only if all non-empty ones' are.
+def merged_max(histograms: Iterable[Histogram]) -> int | None:
+    """The maximum of all: exact if a known one is above the highest bucket of every histogram that has none."""
+    known = unknown = -1
+    for one in histograms:
+        if one.max is not None:
+            known = max(known, one.max)
+        elif one.buckets:
+            unknown = max(unknown, bucket_bounds(one.buckets[-1][0], one.bits)[1] - 1)
+    return known if known >= max(unknown, 0) else None
 
-    The maximum is exact if a known one is above the highest bucket of every histogram that has none.
-    """
+
+def merge(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of histograms of one resolution; sum and maximum are None where they are not exact."""
     counts: dict[int, int] = {}
     total: int | None = 0
-    known = unknown = -1
-    bits = BITS
-    for one in histograms:
-        if not one.buckets:
-            continue
-        bits = one.bits
+    parts = [one for one in histograms if one.buckets]
+    for one in parts:
         for index, n in one.buckets:
             counts[index] = counts.get(index, 0) + n
         total = None if total is None or one.sum is None else total + one.sum
-        if one.max is None:
-            unknown = max(unknown, bucket_bounds(one.buckets[-1][0], bits)[1] - 1)
-        else:
-            known = max(known, one.max)
-    return Histogram.of(counts, total, known if known >= unknown else None, bits) if counts else EMPTY
+    return Histogram.of(counts, total, merged_max(parts), parts[0].bits) if parts else EMPTY

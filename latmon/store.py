@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.histogram import EMPTY, Histogram, merge
-from latmon.model import Completed, Device, Flow, Frame, Health, Origin
+from latmon.coverage import NONE, Coverage, by_device, total
+from latmon.histogram import EMPTY, Histogram, merge, merged_max
+from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
 
 KEEP_US = 11 * 60 * 1_000_000
 """A little more than the longest window; 24 devices take about 25 MB."""
@@ -87,6 +88,7 @@ class Window:
         self._tallies: dict[Flow, _Tally] = {}
         self._kernel: dict[Flow, Completed] = {}
         self._seen: dict[Flow, Completed] = {}
+        self._coverage: dict[str, Coverage] = {}
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         for frame in frames:
             self.advance(frame)
@@ -131,13 +133,10 @@ class Window:
         return self._seen.get(Flow(device, op))
 
     def coverage(self, devices: Mapping[str, Device]) -> float | None:
-        """Completions seen by the probe against the kernel's count, over the devices it can see; None if unknown."""
+        """Of the completions that the kernel counted, the share that the probe saw; None if unknown."""
         if not self._seen:
             return None
-        timed = {name for name, device in devices.items() if device.timed}
-        kernel = sum(c.count for flow, c in self._kernel.items() if flow.device in timed)
-        seen = sum(c.count for flow, c in self._seen.items() if flow.device in timed and flow in self._kernel)
-        return seen / kernel if kernel else None
+        return total(self._coverage, devices).share
 
     def health(self) -> Health:
         """The last frame's health with the counters of the whole window."""
@@ -165,14 +164,8 @@ class Window:
         return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
 
     def _max(self, flow: Flow) -> int | None:
-        maximum = 0
-        for frame in self.frames:
-            one = frame.histograms.get((flow.device, flow.op, "total"))  # type: ignore[call-overload]  # a Series is a tuple
-            if one:
-                if one.max is None:
-                    return None
-                maximum = max(maximum, one.max)
-        return maximum
+        series = Series(*flow, "total")
+        return merged_max(one for frame in self.frames if (one := frame.histograms.get(series)))
 
     def _account(self, frame: Frame, sign: int) -> None:
         for series, histogram in frame.histograms.items():
@@ -180,6 +173,9 @@ class Window:
                 flow = Flow(series.device, series.op)
                 self._tallies.setdefault(flow, _Tally()).add(histogram, sign)
         _add(self._kernel, frame.kernel, sign)
+        for name, one in by_device(frame).items():
+            old = self._coverage.get(name, NONE)
+            self._coverage[name] = old + one if sign > 0 else old - one
         _add(self._seen, frame.seen, sign)
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from latmon.coverage import NONE, Coverage, covered
+from latmon.coverage import NONE, Coverage, by_device, total
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.recording import End, Gap, Mark
@@ -97,7 +97,7 @@ class Totals:
             self.finish()
         _add_all(self.seen, frame.seen.items())
         _add_all(self.kernel, frame.kernel.items())
-        self.coverage += covered(frame, [one.name for one in self.devices.values() if not one.timed])
+        self.coverage += total(by_device(frame), self.devices)
         for name, now in frame.outstanding.items():
             self._outstanding(name, now, frame.dt_us)
         self._health(frame)

@@ -102,10 +102,11 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The lower edge of a row and the axis; where the threshold's line is, the threshold."""
+    """The lower edge of a row, where an octave begins, and the axis; where the threshold's line is, the threshold."""
     if style.threshold_us is not None and row == style.limit_row:
         return Span(f"{duration(style.threshold_us):>{LABEL - 1}}┤", "accent")
-    return Span(f"{duration(style.scale.edge_us(row)):>{LABEL - 1}}│", "dim")
+    edge = duration(style.scale.edge_us(row)) if style.scale.is_octave(row) else ""
+    return Span(f"{edge:>{LABEL - 1}}│", "dim")
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:

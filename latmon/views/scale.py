@@ -15,7 +15,8 @@ from latmon.views.timeline import Column
 
 _OCTAVE = 1 << BITS
 _HALF = _OCTAVE // 2
-_STEPS = (1, 2, 3, 4, 5, 6, *range(_OCTAVE, 64, _HALF), 64, 128, 256)
+_STEPS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 128, 256)
+"""Parts of an octave, then whole octaves: the edges of rows stay powers of two, and the same from run to run."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _BASE = 4
 
@@ -34,6 +35,10 @@ class LatencyScale:
 
     def row_of(self, us: int) -> int:
         return self.row(bucket_index(us))
+
+    def is_octave(self, row: int) -> bool:
+        """True where a row begins at a power of two: the round edges, which are labelled."""
+        return (self.low + row * self.step) % _OCTAVE == 0
 
     def edge_us(self, row: int) -> int:
         """The lower edge of a row in microseconds."""
