@@ -28,6 +28,8 @@ from latmon_backends.sampler import KernelSampler
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SLEPT_US = 100_000
 _SAME_TIME_US = 20_000
+_ENOUGH = 100
+"""Completions in an interval that tell what requests here are like."""
 Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
@@ -86,6 +88,8 @@ class BpftraceBackend:
                     return
             elif (window := self._ticks.take(event)) is not None:
                 yield self._frame(window)
+                if self._lacks_stamps(window):
+                    await self._keep_issues()
 
     async def finish(self) -> Frame | None:
         """Ends the probe; the frame of the interval that was begun, so that the totals are those at the end."""
@@ -151,6 +155,24 @@ class BpftraceBackend:
             return False
         self._gap, self._notice = "probe-restart", f"bpftrace was started again, it had ended: {why}"
         return True
+
+    def _lacks_stamps(self, window: Window) -> bool:
+        """Tier A needs stamps that not every queue keeps (QUEUE_FLAG_STATS): here most requests had none."""
+        seen = sum(done.count for done in window.interval.seen.values())
+        return self._variant.manifest.tier == "A" and window.interval.unmatched * 2 > seen >= _ENOUGH
+
+    async def _keep_issues(self) -> None:
+        """From stamps to pointers, where the kernel's types say how; the probe that runs stays where they don't."""
+        for variant in bpftrace_tiers.pointers(self._options.interval_us // 1000, self._options.sys):
+            running = self._probe
+            try:
+                await self._start(variant)
+            except (RefusedError, UnavailableError):
+                continue
+            await running.stop()
+            self._gap = "probe-restart"
+            self._notice = "requests carry no stamp of their issue here: it is kept by request (tier A')"
+            return
 
     # Making frames
 

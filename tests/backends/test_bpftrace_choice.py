@@ -1,0 +1,62 @@
+"""When tier A gives way to tier A': requests without stamps, on a kernel whose types say where the request is."""
+
+from types import SimpleNamespace
+
+import pytest
+from latmon.backend import Options
+from latmon.framing import Interval
+from latmon.model import Completed, Flow
+from latmon_backends import bpftrace, bpftrace_tiers
+from latmon_backends.bpftrace import BpftraceBackend
+
+READ = Flow("sda", "read")
+
+
+def window(seen, unmatched):
+    return SimpleNamespace(interval=Interval(seen={READ: Completed(seen, 0)}, unmatched=unmatched))
+
+
+@pytest.fixture
+def backend():
+    one = BpftraceBackend(Options())
+    one._variant = next(iter(bpftrace_tiers.variants(1000, 0)))
+    return one
+
+
+@pytest.mark.parametrize(("seen", "unmatched", "lacks"), [(1000, 900, True), (1000, 400, False), (50, 50, False)])
+def test_most_of_enough_requests_decide(backend, seen, unmatched, lacks):
+    assert backend._lacks_stamps(window(seen, unmatched)) is lacks
+
+
+def test_other_tiers_need_no_stamps(backend):
+    *_, backend._variant = bpftrace_tiers.variants(1000, 0)
+    assert not backend._lacks_stamps(window(1000, 900))
+
+
+class Running:
+    def __init__(self, name=""):
+        self.name, self.stopped = name, False
+
+    async def stop(self):
+        self.stopped = True
+
+
+async def test_the_probe_with_pointers_replaces_the_one_with_stamps(backend, monkeypatch):
+    async def start(_tool, variant):
+        return Running(variant.manifest.name)
+
+    monkeypatch.setattr(bpftrace.Probe, "start", start)
+    backend._tool = SimpleNamespace(map_keys=1)
+    backend._probe = old = Running()
+    await backend._keep_issues()
+    if not list(bpftrace_tiers.pointers(1000, backend._options.sys)):
+        pytest.skip("no kernel BTF here")
+    assert (old.stopped, backend._probe.name, backend._gap) == (True, "block_ap", "probe-restart")
+    assert "tier A'" in backend._notice
+
+
+async def test_where_pointers_cannot_be_had_the_probe_stays(backend, tmp_path):
+    backend._options = Options(sys=tmp_path)
+    backend._probe = old = Running()
+    await backend._keep_issues()
+    assert (old.stopped, backend._probe, backend._gap) == (False, old, "")
