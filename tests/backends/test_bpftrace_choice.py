@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+
 from latmon.backend import Options
 from latmon.framing import Interval
 from latmon.model import Completed, Flow
