@@ -1,0 +1,90 @@
+"""Disks that come, go and lie on each other while the probe records: each by its name, timed where requests pass."""
+
+import os
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+from terminal import wait_for
+from workload import Capture, LoopDevice, fio
+
+from latmon.model import Flow, Series
+
+SECONDS = 0.5
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace, fio and losetup"
+    ),
+]
+
+
+def write(directory, path):
+    """Direct writes; how many fio issued."""
+    job = {"name": "job", "filename": path, "size": "16M", "rw": "randwrite", "iodepth": 4}
+    return fio(directory, SECONDS, job)["job"]["write"]
+
+
+def seen(capture, name):
+    return sum(frame.seen[Flow(name, "write")].count for frame in capture.frames() if Flow(name, "write") in frame.seen)
+
+
+class Volume:
+    """A linear dm volume of 16 MiB; without udev, as in a container."""
+
+    def __init__(self, disk):
+        self.name = f"latmon-test-{uuid.uuid4().hex[:8]}"
+        table = f"0 32768 linear {disk} 0"
+        subprocess.run(["dmsetup", "create", self.name, "--noudevsync", "--table", table], check=True)
+        subprocess.run(["dmsetup", "mknodes", self.name], check=True)
+        self.path = f"/dev/mapper/{self.name}"
+        self.kernel_name = f"dm-{os.minor(Path(self.path).stat().st_rdev)}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        subprocess.run(["dmsetup", "remove", "--noudevsync", "--retry", self.name], check=True)
+
+
+def test_a_disk_that_comes_and_goes(tmp_path):
+    with Capture(tmp_path, "--backend", "bpftrace", "--interval", "500ms") as capture:
+        with LoopDevice(tmp_path / "late disk") as loop:
+            name = loop.name
+            issued = write(tmp_path, loop.path)
+            wait_for(lambda: seen(capture, name) >= 0.98 * issued.count, 5)
+        wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 5)
+        assert capture.stop() == 0, capture.stderr
+        frames = capture.frames()
+    told = [device for frame in frames for device in frame.devices if device.name == name and device.label]
+    print(f"{name}: seen {seen(capture, name)} of {issued.count}")
+    assert [Path(device.label).name for device in told] == ["late disk"]
+    assert (told[0].kind, told[0].timed) == ("loop", True)
+    assert 0.98 * issued.count <= seen(capture, name) <= issued.count
+    assert any(Series(name, "write", "total") in frame.histograms for frame in frames)
+    assert any(name in frame.removed for frame in frames)
+    assert sum(frame.health.unmatched for frame in frames) <= 0.02 * issued.count
+
+
+@pytest.mark.skipif(
+    shutil.which("dmsetup") is None or "device-mapper" not in Path("/proc/misc").read_text(),
+    reason="needs dmsetup and a kernel with the device mapper",
+)
+def test_a_volume_is_timed_at_its_members(tmp_path):
+    with LoopDevice(tmp_path / "disk") as loop, Volume(loop.path) as volume:
+        with Capture(tmp_path, "--backend", "bpftrace", "--interval", "500ms") as capture:
+            issued = write(tmp_path, volume.path)
+            wait_for(lambda: seen(capture, loop.name) >= 0.98 * issued.count, 5)
+            assert capture.stop() == 0, capture.stderr
+        report = capture.report()
+    above, below = report["devices"][volume.kernel_name], report["devices"][loop.name]
+    assert (above["label"], above["kind"], above["timed"]) == (volume.name, "dm", False)
+    assert above["members"] == [loop.name]
+    assert "latency_us" not in above["ops"]["write"]
+    assert above["ops"]["write"]["kernel"]["count"] >= 0.98 * issued.count
+    assert below["ops"]["write"]["latency_us"]["count"] >= 0.98 * issued.count
+    assert report["health"]["coverage"] <= 1
+    assert report["health"]["coverage"] >= 0.95
