@@ -92,7 +92,7 @@ class ColumnOf:
 COLUMNS = (
     ColumnOf("device", 9, lambda s: s.device.name, right=False),
     ColumnOf("label", 14, lambda s: s.device.label, rank=5, right=False, role="dim"),
-    ColumnOf("driver", 9, lambda s: s.device.driver, rank=1, right=False, role="dim"),
+    ColumnOf("driver", 9, lambda s: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
     ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
     ColumnOf("mix", MIX, lambda s: mix(s.counts), right=False, role="dim"),
     ColumnOf("IOPS", 5, lambda s: rate(s.ios * s.per_second)),
@@ -164,8 +164,8 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
 
 
 def order(subjects: list[Subject], sort: str) -> list[Subject]:
-    """The worst first. What is like its peers stands by name, so that rows don't dance."""
-    by_name = sorted(subjects, key=lambda s: (s.gone, not s.device.timed, natural(s.device.name)))
+    """The worst first. What is like its peers stands by name, so that rows don't dance, and behind it what is idle."""
+    by_name = sorted(subjects, key=lambda s: (s.gone, not s.ios, not s.device.timed, natural(s.device.name)))
     keys: dict[str, Callable[[Subject], float]] = {
         "unlike": lambda s: -(s.times_peers or 0),
         "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
