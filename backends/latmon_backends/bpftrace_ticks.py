@@ -130,7 +130,7 @@ class Ticks:
         return None
 
     def _tick(self, words: list[str]) -> Tick | None:
-        if len(words) != _TICK_WORDS or not (words[2].isdigit() and words[3].isdigit()):
+        if len(words) != _TICK_WORDS or not (words[2].isdecimal() and words[3].isdecimal()):
             self._losses.undecoded += 1
             return None
         ahead = self._around.ahead_us() if self._manifest.clock == "boottime" else 0

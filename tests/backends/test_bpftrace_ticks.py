@@ -1,0 +1,201 @@
+"""The tick protocol: one window per tick, wide where the reader was late, and nothing lost on the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from latmon.framing import Framer
+from latmon.histogram import bucket_index
+from latmon.manifest import load
+from latmon.model import Completed, Flow, Series
+from latmon_backends.bpftrace_json import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.bpftrace_ticks import LastWindow, Surroundings, Ticks
+from latmon_backends.sampler import Sample
+
+PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
+FLOW = 8 << 36
+KEY = FLOW | bucket_index(1000)
+READ, TOTAL = Flow("sda", "read"), Series("sda", "read", "total")
+
+
+class Run:
+    """A probe that ticks once a second; `now_us` is when its lines are read."""
+
+    def __init__(self, name="block_a", ahead_us=0):
+        self.name, self.now_us = name, 0
+        around = Surroundings(
+            now_us=lambda: self.now_us,
+            ahead_us=lambda: ahead_us,
+            sample=lambda: Sample(mono_us=self.now_us, wall=1000.0 + self.now_us / 1e6),
+            map_keys=100,
+            interval_us=1_000_000,
+        )
+        manifest = load(PROBES / f"{name}.yaml")
+        self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around)
+
+    def line(self, text):
+        return self.ticks.take(Printed(text))
+
+    def map(self, name, **values):
+        return self.ticks.take(MapPrinted(f"{self.name}_{name}", values))
+
+    def count(self, count, key=KEY):
+        self.ticks.take(MapPrinted(f"{self.name}_same", {str(key): count}))
+
+    def tick(self, number, count=None, late_us=0, maximum=None):
+        """A tick's lines, read `late_us` after they were printed; the window that they complete."""
+        at = (number + 1) * 1_000_000
+        self.now_us = at + late_us
+        assert self.line(f"tick {self.name} {number} {at * 1000}") is None
+        if count is not None:
+            self.count(count)
+        if maximum is not None:
+            self.ticks.take(MapPrinted(f"{self.name}_max{number % 4}", {str(FLOW): maximum}))
+        return self.line(f"done {self.name}")
+
+    def last(self, number, us, count):
+        self.line(f"last {self.name} {number} {us * 1000}")
+        self.count(count)
+        return self.ticks.last()
+
+
+def test_each_tick_is_a_window_of_what_was_added():
+    run = Run()
+    first, second = run.tick(0, 3), run.tick(1, 5)
+    assert (first.begin, first.end.number, first.end.mono_us) == (None, 0, 1_000_000)
+    assert first.interval.seen == {READ: Completed(3, 0)}
+    assert (second.begin, second.end.mono_us) == (first.end, 2_000_000)
+    assert second.interval.seen == {READ: Completed(2, 0)}
+    assert (first.late, second.late) == (False, False)
+
+
+def test_the_kernels_counters_are_those_at_the_tick_line():
+    window = Run().tick(0, late_us=300)
+    assert (window.end.sample.mono_us, window.lag_us) == (1_000_300, 300)
+
+
+def test_maxima_go_with_their_ticks():
+    run = Run()
+    assert [run.tick(n, n + 1, maximum=1000 + n).interval.histograms[TOTAL].max for n in range(6)] == [
+        *(1000, 1001, 1002, 1003, 1004, 1005),
+    ]
+
+
+def test_after_a_missed_tick_the_maximum_is_not_known():
+    run = Run()
+    run.tick(0, 1, maximum=1000)
+    assert run.tick(2, 2, maximum=1000).interval.histograms[TOTAL].max is None
+    assert run.tick(3, 3, maximum=1000).interval.histograms[TOTAL].max == 1000
+
+
+def test_late_ticks_are_one_wide_window():
+    run = Run()
+    begin = run.tick(0, 1).end
+    assert run.tick(1, 9, late_us=5_000_000) is None
+    assert run.tick(2, 9, late_us=4_000_000) is None
+    window = run.tick(3, 9, late_us=100_000, maximum=1000)
+    assert (window.begin, window.end.number, window.late) == (begin, 3, True)
+    assert window.interval.seen == {READ: Completed(8, 0)}
+    assert window.interval.histograms[TOTAL].max is None
+    assert not run.tick(4, 10).late
+
+
+def test_the_first_tick_may_come_late():
+    assert Run().tick(0, 1, late_us=5_000_000).interval.seen == {READ: Completed(1, 0)}
+
+
+def test_boottime_stamps_are_put_on_the_monotonic_clock():
+    assert Run("block_c", ahead_us=400_000).tick(0).end.mono_us == 600_000
+    assert Run("block_a", ahead_us=400_000).tick(0).end.mono_us == 1_000_000
+
+
+def test_losses_belong_to_their_window():
+    run = Run()
+    for event in (Lost(7), Lost(2), HelperFailed("map_update_elem", -7, ""), HelperFailed("x", -2, ""), Undecoded("?")):
+        assert run.ticks.take(event) is None
+    losses = run.tick(0).losses
+    assert (losses.lost, losses.map_full, losses.undecoded) == (9, 1, 1)
+    assert run.tick(1).losses == type(losses)()
+
+
+def test_a_map_with_as_many_keys_as_it_can_hold_is_full():
+    run = Run()
+    run.map("same", **{str(key): 1 for key in range(99)})
+    assert run.tick(0).losses.map_full == 0
+    run.map("same", **{str(key): 1 for key in range(100)})
+    assert run.tick(1).losses.map_full == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["tick", "tick block_a", "tick block_a x 1", "tick block_a ² 1", "tick block_a 1 -1", "tick block_a 1 1 1"]
+)
+def test_a_torn_tick_line_makes_no_window_and_is_counted(text):
+    run = Run()
+    assert run.line(text) is None
+    run.count(2)
+    assert run.line("done block_a") is None
+    window = run.tick(1, 3)
+    assert window.losses.undecoded == 1
+    assert window.interval.seen == {READ: Completed(3, 0)}
+
+
+def test_lines_that_are_no_ticks_are_nothing():
+    run = Run()
+    for text in ("", "ready block_a 1", "done block_a", "hello"):
+        assert run.line(text) is None
+    assert run.ticks.take(Attached(3)) is None
+    assert run.tick(0).losses.undecoded == 0
+
+
+def test_a_done_that_was_lost_joins_two_ticks():
+    run = Run()
+    run.tick(0, 1)
+    run.line("tick block_a 1 2000000000")
+    run.count(5)
+    window = run.tick(2, 9, maximum=1000)
+    assert window.begin.number == 0
+    assert window.interval.seen == {READ: Completed(8, 0)}
+    assert window.interval.histograms[TOTAL].max is None
+
+
+# The end
+
+
+def test_the_last_window_is_what_was_not_finished():
+    run = Run()
+    run.tick(0, 1)
+    run.ticks.end()
+    window = run.last(1, 1_250_000, 4)
+    assert isinstance(window, LastWindow)
+    assert (window.begin.number, window.end.mono_us) == (0, 1_250_000)
+    assert window.interval.seen == {READ: Completed(3, 0)}
+
+
+def test_a_tick_on_the_way_out_is_part_of_the_last_window():
+    run = Run()
+    run.tick(0, 1)
+    run.ticks.end()
+    assert run.tick(1, 2) is None
+    assert run.last(2, 2_100_000, 4).interval.seen == {READ: Completed(3, 0)}
+
+
+def test_what_a_script_keeps_for_itself_is_no_result():
+    run = Run()
+    run.tick(0, 1)
+    run.ticks.end()
+    run.line("last block_a 1 1500000000")
+    run.map("tick", **{"": 1})
+    run.map("start", **{"5": 1})
+    run.count(2)
+    window = run.ticks.last()
+    assert (window.interval.undecoded, window.interval.seen) == (0, {READ: Completed(1, 0)})
+
+
+def test_without_a_last_line_or_a_first_tick_there_is_no_last_window():
+    run = Run()
+    run.ticks.end()
+    assert run.last(0, 100_000, 1) is None
+    run = Run()
+    run.tick(0, 1)
+    run.ticks.end()
+    assert run.ticks.last() is None
