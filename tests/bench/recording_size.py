@@ -39,9 +39,9 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
         title="Size of a recording",
         method=(
             f"latmon --record, bpftrace tier A, one window per second, loop devices with {2 * _PER_SECOND} I/Os per"
-            f" second each, 4 to 512 KiB, and at the same time `iostat -x 1` and a biosnoop script into files."
-            f" {_SECONDS:.0f} s per run, by the bytes of the windows that were written; MB are 10^6 bytes. latmon's size follows the"
-            " number of used histogram buckets and devices, not the number of I/Os; biosnoop's follows the I/Os."
+            " second each, 4 to 512 KiB; at the same time `iostat -x 1` and a biosnoop script write into files."
+            f" {_SECONDS:.0f} s per run, by the bytes of the windows that were written. MB are 10^6 bytes. latmon's"
+            " size follows devices and used histogram buckets, biosnoop's the number of I/Os."
         ),
         figures=figures,
     )

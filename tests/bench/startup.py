@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from disks import loops, trickle
 from figures import Figure, Section
 from screens import LATMON, shown
+from tracing import tools
+
+from latmon_backends.bpftrace_tool import VARIABLE, Tool
 
 FIRST_FRAME_S, FIRST_DATA_S = 0.5, 2.5
 _PATIENCE_S = 20.0
@@ -32,11 +36,12 @@ class Start:
     words: tuple[str, ...]
     data: str = ""
     limited: bool = True
+    environ: Mapping[str, str] = MappingProxyType({})
     frame_s: list[float] = field(default_factory=list)
     data_s: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        with shown(self.words) as screen:
+        with shown(self.words, environ=self.environ) as screen:
             screen.wait_for(self.data or _ANYTHING, _PATIENCE_S)
             for pattern, values in ((_ANYTHING, self.frame_s), (self.data, self.data_s)):
                 if pattern and (at := screen.first(pattern)) is not None:
@@ -49,9 +54,10 @@ class Start:
             yield Figure(f"{self.name}: first data", tuple(self.data_s), "s", limits[1], 2)
 
 
-def measure(_scratch: Path, rounds: int) -> Iterator[Section]:
+def measure(scratch: Path, rounds: int) -> Iterator[Section]:
+    found = tools(scratch)
     with loops(1, 64) as paths, trickle(paths, 50):
-        starts = _starts(Path(paths[0]).name)
+        starts = _starts(Path(paths[0]).name, found)
         for _ in range(rounds):
             for start in starts:
                 start.run()
@@ -69,10 +75,14 @@ def measure(_scratch: Path, rounds: int) -> Iterator[Section]:
     )
 
 
-def _starts(device: str) -> list[Start]:
+def _starts(device: str, found: Mapping[str, Tool]) -> list[Start]:
     row = rf"(?m)^.{device}\b.*\d"
+    live = [
+        Start(f"latmon, bpftrace {version}", (*LATMON, "--backend", "bpftrace"), row, environ={VARIABLE: tool.path})
+        for version, tool in found.items()
+    ]
     return [
-        Start("latmon, bpftrace", (*LATMON, "--backend", "bpftrace"), row),
+        *live,
         Start("latmon, procfs", (*LATMON, "--backend", "procfs"), row),
         Start("latmon demo", (*LATMON, "demo"), r"nvme0n1.*\d"),
         Start("peer: an empty Textual app", (sys.executable, "-c", _EMPTY_APP), limited=False),

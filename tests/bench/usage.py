@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import processes
+from cost import VERSION_OF
 from disks import loops, trickle
 from figures import Figure, Section
 from processes import Usage
 from screens import LATMON, Screen, shown
+from tracing import tools
+
+from latmon_backends.bpftrace_tool import VARIABLE
 
 UI_PERCENT, COLLECTOR_PERCENT, BOTH_MB = 5.0, 3.0, 120.0
 _DEVICES, _PER_SECOND = 24, 10
-_WARM_UP_S, _SECONDS = 6.0, 10.0
-_PATIENCE_S = 20.0
-_SIZES = ((24, 80), (50, 160))
+_FULL_S, _SECONDS = 62.0, 10.0
+"""Only a screen with its whole minute of history costs what it costs all day."""
+_PATIENCE_S = 30.0
 
 
-def measure(_scratch: Path, rounds: int) -> Iterator[Section]:
-    with loops(_DEVICES, 16) as paths, trickle(paths, _PER_SECOND):
-        for rows, columns in _SIZES:
-            yield _section(rows, columns, _runs(rows, columns, Path(paths[0]).name, rounds))
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One latmon of those that run side by side."""
+
+    tier: str
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"tier {self.tier}, {self.columns}x{self.rows}"
 
 
-def _runs(rows: int, columns: int, device: str, rounds: int) -> dict[str, list[Usage]]:
+_CASES = (Case("A", 24, 80), Case("A", 50, 160), Case("C", 24, 80))
+_PEERS = (("top", "-d", "1"), ("iostat", "-x", "1"))
+
+
+def measure(scratch: Path, rounds: int) -> Iterator[Section]:
+    found = tools(scratch)
     seen: dict[str, list[Usage]] = defaultdict(list)
-    with (
-        shown((*LATMON, "--backend", "bpftrace"), rows=rows, columns=columns) as latmon,
-        shown(("top", "-d", "1"), rows=rows, columns=columns) as top,
-        shown(("iostat", "-x", "1"), rows=rows, columns=columns) as iostat,
-    ):
-        latmon.wait_for(rf"{device}\b.*\d", _PATIENCE_S)
-        pids = _parts(latmon) | {"top -d 1": top.process.pid, "iostat -x 1": iostat.process.pid}
-        processes.watch(pids, _WARM_UP_S)
+    with loops(_DEVICES, 16) as paths, trickle(paths, _PER_SECOND), ExitStack() as stack:
+        pids = {}
+        for case in _CASES:
+            environ = {VARIABLE: found[VERSION_OF[case.tier]].path}
+            words = (*LATMON, "--backend", "bpftrace")
+            screen = stack.enter_context(shown(words, rows=case.rows, columns=case.columns, environ=environ))
+            screen.wait_for(rf"{Path(paths[0]).name}\b.*\d", _PATIENCE_S)
+            pids |= {f"{case}: {part}": pid for part, pid in _parts(screen).items()}
+        for words in _PEERS:
+            pids[f"peer: {shlex.join(words)}"] = stack.enter_context(shown(words)).process.pid
+        time.sleep(_FULL_S)
         for _ in range(rounds):
             for name, usage in processes.watch(pids, _SECONDS).items():
                 seen[name].append(usage)
-    return seen
+    yield _section(seen)
 
 
 def _parts(latmon: Screen) -> dict[str, int]:
@@ -52,24 +74,26 @@ def _parts(latmon: Screen) -> dict[str, int]:
     return found
 
 
-def _section(rows: int, columns: int, seen: dict[str, list[Usage]]) -> Section:
-    limits = {"screen": UI_PERCENT, "collector": COLLECTOR_PERCENT}
-    figures = [
-        Figure(f"{name}: CPU", tuple(one.cpu_percent for one in usages), "% of a core", limits.get(name), 1)
-        for name, usages in seen.items()
-    ]
-    both = zip(seen["screen"], seen["collector"], strict=True)
-    figures.append(Figure("screen + collector: RSS", tuple(a.rss_mb + b.rss_mb for a, b in both), "MB", BOTH_MB))
+def _section(seen: dict[str, list[Usage]]) -> Section:
+    figures = []
+    for name, usages in seen.items():
+        limit = {"screen": UI_PERCENT, "collector": COLLECTOR_PERCENT}.get(name.rpartition(" ")[2])
+        figures.append(Figure(f"{name}, CPU", tuple(one.cpu_percent for one in usages), "% of a core", limit, 1))
+    for case in _CASES:
+        both = zip(seen[f"{case}: screen"], seen[f"{case}: collector"], strict=True)
+        figures.append(
+            Figure(f"{case}: screen + collector, RSS", tuple(a.rss_mb + b.rss_mb for a, b in both), "MB", BOTH_MB)
+        )
     figures += [
-        Figure(f"{name}: RSS", tuple(one.rss_mb for one in usages), "MB", note=f"PSS {usages[-1].pss_mb:.0f} MB")
+        Figure(f"{name}, RSS", tuple(one.rss_mb for one in usages), "MB", note=f"PSS {usages[-1].pss_mb:.0f} MB")
         for name, usages in seen.items()
     ]
     return Section(
-        title=f"CPU and memory at 1 Hz, {_DEVICES} devices, {columns}x{rows}",
+        title=f"CPU and memory at 1 Hz, {_DEVICES} devices",
         method=(
             f"Live bpftrace on {_DEVICES} loop devices, {2 * _PER_SECOND} I/Os per second each, 4 to 512 KiB, reads and"
-            f" writes; the peers run in the same seconds on terminals of the same size. {_SECONDS:.0f} s per run,"
-            f" after {_WARM_UP_S:.0f} s. MB are 10^6 bytes."
+            f" writes; all programs side by side in the same seconds, {_SECONDS:.0f} s per run, when the minute of"
+            " history on screen is full. MB are 10^6 bytes; PSS divides shared pages among those who map them."
         ),
         figures=figures,
     )
