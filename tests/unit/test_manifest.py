@@ -15,8 +15,16 @@ from latmon.model import STAGES
 PROBES = Path(__file__).resolve().parents[2] / "probes"
 SHIPPED = load_all(PROBES)
 MINIMAL = {
-    "name": "tiny", "purpose": "a test", "platform": "linux", "tool": "bpftrace", "tier": "A", "cost": "cheap",
-    "clock": "monotonic", "latency_from": "queued", "hooks": ["tracepoint:a:b"], "requirements": ["root"],
+    "name": "tiny",
+    "purpose": "a test",
+    "platform": "linux",
+    "tool": "bpftrace",
+    "tier": "A",
+    "cost": "cheap",
+    "clock": "monotonic",
+    "latency_from": "queued",
+    "hooks": ["tracepoint:a:b"],
+    "requirements": ["root"],
     "key": {
         "dev": {"shift": 16, "bits": 32, "decoder": "dev_t"},
         "op": {"shift": 8, "bits": 8, "decoder": "op"},
