@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from disks import loops, trickle
 from figures import Figure, Section
@@ -36,7 +35,7 @@ class Start:
     words: tuple[str, ...]
     data: str = ""
     limited: bool = True
-    environ: Mapping[str, str] = MappingProxyType({})
+    environ: Mapping[str, str] = field(default_factory=dict)
     frame_s: list[float] = field(default_factory=list)
     data_s: list[float] = field(default_factory=list)
 

@@ -47,15 +47,15 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     found = tools(scratch)
     seen: dict[str, list[Usage]] = defaultdict(list)
     with loops(_DEVICES, 16) as paths, trickle(paths, _PER_SECOND), ExitStack() as stack:
-        pids = {}
+        pids: dict[str, int] = {}
         for case in _CASES:
             environ = {VARIABLE: found[VERSION_OF[case.tier]].path}
             words = (*LATMON, "--backend", "bpftrace")
             screen = stack.enter_context(shown(words, rows=case.rows, columns=case.columns, environ=environ))
             screen.wait_for(rf"{Path(paths[0]).name}\b.*\d", _PATIENCE_S)
             pids |= {f"{case}: {part}": pid for part, pid in _parts(screen).items()}
-        for words in _PEERS:
-            pids[f"peer: {shlex.join(words)}"] = stack.enter_context(shown(words)).process.pid
+        for peer in _PEERS:
+            pids[f"peer: {shlex.join(peer)}"] = stack.enter_context(shown(peer)).process.pid
         time.sleep(_FULL_S)
         for _ in range(rounds):
             for name, usage in processes.watch(pids, _SECONDS).items():
