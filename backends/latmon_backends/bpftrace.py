@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -70,7 +70,7 @@ class BpftraceBackend:
             measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
             absent=tuple(Missing(stage, why) for stage, why in manifest.absent.items()),
             latency_from=manifest.latency_from,
-            reason=_why_lesser(manifest.tier, refusals),
+            reason=self._why_lesser(refusals),
             extra={"probe": self._variant.name, "refused": refusals},
         )
         return self
@@ -120,10 +120,20 @@ class BpftraceBackend:
         why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
         raise UnavailableError(f"bpftrace {self._tool.version} runs none of the probes here: {why}.")
 
-    def _variants(self) -> list[Variant]:
+    def _variants(self) -> Iterator[Variant]:
         interval_ms, ahead_ns = self._options.interval_us // 1000, host.suspended_us() * 1000
         found = bpftrace_tiers.variants(interval_ms, ahead_ns, self._options.sys)
-        return [variant for variant in found if not self._only or variant.manifest.name in self._only]
+        return (variant for variant in found if not self._only or variant.manifest.name in self._only)
+
+    def _why_lesser(self, refusals: Mapping[str, str]) -> str:
+        """Why this tier and not A: what A needs, and what this bpftrace says to it."""
+        if not refusals or self._variant.manifest.tier == "A":
+            return ""
+        best = next(bpftrace_tiers.variants(1000, 0, self._options.sys)).manifest
+        return (
+            f"tier {self._variant.manifest.tier}, because tier {best.tier} needs {', '.join(best.requirements[:2])}: "
+            f'bpftrace {self._tool.version} says "{next(iter(refusals.values()))}"'
+        )
 
     async def _start(self, variant: Variant) -> None:
         self._probe = await Probe.start(self._tool, variant)
@@ -285,12 +295,6 @@ def _kernel(window: Window) -> Mapping[Flow, Completed]:
 
 def _selected(table: Mapping[Key, Value], wanted: Callable[[str], bool]) -> dict[Key, Value]:
     return {key: value for key, value in table.items() if wanted(key.device)}
-
-
-def _why_lesser(tier: str, refusals: Mapping[str, str]) -> str:
-    if tier == "A" or not refusals:
-        return ""
-    return f"tier {tier}, because tier A can't be had: {next(iter(refusals.values()))}"
 
 
 def _no_privilege(why: str) -> str:
