@@ -3,7 +3,6 @@
 test_processes.py has the whole list of ways to leave, on the host's bpftrace and an idle disk; here are the hard ones.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -26,16 +25,18 @@ STARTING_S = 60.0
 
 @pytest.fixture
 def busy(tmp_path):
-    """Direct I/O and fsyncs to the disk under the temporary directory, until the test is over."""
+    """Direct I/O and fsyncs to the disk under the temporary directory, until the test is over.
+
+    fio's jobs are threads: as processes they lead sessions of their own and outlive it.
+    """
     words = ["fio", "--name=busy", "--filename=file", "--size=32M", "--rw=randrw", "--direct=1", "--ioengine=libaio"]
-    words += ["--iodepth=8", "--fsync=32", "--bs=4k", "--rate_iops=4000", "--time_based", "--runtime=300"]
+    words += ["--thread", "--iodepth=8", "--fsync=32", "--bs=4k", "--rate_iops=4000", "--time_based", "--runtime=300"]
     try:
-        load = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
+        load = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
     except FileNotFoundError:
         pytest.skip("needs fio")
     yield
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(load.pid, signal.SIGKILL)
+    load.kill()
     load.wait()
 
 
