@@ -1,0 +1,77 @@
+"""Inside a lab guest: fio on every disk while latmon records, and what came of it as JSON in the file that is named.
+
+Runs with the guest's own Python; beside it lie latmon, tests/live and PyYAML, and no package else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+
+from workload import OPS, Capture, fio  # noqa: E402 - its place is known only now
+
+SYS = Path("/sys/block")
+ROOT_DISK = "vda"
+SECONDS = 4
+SETTLED_S = 4.0
+
+
+def disks() -> list[str]:
+    """All disks but the guest's own and loops; a multipath NVMe disk is the one that can be opened."""
+    return [
+        path.name
+        for path in sorted(SYS.iterdir())
+        if path.name.startswith(("sd", "nvme", "vd")) and path.name != ROOT_DISK and Path("/dev", path.name).exists()
+    ]
+
+
+def jobs(name: str) -> list[dict[str, object]]:
+    disk = {"filename": f"/dev/{name}", "size": "64M"}
+    found = [{"name": name, **disk, "rw": "randrw", "iodepth": 4, "fsync": 16}]
+    if int((SYS / name / "queue/discard_max_bytes").read_text()):
+        found.append({"name": f"{name}-trim", **disk, "offset": "512M", "rw": "randtrim", "bs": "64k", "rate_iops": 20})
+    return found
+
+
+def volume(member: str) -> str:
+    """A dm volume over the last quarter of a disk, in a guest without udev; its kernel name."""
+    table = f"0 65536 linear /dev/{member} 1572864"
+    for words in (["modprobe", "dm_mod"], ["dmsetup", "create", "lab", "--noudevsync", "--table", table]):
+        subprocess.run(words, check=True)
+    subprocess.run(["dmsetup", "mknodes", "lab"], check=True)
+    return f"dm-{os.minor(Path('/dev/mapper/lab').stat().st_rdev)}"
+
+
+def main(result: Path) -> None:
+    names = disks()
+    on_top = {"name": "volume", "filename": "/dev/mapper/lab", "size": "32M", "rw": "randrw", "iodepth": 2}
+    name_on_top = volume(names[0])
+    work = Path("/tmp/latmon-lab")
+    work.mkdir()
+    with Capture(work, "--backend", "bpftrace") as capture:
+        issued = fio(work, SECONDS, on_top, *(job for name in names for job in jobs(name)))
+        time.sleep(SETTLED_S)
+        exit_code = capture.stop()
+        told = {
+            "kernel": os.uname().release,
+            "exit": exit_code,
+            "stderr": capture.stderr,
+            "report": capture.report(),
+            "volume": {"name": name_on_top, "member": names[0], "reads": issued["volume"]["read"].count},
+            "diskstats": {name: capture.watch.between(0, 2**63, name) for name in names},
+            "issued": {
+                name: {op: issued[job["name"]][op][:2] for job in jobs(name) for op in OPS if op in issued[job["name"]]}
+                for name in names
+            },
+        }
+    result.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,145 @@
+"""latmon in throw-away guests: stock Debian kernels with their own bpftrace, and the drivers of real controllers.
+
+Everything is emulated, slowly: counts, ratios and names are asserted, never microseconds.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHARED = ("latmon", "backends", "probes", "themes", "tests/live/terminal.py", "tests/live/workload.py", "tests/lab")
+TIMEOUT_S = 900
+SHARE = {"A": 0.995, "B": 0.985, "C": 0.985}
+CONTROLLERS = {
+    "nvme": "nvme",
+    "ahci": "ahci",
+    "mptsas1068": "mptsas",
+    "megasas": "megaraid_sas",
+    "virtio-blk": "virtio_blk",
+}
+"""Emulated controller -> the Linux driver that it gets."""
+GUESTS = {"bookworm": ("0.17", "6.1.", "B"), "trixie": ("0.23", "6.12.", "A"), "sid": ("0.27", "7.", "A")}
+"""Debian release -> its bpftrace, kernel, and the tier they give."""
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: guests are built with debootstrap"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("qemu-system-x86_64", "debootstrap"))), reason="needs qemu and debootstrap"
+    ),
+]
+
+
+def stage(directory):
+    """What the guest sees of us, PyYAML included, which is pure Python where it has to be."""
+    for name in SHARED:
+        source, there = CHECKOUT / name, directory / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, there, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, there)
+    shutil.copytree(
+        Path(yaml.__file__).parent, directory / "yaml", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+
+
+def run(directory, release, *words):
+    """What guest_counts.py found in a guest with these disks."""
+    stage(directory)
+    command = ["env", "PYTHONPATH=/host:/host/backends", "python3", "/host/tests/lab/guest_counts.py", "/host/result"]
+    guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", release, "--timeout", TIMEOUT_S]
+    done = subprocess.run(
+        [str(word) for word in (*guest, "--share", directory, *words, "--", *command)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return json.loads((directory / "result").read_text())
+
+
+@pytest.fixture(scope="module", params=GUESTS)
+def guest(request, tmp_path_factory):
+    disks = [word for kind in CONTROLLERS for word in ("--disk", kind)]
+    return request.param, run(tmp_path_factory.mktemp(request.param), request.param, *disks)
+
+
+def test_the_best_tier_runs(guest):
+    release, told = guest
+    bpftrace, kernel, tier = GUESTS[release]
+    health = told["report"]["health"]
+    print(told["report"]["host"], health, told["report"]["gaps"])
+    assert told["kernel"].startswith(kernel)
+    assert told["report"]["host"]["tool"].startswith(f"bpftrace {bpftrace}")
+    assert health["tier"] == tier, told["report"].get("reason")
+    assert health["coverage"] >= SHARE[tier] - 0.005
+    assert [health[name] for name in ("lost_events", "map_full", "undecoded_lines")] == [0, 0, 0]
+    assert {gap["reason"] for gap in told["report"]["gaps"]} <= {"reader-late"}
+
+
+def test_every_driver_s_ios_are_counted_and_timed(guest):
+    _, told = guest
+    share = SHARE[told["report"]["health"]["tier"]]
+    wrong = []
+    for name, issued in told["issued"].items():
+        kernel, ops = told["diskstats"][name], told["report"]["devices"][name]["ops"]
+        for op, (count, size) in issued.items():
+            there, seen, timed = kernel[op][0], ops[op]["count"], ops[op]["latency_us"]["count"]
+            sent = there - (kernel["flush"][0] if op == "write" else 0)
+            print(f"{name:8} {op:8} fio {count:6} diskstats {there:6} seen {seen:6} timed {timed:6} of {sent:6}")
+            right = there >= count and share * there - 2 <= seen <= there and share * sent - 2 <= timed <= sent
+            if not right or (size and abs(ops[op]["bytes"] - kernel[op][1]) > 0.02 * kernel[op][1]):
+                wrong.append((name, op, ops[op], kernel[op]))
+    assert wrong == []
+
+
+def test_every_disk_is_named_with_its_controller(guest):
+    _, told = guest
+    devices = told["report"]["devices"]
+    found = {devices[name].get("driver"): devices[name] for name in told["issued"]}
+    print({name: [devices[name].get(key) for key in ("driver", "controller", "model", "serial")] for name in devices})
+    assert set(found) == set(CONTROLLERS.values())
+    for number, driver in enumerate(CONTROLLERS.values()):
+        assert f"LATMON{number}" in found[driver].get("serial", ""), found[driver]
+        assert found[driver]["controller"]
+        assert found[driver]["timed"] is True
+
+
+def test_a_volume_is_timed_at_its_member(guest):
+    _, told = guest
+    volume = told["volume"]
+    device = told["report"]["devices"][volume["name"]]
+    assert (device["label"], device["kind"], device["timed"]) == ("lab", "dm", False)
+    assert device["members"] == [volume["member"]]
+    assert "latency_us" not in device["ops"]["read"]
+    assert device["ops"]["read"]["kernel"]["count"] >= 0.9 * volume["reads"]
+
+
+TWO_PATHS = (
+    "-device nvme-subsys,id=s0,nqn=two-paths "
+    "-device nvme,id=c0,serial=TWOPATHS,subsys=s0 -device nvme,id=c1,serial=TWOPATHS,subsys=s0 "
+    "-drive driver=null-co,read-zeroes=on,size=1G,if=none,id=mp "
+    "-device nvme-ns,drive=mp,bus=c0,nsid=1,shared=on"
+)
+
+
+def test_two_paths_to_one_nvme_disk(tmp_path):
+    """The requests pass below, at a path that cannot be opened; the disk that people use is named beside it."""
+    told = run(tmp_path, "trixie", "--disk", "nvme", "--qemu", TWO_PATHS)
+    devices = told["report"]["devices"]
+    print({name: {key: one[key] for key in one if key not in ("ops", "outstanding")} for name, one in devices.items()})
+    print({name: {op: one["ops"][op]["count"] for op in one["ops"]} for name, one in devices.items()})
+    (head,) = [name for name, one in devices.items() if one["kind"] == "nvme-head"]
+    paths = devices[head]["members"]
+    assert len(paths) == 2
+    assert all(devices[path]["kind"] == "nvme-path" and devices[path]["serial"] == "TWOPATHS" for path in paths)
+    timed = sum(devices[path]["ops"].get("read", {"latency_us": {"count": 0}})["latency_us"]["count"] for path in paths)
+    assert timed >= SHARE["A"] * told["issued"][head]["read"][0] - 2
