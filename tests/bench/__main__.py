@@ -9,12 +9,12 @@ import argparse
 import datetime as dt
 import importlib
 import os
-import re
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+import figures
 import machine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,23 +49,18 @@ def main() -> int:
 def _measure(part: str, scratch: Path, rounds: int) -> None:
     date = dt.datetime.now(dt.UTC).date().isoformat()
     command = f'make bench ARGS="{part} --rounds {rounds}"'
-    facts = "".join(f"- {fact}\n" for fact in machine.facts())
+    before = machine.load()
     sections = []
     for section in importlib.import_module(part).measure(scratch, rounds):
         sections.append(section.markdown(command, date))
         print(sections[-1], flush=True)
-    _write(part, "\n".join(sections) + f"\nMeasured on:\n\n{facts}")
+    facts = [*machine.facts(), f"load average {before:.1f} at the start, {machine.load():.1f} at the end"]
+    _write(part, "\n".join([*sections, "Measured on:\n", *(f"- {fact}" for fact in facts)]))
 
 
 def _write(part: str, text: str) -> None:
     """Puts the part in its place on the page."""
-    blocks = _blocks(PAGE.read_text() if PAGE.exists() else "") | {part: text}
-    parts = [f"<!-- {name} -->\n{blocks[name].strip()}\n<!-- end -->\n" for name in PARTS if name in blocks]
-    PAGE.write_text("\n".join([INTRODUCTION, *parts]))
-
-
-def _blocks(page: str) -> dict[str, str]:
-    return dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
+    PAGE.write_text(figures.page(INTRODUCTION, PARTS, PAGE.read_text() if PAGE.exists() else "", {part: text}))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ Pure: knows neither how a figure was had nor where it is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -58,3 +59,10 @@ class Section:
         if self.remarks:
             lines += ["", *(f"- {remark}" for remark in self.remarks)]
         return "\n".join(lines) + "\n"
+
+
+def page(introduction: str, order: Sequence[str], before: str, new: Mapping[str, str]) -> str:
+    """The whole page: the new parts, and of the others what the page said before."""
+    parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", before, re.DOTALL)) | new
+    blocks = (f"<!-- {name} -->\n{parts[name].strip()}\n<!-- end -->\n" for name in order if name in parts)
+    return "\n".join([introduction, *blocks])

@@ -19,8 +19,13 @@ def facts() -> list[str]:
         f"{platform.system()} {platform.release()}, {platform.machine()}",
         f"latmon {__version__}, Python {platform.python_version()}, Textual {importlib.metadata.version('textual')}",
         f"{_first_line('fio', '--version')}, {_first_line('iostat', '-V')}, {_first_line('top', '-V')}",
-        f"load average at the start {os.getloadavg()[0]:.1f}; kernel.bpf_stats_enabled was {_stats()}",
+        f"kernel.bpf_stats_enabled is {_stats()}",
     ]
+
+
+def load() -> float:
+    """Load average of the last minute."""
+    return os.getloadavg()[0]
 
 
 def _cpu() -> str:

@@ -89,7 +89,7 @@ def _started(words: list[str], output: Path | None, tool: Tool) -> subprocess.Po
 def _per_hour(recording: Path) -> float:
     """The windows' members, by the time they cover."""
     packed = recording.read_bytes()
-    microseconds = (int(json.loads(line).get("dt_us", 0)) for line in gzip.decompress(packed).splitlines())
+    microseconds = (int(json.loads(line).get("dt", 0)) for line in gzip.decompress(packed).splitlines())
     return len(packed) / sum(microseconds) * _HOUR_S
 
 
