@@ -65,6 +65,7 @@ class Framer:
         self._several_queues = several_queues
         self._before: dict[str, Counts] = {}
         self._printed: dict[str, Counts] = {}
+        self._flows: dict[tuple[int, int], Flow | None] = {}
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
         self._undecoded = 0
@@ -89,6 +90,7 @@ class Framer:
                 self._maxima(spec, self._printed.get(name, {}), sums)
         self._fill_rest(sums)
         self._printed.clear()
+        self._flows.clear()
         undecoded, self._undecoded = self._undecoded, 0
         return Interval(self._histograms(sums), self._seen(sums), sums.unmatched, sums.unnamed, undecoded)
 
@@ -102,8 +104,12 @@ class Framer:
         return {key: value for key, value in gained.items() if value}
 
     def _flow(self, key: int) -> Flow | None:
-        device = self._device_name(self._parts["dev"].read(key))
-        return None if device is None else Flow(device, op_name(self._parts["op"].read(key)))
+        """Whose a key is; looked up once per device and op in an interval, not once per bucket."""
+        device, op = self._parts["dev"].read(key), self._parts["op"].read(key)
+        if (device, op) not in self._flows:
+            name = self._device_name(device)
+            self._flows[device, op] = None if name is None else Flow(name, op_name(op))
+        return self._flows[device, op]
 
     def _add(self, spec: MapSpec, gained: Counts, sums: _Sums) -> None:
         for key, n in gained.items():

@@ -140,7 +140,7 @@ def _events(tree: Any) -> Iterator[Event]:
         yield Printed(_text(data).removesuffix("\n"))
     elif kind in ("map", "hist", "stats", "tseries"):
         for name, value in data.items():
-            yield MapPrinted(name.removeprefix("@"), dict(_rows(kind, value)))
+            yield MapPrinted(name.removeprefix("@"), _table(kind, value))
     elif kind == "attached_probes":
         yield Attached(_integer(data["probes"]))
     elif kind == "lost_events":
@@ -151,6 +151,13 @@ def _events(tree: Any) -> Iterator[Event]:
         )
     elif kind not in ("time", "value", "join", "syscall", "cat"):
         yield Undecoded(clean(str(kind)))
+
+
+def _table(kind: str, value: Any) -> Mapping[str, Value]:
+    """All rows of a map; one of plain integers, which is what our scripts print each tick, is taken as it is."""
+    if kind == "map" and isinstance(value, dict) and all(type(row) is int for row in value.values()):
+        return value
+    return dict(_rows(kind, value))
 
 
 def _rows(kind: str, value: Any) -> Iterator[tuple[str, Value]]:
