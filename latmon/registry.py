@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,8 @@ def _sentence(name: str, module: str, error: ImportError) -> str:
 
 
 def _foreign() -> dict[str, str]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms that only a foreign name costs
+
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def foreign(monkeypatch):
     def install(**targets):
         points = [EntryPoint(name, value, registry.GROUP) for name, value in targets.items()]
-        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == registry.GROUP else [])
 
     install()
     return install
