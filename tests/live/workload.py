@@ -140,14 +140,14 @@ class Watch:
     """The kernel's counters, read every 50 ms on the side."""
 
     def __init__(self) -> None:
-        self._samples = [(_now_us(), diskstats())]
+        self._samples = [(now_us(), diskstats())]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
     def _follow(self):
         while not self._over.wait(0.05):
-            self._samples.append((_now_us(), diskstats()))
+            self._samples.append((now_us(), diskstats()))
 
     def stop(self):
         self._over.set()
@@ -161,7 +161,7 @@ class Watch:
         return min(self._samples, key=lambda sample: abs(sample[0] - mono_us))[1]
 
 
-def _now_us() -> int:
+def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
