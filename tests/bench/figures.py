@@ -63,6 +63,6 @@ class Section:
 
 def page(introduction: str, order: Sequence[str], before: str, new: Mapping[str, str]) -> str:
     """The whole page: the new parts, and of the others what the page said before."""
-    parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", before, re.DOTALL)) | new
+    parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", before, re.DOTALL)) | dict(new)
     blocks = (f"<!-- {name} -->\n{parts[name].strip()}\n<!-- end -->\n" for name in order if name in parts)
     return "\n".join([introduction, *blocks])
