@@ -22,15 +22,18 @@ from latmon.errors import RecordingError
 from latmon.model import Frame
 from latmon.recording import End, open_recording
 
-pytestmark = pytest.mark.crash
-
 NO_BPFTRACE = not (
     importlib.util.find_spec("latmon_backends.bpftrace") and shutil.which("bpftrace") and os.geteuid() == 0
 )
 BACKENDS = [
     "demo",
     pytest.param(
-        "bpftrace", marks=[pytest.mark.live, pytest.mark.skipif(NO_BPFTRACE, reason="needs root and bpftrace")]
+        "bpftrace",
+        marks=[
+            pytest.mark.crash,  # a start and a detaching each: a minute and a half in all
+            pytest.mark.live,
+            pytest.mark.skipif(NO_BPFTRACE, reason="needs root and bpftrace"),
+        ],
     ),
 ]
 STARTING_S = 20.0
