@@ -62,6 +62,7 @@ def main(result: Path) -> None:
             "kernel": os.uname().release,
             "exit": exit_code,
             "stderr": capture.stderr,
+            "skipped": sum(frame.health.skipped or 0 for frame in capture.frames()),
             "report": capture.report(),
             "volume": {"name": name_on_top, "member": names[0], "reads": issued["volume"]["read"].count},
             "diskstats": {name: capture.watch.between(0, 2**63, name) for name in names},
