@@ -33,8 +33,7 @@ class Progress:
         self._shown = 0
 
     def opened(self, origin: Origin) -> None:
-        source = " ".join(word for word in (origin.backend, origin.tool) if word)
-        self._write(f"latmon: recording to {self._path} with {source}")
+        self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
         if origin.reason:
             self._write(f"latmon: {origin.reason}")
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from latmon.errors import UnavailableError
@@ -37,10 +38,14 @@ class Tool:
     """The program and what it needs around it."""
 
     path: str
-    version: str
     sudo: bool
     mount_tracefs: bool
     map_keys: int
+
+    @property
+    def version(self) -> str:
+        """As `version` has it; asked for once, which takes 0.1 s."""
+        return _versions(self.path)
 
     def command(self, program: str) -> list[str]:
         """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
@@ -62,7 +67,6 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
     euid = os.geteuid() if euid is None else euid
     return Tool(
         path=path,
-        version=version(path),
         sudo=euid != 0 and shutil.which("sudo") is not None,
         mount_tracefs=not _mounted("tracefs", proc) and not _mounted("debugfs", proc),
         map_keys=map_keys(os.cpu_count() or 1),
@@ -82,6 +86,9 @@ def version(path: str) -> str:
         return ""
     found = _VERSION.search(said.stdout.decode("utf-8", "replace"))
     return found[1] if found else ""
+
+
+_versions = cache(version)
 
 
 def map_keys(cpus: int) -> int:

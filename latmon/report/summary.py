@@ -72,6 +72,7 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "probes_wanted": last.probes_wanted,
         "probes_missing": [_missing(one) for one in origin.probes_missing],
         **{name: totals.counters[name] for name in COUNTERS},
+        "skipped": totals.skipped,
         "self_cpu_percent": _rounded(totals.cpu.mean, 2),
         "probe_ns_per_io": _rounded(totals.probe_ns.mean, 1),
     }

@@ -37,7 +37,6 @@ def render_text(summary: _Json) -> str:
 
 def _head(summary: _Json) -> list[str]:
     host = summary["host"]
-    tool = f" ({host['tool']})" if host["tool"] else ""
     tier = f", tier {summary['health']['tier']}" if summary["health"]["tier"] else ""
     return [
         *_wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
@@ -45,7 +44,7 @@ def _head(summary: _Json) -> list[str]:
             f"from {summary['start'] or UNKNOWN} for {summary['duration_s']:,.1f} s, "
             f"{summary['intervals']:,} windows of {summary['interval_s']:g} s, by latmon {host['latmon']}"
         ),
-        *_wrapped(f"backend {summary['backend']}{tool}{tier}"),
+        *_wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
         *(_wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
     ]
 
@@ -75,12 +74,13 @@ def _coverage(health: _Json) -> str:
 
 
 def _counters(health: _Json) -> str:
+    skipped = "" if health["skipped"] is None else f", skipped by the kernel {health['skipped']:,}"
     own = "" if health["self_cpu_percent"] is None else f"; own CPU {health['self_cpu_percent']:.2g} %"
     probe = "" if health["probe_ns_per_io"] is None else f"; probes {health['probe_ns_per_io']:.0f} ns per I/O"
     return (
         f"probes {health['probes_attached']} of {health['probes_wanted']}; lost events {health['lost_events']:,}, "
         f"map full {health['map_full']:,}, unmatched {health['unmatched']:,}, stale {health['stale']:,}, "
-        f"lines not understood {health['undecoded_lines']:,}{own}{probe}"
+        f"lines not understood {health['undecoded_lines']:,}{skipped}{own}{probe}"
     )
 
 

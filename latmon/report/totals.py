@@ -62,6 +62,8 @@ class Totals:
     devices: dict[str, Device] = field(default_factory=dict)
     gaps: list[Missed] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
+    skipped: int | None = None
+    """Probe runs that the kernel skipped; None where it never said."""
     cpu: Weighted = field(default_factory=Weighted)
     probe_ns: Weighted = field(default_factory=Weighted)
     end: End | None = None
@@ -132,6 +134,8 @@ class Totals:
     def _health(self, frame: Frame) -> None:
         for name in COUNTERS:
             self.counters[name] += getattr(frame.health, name)
+        if frame.health.skipped is not None:
+            self.skipped = (self.skipped or 0) + frame.health.skipped
         self.cpu.add(frame.health.self_cpu_percent, frame.dt_us)
         self.probe_ns.add(frame.health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
 

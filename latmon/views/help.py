@@ -44,7 +44,7 @@ def pages(keys: Sequence[tuple[str, str]], origin: Origin | None, width: int) ->
 def _source(origin: Origin) -> Iterable[tuple[str, str]]:
     yield (
         "backend",
-        " ".join(w for w in (origin.backend, origin.tool, f"tier {origin.tier}" if origin.tier else "") if w),
+        " ".join(w for w in (origin.tool or origin.backend, f"tier {origin.tier}" if origin.tier else "") if w),
     )
     if origin.reason:
         yield "why", origin.reason

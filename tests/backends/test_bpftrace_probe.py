@@ -31,7 +31,7 @@ def start(tmp_path, monkeypatch):
         path = tmp_path / "bpftrace"
         path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
         path.chmod(0o755)
-        return await Probe.start(Tool(str(path), "0.17.0", sudo=False, mount_tracefs=False, map_keys=8192), variant)
+        return await Probe.start(Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192), variant)
 
     return started
 

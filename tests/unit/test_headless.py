@@ -32,7 +32,7 @@ def test_a_file_gets_whole_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 3400)
     said = run(io.StringIO(), tmp_path / "x", Outcome("the capture is complete: 3s", EXIT_DONE))
     assert said.splitlines() == [
-        f"latmon: recording to {tmp_path / 'x'} with test by hand",
+        f"latmon: recording to {tmp_path / 'x'} with by hand",
         "latmon: 3 s, 300 I/Os, 3.4 kB",
         "latmon: the capture is complete: 3s",
     ]
