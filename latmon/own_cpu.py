@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from latmon.processes import descendants
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _UTIME = 11
 """Index of utime in /proc/PID/stat behind the comm; stime, cutime and cstime follow."""
@@ -32,20 +34,7 @@ class OwnCpu:
         return None if now <= earlier else round(100 * max(0.0, spent - before) / (now - earlier), 2)
 
     def _spent(self) -> float:
-        return time.process_time() + sum(self._ticks(pid) for pid in self._descendants()) / _TICKS_PER_S
-
-    def _descendants(self) -> list[int]:
-        found: list[int] = []
-        todo = [self._pid]
-        while todo:
-            children = self._children(todo.pop())
-            found += children
-            todo += children
-        return found
-
-    def _children(self, pid: int) -> list[int]:
-        lists = self._proc.glob(f"{pid}/task/*/children")
-        return [int(child) for one in lists for child in _read(one).split()]
+        return time.process_time() + sum(self._ticks(pid) for pid in descendants(self._pid, self._proc)) / _TICKS_PER_S
 
     def _ticks(self, pid: int) -> int:
         fields = _read(self._proc / str(pid) / "stat").rpartition(")")[2].split()

@@ -146,7 +146,7 @@ class BpftraceBackend:
             map_keys=self._tool.map_keys,
             interval_us=self._options.interval_us,
         )
-        self._ticks = Ticks(variant.manifest, framer, around)
+        self._ticks = Ticks(variant.manifest, framer, around, self._probe.ready_ns)
 
     async def _restart(self) -> bool:
         """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""
@@ -187,13 +187,12 @@ class BpftraceBackend:
     # Making frames
 
     def _frame(self, window: Window) -> Frame:
-        begin, end = window.begin, window.end
-        started_us = end.mono_us - self._options.interval_us if begin is None else begin.mono_us
+        end = window.end
         frame = Frame(
             seq=self._seq,
             wall=end.sample.wall - window.lag_us / 1e6,
             mono_us=end.mono_us,
-            dt_us=max(1, end.mono_us - started_us),
+            dt_us=max(1, end.mono_us - window.begin_us),
             histograms=_selected(window.interval.histograms, self._is_selected),
             seen=_selected(self._with_bytes(window), self._is_selected),
             kernel=_kernel(window),

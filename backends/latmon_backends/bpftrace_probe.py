@@ -35,6 +35,8 @@ class Probe:
         self._events: deque[Event] = deque()
         self._reading: asyncio.Future[bytes] | None = None
         self.skipped = Skipped(child.pid)
+        self.ready_ns = 0
+        """The probe's own clock in its ready line."""
 
     @classmethod
     async def start(cls, tool: Tool, variant: Variant) -> Probe:
@@ -81,7 +83,10 @@ class Probe:
             async with asyncio.timeout(_READY_S):
                 while (event := await self.next()) is not None:
                     if isinstance(event, Printed) and event.text.startswith("ready "):
-                        return await self._stays()
+                        stamp = event.text.split()[-1]
+                        self.ready_ns = int(stamp) if stamp.isdecimal() else 0
+                        await self._stays()
+                        return self._child.prefer()
         except TimeoutError:
             raise UnavailableError(f"bpftrace was not ready within {_READY_S:.0f} s on this host.") from None
         raise RefusedError(await self.complaint())

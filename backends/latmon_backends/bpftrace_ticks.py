@@ -41,9 +41,10 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One interval: from `begin` (None: from when the probe was attached) to `end`."""
+    """One interval, from `begin_us` to `end`; without a tick at its begin it is the first, from the ready line on."""
 
     begin: Tick | None
+    begin_us: int
     end: Tick
     interval: Interval
     losses: Losses = field(default_factory=Losses)
@@ -76,8 +77,10 @@ class Surroundings:
 class Ticks:
     """Takes one probe's events in, from its ready line to its last map."""
 
-    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
+    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings, ready_ns: int) -> None:
+        """`ready_ns`: the stamp of the ready line, on the probe's own clock."""
         self._manifest, self._framer, self._around = manifest, framer, around
+        self._ready_us = self._monotonic_us(ready_ns)
         self._maps = {spec.name for spec in manifest.maps}
         self._losses = Losses()
         self._open: Tick | None = None
@@ -111,7 +114,7 @@ class Ticks:
         if self._open is None or self._begin is None:
             return None
         whole = self._close(self._open)
-        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late)
+        return LastWindow(whole.begin, whole.begin_us, whole.end, whole.interval, whole.losses, whole.late)
 
     def _map(self, event: MapPrinted) -> None:
         values = event.integers()
@@ -133,8 +136,11 @@ class Ticks:
         if len(words) != _TICK_WORDS or not (words[2].isdecimal() and words[3].isdecimal()):
             self._losses.undecoded += 1
             return None
+        return Tick(int(words[2]), self._monotonic_us(int(words[3])), self._around.sample())
+
+    def _monotonic_us(self, stamp_ns: int) -> int:
         ahead = self._around.ahead_us() if self._manifest.clock == "boottime" else 0
-        return Tick(int(words[2]), int(words[3]) // 1000 - ahead, self._around.sample())
+        return stamp_ns // 1000 - ahead
 
     def _done(self, tick: Tick) -> Window | None:
         """The end of a tick's maps.
@@ -151,6 +157,7 @@ class Ticks:
     def _close(self, tick: Tick) -> Window:
         in_order = self._begin is None or tick.number == self._begin.number + 1
         slot = tick.number % _SLOTS if in_order and not self._late else None
-        window = Window(self._begin, tick, self._framer.interval(slot), self._losses, self._late)
+        begin_us = self._ready_us if self._begin is None else self._begin.mono_us
+        window = Window(self._begin, begin_us, tick, self._framer.interval(slot), self._losses, self._late)
         self._begin, self._losses, self._late = tick, Losses(), False
         return window

@@ -6,6 +6,7 @@ the probes by their manifests and starts nothing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _KPROBES = (
     ),
     ("kprobe:blk_update_request", "1 == 0"),
 )
+_STEP_MS = 200
 _MEMBER = re.compile(r"\bdisk\b|rq_disk", re.IGNORECASE)
 _STAMP = re.compile(r"io_start_time_ns")
 
@@ -48,7 +50,7 @@ def variants(
 ) -> Iterator[Variant]:
     """From the best to the last. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
     directory = (data_dir("probes") if probes is None else probes) / "linux"
-    base: dict[str, int | str] = {"interval_ms": interval_ms}
+    base = pace(interval_ms)
     stamps = load(directory / "block_a.yaml")
     yield Variant(stamps, base | {"disk": "q->disk"})
     yield Variant(stamps, base | {"disk": "rq_disk"}, only_after=_MEMBER)
@@ -71,7 +73,13 @@ def pointers(
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
-        yield Variant(manifest, {"interval_ms": interval_ms, "disk": disk, "request": f"arg{issued}"}, after)
+        yield Variant(manifest, pace(interval_ms) | {"disk": disk, "request": f"arg{issued}"}, after)
+
+
+def pace(interval_ms: int) -> dict[str, int | str]:
+    """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early."""
+    step = interval_ms // math.ceil(interval_ms / _STEP_MS)
+    return {"step_ms": step, "gate_ns": (interval_ms - step // 2) * 1_000_000}
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from latmon.processes import descendants
+
 
 class Skipped:
     """Follows the process that was started and what became of it: shims and wrappers exec or fork the tool."""
@@ -26,20 +28,12 @@ class Skipped:
     def _total(self) -> int | None:
         """Over all programs that the processes hold, each once."""
         found: dict[str, int] = {}
-        for pid in self._processes():
+        for pid in (self._pid, *descendants(self._pid, self._proc)):
             for text in self._fdinfo(pid):
                 fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
                 if "prog_id" in fields and fields.get("recursion_misses", "").isdigit():
                     found[fields["prog_id"]] = int(fields["recursion_misses"])
         return sum(found.values()) if found else None
-
-    def _processes(self) -> Iterator[int]:
-        todo = [self._pid]
-        while todo:
-            pid = todo.pop()
-            yield pid
-            for children in self._proc.glob(f"{pid}/task/*/children"):
-                todo += [int(child) for child in _read(children).split()]
 
     def _fdinfo(self, pid: int) -> Iterator[str]:
         try:

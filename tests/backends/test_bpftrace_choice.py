@@ -36,7 +36,7 @@ def test_other_tiers_need_no_stamps(backend):
 
 class Running:
     def __init__(self, name=""):
-        self.name, self.stopped = name, False
+        self.name, self.stopped, self.ready_ns = name, False, 0
 
     async def stop(self):
         self.stopped = True

@@ -31,7 +31,7 @@ class Run:
             interval_us=1_000_000,
         )
         manifest = load(PROBES / f"{name}.yaml")
-        self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around)
+        self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around, 0)
 
     def line(self, text):
         return self.ticks.take(Printed(text))

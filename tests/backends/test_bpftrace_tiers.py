@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic_btf import kernel
 
-from latmon_backends.bpftrace_tiers import Variant, has_kprobes, pointers, variants
+from latmon_backends.bpftrace_tiers import Variant, has_kprobes, pace, pointers, variants
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]
 MEMBERS = [
@@ -66,10 +66,19 @@ def test_with_kprobes(host):
 def test_every_program_has_its_values(host):
     for variant in variants(250, 123_456_789, host("q", "rq", kprobes=True)):
         program = variant.program()
-        assert "interval:ms:250" in program
+        assert "interval:ms:125" in program
+        assert ">= 188000000)" in program
         assert "{{" not in program
         if variant.manifest.tier == "B":
             assert "nsecs - 123456789" in program
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "step_ms", "gate_ms"),
+    [(100, 100, 50), (200, 200, 100), (250, 125, 188), (1000, 200, 900), (60000, 200, 59900)],
+)
+def test_a_script_wakes_often_enough_and_prints_once_an_interval(interval_ms, step_ms, gate_ms):
+    assert pace(interval_ms) == {"step_ms": step_ms, "gate_ns": gate_ms * 10**6}
 
 
 @pytest.mark.parametrize("refusal", MEMBERS)

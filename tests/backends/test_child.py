@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from latmon.processes import descendants
 from latmon_backends.child import Child, shimmed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -240,11 +241,19 @@ def test_the_parents_sigkill_ends_the_tool(script):
 def test_the_words_of_a_shimmed_command():
     plain = shimmed(["bpftrace", "-e", "x"], {"A": "1"}, sudo=False, mount_tracefs=False)
     assert plain[:2] == ["sh", "-c"]
-    assert plain[-8:] == ["env", "A=1", "nice", "-n", "-10", "bpftrace", "-e", "x"]
+    assert plain[-5:] == ["env", "A=1", "bpftrace", "-e", "x"]
     privileged = shimmed(["bpftrace"], {}, sudo=True, mount_tracefs=True)
     assert privileged[:3] == ["sudo", "-n", "sh"]
     assert privileged[privileged.index("unshare") :][:4] == ["unshare", "--mount", "--propagation", "private"]
-    assert privileged[-4:] == ["nice", "-n", "-10", "bpftrace"]
+    assert privileged[-2:] == ["sh", "bpftrace"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take a higher priority")
+async def test_a_preferred_tool_comes_before_others():
+    async with started(["sh", "-c", "read x; sleep 30"]) as one:
+        await asyncio.sleep(0.2)
+        one.prefer()
+        assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in descendants(one.pid)][:1] == [-10]
 
 
 async def test_a_program_is_one_word_whatever_is_in_it():
