@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,12 @@ from latmon.errors import UnavailableError
 from latmon.inventory import Inventory
 from latmon.model import Frame, Origin
 from latmon.recording import Writer
+from latmon.side_thread import SideThread
 
 MAX_WAITING = 600
 """Frames kept for a disk that doesn't take them: ten minutes at 1 s, some 40 MB with 24 devices."""
 CLOSING_S = 1.5
-"""A collector whose UI is gone has 2 s to leave."""
+"""What a disk that hangs is given to take the rest."""
 SPACE_CHECK_S = 5.0
 
 P = ParamSpec("P")
@@ -57,7 +57,6 @@ class Recorder:
         self._fresh = False
         self._missed_us = 0
         self._space_due = 0.0
-        self._thread = ThreadPoolExecutor(1, "recorder")
         self.complete = True
 
     @property
@@ -73,13 +72,18 @@ class Recorder:
 
     async def start(self, path: Path) -> None:
         """UnavailableError when the file can't be had. The next frame is its first and names every device."""
-        target.refuse(path)
         create = partial(Writer.create, max_size=self._limits.max_size, redact=self._limits.redact)
-        self._writer = await self._off_loop(create, path, _beginning_after(self._last, self._origin))
+        disk = SideThread("recorder")  # a new one: that of the recording before may still hang
+        try:
+            await _on(disk, target.refuse, path)
+            self._writer = await _on(disk, create, path, _beginning_after(self._last, self._origin))
+        except (UnavailableError, asyncio.CancelledError):
+            disk.shutdown()
+            raise
         self._closing = "stopped by itself"
         self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
         self._waiting = asyncio.Queue(MAX_WAITING)
-        self._writing = asyncio.create_task(self._write(self._writer, self._waiting))
+        self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
 
     async def toggle(self) -> None:
         """Start beside the user, or stop; a refusal is the state's business, never the capture's end."""
@@ -108,51 +112,54 @@ class Recorder:
         else:
             self._fresh = False
 
-    async def stop(self, reason: str = "closed") -> None:
-        """Write what waits and close the file; a hanging disk is given CLOSING_S."""
+    async def stop(self, reason: str = "closed", within: float = CLOSING_S) -> None:
+        """Write what waits and close the file; a hanging disk is given `within` seconds and then left to itself."""
         self._closing = reason
         if self._writing is None:
             return
-        writing, self._writing = self._writing, None
+        writing = self._writing
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(None)
-        done, _ = await asyncio.wait({writing}, timeout=CLOSING_S)
+        done, _ = await asyncio.wait({writing}, timeout=within)
+        self._writing = None
         if not done:
-            self._give_up(f"the disk of {self._path} did not answer within {CLOSING_S:g} s")
+            writing.cancel()
+            self._give_up(f"the disk of {self._path} did not answer within {within:g} s")
         for task in done:
             task.result()
         self._writer = None
 
-    async def _write(self, writer: Writer, waiting: asyncio.Queue[Frame | None]) -> None:
+    async def _write(self, writer: Writer, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
         """The recording's one writer, from its first frame to its end line."""
         try:
             while (frame := await waiting.get()) is not None:
-                await self._off_loop(self._append, writer, frame)
+                missed, self._missed_us = self._missed_us, 0
+                shortage = await _on(disk, self._append, writer, frame, missed)
                 if writer.stopped:
                     self._end(writer.trouble)
                     break
                 self.complete = self.complete and not writer.trouble
-                shortage = self._shortage()
                 if shortage:
                     self._give_up(shortage)
                     break
         except OSError as error:
             self._give_up(f"{self._path}: {error.strerror or error}")
         finally:
-            with contextlib.suppress(OSError):
-                await self._off_loop(writer.close, self._closing)
+            # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
+            # line is still written when the disk comes back.
+            closed = _on(disk, _close, writer, self._closing)
+            disk.shutdown()
+        await closed
 
-    async def _off_loop(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *args, **kwargs))
-
-    def _append(self, writer: Writer, frame: Frame) -> None:
-        missed, self._missed_us = self._missed_us, 0
-        if missed:
-            writer.gap("disk-stalled", missed / 1e6)
+    def _append(self, writer: Writer, frame: Frame, missed_us: int) -> str:
+        """On the thread: the frame, behind what was missed; why it should be the last, if there is a reason."""
+        if missed_us:
+            writer.gap("disk-stalled", missed_us / 1e6)
         writer.append(frame)
+        return self._shortage()
 
     def _shortage(self) -> str:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now < self._space_due:
             return ""
         self._space_due = now + SPACE_CHECK_S
@@ -171,3 +178,13 @@ class Recorder:
 def _beginning_after(last: Frame | None, origin: Origin) -> Origin:
     """The origin of a recording that begins in the middle of a capture, behind its frame `last`."""
     return origin if last is None else replace(origin, start_wall=last.wall, start_mono_us=last.mono_us)
+
+
+def _close(writer: Writer, reason: str) -> None:
+    with contextlib.suppress(OSError):
+        writer.close(reason)
+
+
+def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """The call made on that thread; already begun, whether somebody waits for it or not."""
+    return asyncio.get_running_loop().run_in_executor(disk, partial(call, *args, **kwargs))

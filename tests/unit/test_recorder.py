@@ -1,8 +1,12 @@
 """One recording at a time, off the event loop; its state in one line; honest about what is missing in it."""
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from recorded import DISK, ORIGIN, frame
@@ -11,7 +15,7 @@ from latmon import recorder as module
 from latmon.errors import UnavailableError
 from latmon.model import Frame
 from latmon.recorder import Limits, Recorder
-from latmon.recording import Gap, Writer, open_recording
+from latmon.recording import End, Gap, Writer, open_recording
 
 
 def plenty(_path):
@@ -124,7 +128,6 @@ async def test_the_users_own_maximum_is_no_loss(tmp_path):
 async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
     hanging = threading.Event()
     append = Writer.append
-    monkeypatch.setattr(module, "CLOSING_S", 0.1)
     monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
     await recorder.start(tmp_path / "x")
     try:
@@ -132,12 +135,64 @@ async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp
         start = loop.time()
         for seq in range(5):
             recorder.put(frame(seq))
-        await recorder.stop()
+        await recorder.stop(within=0.1)
         assert loop.time() - start < 1
         assert "did not answer within 0.1 s" in recorder.state
         assert not recorder.complete
     finally:
         hanging.set()
+
+
+async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await recorder.stop("enough", within=0.1)
+    assert not recorder.active
+    await recorder.start(tmp_path / "y")  # while the first one's thread still hangs
+    hanging.set()
+    recorder.put(frame(1))
+    await recorder.stop()
+    await until(lambda: open_recording(tmp_path / "x") and list(open_recording(tmp_path / "x"))[1:])
+    assert list(open_recording(tmp_path / "x"))[-1] == End("enough", 1)
+    assert [one.seq for one in frames_in(tmp_path / "y")] == [1]
+
+
+LEAVING = """
+import asyncio, os, sys, threading
+from pathlib import Path
+from recorded import ORIGIN, frame
+from latmon.recorder import Limits, Recorder
+
+async def capture():
+    recorder = Recorder(ORIGIN, Limits(), lambda path: "")
+    await recorder.start(Path(sys.argv[1]))
+    never, _ = os.pipe()
+    os.pwrite = lambda *_args: os.read(never, 1)
+    recorder.put(frame(0))
+    await asyncio.sleep(0.1)
+    await recorder.stop(within=0.2)
+    print(recorder.state, flush=True)
+
+asyncio.run(capture())
+"""
+
+
+def test_the_process_leaves_though_a_write_never_returns(tmp_path):
+    roots = os.pathsep.join((str(Path(__file__).parents[2]), str(Path(__file__).parent)))
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING, str(tmp_path / "x")],
+        env={**os.environ, "PYTHONPATH": roots},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not answer within 0.2 s" in done.stdout
+    assert done.stderr == ""
 
 
 async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypatch):
