@@ -26,8 +26,10 @@ from latmon.request import Request
 
 GRACE_S = 2.0
 """A duration also ends when the backend has been silent for so long behind it."""
-FINISHING_S = 1.5
-"""A probe tool takes up to 1.3 s to detach, and 2 s are all there are when the UI is gone."""
+LEAVING_S = 1.9
+"""From the end of a capture to a closed recording, whatever hangs: 2 s are all there are when the UI is gone."""
+FINISHING_S = 1.4
+"""A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S is the recording's."""
 TOGGLING_S = 0.5
 """A key pressed in the last moment is waited for so long."""
 
@@ -125,16 +127,29 @@ class Capture:
         if self._request.record is not None:
             await recorder.start(self._request.record)
         self._sink.opened(origin)
+        leave_by = math.inf
         try:
             return await self._pump(backend, recorder)
         except asyncio.CancelledError:
+            leave_by = self._leaving()
             if self._stopped and recorder.active:
                 await self._last_frame(backend, recorder)
             raise
         finally:
-            if self._toggling is not None:
-                await asyncio.wait({self._toggling}, timeout=TOGGLING_S)
-            await recorder.stop(self._stopped or "closed")
+            await self._close(recorder, min(leave_by, self._leaving()))
+
+    def _leaving(self) -> float:
+        """When all must be closed: the capture is over, and neither a stop nor its duration may cancel that."""
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(None)
+        self._scope = None
+        return asyncio.get_running_loop().time() + LEAVING_S
+
+    async def _close(self, recorder: Recorder, leave_by: float) -> None:
+        clock = asyncio.get_running_loop().time
+        if self._toggling is not None:
+            await asyncio.wait({self._toggling}, timeout=min(TOGGLING_S, leave_by - clock()))
+        await recorder.stop(self._stopped or "closed", within=leave_by - clock())
 
     async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
         due = self._due(backend.origin.interval_us)

@@ -13,6 +13,7 @@ from latmon.capture import Capture
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, UnavailableError, UsageError
 from latmon.model import Frame, Health
 from latmon.opening import check, opened
+from latmon.recorder import Recorder
 from latmon.recording import End, open_recording
 from latmon.request import Request
 
@@ -138,6 +139,52 @@ async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkey
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     assert (await asyncio.wait_for(capture.run(), 2)).reason == "enough"
     assert len(watcher.frames) == 1
+
+
+class Hanging(Recorder):
+    """A recorder whose disk takes `takes` seconds to close the file, if it is allowed to."""
+
+    takes, closed, within = 0.4, False, 0.0
+
+    async def stop(self, reason="closed", within=0.0):
+        Hanging.within = within
+        await asyncio.sleep(min(self.takes, within))
+        Hanging.closed = True
+        await super().stop(reason, within)
+
+
+@pytest.fixture
+def slow_to_close(monkeypatch):
+    monkeypatch.setattr(Hanging, "closed", False)
+    monkeypatch.setattr(module, "Recorder", Hanging)
+
+
+@pytest.mark.usefixtures("slow_to_close")
+async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp_path):
+    ticking = Stub(frame(0), forever=False, origin=replace(ORIGIN, backend="replay"))
+    capture, _ = capturing(ticking, Request(record=tmp_path / "x", duration_us=100_000))
+    running = asyncio.create_task(capture.run())
+    await asyncio.sleep(0.1)
+    capture.stop("a second Ctrl-C")
+    assert (await running).reason == "the capture is complete: 100ms"
+    assert Hanging.closed
+    assert ticking.closed
+    assert isinstance(list(open_recording(tmp_path / "x"))[-1], End)
+
+
+@pytest.mark.usefixtures("slow_to_close")
+async def test_all_that_closes_a_capture_has_one_deadline(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LEAVING_S", 0.3)
+    monkeypatch.setattr(module, "FINISHING_S", 0.2)
+    monkeypatch.setattr(Hanging, "takes", 60)
+    stub = Finishing(frame(0))
+    stub.takes = 60
+    capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await capture.run()
+    assert loop.time() - start < 0.6
+    assert 0 < Hanging.within < 0.15
 
 
 async def test_own_health_is_added():
