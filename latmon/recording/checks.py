@@ -22,6 +22,8 @@ MAX_ITEMS = 16_384
 """Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
 MAX_COUNT = 2**63 - 1
 MAX_DEPTH = 8
+MAX_WALL = 253_402_300_799.0
+"""The last second of the year 9999: beyond it no calendar that would show it goes on."""
 Json = Mapping[str, Any]
 
 
@@ -60,6 +62,14 @@ def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
 def number(line: Json, key: str, default: float = 0.0) -> float:
     """A finite number; absent is the default."""
     return real(line.get(key, default), key)
+
+
+def wall(line: Json, key: str) -> float:
+    """Seconds since 1970 that a clock can show, and no span of time is longer; absent is 0."""
+    value = number(line, key)
+    if not 0 <= value <= MAX_WALL:
+        raise RecordingError(f"{key!r} is no time between 1970 and the year 9999")
+    return value
 
 
 def optional_number(line: Json, key: str) -> float | None:

@@ -39,7 +39,7 @@ def decode_origin(line: Json) -> Origin:
         tool=checks.sentence(line, "tool"),
         tier=checks.sentence(line, "tier"),
         interval_us=checks.integer(line, "window", 1_000_000, low=1),
-        start_wall=checks.number(clock, "wall"),
+        start_wall=checks.wall(clock, "wall"),
         start_mono_us=checks.integer(clock, "mono"),
         boot_id=checks.sentence(line, "boot_id"),
         hz=checks.optional_integer(line, "hz"),
@@ -61,7 +61,7 @@ def decode_frame(line: Json) -> Frame:
     """The `window` line."""
     return Frame(
         seq=checks.integer(line, "seq"),
-        wall=checks.number(line, "t"),
+        wall=checks.wall(line, "t"),
         mono_us=checks.integer(line, "mono"),
         dt_us=checks.integer(line, "dt"),
         histograms=_once([(_series(one), _histogram(one)) for one in checks.objects(line, "h") if _is_known(one)]),
@@ -83,13 +83,13 @@ def decode_gap(line: Json) -> Gap:
         checks.sentence(line, "reason"),
         max(0.0, checks.number(line, "s")),
         checks.integer(line, "mono"),
-        checks.number(line, "t"),
+        checks.wall(line, "t"),
     )
 
 
 def decode_mark(line: Json) -> Mark:
     """The `mark` line."""
-    return Mark(checks.sentence(line, "text"), checks.integer(line, "mono"), checks.number(line, "t"))
+    return Mark(checks.sentence(line, "text"), checks.integer(line, "mono"), checks.wall(line, "t"))
 
 
 def decode_end(line: Json) -> End:

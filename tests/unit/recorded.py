@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from latmon.histogram import MAX_US, Histogram, bucket_index
 from latmon.model import OPS, STAGES, Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
+from latmon.recording.checks import MAX_WALL
 from latmon.text import clean
 
 COUNTS = st.integers(0, 2**40)
@@ -41,6 +42,7 @@ DEVICES = st.builds(
     label=NAMES,
 )
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_WALLS = st.floats(0, MAX_WALL)
 HEALTHS = st.builds(
     Health,
     *[COUNTS] * 8,
@@ -59,7 +61,7 @@ def _maps(keys, values):
 FRAMES = st.builds(
     Frame,
     COUNTS,
-    _FLOATS,
+    _WALLS,
     COUNTS,
     COUNTS,
     histograms=_maps(SERIES, st.sampled_from((0, 3, 5)).flatmap(histograms)),
@@ -77,7 +79,7 @@ ORIGINS = st.builds(
     Origin,
     *[NAMES] * 6,
     interval_us=st.integers(1, 2**40),
-    start_wall=_FLOATS,
+    start_wall=_WALLS,
     start_mono_us=COUNTS,
     boot_id=NAMES,
     hz=st.none() | COUNTS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from recorded import FRAMES, ORIGIN, ORIGINS, frame
 
 from latmon.errors import EXIT_UNREADABLE, RecordingError
-from latmon.model import Health, Series
+from latmon.model import Health, Origin, Series
 from latmon.recording import decode_frame, decode_origin, encode_frame, encode_origin, parse
 from latmon.recording.checks import MAX_ITEMS
+from latmon.recording.decode import decode_gap, decode_mark
 from latmon.recording.lines import to_bytes
 from latmon.text import is_clean
 
@@ -89,6 +91,8 @@ def test_what_a_later_version_says_of_a_window_is_ignored():
         ({"type": "window"}, "header"),
         ({"window": 0}, "window"),
         ({"clock": [1]}, "clock"),
+        ({"clock": {"wall": 1e18}}, "wall"),
+        ({"clock": {"wall": -1.0}}, "wall"),
     ],
 )
 def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
@@ -105,6 +109,9 @@ def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
         {"seq": True},
         {"t": "now"},
         {"t": 10**400},
+        {"t": 1e18},
+        {"t": -1},
+        {"t": 253_402_300_800},
         {"dt": -1},
         {"h": {}},
         {"h": [1]},
@@ -203,12 +210,30 @@ _KEYS = st.sampled_from([*encode_frame(frame(0, gap="x", removed=("y",))), *enco
 def test_any_json_is_a_value_or_one_sentence(scraps):
     for decode, whole in ((decode_frame, encode_frame(frame(0))), (decode_origin, encode_origin(ORIGIN))):
         with contextlib.suppress(RecordingError):
-            decode(whole | scraps)
+            assert time.localtime(_wall(decode(whole | scraps)))
+
+
+@given(st.floats() | st.integers())
+def test_any_time_that_is_read_can_be_shown(stamp):
+    for decode, line in (
+        (decode_frame, WINDOW | {"t": stamp}),
+        (decode_origin, encode_origin(ORIGIN) | {"clock": {"wall": stamp}}),
+        (decode_gap, {"t": stamp}),
+        (decode_mark, {"t": stamp}),
+    ):
+        with contextlib.suppress(RecordingError):
+            wall = _wall(decode(line))
+            assert wall == stamp
+            assert time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(wall))
 
 
 def test_series_are_named_by_device_op_and_stage():
     decoded = decode_frame(WINDOW | {"h": [{"m": "zoned", "l": ["sda", "append"], "b": [1, 1]}]})
     assert list(decoded.histograms) == [Series("sda", "append", "zoned")]
+
+
+def _wall(value):
+    return value.start_wall if isinstance(value, Origin) else value.wall
 
 
 def _strings(value):
