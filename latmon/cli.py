@@ -92,6 +92,7 @@ def _watch(request: Request, theme: str | None, user: privileges.Invoker | None,
 
 
 def _replay(args: argparse.Namespace) -> int:
+    _settle()
     _need_terminal(f"latmon report {args.files[0]}")
     from latmon import registry
     from latmon.tui.app import run
@@ -124,6 +125,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
+    _settle()
     from latmon.report import report_command
 
     return report_command(args.file, as_json=args.json)
@@ -157,6 +159,11 @@ def _user() -> privileges.Invoker | None:
     privileges.adopt_home(user, os.environ)
     privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
     return user
+
+
+def _settle() -> None:
+    """Root is given up before a file that may be anybody's is opened, for a command that starts no probe."""
+    privileges.settle(_user())
 
 
 def _need_terminal(instead: str) -> None:

@@ -224,3 +224,33 @@ def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon,
     assert done.returncode == 3
     assert "can't read" in done.stderr
     assert is_one_sentence(done)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_report_is_read_as_the_user(latmon, nobodys, monkeypatch):
+    monkeypatch.setattr(demonstration, "WINDOWS", 3)
+    cli.main(["demo", "--record", str(nobodys / "f")])
+    refused = latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
+    assert refused.returncode == 5
+    assert "Permission denied" in refused.stderr
+    os.chown(nobodys / "f", 65534, 65534)
+    assert latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY).returncode == 0
+
+
+SCREEN = """
+import os, sys, types
+app = types.ModuleType("latmon.tui.app")
+app.run = lambda *_args, **_more: print(os.getresuid()) or 0
+sys.modules["latmon.tui"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui"), app
+from latmon import cli
+cli._need_terminal = lambda _instead: None
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
+    done = latmon("replay", "f", cwd=nobodys, code=SCREEN, python=SYSTEM_PYTHON, **NOBODY)
+    assert (done.returncode, done.stdout) == (0, "(65534, 65534, 65534)\n"), done.stderr
