@@ -19,7 +19,7 @@ _NUMBERS = (
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     ("out", "I/Os in the driver now; queue: held above it"),
     ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
-    ("peers", "how many times slower the tail is than the median of like devices', several intervals running"),
+    ("peers", "how many times slower the tail is than the median of like devices', in several intervals"),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
     ("coverage", "completions that the probe saw, of those the kernel counted"),
     ("heat map", "a column is a stretch of time, written at ▲ over the oldest; a row is a range of latency, its lower"),

@@ -19,11 +19,13 @@ from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, labelled
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.multiples import grid
-from latmon.views.peers import unlike
+from latmon.views.peers import chance, unlike
 from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, settle
 from latmon.views.scene import Scene
 from latmon.views.table import COLUMNS, Subject, fitting, mix, sparkline
 from latmon.views.timeline import Timeline
+from latmon_backends import demo_host
+from latmon_backends.demo import START_MONO_US, START_WALL, DemoBackend
 
 READ = Series("nvme0n1", "read", "total")
 
@@ -177,6 +179,39 @@ def test_equal_drives_with_extreme_noise_are_left_alone():
         intervals.append(frame(second, tails))
     for end in range(60, 1000, 30):
         assert compare(intervals[:end], 24) == {}
+
+
+def test_one_odd_drive_among_24_with_extreme_noise_is_found():
+    rng = Random(8)
+    intervals = []
+    for second in range(61):
+        tails = {
+            d.name: [100 + i % 6] * 30 + [int(100 * rng.paretovariate(1.2)) for _ in range(5)]
+            for i, d in enumerate(disks(24))
+        }
+        tails["nvme4n1"].append(rng.randrange(400_000, 900_000))
+        intervals.append(
+            frame(second, {Series(n, "read", "total"): Histogram.record(values) for n, values in tails.items()})
+        )
+    assert set(compare(intervals, 24)) == {"nvme4n1"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_demos_sick_disk_is_on_top_from_30_s_on(seed):
+    """Whatever its bursts do to the scatter, and though a part of a window may have few of its slow I/Os."""
+    rng, made, found = Random(seed), scene([], origin=DemoBackend().origin), []
+    for second in range(300):
+        made.append(demo_host.window(rng, second, START_WALL, START_MONO_US))
+        if second >= 30:
+            found += [tuple(s.device.name for s in made.subjects() if s.times_peers)]
+            assert made.subjects()[0].device.name == demo_host.UNLIKE, second
+    assert set(found) == {(demo_host.UNLIKE,)}
+
+
+def test_chance_is_exact_for_all_and_never_overflows():
+    assert chance(6, 6, 0.2) == pytest.approx(0.2**6)
+    assert chance(1, 10, 0.2) == chance(0, 0, 0.2) == 1.0
+    assert chance(10**6, 10**7, 0.05) < 1e-9
 
 
 def test_a_single_bad_interval_is_not_enough():
