@@ -73,6 +73,8 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: not a regular file")
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.histogram import Histogram, bucket_bounds
+from latmon.histogram import TOP, Histogram, bucket_bounds
 from latmon.manifest import Manifest, MapSpec, op_name
 from latmon.model import Completed, Flow, Series
 
 Counts = dict[int, int]
+_TOO_MANY = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,14 @@ class Framer:
     def printed(self, name: str, values: Counts) -> None:
         """One map as the tool printed it: cumulative, or one slot of a maximum."""
         if name in self._specs:
-            self._printed[name] = values
+            self._printed[name] = sane = {key: value for key, value in values.items() if self._is_sane(key, value)}
+            self._undecoded += len(values) - len(sane)
         else:
             self._undecoded += 1
+
+    def _is_sane(self, key: int, value: int) -> bool:
+        """What no kernel counts is not counted: it would make every sum after it nonsense."""
+        return 0 <= value < _TOO_MANY and 0 <= key < _TOO_MANY and self._parts["bucket"].read(key) <= TOP
 
     def interval(self, slot: int | None) -> Interval:
         """Closes an interval: what the maps printed since the last call added.

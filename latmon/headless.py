@@ -32,6 +32,10 @@ class Progress:
         self._line = ""
         self._shown = 0
 
+    def starting(self) -> None:
+        """Said at once: a tool that compiles its probes may take seconds, and nothing is recorded before."""
+        self._write("latmon: starting, nothing is recorded yet")
+
     def opened(self, origin: Origin) -> None:
         self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
         if origin.reason:
@@ -91,6 +95,7 @@ async def _record(request: Request, path: Path) -> int:
     for number, reason in ENDING.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
             loop.add_signal_handler(number, progress.capture.stop, reason)
+    progress.starting()
     outcome = await progress.capture.run()
     progress.ended(outcome)
     return outcome.exit

@@ -1,37 +1,41 @@
 """The bpftrace backend: the best always-on probe that runs here, as frames beside the kernel's own counters.
 
-Owns the choice among the variants, restarts, and what makes a frame of an interval. The process, its events, the tick
-protocol and the identity of devices are other modules'.
+Owns the choice among the variants and keeps the chosen one running. The process, its events, the tick protocol and what
+makes a frame are other modules'.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
 from latmon.errors import UnavailableError
 from latmon.framing import Framer
-from latmon.model import Completed, Flow, Frame, Health, Missing, Origin, Series
+from latmon.model import Frame, Health, Missing, Origin
 from latmon_backends import bpftrace_tiers, bpftrace_tool, sampler
+from latmon_backends.bpftrace_frames import Frames
+from latmon_backends.bpftrace_json import Event
 from latmon_backends.bpftrace_probe import Probe, RefusedError
-from latmon_backends.bpftrace_ticks import LastWindow, Surroundings, Ticks, Window
+from latmon_backends.bpftrace_ticks import Surroundings, Ticks, Window
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.sampler import KernelSampler
 
 _RESTARTS, _WITHIN_S = 3, 60.0
-_SLEPT_US = 100_000
-_SAME_TIME_US = 20_000
+_TOO_OLD = ("Unknown function: nsecs", "Invalid probe type")
+"""What 0.17 and 0.18 say to nsecs(monotonic) and to rawtracepoint."""
+_SILENT_TICKS, _SILENT_S = 3, 6.0
+"""A probe that prints nothing for so long is stuck: a tick prints at least its number."""
 _ENOUGH = 100
 """Completions in an interval that tell what requests here are like."""
-Key = TypeVar("Key", Flow, Series)
-Value = TypeVar("Value")
 
 
 class BpftraceBackend:
@@ -44,9 +48,9 @@ class BpftraceBackend:
         self._options, self._find_tool, self._only = options, find_tool, only
         self._sampler = KernelSampler(options.proc, options.sys, options.devices)
         self._origin = Origin(backend="bpftrace", host=host.name(), kernel=host.kernel(), latmon=__version__)
-        self._seq = 0
-        self._gap = self._notice = ""
-        self._slept_us = host.suspended_us()
+        self._stamps_given_up = False
+        self._why_ended = ""
+        self._began_as_root = os.geteuid() == 0
         self._restarts: deque[float] = deque(maxlen=_RESTARTS)
 
     @property
@@ -54,9 +58,14 @@ class BpftraceBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        self._tool = await asyncio.to_thread(self._find_tool)
-        self._sampled = self._sampler.sample()
-        refusals = await self._choose()
+        self._tool = tool = self._find_tool()
+        self._frames = Frames(self._sampler, self._options.sys)
+        self._sampler.require_selected()
+        asking = asyncio.create_task(asyncio.to_thread(lambda: tool.version))  # while the probe compiles
+        try:
+            refusals = await self._choose()
+        finally:
+            await asyncio.wait({asking})
         manifest = self._variant.manifest
         self._origin = replace(
             self._origin,
@@ -81,15 +90,32 @@ class BpftraceBackend:
     async def frames(self) -> AsyncIterator[Frame]:
         """One frame per tick; ends with a notice when the probe can't be kept running."""
         while True:
-            event = await self._probe.next()
+            event = await self._next()
             if event is None:
                 if not await self._restart():
-                    yield self._farewell()
+                    yield self._frames.farewell(Health(probes_wanted=len(self._variant.hooks)))
                     return
             elif (window := self._ticks.take(event)) is not None:
-                yield self._frame(window)
-                if self._lacks_stamps(window):
+                frame = self._frame(window)
+                yield frame
+                if frame.gap == "suspended" and "ahead_ns" in self._variant.values:
+                    await self._set_clock()
+                elif self._lacks_stamps(window):
                     await self._keep_issues()
+
+    async def _next(self) -> Event | None:
+        """The next event; None where the probe ended, or must be ended because it fell silent."""
+        silent_s = max(_SILENT_TICKS * self._options.interval_us / 1e6, _SILENT_S)
+        try:
+            async with asyncio.timeout(silent_s):
+                event = await self._probe.next()
+        except TimeoutError:
+            await self._probe.stop()
+            self._why_ended = f"it printed nothing for {silent_s:.0f} s"
+            return None
+        if event is None:
+            self._why_ended = await self._probe.complaint()
+        return event
 
     async def finish(self) -> Frame | None:
         """Ends the probe; the frame of the interval that was begun, so that the totals are those at the end."""
@@ -126,19 +152,20 @@ class BpftraceBackend:
         return (variant for variant in found if not self._only or variant.manifest.name in self._only)
 
     def _why_lesser(self, refusals: Mapping[str, str]) -> str:
-        """Why this tier and not A: what A needs, and what this bpftrace says to it."""
+        """Why this tier and not A."""
         if not refusals or self._variant.manifest.tier == "A":
             return ""
-        best = next(bpftrace_tiers.variants(1000, 0, self._options.sys)).manifest
-        return (
-            f"tier {self._variant.manifest.tier}, because tier {best.tier} needs {', '.join(best.requirements[:2])}: "
-            f'bpftrace {self._tool.version} says "{next(iter(refusals.values()))}"'
-        )
+        refusal = next(iter(refusals.values()))
+        if any(sign in refusal for sign in _TOO_OLD):
+            why = f"needs bpftrace 0.19 or newer, and this is {self._tool.version}"
+        else:
+            why = f"is refused: {refusal}"
+        return f"tier {self._variant.manifest.tier}, because tier A {why}"
 
     async def _start(self, variant: Variant) -> None:
         self._probe = await Probe.start(self._tool, variant)
         self._variant = variant
-        framer = Framer(variant.manifest, self._device_name, self._has_several_queues)
+        framer = Framer(variant.manifest, self._frames.device_name, self._frames.has_several_queues)
         around = Surroundings(
             now_us=sampler.monotonic_us,
             ahead_us=host.suspended_us,
@@ -146,119 +173,81 @@ class BpftraceBackend:
             map_keys=self._tool.map_keys,
             interval_us=self._options.interval_us,
         )
-        self._ticks = Ticks(variant.manifest, framer, around, self._probe.ready_ns)
+        self._ticks = Ticks(variant.manifest, framer, around)
 
     async def _restart(self) -> bool:
         """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""
-        why = await self._probe.complaint()
+        why = self._why_ended
         await self._probe.stop()
         now = time.monotonic()
         if len(self._restarts) == _RESTARTS and now - self._restarts[0] < _WITHIN_S:
-            self._notice = f"bpftrace ended {_RESTARTS + 1} times within a minute, the last time: {why}"
+            self._frames.notice = f"bpftrace ended {_RESTARTS + 1} times within a minute, the last time: {why}"
             return False
         self._restarts.append(now)
         await asyncio.sleep(0.2 * len(self._restarts))
+        return await self._start_again(self._variant, f"it had ended: {why}")
+
+    async def _start_again(self, variant: Variant, why: str) -> bool:
+        """Started as root and being the invoking user by now, only `sudo -n` can."""
+        if self._began_as_root and os.geteuid() != 0:
+            self._tool = replace(self._tool, sudo=True)
         try:
-            await self._start(self._variant)
+            await self._start(variant)
         except (RefusedError, UnavailableError) as refusal:
-            self._notice = f"bpftrace ended and could not be started again: {refusal}"
+            self._frames.notice = f"bpftrace could not be started again ({why}): {refusal}"
             return False
-        self._gap, self._notice = "probe-restart", f"bpftrace was started again, it had ended: {why}"
+        self._frames.gap, self._frames.notice = "probe-restart", f"bpftrace was started again ({why})"
         return True
 
     def _lacks_stamps(self, window: Window) -> bool:
         """Tier A needs stamps that not every queue keeps (QUEUE_FLAG_STATS): here most requests had none."""
+        if self._stamps_given_up or self._variant.manifest.tier != "A":
+            return False
         seen = sum(done.count for done in window.interval.seen.values())
-        return self._variant.manifest.tier == "A" and window.interval.unmatched * 2 > seen >= _ENOUGH
+        return window.interval.unmatched * 2 > seen >= _ENOUGH
 
     async def _keep_issues(self) -> None:
-        """From stamps to pointers, where the kernel's types say how; the probe that runs stays where they don't."""
+        """From stamps to pointers, once, where the kernel's types say how; else the probe that runs stays."""
+        self._stamps_given_up = True
+        why = "the kernel's types don't tell which argument a request is"
         for variant in bpftrace_tiers.pointers(self._options.interval_us // 1000, self._options.sys):
             running = self._probe
             try:
                 await self._start(variant)
-            except (RefusedError, UnavailableError):
+            except (RefusedError, UnavailableError) as refusal:
+                why = str(refusal)
                 continue
             await running.stop()
-            self._gap = "probe-restart"
-            self._notice = "requests carry no stamp of their issue here: it is kept by request (tier A')"
+            self._frames.gap = "probe-restart"
+            self._frames.notice = "requests carry no stamp of their issue here: it is kept by request (tier A')"
             return
+        self._frames.notice = f"most requests carry no stamp of their issue here and can't be timed: {why}"
 
-    # Making frames
+    async def _set_clock(self) -> None:
+        """A probe that was told how far its clock is ahead of the stamps is told again after a suspend."""
+        values = self._variant.values | {"ahead_ns": host.suspended_us() * 1000}
+        await self._probe.stop()
+        await self._start_again(replace(self._variant, values=values), "the host was suspended")
+
+    # What a frame says of the probe
 
     def _frame(self, window: Window) -> Frame:
-        end = window.end
-        frame = Frame(
-            seq=self._seq,
-            wall=end.sample.wall - window.lag_us / 1e6,
-            mono_us=end.mono_us,
-            dt_us=max(1, end.mono_us - window.begin_us),
-            histograms=_selected(window.interval.histograms, self._is_selected),
-            seen=_selected(self._with_bytes(window), self._is_selected),
-            kernel=_kernel(window),
-            outstanding=end.sample.outstanding,
-            devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
-            removed=end.sample.removed,
-            health=self._health(window),
-            gap=self._why_gap(window),
-        )
-        self._seq += 1
-        self._gap = self._notice = ""
-        self._sampled = end.sample
-        return frame
-
-    def _with_bytes(self, window: Window) -> Mapping[Flow, Completed]:
-        """What was seen; of a probe that counts no bytes, with the kernel's mean size of that time for each I/O."""
-        seen = window.interval.seen
-        if any(spec.role == "bytes" for spec in self._variant.manifest.maps):
-            return seen
-        kernel = sampler.difference(self._sampled, window.end.sample).kernel
-        sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
-        return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
-
-    def _why_gap(self, window: Window) -> str:
-        slept, self._slept_us = self._slept_us, host.suspended_us()
-        if self._slept_us - slept > _SLEPT_US:
-            return "suspended"
-        return self._gap or ("reader-late" if window.late else "")
+        manifest = self._variant.manifest
+        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
+        asleep = manifest.clock == "boottime"
+        return self._frames.make(window, self._health(window), counts_bytes=counts_bytes, keeps_time_asleep=asleep)
 
     def _health(self, window: Window) -> Health:
-        hooks = len(self._variant.manifest.hooks)
         interval, losses = window.interval, window.losses
         return Health(
-            probes_attached=hooks,
-            probes_wanted=hooks,
+            probes_attached=self._probe.attached,
+            probes_wanted=len(self._variant.hooks),
             lost_events=losses.lost,
             map_full=losses.map_full,
             unmatched=interval.unmatched + interval.unnamed,
             undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
             skipped=self._probe.skipped.since_last(),
-            notice=self._notice,
         )
-
-    def _farewell(self) -> Frame:
-        """The last frame says why there are no more."""
-        now = self._sampler.sample()
-        return Frame(
-            seq=self._seq,
-            wall=now.wall,
-            mono_us=now.mono_us,
-            dt_us=1,
-            outstanding=now.outstanding,
-            health=Health(probes_wanted=len(self._variant.manifest.hooks), notice=self._notice),
-            gap="probe-restart",
-        )
-
-    def _device_name(self, number: int) -> str | None:
-        device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
-        return None if device is None else device.name
-
-    def _is_selected(self, name: str) -> bool:
-        device = self._sampler.block.devices.get(name)
-        return device is not None and self._sampler.selects(device)
-
-    def _has_several_queues(self, name: str) -> bool:
-        return sum(1 for _ in (self._options.sys / "block" / name / "mq").glob("[0-9]*")) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,19 +271,8 @@ async def _explain() -> TierReport:
         return TierReport("", str(refusal))
 
 
-def _kernel(window: Window) -> Mapping[Flow, Completed]:
-    """The kernel's counts of the same interval; none where the two intervals are not the same.
-
-    Until the first tick it isn't known when the probe was attached; on the way out it sees nothing while it detaches.
-    """
-    if window.begin is None or (isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US):
-        return {}
-    return sampler.difference(window.begin.sample, window.end.sample).kernel
-
-
-def _selected(table: Mapping[Key, Value], wanted: Callable[[str], bool]) -> dict[Key, Value]:
-    return {key: value for key, value in table.items() if wanted(key.device)}
-
-
 def _no_privilege(why: str) -> str:
-    return f"bpftrace needs root ({why}): run `sudo latmon`."
+    if os.geteuid() == 0:
+        return f"the kernel refuses bpftrace though it is root ({why}), as in a container: see `latmon doctor`."
+    how = "run `sudo latmon`" if shutil.which("sudo") else "run latmon as root"
+    return f"bpftrace needs root ({why}): {how}."

@@ -6,11 +6,12 @@ Knows the ready line and nothing else of what the events mean.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 
 from latmon.errors import UnavailableError
 from latmon_backends import bpftrace_tool
-from latmon_backends.bpftrace_json import Decoder, Event, Printed
+from latmon_backends.bpftrace_json import Attached, Decoder, Event, Printed
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.child import Child
@@ -22,6 +23,9 @@ _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
 
 
+_OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
+
+
 class RefusedError(Exception):
     """A variant that doesn't run here, and why."""
 
@@ -29,20 +33,20 @@ class RefusedError(Exception):
 class Probe:
     """A started variant."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, variant: Variant) -> None:
         self._child = child
+        self._hooks, self._own = len(variant.hooks), len(_OWN.findall(variant.program()))
         self._decoder = Decoder()
         self._events: deque[Event] = deque()
         self._reading: asyncio.Future[bytes] | None = None
         self.skipped = Skipped(child.pid)
-        self.ready_ns = 0
-        """The probe's own clock in its ready line."""
+        self._said: int | None = None
 
     @classmethod
     async def start(cls, tool: Tool, variant: Variant) -> Probe:
         """RefusedError when the variant doesn't run here; UnavailableError when the host is too slow for any."""
         try:
-            probe = cls(await Child.start(tool.command(variant.program())))
+            probe = cls(await Child.start(tool.command(variant.program())), variant)
         except OSError as error:
             raise RefusedError(f"the shell can't be started: {error.strerror}") from error
         try:
@@ -51,6 +55,11 @@ class Probe:
             await probe.stop()
             raise
         return probe
+
+    @property
+    def attached(self) -> int:
+        """Hooks that the tool says it attached; up to 0.23 it says so before it tries, and ends where one fails."""
+        return self._hooks if self._said is None else min(self._hooks, max(0, self._said - self._own))
 
     async def next(self) -> Event | None:
         """The next event; None at the end of the output."""
@@ -61,7 +70,10 @@ class Probe:
                 self._events.extend(self._decoder.close())
                 return self._events.popleft() if self._events else None
             self._events.extend(self._decoder.feed(portion))
-        return self._events.popleft()
+        event = self._events.popleft()
+        if isinstance(event, Attached):
+            self._said = event.probes
+        return event
 
     async def complaint(self) -> str:
         """Why it ended, once it has."""
@@ -83,8 +95,6 @@ class Probe:
             async with asyncio.timeout(_READY_S):
                 while (event := await self.next()) is not None:
                     if isinstance(event, Printed) and event.text.startswith("ready "):
-                        stamp = event.text.split()[-1]
-                        self.ready_ns = int(stamp) if stamp.isdecimal() else 0
                         await self._stays()
                         return self._child.prefer()
         except TimeoutError:

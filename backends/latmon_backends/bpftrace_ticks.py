@@ -18,6 +18,9 @@ from latmon_backends.sampler import Sample
 _MAP_FULL = -7
 _ON_TIME_US = 500_000
 _TICK_WORDS = 4
+_TOO_MANY = 2**63
+_DIGITS = 19
+"""Fewer than a number that the kernel's clock could not reach."""
 _SLOTS = 4
 
 
@@ -41,10 +44,9 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One interval, from `begin_us` to `end`; without a tick at its begin it is the first, from the ready line on."""
+    """One interval, from tick to tick."""
 
-    begin: Tick | None
-    begin_us: int
+    begin: Tick
     end: Tick
     interval: Interval
     losses: Losses = field(default_factory=Losses)
@@ -77,10 +79,8 @@ class Surroundings:
 class Ticks:
     """Takes one probe's events in, from its ready line to its last map."""
 
-    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings, ready_ns: int) -> None:
-        """`ready_ns`: the stamp of the ready line, on the probe's own clock."""
+    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
         self._manifest, self._framer, self._around = manifest, framer, around
-        self._ready_us = self._monotonic_us(ready_ns)
         self._maps = {spec.name for spec in manifest.maps}
         self._losses = Losses()
         self._open: Tick | None = None
@@ -93,8 +93,10 @@ class Ticks:
         match event:
             case MapPrinted():
                 self._map(event)
-            case Lost(events=events):
+            case Lost(events=events) if 0 <= events < _TOO_MANY:
                 self._losses.lost += events
+            case Lost():
+                self._losses.undecoded += 1
             case HelperFailed(code=code):
                 self._losses.map_full += code == _MAP_FULL
             case Undecoded():
@@ -113,8 +115,8 @@ class Ticks:
         """The unfinished interval at the end of the output; None when no `last` line came."""
         if self._open is None or self._begin is None:
             return None
-        whole = self._close(self._open)
-        return LastWindow(whole.begin, whole.begin_us, whole.end, whole.interval, whole.losses, whole.late)
+        whole = self._close(self._begin, self._open)
+        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late)
 
     def _map(self, event: MapPrinted) -> None:
         values = event.integers()
@@ -133,7 +135,7 @@ class Ticks:
         return None
 
     def _tick(self, words: list[str]) -> Tick | None:
-        if len(words) != _TICK_WORDS or not (words[2].isdecimal() and words[3].isdecimal()):
+        if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
             self._losses.undecoded += 1
             return None
         return Tick(int(words[2]), self._monotonic_us(int(words[3])), self._around.sample())
@@ -145,19 +147,22 @@ class Ticks:
     def _done(self, tick: Tick) -> Window | None:
         """The end of a tick's maps.
 
+        The first is where counting begins, here and in the kernel's counters: when the probe was attached is not known.
         When the reader was stopped, queued ticks carry the maps of the moment they were printed at last: they are taken
         together into one wide interval, up to the first tick that comes in time.
         """
-        on_time_us = max(self._around.interval_us, _ON_TIME_US)
-        if self._begin is not None and self._around.now_us() - tick.mono_us > on_time_us:
+        if self._begin is None:
+            self._framer.interval(None)
+            self._begin = tick
+            return None
+        if self._around.now_us() - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
             self._late = True
             return None
-        return self._close(tick)
+        return self._close(self._begin, tick)
 
-    def _close(self, tick: Tick) -> Window:
-        in_order = self._begin is None or tick.number == self._begin.number + 1
-        slot = tick.number % _SLOTS if in_order and not self._late else None
-        begin_us = self._ready_us if self._begin is None else self._begin.mono_us
-        window = Window(self._begin, begin_us, tick, self._framer.interval(slot), self._losses, self._late)
+    def _close(self, begin: Tick, tick: Tick) -> Window:
+        in_order = tick.number == begin.number + 1 and not self._late
+        slot = tick.number % _SLOTS if in_order else None
+        window = Window(begin, tick, self._framer.interval(slot), self._losses, self._late)
         self._begin, self._losses, self._late = tick, Losses(), False
         return window

@@ -41,6 +41,12 @@ class Variant:
         words = [str(v) for k, v in self.values.items() if k in ("disk", "request", "hooks")]
         return " ".join([self.manifest.name, *words])
 
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """What it attaches to, BEGIN, END and intervals apart."""
+        chosen = self.values.get("hooks")
+        return tuple(str(chosen).split(", ")) if chosen else self.manifest.hooks
+
     def program(self) -> str:
         return self.manifest.program(self.values)
 

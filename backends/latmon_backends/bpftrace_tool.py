@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from latmon import capabilities
 from latmon.errors import UnavailableError
 from latmon.host import package_manager
 from latmon.tools import find_tool
@@ -25,6 +26,7 @@ _INSTALL = {
     "dnf": "dnf install bpftrace",
     "pacman": "pacman -S bpftrace",
 }
+_CAPABILITIES_SINCE = (0, 25)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
@@ -65,10 +67,11 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
             raise
         raise UnavailableError(f"bpftrace is not installed: {install_command()}.") from error
     euid = os.geteuid() if euid is None else euid
+    mount = not _mounted("tracefs", proc) and not _mounted("debugfs", proc)
     return Tool(
         path=path,
-        sudo=euid != 0 and shutil.which("sudo") is not None,
-        mount_tracefs=not _mounted("tracefs", proc) and not _mounted("debugfs", proc),
+        sudo=euid != 0 and shutil.which("sudo") is not None and not _is_capable(path, proc, mount=mount),
+        mount_tracefs=mount,
         map_keys=map_keys(os.cpu_count() or 1),
     )
 
@@ -109,6 +112,13 @@ def reason(complaints: Sequence[str], status: int) -> str:
 def is_privilege(why: str) -> bool:
     """True when more rights, not another probe, would help."""
     return any(sign in why for sign in _PRIVILEGE)
+
+
+def _is_capable(path: str, proc: Path, *, mount: bool) -> bool:
+    """True when the tool, started by this user, gets all that it needs instead of root."""
+    if capabilities.missing_in_children(proc) or (mount and not capabilities.can_mount_in_children(proc)):
+        return False
+    return tuple(int(part) for part in _versions(path).split(".")[:2] if part) >= _CAPABILITIES_SINCE
 
 
 def _mounted(kind: str, proc: Path) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from latmon.processes import descendants
 from latmon.text import clean
+from latmon.tools import search_path
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long
 # (0.7 to 1.3 s were seen). An abort must not leave a core behind. What waits must not hold the tool's output open, or
@@ -59,8 +60,12 @@ class Child:
     async def start(cls, words: Sequence[str]) -> Child:
         """OSError when not even the shell can be started. A session of its own: the terminal's Ctrl-C is not for it."""
         pipe = asyncio.subprocess.PIPE
+        # Every program on the way to the tool, as which one runs as root must not depend on the current directory.
+        path = {"PATH": search_path(os.environ)}
         return cls(
-            await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+            await asyncio.create_subprocess_exec(
+                *words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=os.environ | path
+            )
         )
 
     @property
@@ -112,6 +117,8 @@ class Child:
             await self._kill()
         self._listening.cancel()
         await asyncio.wait({self._listening})
+        # A descendant that outlived the tool may hold the pipes: their transport is closed here, while there is a loop.
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
 
     async def _kill(self) -> None:
         # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now.

@@ -32,6 +32,8 @@ class Sampler(Protocol):
 
     def sample(self) -> Sample: ...
 
+    def require_selected(self) -> None: ...
+
 
 class ProcfsBackend:
     """Frames from /proc/diskstats and sysfs, or from psutil where they don't exist."""
@@ -60,6 +62,7 @@ class ProcfsBackend:
 
     async def __aenter__(self) -> Self:
         self._before = self._sampler.sample()
+        self._sampler.require_selected()
         self._origin = replace(self._origin, start_wall=self._before.wall, start_mono_us=self._before.mono_us)
         return self
 

@@ -24,7 +24,7 @@ def _ask() -> Mapping[str, Any]:
 
 
 class PsutilSampler:
-    """The same `sample()` as KernelSampler's."""
+    """As KernelSampler, as far as psutil knows."""
 
     def __init__(
         self,
@@ -52,6 +52,11 @@ class PsutilSampler:
         removed = tuple(name for name in self._known if name not in known)
         self._known = known
         return Sample(mono_us, wall, counters, shown=frozenset(known), devices=changed, removed=removed)
+
+    def require_selected(self) -> None:
+        """UnavailableError where the globs mean no device that is there."""
+        if self._globs and not self._known:
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}.")
 
     def _counts(self) -> Mapping[str, Any]:
         try:

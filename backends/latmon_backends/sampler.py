@@ -109,6 +109,14 @@ class KernelSampler:
         names = tuple(name for name in (device.name, device.label) if name)
         return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
 
+    def require_selected(self) -> None:
+        """UnavailableError where there is nothing to watch, as with a mistyped glob: that would record nothing."""
+        if not self.block.devices:
+            raise UnavailableError(f"There is no disk to watch: {self._proc / 'diskstats'} and sysfs name none.")
+        if not self.devices:
+            there = ", ".join(sorted(self.block.devices)) or "none"
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+
     def _read(self) -> Diskstats:
         try:
             return diskstats.parse((self._proc / "diskstats").read_bytes())

@@ -20,6 +20,7 @@ def window(seen, unmatched):
 @pytest.fixture
 def backend():
     one = BpftraceBackend(Options())
+    one._frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None)
     one._variant = next(iter(bpftrace_tiers.variants(1000, 0)))
     return one
 
@@ -52,12 +53,14 @@ async def test_the_probe_with_pointers_replaces_the_one_with_stamps(backend, mon
     await backend._keep_issues()
     if not list(bpftrace_tiers.pointers(1000, backend._options.sys)):
         pytest.skip("no kernel BTF here")
-    assert (old.stopped, backend._probe.name, backend._gap) == (True, "block_ap", "probe-restart")
-    assert "tier A'" in backend._notice
+    assert (old.stopped, backend._probe.name, backend._frames.gap) == (True, "block_ap", "probe-restart")
+    assert "tier A'" in backend._frames.notice
 
 
 async def test_where_pointers_cannot_be_had_the_probe_stays(backend, tmp_path):
     backend._options = Options(sys=tmp_path)
     backend._probe = old = Running()
     await backend._keep_issues()
-    assert (old.stopped, backend._probe, backend._gap) == (False, old, "")
+    assert (old.stopped, backend._probe, backend._frames.gap) == (False, old, "")
+    assert "can't be timed" in backend._frames.notice
+    assert not backend._lacks_stamps(window(1000, 900))

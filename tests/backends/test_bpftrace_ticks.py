@@ -19,9 +19,9 @@ READ, TOTAL = Flow("sda", "read"), Series("sda", "read", "total")
 
 
 class Run:
-    """A probe that ticks once a second; `now_us` is when its lines are read."""
+    """A probe that ticks once a second, tick 0 at 0 where counting begins; `now_us` is when its lines are read."""
 
-    def __init__(self, name="block_a", ahead_us=0):
+    def __init__(self, name="block_a", ahead_us=0, count=0):
         self.name, self.now_us = name, 0
         around = Surroundings(
             now_us=lambda: self.now_us,
@@ -31,7 +31,10 @@ class Run:
             interval_us=1_000_000,
         )
         manifest = load(PROBES / f"{name}.yaml")
-        self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around, 0)
+        self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around)
+        self.line(f"tick {name} 0 {ahead_us * 1000}")
+        self.count(count)
+        assert self.line(f"done {name}") is None
 
     def line(self, text):
         return self.ticks.take(Printed(text))
@@ -46,15 +49,15 @@ class Run:
         """A tick's lines, read `late_us` after they were printed; the window that they complete."""
         at = (number + 1) * 1_000_000
         self.now_us = at + late_us
-        assert self.line(f"tick {self.name} {number} {at * 1000}") is None
+        assert self.line(f"tick {self.name} {number + 1} {at * 1000}") is None
         if count is not None:
             self.count(count)
         if maximum is not None:
-            self.ticks.take(MapPrinted(f"{self.name}_max{number % 4}", {str(FLOW): maximum}))
+            self.ticks.take(MapPrinted(f"{self.name}_max{(number + 1) % 4}", {str(FLOW): maximum}))
         return self.line(f"done {self.name}")
 
     def last(self, number, us, count):
-        self.line(f"last {self.name} {number} {us * 1000}")
+        self.line(f"last {self.name} {number + 1} {us * 1000}")
         self.count(count)
         return self.ticks.last()
 
@@ -62,7 +65,7 @@ class Run:
 def test_each_tick_is_a_window_of_what_was_added():
     run = Run()
     first, second = run.tick(0, 3), run.tick(1, 5)
-    assert (first.begin, first.end.number, first.end.mono_us) == (None, 0, 1_000_000)
+    assert (first.begin.mono_us, first.end.number, first.end.mono_us) == (0, 1, 1_000_000)
     assert first.interval.seen == {READ: Completed(3, 0)}
     assert (second.begin, second.end.mono_us) == (first.end, 2_000_000)
     assert second.interval.seen == {READ: Completed(2, 0)}
@@ -94,14 +97,15 @@ def test_late_ticks_are_one_wide_window():
     assert run.tick(1, 9, late_us=5_000_000) is None
     assert run.tick(2, 9, late_us=4_000_000) is None
     window = run.tick(3, 9, late_us=100_000, maximum=1000)
-    assert (window.begin, window.end.number, window.late) == (begin, 3, True)
+    assert (window.begin, window.end.number, window.late) == (begin, 4, True)
     assert window.interval.seen == {READ: Completed(8, 0)}
     assert window.interval.histograms[TOTAL].max is None
     assert not run.tick(4, 10).late
 
 
-def test_the_first_tick_may_come_late():
-    assert Run().tick(0, 1, late_us=5_000_000).interval.seen == {READ: Completed(1, 0)}
+def test_what_came_before_the_first_tick_is_nobodys():
+    run = Run(count=7)
+    assert run.tick(0, 9).interval.seen == {READ: Completed(2, 0)}
 
 
 def test_boottime_stamps_are_put_on_the_monotonic_clock():
@@ -150,10 +154,10 @@ def test_lines_that_are_no_ticks_are_nothing():
 def test_a_done_that_was_lost_joins_two_ticks():
     run = Run()
     run.tick(0, 1)
-    run.line("tick block_a 1 2000000000")
+    run.line("tick block_a 2 2000000000")
     run.count(5)
     window = run.tick(2, 9, maximum=1000)
-    assert window.begin.number == 0
+    assert window.begin.number == 1
     assert window.interval.seen == {READ: Completed(8, 0)}
     assert window.interval.histograms[TOTAL].max is None
 
@@ -167,7 +171,7 @@ def test_the_last_window_is_what_was_not_finished():
     run.ticks.end()
     window = run.last(1, 1_250_000, 4)
     assert isinstance(window, LastWindow)
-    assert (window.begin.number, window.end.mono_us) == (0, 1_250_000)
+    assert (window.begin.number, window.end.mono_us) == (1, 1_250_000)
     assert window.interval.seen == {READ: Completed(3, 0)}
 
 
@@ -191,10 +195,7 @@ def test_what_a_script_keeps_for_itself_is_no_result():
     assert (window.interval.undecoded, window.interval.seen) == (0, {READ: Completed(1, 0)})
 
 
-def test_without_a_last_line_or_a_first_tick_there_is_no_last_window():
-    run = Run()
-    run.ticks.end()
-    assert run.last(0, 100_000, 1) is None
+def test_without_a_last_line_there_is_no_last_window():
     run = Run()
     run.tick(0, 1)
     run.ticks.end()

@@ -1,5 +1,7 @@
 """The user's defaults; a mistake names file and key."""
 
+import os
+
 import pytest
 
 from latmon import config
@@ -74,5 +76,11 @@ def test_mistakes(home, text, why):
 
 def test_a_directory_in_its_place(home):
     (home / "cfg/latmon/config.yaml").mkdir()
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="not a regular file"):
+        load(home)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(home):
+    os.mkfifo(home / "cfg/latmon/config.yaml")
+    with pytest.raises(UsageError, match="not a regular file"):
         load(home)

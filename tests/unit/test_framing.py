@@ -323,3 +323,11 @@ def test_intervals_add_up_to_the_maps_however_lines_are_torn_and_lost(ticks):
     for flow, done in whole.seen.items():
         assert sum(each.seen[flow].count for each in intervals if flow in each.seen) == done.count
         assert sum(each.seen[flow].bytes for each in intervals if flow in each.seen) == done.bytes
+
+
+@pytest.mark.parametrize("value", [-1, 2**63, 10**30])
+def test_what_no_kernel_counts_is_not_counted(value):
+    one = framer()
+    one.printed("block_a_same", {key(5): value})
+    added = one.interval(None)
+    assert (added.histograms, added.undecoded) == ({}, 1)

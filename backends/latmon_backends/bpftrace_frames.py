@@ -1,0 +1,109 @@
+"""What makes a frame of an interval: the probe's histograms beside the kernel's counters of the same time.
+
+Owns the numbering of frames and what the next one must say (a gap, a notice). Knows neither processes nor events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from latmon import host
+from latmon.model import Completed, Flow, Frame, Health, Series
+from latmon_backends import sampler
+from latmon_backends.bpftrace_ticks import LastWindow, Window
+from latmon_backends.sampler import KernelSampler
+
+_SLEPT_US = 100_000
+_SAME_TIME_US = 20_000
+Key = TypeVar("Key", Flow, Series)
+Value = TypeVar("Value")
+
+
+class Frames:
+    """Makes frames in their order. `gap` and `notice` go into the next one."""
+
+    def __init__(self, counters: KernelSampler, sys: Path, suspended_us: Callable[[], int] = host.suspended_us) -> None:
+        self._sampler, self._sys, self._suspended_us = counters, sys, suspended_us
+        self._ended_us = counters.sample().mono_us
+        self._slept_us = suspended_us()
+        self._seq = 0
+        self.gap = self.notice = ""
+
+    def make(self, window: Window, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
+        """The window's frame.
+
+        `counts_bytes`: the probe has the bytes itself. `keeps_time_asleep`: a suspend bends the times that it measured,
+        so that those of the interval are left out.
+        """
+        begin, end = window.begin, window.end
+        gap = self._why_gap(window)
+        bent = gap == "suspended" and keeps_time_asleep
+        frame = Frame(
+            seq=self._seq,
+            wall=end.sample.wall - window.lag_us / 1e6,
+            mono_us=end.mono_us,
+            dt_us=max(1, end.mono_us - (self._ended_us if self.gap else begin.mono_us)),
+            histograms={} if bent else self._selected(window.interval.histograms),
+            seen=self._selected(window.interval.seen if counts_bytes else self._with_bytes(window)),
+            kernel=_kernel(window),
+            outstanding=end.sample.outstanding,
+            devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
+            removed=end.sample.removed,
+            health=replace(health, notice=self.notice),
+            gap=gap,
+        )
+        self._seq += 1
+        self.gap = self.notice = ""
+        self._ended_us = end.mono_us
+        return frame
+
+    def farewell(self, health: Health) -> Frame:
+        """The last frame says why there are no more."""
+        now = self._sampler.sample()
+        return Frame(
+            seq=self._seq,
+            wall=now.wall,
+            mono_us=now.mono_us,
+            dt_us=1,
+            outstanding=now.outstanding,
+            health=replace(health, notice=self.notice),
+            gap="probe-restart",
+        )
+
+    def device_name(self, number: int) -> str | None:
+        """Of a kernel dev_t (major << 20 | minor), as of the last sample."""
+        device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
+        return None if device is None else device.name
+
+    def has_several_queues(self, name: str) -> bool:
+        """True where flushes can't be told apart by their device: there is a flush queue for each hardware queue."""
+        return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1
+
+    def _why_gap(self, window: Window) -> str:
+        slept, self._slept_us = self._slept_us, self._suspended_us()
+        if self._slept_us - slept > _SLEPT_US:
+            return "suspended"
+        return self.gap or ("reader-late" if window.late else "")
+
+    def _with_bytes(self, window: Window) -> Mapping[Flow, Completed]:
+        """What was seen, with the kernel's mean size of that time for each I/O."""
+        kernel = sampler.difference(window.begin.sample, window.end.sample).kernel
+        sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
+        seen = window.interval.seen
+        return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
+
+    def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
+        """Only of the devices that the user's globs select."""
+        devices = self._sampler.block.devices
+        wanted = {name for name, device in devices.items() if self._sampler.selects(device)}
+        return {key: value for key, value in table.items() if key.device in wanted}
+
+
+def _kernel(window: Window) -> Mapping[Flow, Completed]:
+    """The kernel's counts of the same interval; none on the way out: the probe sees nothing while it detaches."""
+    if isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US:
+        return {}
+    return sampler.difference(window.begin.sample, window.end.sample).kernel
