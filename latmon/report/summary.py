@@ -107,8 +107,11 @@ def _op(flow: Flow, stages: Mapping[str, Histogram], origin: Origin, totals: Tot
     latency = stages.get(_TOTAL)
     measured = [name for name in sorted(stages, key=_order(STAGES)) if name != _TOTAL]
     absent = {one.name: one.reason for one in origin.absent}
+    count = _count(flow, stages, totals)
+    untimed = max(0, count - latency.count) if latency is not None else 0
     return {
-        "count": _count(flow, stages, totals),
+        "count": count,
+        **({"untimed": untimed} if untimed else {}),
         **({"bytes": counted.bytes} if counted else {}),
         **({"latency_us": _quantiles(latency)} if latency is not None else {}),
         "stages": {name: _stage(name, stages[name], origin) for name in measured},

@@ -116,6 +116,8 @@ def _volume(op: _Json, seconds: float) -> str:
         said += f", {rate(op['count'] / seconds)}/s"
         said += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
     kernel = op.get("kernel")
+    if "untimed" in op:
+        said += f"; {op['untimed']:,} of them not timed"
     if kernel and kernel["count"] != op["count"]:
         said += f"; the kernel counted {kernel['count']:,}"
     if kernel and "latency_us" not in op and "mean_us" in kernel:
@@ -134,6 +136,12 @@ def _row(stage: str, q: _Json) -> str:
     return f"    {stage:<12}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 
+_UNTIMED = (
+    "not timed, though counted as the kernel does: the empty write of each fsync, which carries the flush and never "
+    "goes to the driver, and completions without a start (unmatched)"
+)
+
+
 def _meaning(summary: _Json) -> list[str]:
     """What each number includes, and why what is missing is missing."""
     includes: dict[str, list[str]] = {}
@@ -149,6 +157,8 @@ def _meaning(summary: _Json) -> list[str]:
         lines += _wrapped(f"{stage}: includes {', '.join(others)}")
     for why, stages in absent.items():
         lines += _wrapped(f"not measured: {', '.join(stages)} ({why})")
+    if any("untimed" in op for device in summary["devices"].values() for op in device["ops"].values()):
+        lines += _wrapped(_UNTIMED)
     for one in summary["health"]["probes_missing"]:
         lines += _wrapped(f"probe not attached: {one['name']} ({one['reason']})")
     return lines + _wrapped(_HOW)

@@ -281,3 +281,13 @@ def test_the_command_refuses_what_is_no_recording(tmp_path):
     (tmp_path / "r").write_text("hello")
     with pytest.raises(RecordingError):
         report_command(tmp_path / "r", as_json=True)
+
+
+def test_what_was_seen_and_not_timed_is_said(summary_of):
+    seen = {Flow("sda", "write"): Completed(110, 1)}
+    series = Series("sda", "write", "total")
+    summary = summary_of(frame(0, seen=seen, histograms={series: Histogram.of({40: 100})}))
+    assert summary["devices"]["sda"]["ops"]["write"]["untimed"] == 10
+    text = render_text(summary)
+    assert "10 of them not timed" in text
+    assert "the empty write of each fsync" in text
