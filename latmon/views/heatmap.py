@@ -102,10 +102,16 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The lower edge of a row, where an octave begins, and the axis; where the threshold's line is, the threshold."""
+    """The lower edge of a row, where an octave begins, and the axis; where the threshold's line is, the threshold.
+
+    The lowest row that begins at 0 has its upper edge: `<8u`, because `0u` would look like no time at all.
+    """
     if style.threshold_us is not None and row == style.limit_row:
         return Span(f"{duration(style.threshold_us):>{LABEL - 1}}┤", "accent")
     edge = duration(style.scale.edge_us(row)) if style.scale.is_octave(row) else ""
+    if row == 0 and style.scale.open_below:
+        below = style.scale.edge_us(1)
+        edge = next((t for t in (f"<{duration(below)}", f"<{duration(below, 2)}") if len(t) < LABEL), "")
     return Span(f"{edge:>{LABEL - 1}}│", "dim")
 
 

@@ -17,17 +17,20 @@ _OCTAVE = 1 << BITS
 _HALF = _OCTAVE // 2
 _STEPS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 128, 256)
 """Parts of an octave, then whole octaves: the edges of rows stay powers of two, and the same from run to run."""
+_FOLD = 2 * _OCTAVE
+"""What the lowest row may hold below its own step, when rows are half as high for it."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _BASE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyScale:
-    """Row r (from below) holds the buckets [low + r * step, low + (r + 1) * step)."""
+    """Row r (from below) holds the buckets [low + r * step, low + (r + 1) * step); a folded scale's row 0 all below."""
 
     low: int
     step: int
     rows: int
+    folded: bool = False
 
     def row(self, index: int) -> int:
         """The row of a bucket; what is outside lies in the outermost row, never nowhere."""
@@ -43,6 +46,11 @@ class LatencyScale:
     def edge_us(self, row: int) -> int:
         """The lower edge of a row in microseconds."""
         return bucket_bounds(self.low + row * self.step)[0]
+
+    @property
+    def open_below(self) -> bool:
+        """True where row 0 has no lower edge but 0."""
+        return self.folded or self.low == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +96,16 @@ def settle(old: Extent | None, new: Extent) -> Extent:
 
 
 def latency_scale(span: Extent, rows: int) -> LatencyScale:
-    """The finest rows that hold the whole extent, and no more of them than it takes."""
+    """The finest rows that hold the whole extent, and no more of them than it takes.
+
+    The two fastest octaves may share the lowest row: what is looked for is at the other end.
+    """
     for step in _STEPS:
         low = span.low // step * step
-        if low + step * rows > span.high:
-            return LatencyScale(low, step, (span.high - low) // step + 1)
+        least = (span.high // step + 1 - rows) * step
+        if least - span.low <= _FOLD and (least <= low or rows > 1):
+            begin = max(low, least)
+            return LatencyScale(begin, step, (span.high - begin) // step + 1, begin > span.low)
     return LatencyScale(0, _STEPS[-1], rows)
 
 

@@ -15,7 +15,7 @@ from latmon.store import Store, Window
 from latmon.tui.screens.main import screen_lines
 from latmon.views import empty
 from latmon.views.choice import Choice, matches, natural, shown, window_beside
-from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, labelled
+from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.multiples import grid
@@ -133,8 +133,24 @@ def test_a_scale_holds_its_extent(low, high, rows):
     span = extent(timeline.columns)
     scale = latency_scale(span, rows)
     assert scale.rows <= rows
-    assert scale.low <= span.low
+    assert scale.low <= span.low or (scale.folded and scale.low + scale.step - span.low <= 16 + scale.step)
+    assert scale.edge_us(1) > 0
     assert scale.low + scale.step * scale.rows > span.high or scale.step == 256
+
+
+@pytest.mark.parametrize(("rows", "step", "used", "lowest"), [(36, 4, 36, ""), (35, 4, 35, "<16u"), (9, 16, 9, "<64u")])
+def test_high_maps_have_half_octaves(rows, step, used, lowest):
+    """8 us to 4 s are 18 octaves; where a row or two are missing, the fastest octaves share the lowest row."""
+    scale = latency_scale(Extent(8, 151), rows)
+    assert (scale.step, scale.rows) == (step, used)
+    assert {scale.edge_us(row).bit_count() for row in range(1, used)} <= {1, 2}
+    assert [scale.row(index) for index in (0, 8, 151)] == [0, 0, used - 1]
+    assert label(replace(STYLE, scale=scale), 0).text.strip("│ ") == (lowest or "8u")
+
+
+def test_the_lowest_row_is_never_called_zero():
+    assert [label(STYLE, row).text for row in (0, 1)] == [" <16u│", "  16u│"]
+    assert label(replace(STYLE, scale=LatencyScale(0, 64, 2)), 0).text == "<1.0m│"
 
 
 def test_scales_grow_at_once_and_shrink_late():
