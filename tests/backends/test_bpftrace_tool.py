@@ -132,6 +132,40 @@ def test_sudo_only_where_it_is_needed_and_there(tool, proc, monkeypatch, euid, s
     assert (found.command("x")[:2] == ["sudo", "-n"]) is found.sudo
 
 
+PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
+
+
+@pytest.fixture
+def found(tool, proc, monkeypatch):
+    """What a plain user with sudo and these ambient capabilities runs."""
+    monkeypatch.setattr(bpftrace_tool.shutil, "which", lambda *_, **__: "/usr/bin/sudo")
+
+    def finding(ambient, version_of, kinds):
+        path, root = tool(says=f"bpftrace v{version_of}"), proc(*kinds)
+        (root / "self/status").write_text(f"CapEff:\t{2**41 - 1:016x}\nCapAmb:\t{ambient:016x}\n")
+        return find({"LATMON_BPFTRACE": str(path)}, root, euid=1000)
+
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("ambient", "version_of", "kinds", "sudo"),
+    [
+        (PROBING, "0.27.1", ("tracefs",), False),
+        (PROBING, "0.25", ("tracefs",), False),
+        (PROBING, "0.24.2", ("tracefs",), True),
+        (PROBING, "unknown", ("tracefs",), True),
+        (PROBING, "0.27.1", (), True),
+        (PROBING | 1 << 21, "0.27.1", (), False),
+        (1 << 21 | 1 << 2 | 1 << 1, "0.27.1", ("tracefs",), False),
+        (PROBING & ~(1 << 39), "0.27.1", ("tracefs",), True),
+        (0, "0.27.1", ("tracefs",), True),
+    ],
+)
+def test_capabilities_that_the_tool_inherits_do_instead_of_sudo(found, ambient, version_of, kinds, sudo):
+    assert found(ambient, version_of, kinds).sudo is sudo
+
+
 @pytest.mark.parametrize(
     ("kinds", "mount"), [((), True), (("tracefs",), False), (("debugfs",), False), (("debugfs", "tracefs"), False)]
 )

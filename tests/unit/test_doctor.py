@@ -10,6 +10,7 @@ from latmon.doctor.check import Check, Output, Place, Status, run
 from latmon.errors import UnavailableError
 
 USER = 1000
+PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
 
 
 class Host:
@@ -113,8 +114,8 @@ def test_python(host):
     assert software.python(host.place).status is Status.OK
 
 
-def capabilities(host, bits):
-    host.write("proc/self/status", f"Name:\tx\nCapEff:\t{bits:016x}\n")
+def capabilities(host, bits, ambient=0):
+    host.write("proc/self/status", f"Name:\tx\nCapEff:\t{bits:016x}\nCapBnd:\t0\nCapAmb:\t{ambient:016x}\n")
 
 
 def test_root(host):
@@ -127,24 +128,25 @@ def test_root_of_a_container_can_not_trace(host):
     assert privilege.privilege(host.place).status is Status.DEGRADED
 
 
-def test_capabilities_are_enough(host):
+@pytest.mark.parametrize(("ambient", "status"), [(PROBING, Status.OK), (0, Status.DEGRADED)])
+def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, status):
     host.as_user()
-    capabilities(host, 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1)
-    assert privilege.privilege(host.place).status is Status.OK
+    capabilities(host, PROBING, ambient)
+    assert privilege.privilege(host.place).status is status
 
 
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        (Output(0, "/usr/bin/bpftrace"), Status.OK, "sudo starts"),
+        (Output(0, ""), Status.OK, "sudo starts"),
+        (Output(1, "Sorry, user x is not allowed to execute"), Status.DEGRADED, "may not start a shell"),
         (Output(1, "sudo: a password is required"), Status.DEGRADED, "wants a password"),
         (Output(127, ""), Status.DEGRADED, "not installed"),
     ],
 )
-def test_sudo_is_asked_about_the_very_tool(host, answer, status, words):
+def test_sudo_is_asked_for_what_starts_the_probe(host, answer, status, words):
     host.as_user()
-    path = host.tool()
-    host.answers[str(path)] = answer
+    host.place = replace(host.place, run=lambda command: {"sudo -n sh -c :": answer}[" ".join(command)])
     found = privilege.privilege(host.place)
     assert found.status is status
     assert words in found.what
