@@ -13,6 +13,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from latmon.processes import descendants
 from latmon.text import clean
@@ -58,13 +59,18 @@ class Child:
 
     @classmethod
     async def start(cls, words: Sequence[str]) -> Child:
-        """OSError when not even the shell can be started. A session of its own: the terminal's Ctrl-C is not for it."""
+        """OSError when not even the shell can be started. The terminal's Ctrl-C is not for it.
+
+        So it gets a session of its own; sudo a process group only, because its ticket belongs to the terminal and
+        can't be found from another session.
+        """
         pipe = asyncio.subprocess.PIPE
+        apart: dict[str, Any] = {"process_group": 0} if words[0] == "sudo" else {"start_new_session": True}
         # Every program on the way to the tool, as which one runs as root must not depend on the current directory.
         path = {"PATH": search_path(os.environ)}
         return cls(
             await asyncio.create_subprocess_exec(
-                *words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=os.environ | path
+                *words, stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ | path, **apart
             )
         )
 
@@ -76,7 +82,8 @@ class Child:
     def prefer(self) -> None:
         """Before others, where that is allowed: a reader that is late loses nothing but time.
 
-        Once it has compiled, not before: that takes a second of CPU which is the screen's.
+        Once it has compiled, not before: that takes a second of CPU which is the screen's. Behind `sudo -n` it isn't
+        allowed, and the probe stays at its usual place: the price is a late frame, and the frame says so.
         """
         for pid in descendants(self.pid):
             with contextlib.suppress(OSError):
