@@ -248,6 +248,25 @@ def test_the_words_of_a_shimmed_command():
     assert privileged[-2:] == ["sh", "bpftrace"]
 
 
+async def test_sudo_stays_in_the_terminals_session_and_out_of_its_reach(tmp_path, monkeypatch):
+    (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    one = await Child.start(shimmed(["sh", "-c", IGNORES_TERM], {MARK: "sudo"}, sudo=True, mount_tracefs=False))
+    try:
+        assert await one.read() == b"up\n"
+        assert os.getsid(one.pid) == os.getsid(0)  # its ticket is found
+        assert {os.getpgid(pid) for pid in (one.pid, *descendants(one.pid))} == {one.pid}  # Ctrl-C isn't for it
+    finally:
+        await one.stop()
+    assert gone(lambda: marked("sudo"), 1), marked("sudo")
+
+
+async def test_without_sudo_the_probe_has_a_session_of_its_own():
+    async with child("exec sleep 60") as one:
+        assert os.getsid(one.pid) == os.getpgid(one.pid) == one.pid
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take a higher priority")
 async def test_a_preferred_tool_comes_before_others():
     async with started(["sh", "-c", "read x; sleep 30"]) as one:

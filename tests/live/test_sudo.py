@@ -1,0 +1,108 @@
+"""The probe's shim behind a real sudo: it starts from a terminal's ticket and ends with us.
+
+A throw-away user with a rule of its own; both are gone afterwards.
+"""
+
+import os
+import pty
+import secrets
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = "/usr/bin/python3"
+NAME = "latmon-test"
+PASSWORD = secrets.token_hex(8)
+RULES = Path("/etc/sudoers.d/latmon-test")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a user and a rule"),
+    pytest.mark.skipif(not (shutil.which("sudo") and RULES.parent.is_dir()), reason="there is no sudo here"),
+    pytest.mark.skipif(not shutil.which("useradd"), reason="there is no useradd here"),
+    pytest.mark.skipif(
+        not Path(PYTHON).exists()
+        or subprocess.run([PYTHON, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False).returncode
+        or not ROOT.stat().st_mode & 0o005,
+        reason="needs a Python 3.11 and a checkout that every user can read",
+    ),
+]
+# What latmon does: a process group of its own in the terminal's session, and the child from there.
+CODE = """
+import asyncio, os
+from latmon_backends.child import Child, shimmed
+
+async def main():
+    words = shimmed(["sh", "-c", "id -u; exec sleep 60"], {}, sudo=True, mount_tracefs=False)
+    child = await Child.start(words)
+    said = await child.read()
+    print("said", said, "" if said else await child.complaints(), flush=True)
+    begun = asyncio.get_running_loop().time()
+    await child.stop()
+    print("stopped", round(asyncio.get_running_loop().time() - begun, 1), await child.returncode(), flush=True)
+
+os.setpgid(0, 0)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def user():
+    """Makes the user with this rule."""
+
+    def made(rule):
+        subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", NAME], check=True, capture_output=True)
+        subprocess.run(["chpasswd"], input=f"{NAME}:{PASSWORD}", text=True, check=True)
+        RULES.write_text(f"{NAME} ALL=(ALL) {rule}\n")
+        RULES.chmod(0o440)
+
+    yield made
+    RULES.unlink(missing_ok=True)
+    subprocess.run(["userdel", NAME], check=True, capture_output=True)
+    shutil.rmtree(f"/run/sudo/ts/{NAME}", ignore_errors=True)
+    Path(f"/run/sudo/ts/{NAME}").unlink(missing_ok=True)
+
+
+def on_a_terminal(before="", seconds=15.0):
+    """What a login of that user on a terminal of its own says: `before`, then the child. The password when asked."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+    script = f'{before} env PYTHONPATH={path} {PYTHON} -c "$CODE"; echo over'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir("/")
+        words = ["setpriv", "--reuid", NAME, "--regid", NAME, "--init-groups", "sh", "-c", script]
+        os.execvpe(words[0], words, {**os.environ, "CODE": CODE, "HOME": "/", "TERM": "dumb"})
+    said, asked, until = "", False, time.monotonic() + seconds
+    while "over\r\n" not in said and time.monotonic() < until:
+        try:
+            said += os.read(terminal, 4096).decode()
+        except OSError:
+            break
+        if "password for" in said and not asked:
+            asked = True
+            os.write(terminal, f"{PASSWORD}\n".encode())
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    return said
+
+
+def test_a_rule_without_a_password(user):
+    user("NOPASSWD: ALL")
+    said = on_a_terminal()
+    assert "said b'0" in said, said
+    assert "stopped 0." in said or "stopped 1." in said, said
+
+
+@pytest.mark.parametrize("kind", ["tty", "global"])
+def test_the_ticket_of_the_terminal_is_found(user, kind):
+    user(f"ALL\nDefaults:{NAME} timestamp_type={kind}")
+    said = on_a_terminal("sudo -v;")
+    assert "said b'0" in said, said
+
+
+def test_without_a_ticket_the_reason_is_said(user):
+    user("ALL")
+    assert "a password is required" in on_a_terminal()
