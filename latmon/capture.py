@@ -24,6 +24,8 @@ from latmon.quantities import show_duration
 from latmon.recorder import Limits, Recorder
 from latmon.request import Request
 
+SILENT_INTERVALS = 3
+"""A backend that has been silent for so many at the end of a capture has lost them."""
 GRACE_S = 2.0
 """A duration also ends when the backend has been silent for so long behind it."""
 LEAVING_S = 1.9
@@ -84,6 +86,8 @@ class Capture:
         self._recorder: Recorder | None = None
         self._toggling: asyncio.Task[None] | None = None
         self._stopped = ""
+        self._heard = 0.0
+        self._silence = ""
 
     async def run(self) -> Outcome:
         """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
@@ -100,7 +104,7 @@ class Capture:
         except TimeoutError:
             if not scope.expired():
                 raise
-            ended = Outcome(self._stopped or self._full_duration())
+            ended = Outcome((self._stopped or self._full_duration()) + self._silence)
         return self._honest(ended)
 
     def stop(self, reason: str) -> None:
@@ -132,8 +136,9 @@ class Capture:
             return await self._pump(backend, recorder)
         except asyncio.CancelledError:
             leave_by = self._leaving()
-            if self._stopped and recorder.active:
-                await self._last_frame(backend, recorder)
+            silent_s = asyncio.get_running_loop().time() - self._heard
+            if not (self._stopped and recorder.active and await self._last_frame(backend, recorder)):
+                self._note_silence(silent_s, origin.interval_us)
             raise
         finally:
             await self._close(recorder, min(leave_by, self._leaving()))
@@ -153,11 +158,13 @@ class Capture:
 
     async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
         due = self._due(backend.origin.interval_us)
+        self._heard = asyncio.get_running_loop().time()
         cpu = OwnCpu()
         notice = ""
         async for bare in backend.frames():
             frame = _with_own_health(bare, cpu, recorder.state)
             notice = frame.health.notice
+            self._heard = asyncio.get_running_loop().time()
             self._tally.note(frame)
             recorder.put(frame)
             self._sink.offer(frame, self._tally)
@@ -166,17 +173,24 @@ class Capture:
         failed = backend.origin.backend not in opening.FINITE
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
 
-    async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
+    async def _last_frame(self, backend: Backend, recorder: Recorder) -> bool:
         """What was counted since the last frame, so that an ended capture's totals are those of its end."""
-        if not isinstance(backend, Finishing):
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FINISHING_S):
-                frame = await backend.finish()
-                if frame is not None:
-                    self._tally.note(frame)
-                    recorder.put(frame)
-                    self._sink.offer(frame, self._tally)
+        frame = None
+        if isinstance(backend, Finishing):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISHING_S):
+                    frame = await backend.finish()
+        if frame is not None:
+            self._tally.note(frame)
+            recorder.put(frame)
+            self._sink.offer(frame, self._tally)
+        return frame is not None
+
+    def _note_silence(self, silent_s: float, interval_us: int) -> None:
+        """The end of a capture that nothing was heard of is a gap, though no later frame shows it."""
+        if silent_s > SILENT_INTERVALS * interval_us / 1e6:
+            self._tally.gaps += 1
+            self._silence = f"; nothing was heard of the probe for the last {silent_s:.0f} s"
 
     def _due(self, interval_us: int) -> float:
         """When the frame that completes the duration has come; a silent backend is given GRACE_S more."""

@@ -332,3 +332,11 @@ async def test_the_demo_gets_scenario_and_seed():
 def test_names_that_backend_does_not_take(name):
     with pytest.raises(UsageError, match=r"^--backend: there is no .*; there are auto, bpftrace, procfs, demo"):
         check(name)
+
+
+async def test_a_silent_end_is_a_gap(monkeypatch):
+    monkeypatch.setattr(module, "SILENT_INTERVALS", 0.05)
+    capture, _ = capturing(Stub(frame(0)), Request(duration_us=100_000))
+    outcome = await capture.run()
+    assert outcome.exit == EXIT_INCOMPLETE
+    assert "nothing was heard of the probe" in outcome.reason
