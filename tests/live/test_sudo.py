@@ -19,7 +19,7 @@ NAME = "latmon-test"
 PASSWORD = secrets.token_hex(8)
 RULES = Path("/etc/sudoers.d/latmon-test")
 pytestmark = [
-    pytest.mark.live,
+    pytest.mark.sudo,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a user and a rule"),
     pytest.mark.skipif(not (shutil.which("sudo") and RULES.parent.is_dir()), reason="there is no sudo here"),
     pytest.mark.skipif(not shutil.which("useradd"), reason="there is no useradd here"),
