@@ -31,7 +31,12 @@ class Coverage(NamedTuple):
 
         Two counters that are read a moment apart can't tell 100.01 % from 100 %.
         """
-        return min(1.0, self.seen / self.kernel) if self.kernel else None
+        return None if self.ratio is None else min(1.0, self.ratio)
+
+    @property
+    def ratio(self) -> float | None:
+        """As `share`, but more than 1 where the probe saw more than the kernel counted: something is counted twice."""
+        return self.seen / self.kernel if self.kernel else None
 
 
 NONE = Coverage()

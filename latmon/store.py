@@ -7,7 +7,7 @@ A frame is kept without the stages no view asks for: 24 devices x 3 stages x 1 h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.coverage import NONE, Coverage, by_device, total
@@ -27,27 +27,39 @@ class Store:
         self.origin: Origin | None = None
         self.frames: deque[Frame] = deque(maxlen=limit)
         self.devices: dict[str, Device] = {}
-        self.removed: set[str] = set()
         self.arrived = 0
         self._stages = frozenset(stages)
+        self._removed_us: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    @property
+    def removed(self) -> KeysView[str]:
+        """The devices that are gone, as long as a kept frame may speak of them."""
+        return self._removed_us.keys()
 
     def append(self, frame: Frame) -> Frame:
         """Keep one frame; returns it as it is kept. Time that went backwards (another boot) starts a new history."""
         if self.frames and frame.mono_us < self.frames[-1].mono_us:
             self.frames.clear()
+            self._forget(self._removed_us.copy())
         for device in frame.devices:
             self.devices[device.name] = device
-            self.removed.discard(device.name)
-        self.removed.update(frame.removed)
+            self._removed_us.pop(device.name, None)
+        self._removed_us.update(dict.fromkeys(frame.removed, frame.mono_us))
         kept = replace(
             frame, histograms={s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
         )
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:
             self.frames.popleft()
+        self._forget(name for name, us in self._removed_us.copy().items() if us < self.frames[0].mono_us)
         self.arrived += 1
         return kept
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            del self._removed_us[name]
+            self.devices.pop(name, None)
 
     def _share(self, histogram: Histogram) -> Histogram:
         """The same histogram with (index, count) pairs that other frames hold too: a third of the memory."""
@@ -133,10 +145,10 @@ class Window:
         return self._seen.get(Flow(device, op))
 
     def coverage(self, devices: Mapping[str, Device]) -> float | None:
-        """Of the completions that the kernel counted, the share that the probe saw; None if unknown."""
+        """Completions that the probe saw for each that the kernel counted, more than 1 if so; None if unknown."""
         if not self._seen:
             return None
-        return total(self._coverage, devices).share
+        return total(self._coverage, devices).ratio
 
     def health(self) -> Health:
         """The last frame's health with the counters of the whole window."""
@@ -171,11 +183,16 @@ class Window:
         for series, histogram in frame.histograms.items():
             if series.stage == "total" and histogram:
                 flow = Flow(series.device, series.op)
-                self._tallies.setdefault(flow, _Tally()).add(histogram, sign)
+                tally = self._tallies.setdefault(flow, _Tally())
+                tally.add(histogram, sign)
+                if not tally.counts:
+                    del self._tallies[flow]
         _add(self._kernel, frame.kernel, sign)
         for name, one in by_device(frame).items():
             old = self._coverage.get(name, NONE)
             self._coverage[name] = old + one if sign > 0 else old - one
+            if sign < 0 and self._coverage[name] == NONE:
+                del self._coverage[name]
         _add(self._seen, frame.seen, sign)
 
 
@@ -183,7 +200,11 @@ def _add(sums: dict[Flow, Completed], more: Mapping[Flow, Completed], sign: int)
     for flow, c in more.items():
         before = sums.get(flow)
         if before is None:
-            sums[flow] = c
+            if sign > 0:
+                sums[flow] = c
+            continue
+        if sign < 0 and (before.count, before.bytes) == (c.count, c.bytes):
+            del sums[flow]
             continue
         time_us = None if before.time_us is None or c.time_us is None else before.time_us + sign * c.time_us
         sums[flow] = Completed(before.count + sign * c.count, before.bytes + sign * c.bytes, time_us)

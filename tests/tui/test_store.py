@@ -1,5 +1,7 @@
 """The window's running sums are what merging its frames afresh would give."""
 
+from dataclasses import replace
+
 from frames import START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +94,39 @@ def test_time_going_backwards_is_another_boot():
         window.advance(store.append(frame(number, {READ: Histogram.record([5])})))
     assert len(store.frames) == 1
     assert window.latency("nvme0n1", ("read",)).count == 1
+
+
+def test_devices_that_come_and_go_are_forgotten_with_the_frames_that_knew_them():
+    store, window = Store(limit=20), Window(10_000_000)
+    for number in range(500):
+        (loop,) = disks(1)
+        name = f"loop{number}"
+        one = frame(
+            number,
+            {Series(name, "read", "total"): Histogram.record([5])},
+            devices=(replace(loop, name=name, kind="loop"),),
+            removed=(f"loop{number - 1}",) if number else (),
+        )
+        window.advance(store.append(one))
+    assert len(store.devices) <= 21
+    assert set(store.removed) < set(store.devices)
+    sums = (window._tallies, window._kernel, window._seen, window._coverage)
+    assert [len(one) for one in sums] == [10] * 4
+
+
+def test_another_boot_forgets_what_was_gone():
+    store = Store()
+    for one in (frame(100, devices=disks(2)), frame(101, removed=("nvme1n1",)), frame(5, devices=disks(1))):
+        store.append(one)
+    assert (set(store.devices), set(store.removed)) == ({"nvme0n1"}, set())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([None, 0, 7])), min_size=1, max_size=12))
+def test_counts_are_those_of_the_window(seconds):
+    flow = Flow("nvme0n1", "read")
+    frames = [
+        Frame(i, 0.0, START_MONO + i * 10**6, 10**6, kernel={flow: Completed(n, n * 512, us)})
+        for i, (n, us) in enumerate(seconds)
+    ]
+    done = Window(3_000_000, frames).completed(*flow)
+    assert (done.count if done else 0) == sum(n for n, _ in seconds[-3:])
