@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 from latmon.views.lines import Line, Span, runs
 from latmon.views.scale import LatencyScale, level
 from latmon.views.timeline import Column, Timeline
-from latmon.views.units import count, duration, rate, rounded
+from latmon.views.units import clock, count, duration, rate, rounded
 
 LABEL = 6
 """Cells of the latency labels, the axis included."""
 TOTALS = 6
 """Cells of the I/Os per row, at the right."""
 _CLOCK = 8
+_NOW = "▲now"
 _MIN_BAR = 6
 _ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
@@ -116,20 +116,31 @@ def label(style: MapStyle, row: int) -> Span:
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:
-    """The time axis: round wall-clock stamps that end under their column, and the place where time is now."""
+    """The time axis below a map with labels."""
+    return (Span(" " * (LABEL - 1) + "└", "dim"), *times(timeline, style))
+
+
+def times(timeline: Timeline, style: MapStyle) -> Line:
+    """Round wall-clock stamps that end under their column, and the place where time is now.
+
+    Its ▲ is under the column that is written next, over the oldest.
+    """
     size = timeline.slots * style.cell_width
     cells = [("─", "dim")] * size
     now = (timeline.newest() + 1) % timeline.slots * style.cell_width
     every = _tick_s(timeline, style)
+    taken = range(now, now + len(_NOW)) if now + len(_NOW) <= size else range(now + 1 - len(_NOW), now + 1)
     for column in timeline.columns:
         end = (column.number % timeline.slots + 1) * style.cell_width
         begin = end - _CLOCK
-        tick = int(column.wall) // every * every
-        if begin >= 0 and column.wall - timeline.column_us / 1e6 < tick and not column.gap and not begin <= now < end:
-            cells[begin:end] = [(c, "dim") for c in time.strftime("%H:%M:%S", time.localtime(tick))]
-    if timeline.columns:
-        cells[now] = ("▲", "accent")
-    return (Span(" " * (LABEL - 1) + "└", "dim"), *runs(cells))
+        tick = column.wall // every * every
+        free = end <= taken.start or begin >= taken.stop
+        if begin >= 0 and column.wall - timeline.column_us / 1e6 < tick and not column.gap and free:
+            cells[begin:end] = [(c, "dim") for c in clock(tick)]
+    if timeline.columns and size > len(_NOW):
+        word = _NOW if now == taken.start else _NOW[1:] + _NOW[0]
+        cells[taken.start : taken.stop] = [(c, "accent" if c == _NOW[0] else "dim") for c in word]
+    return runs(cells)
 
 
 def legend(style: MapStyle) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latmon.views.heatmap import LABEL, MapStyle, body, label
+from latmon.views.heatmap import LABEL, MapStyle, body, label, times
 from latmon.views.lines import Line, Span, cell, fit, wrap
 from latmon.views.table import Subject
 from latmon.views.timeline import Timeline
@@ -18,12 +18,16 @@ MAX_HEIGHT = 20
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How many tiles of which size fit; a tile is a title and its rows."""
+    """How many tiles of which size fit; a tile is a title and its rows.
+
+    `times`: the time axis stands below each row of tiles where that costs no map a row, else below the last one.
+    """
 
     across: int
     down: int
     tile_width: int
     tile_height: int
+    times: str = ""
 
     @property
     def tiles(self) -> int:
@@ -38,8 +42,11 @@ def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -
 
 
 def _grid(across: int, room: int, height: int, devices: int) -> Grid:
-    down = max(1, min(-(-devices // across), height // MIN_HEIGHT))
-    return Grid(across, down, room // across, min(max(height // down, 2), MAX_HEIGHT))
+    left = height - 1 if height > MIN_HEIGHT else height
+    down = max(1, min(-(-devices // across), left // MIN_HEIGHT))
+    tall = min(max(left // down, 2), MAX_HEIGHT)
+    times = "" if left == height else "each" if (tall + 1) * down <= height else "last"
+    return Grid(across, down, room // across, tall, times)
 
 
 def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
@@ -51,6 +58,7 @@ def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
 
 def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
     """All tiles as lines, the latency labels at the left of each row of tiles. `why`: device -> why it is empty."""
+    time = _beside(Span(" " * LABEL), [times(timeline, style)] * where.across, where.tile_width)
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
@@ -60,6 +68,8 @@ def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid
             _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
             for row in reversed(range(style.scale.rows))
         ]
+        if where.times == "each" or (where.times == "last" and begin + where.across >= len(shown)):
+            lines.append(time)
     return lines
 
 

@@ -18,7 +18,7 @@ _HALF = _OCTAVE // 2
 _STEPS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 128, 256)
 """Parts of an octave, then whole octaves: the edges of rows stay powers of two, and the same from run to run."""
 _FOLD = 2 * _OCTAVE
-"""What the lowest row may hold below its own step, when rows are half as high for it."""
+"""What the lowest row may hold below its own step, when rows become half as high by it; never for coarse rows."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _BASE = 4
 
@@ -102,10 +102,13 @@ def latency_scale(span: Extent, rows: int) -> LatencyScale:
     """
     for step in _STEPS:
         low = span.low // step * step
+        if low + step * rows <= span.high:
+            low = span.low // min(step, _OCTAVE) * min(step, _OCTAVE)
+        if low + step * rows > span.high:
+            return LatencyScale(low, step, (span.high - low) // step + 1)
         least = (span.high // step + 1 - rows) * step
-        if least - span.low <= _FOLD and (least <= low or rows > 1):
-            begin = max(low, least)
-            return LatencyScale(begin, step, (span.high - begin) // step + 1, begin > span.low)
+        if rows > 1 and step <= _FOLD and least - span.low <= _FOLD:
+            return LatencyScale(least, step, rows, folded=True)
     return LatencyScale(0, _STEPS[-1], rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import dataclass
 
 from latmon.histogram import Histogram, bucket_bounds
@@ -12,9 +12,11 @@ from latmon.text import is_clean
 from latmon.views.empty import unknown_quantiles
 from latmon.views.lines import Line, Span, cell, cell_len, fit, width
 from latmon.views.table import Subject
-from latmon.views.units import UNKNOWN, count, duration, percent, span
+from latmon.views.units import UNKNOWN, clock, count, duration, percent, span
 
 GOOD_COVERAGE = 0.99
+TWICE = 1.005
+"""Above it the probe saw more than the kernel counted: two counters read a moment apart differ by less."""
 _MIN_RECORDING = 12
 
 
@@ -33,13 +35,12 @@ def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line
     if origin is None:
         return _split((Span(" latmon", "accent"), Span("  starting", "dim")), right, cells)
     last = window.last
-    clock = time.strftime("%H:%M:%S", time.localtime(last.wall)) if last else "--:--:--"
     tier = f" tier {origin.tier}" if origin.tier else ""
     parts = (
         Span(" latmon", "accent"),
         Span(f"  {origin.host}", "strong"),
         Span(f"  {_short(origin.kernel)}  {origin.tool or origin.backend}{tier}", "dim"),
-        Span(f"  {clock}"),
+        Span(f"  {clock(last.wall if last else math.nan)}"),
         Span(f"  last {span(window.length_us)}", "dim"),
     )
     return _split(parts, right, cells)
@@ -82,8 +83,7 @@ def headline(subject: Subject, cells: int) -> Line:
 def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[str, bool]]:
     attached, wanted = state.probes_attached, state.probes_wanted
     facts = [(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
-    poor = coverage is not None and coverage < GOOD_COVERAGE
-    facts.append((f"coverage {UNKNOWN if coverage is None else percent(coverage)}", poor))
+    facts.append(_coverage(coverage))
     facts.append((f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts.append((f"unmatched {count(state.unmatched)}", False))
     rare = (
@@ -93,9 +93,19 @@ def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[
         ("dropped frames", state.dropped_frames),
     )
     facts += [(f"{label} {count(n)}", True) for label, n in rare if n]
+    if state.skipped:
+        facts.append((f"skipped {count(state.skipped)}", False))
     own = state.self_cpu_percent
     facts.append((f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", False))
     return facts
+
+
+def _coverage(ratio: float | None) -> tuple[str, bool]:
+    if ratio is None:
+        return f"coverage {UNKNOWN}", False
+    if ratio > TWICE:
+        return f"coverage {percent(ratio)}: counted twice", True
+    return f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE
 
 
 def _above(histogram: Histogram, threshold_us: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from latmon.histogram import Histogram
 
@@ -83,6 +84,14 @@ def percent(share: float) -> str:
     """99.97% and 100% only when it is all."""
     text = f"{share * 100:.2f}"
     return "99.99%" if text == "100.00" and share < 1 else "100%" if text == "100.00" else f"{text}%"
+
+
+def clock(wall: float) -> str:
+    """Wall-clock time of day; a recording may hold a stamp that is none."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(wall))
+    except (OverflowError, ValueError, OSError):
+        return "--:--:--"
 
 
 def span(us: int) -> str:

@@ -24,6 +24,7 @@ from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, leve
 from latmon.views.scene import Scene
 from latmon.views.table import COLUMNS, Subject, fitting, mix, sparkline
 from latmon.views.timeline import Timeline
+from latmon.views.units import clock
 from latmon_backends import demo_host
 from latmon_backends.demo import START_MONO_US, START_WALL, DemoBackend
 
@@ -138,7 +139,7 @@ def test_a_scale_holds_its_extent(low, high, rows):
     assert scale.low + scale.step * scale.rows > span.high or scale.step == 256
 
 
-@pytest.mark.parametrize(("rows", "step", "used", "lowest"), [(36, 4, 36, ""), (35, 4, 35, "<16u"), (9, 16, 9, "<64u")])
+@pytest.mark.parametrize(("rows", "step", "used", "lowest"), [(36, 4, 36, ""), (35, 4, 35, "<16u"), (9, 16, 9, "")])
 def test_high_maps_have_half_octaves(rows, step, used, lowest):
     """8 us to 4 s are 18 octaves; where a row or two are missing, the fastest octaves share the lowest row."""
     scale = latency_scale(Extent(8, 151), rows)
@@ -402,6 +403,20 @@ def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
     assert line.startswith(" probes 2/3  lost 12  dropped frames 4  coverage 100%  unmatched 0  cpu 1.8%")
 
 
+def test_what_was_skipped_is_shown_when_it_was():
+    line = text(scene([frame(1, devices=disks(1), health=Health(skipped=1200))])).splitlines()[-2]
+    assert "skipped 1,200" in line
+    for skipped in (0, None):
+        assert "skipped" not in text(scene([frame(1, devices=disks(1), health=Health(skipped=skipped))]))
+
+
+@pytest.mark.parametrize(("seen", "said"), [(1004, "coverage 100%  "), (1020, "coverage 102.00%: counted twice")])
+def test_more_seen_than_there_was_is_counted_twice(seen, said):
+    flow = Flow("nvme0n1", "read")
+    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)})
+    assert said in text(scene([one])).splitlines()[-2]
+
+
 def test_a_notice_and_a_recording_are_shown():
     state = Health(notice="the disk is full: recording waits", recording="db-07.latmon.jsonl.gz")
     screen = text(scene([frame(1, devices=disks(1), health=state)]))
@@ -460,6 +475,31 @@ def test_as_many_small_maps_as_fit():
     assert all(f"nvme{i}n1" in screen for i in range(8))
     wide = text(scene(host(24, 5, ios=20), Choice(panel="maps")), (160, 50))
     assert all(f"nvme{i}n1" in wide for i in range(24))
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "axes"), [((80, 24), 8, 1), ((80, 23), 8, 4), ((160, 50), 24, 1), ((40, 10), 1, 1)]
+)
+def test_small_maps_have_a_time_axis(size, n, axes):
+    screen = text(scene(host(n, 60, ios=20), Choice(panel="maps")), size)
+    lines = [line for line in screen.splitlines() if "▲now" in line or "now▲" in line]
+    assert len(lines) == axes
+    assert re.search(r"\d\d:\d\d:\d\d", lines[0])
+
+
+@pytest.mark.parametrize("seconds", range(1, 60))
+def test_now_never_leaves_the_axis_and_covers_no_stamp(seconds):
+    timeline = quick([[100]] * seconds, slots=30)
+    line = plain(axis(timeline, STYLE))
+    assert len(line) == 36
+    assert line.index("▲") - 6 == (timeline.newest() + 1) % 30
+    assert re.fullmatch(r" +└(─|\d\d:\d\d:\d\d)*(▲now|now▲)(─|\d\d:\d\d:\d\d)*", line)
+
+
+def test_a_stamp_that_is_no_time_of_day_is_said_to_be_none():
+    wild = replace(frame(1, {READ: Histogram.record([5])}, devices=disks(1)), wall=1e300)
+    assert "--:--:--" in text(scene([wild])).splitlines()[0]
+    assert clock(float("nan")) == clock(-1e19) == "--:--:--"
 
 
 def test_tiles_that_do_not_fit_are_paged_by_the_selection():
