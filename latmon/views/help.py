@@ -27,6 +27,7 @@ _NUMBERS = (
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
     ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
+    ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
     ("heat map", "a column is a stretch of time; new ones are written at ▲now, over the oldest, which is right of it"),
     ("", "a row is a range of latency, its lower edge at the left (<8u: all below), its I/Os at the right"),
     ("", "all maps share both scales; ┄ is the threshold"),

@@ -18,6 +18,8 @@ GOOD_COVERAGE = 0.99
 TWICE = 1.005
 """Above it the probe saw more than the kernel counted: two counters read a moment apart differ by less."""
 _MIN_RECORDING = 12
+_QUIET = ("not recording ", "no rec ", "○")
+"""The longest that fits: whether it records is never cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ def health(origin: Origin | None, window: Window, devices: dict[str, Device], ce
         room = max(cells - width(tuple(spans)) - 3, _MIN_RECORDING)
         name = cell(state.recording, min(room, cell_len(state.recording)))
         return _split(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
-    quiet = (Span("not recording ", "dim"),)
-    return _split(tuple(spans), quiet if width(tuple(spans)) + width(quiet) <= cells else (), cells)
+    room = cells - width(tuple(spans[:-1])) - 1
+    quiet = next((text for text in _QUIET if len(text) <= room), _QUIET[-1])
+    return _split(tuple(spans[:-1]), (Span(f" {quiet}", "dim"),), cells)
 
 
 def headline(subject: Subject, cells: int) -> Line:

@@ -410,6 +410,13 @@ def test_what_was_skipped_is_shown_when_it_was():
         assert "skipped" not in text(scene([frame(1, devices=disks(1), health=Health(skipped=skipped))]))
 
 
+@pytest.mark.parametrize(("skipped", "said"), [(0, "  not recording "), (105, " no rec "), (123_456, " ○")])
+def test_whether_it_records_is_never_cut(skipped, said):
+    state = Health(probes_attached=1, probes_wanted=1, skipped=skipped, self_cpu_percent=1.8)
+    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    assert text(scene([one])).splitlines()[-2].endswith(said)
+
+
 @pytest.mark.parametrize(("seen", "said"), [(1004, "coverage 100%  "), (1020, "coverage 102.00%: counted twice")])
 def test_more_seen_than_there_was_is_counted_twice(seen, said):
     flow = Flow("nvme0n1", "read")
