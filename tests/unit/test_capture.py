@@ -336,7 +336,8 @@ def test_names_that_backend_does_not_take(name):
 
 async def test_a_silent_end_is_a_gap(monkeypatch):
     monkeypatch.setattr(module, "SILENT_INTERVALS", 0.05)
-    capture, _ = capturing(Stub(frame(0)), Request(duration_us=100_000))
+    capture, _ = capturing(Stub(frame(0)))
+    asyncio.get_running_loop().call_later(0.3, capture.stop, "enough")
     outcome = await capture.run()
     assert outcome.exit == EXIT_INCOMPLETE
     assert "nothing was heard of the probe" in outcome.reason
