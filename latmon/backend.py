@@ -20,7 +20,6 @@ class Options:
     interval_us: int = 1_000_000
     devices: tuple[str, ...] = ()
     threshold_us: int | None = None
-    stages: str = "auto"
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 

@@ -1,7 +1,7 @@
 """Which block devices there are and what they are: dev_t to an admin's name, kept true while devices come and go.
 
 /proc/diskstats is the superset of names (a hidden NVMe path has no dev file); sysfs says the rest. No kernel number
-leaves this module: what has no name is UNKNOWN, and counted. Must not know counters' meaning or frames.
+leaves this module. Must not know counters' meaning or frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from latmon_backends.controllers import controller
 from latmon_backends.diskstats import Counters, Number
 from latmon_backends.sysfs import attribute, names, number
 
-UNKNOWN = "unknown device"
 _BIO_BASED = ("dm", "md", "zram")
 """Devices without requests, known by the start of their names where sysfs can't be asked."""
 
@@ -35,8 +34,6 @@ class BlockDevices:
 
     proc: Path
     sys: Path
-    unknown: int = 0
-    """How often a number was asked for that nobody knows."""
     _devices: dict[str, Device] = field(default_factory=dict)
     _disks: dict[Number, str] = field(default_factory=dict)
     _whole: dict[str, str] = field(default_factory=dict)
@@ -67,13 +64,6 @@ class BlockDevices:
     def device(self, major: int, minor: int) -> Device | None:
         """The whole disk with this number or with a partition of this number; None when there is none known."""
         return self._devices.get(self._disks.get(Number(major, minor), ""))
-
-    def name(self, major: int, minor: int) -> str:
-        """The whole disk's name, or UNKNOWN."""
-        found = self._disks.get(Number(major, minor))
-        if found is None:
-            self.unknown += 1
-        return found or UNKNOWN
 
     def counts(self, name: str) -> bool | None:
         """Whether the kernel counts this device's I/O: queue/iostats. None where that can't be read."""

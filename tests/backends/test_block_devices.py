@@ -2,7 +2,7 @@ import pytest
 from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
 
 from latmon.model import Device
-from latmon_backends.block_devices import UNKNOWN, BlockDevices
+from latmon_backends.block_devices import BlockDevices
 from latmon_backends.diskstats import parse
 
 
@@ -114,7 +114,6 @@ def test_partitions_are_their_disk(host, looking):
     host.partition("vda", "vda1", (254, 1))
     looking.refresh()
     assert list(looking.block.devices) == ["vda"]
-    assert looking.block.name(254, 1) == "vda"
     assert looking.block.device(254, 1) == looking["vda"]
 
 
@@ -196,7 +195,7 @@ def test_hot_plug_and_unplug(host, looking):
     change = looking.refresh()
     assert change.changed == ()
     assert [device.name for device in change.removed] == ["sda"]
-    assert looking.block.name(8, 0) == UNKNOWN
+    assert looking.block.device(8, 0) is None
 
 
 def test_another_drive_in_the_same_place_is_a_change(host, looking):
@@ -228,13 +227,10 @@ def test_a_name_with_a_slash(host, looking):
     assert "cciss/c0d0" in looking.block.devices
 
 
-def test_a_number_that_nobody_knows_is_never_shown(host, looking):
+def test_a_number_that_nobody_knows_is_no_device(host, looking):
     host.virtio()
     looking.refresh()
-    assert looking.block.name(99, 7) == UNKNOWN
     assert looking.block.device(99, 7) is None
-    assert looking.block.unknown == 1
-    assert not any(char.isdigit() for char in UNKNOWN)
 
 
 def test_without_sysfs_names_come_from_diskstats(tmp_path):
@@ -255,7 +251,7 @@ def test_without_sysfs_names_come_from_diskstats(tmp_path):
         "nvme0n1": True,
         "dm-0": False,
     }
-    assert looking.block.name(259, 1) == "nvme0n1"
+    assert looking.block.device(259, 1) == looking["nvme0n1"]
 
 
 def test_a_name_in_diskstats_whose_sysfs_is_gone_was_just_unplugged(host, looking):
@@ -263,7 +259,7 @@ def test_a_name_in_diskstats_whose_sysfs_is_gone_was_just_unplugged(host, lookin
     host.count("sdx", columns(), (65, 112))
     looking.refresh()
     assert list(looking.block.devices) == ["vda"]
-    assert looking.block.name(65, 112) == "sdx"
+    assert looking.block.device(65, 112) is None
 
 
 def test_io_of_a_device_that_is_not_counted(host, looking):

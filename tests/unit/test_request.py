@@ -9,7 +9,7 @@ from latmon.request import Request
 
 EVERYTHING = Request(
     backend="bpftrace",
-    options=Options(250_000, ("nvme*", "sd\n[a]"), 100_000, "basic", Path("/p"), Path("/s")),
+    options=Options(250_000, ("nvme*", "sd\n[a]"), 100_000, Path("/p"), Path("/s")),
     record=Path("/tmp/ä b"),
     duration_us=5,
     max_size=7,
