@@ -13,15 +13,17 @@ import sys
 import time
 from pathlib import Path
 
+from latmon.files import content
 from latmon.text import clean
 
 _HZ = re.compile(rb"^CONFIG_HZ=(\d+)$", re.MULTILINE)
 _CLOCKS_APART_US = 1000
 _FAMILIES = {
-    "apt": ("debian", "ubuntu"),
-    "dnf": ("fedora", "rhel", "centos"),
-    "pacman": ("arch",),
+    "apt-get install": ("debian", "ubuntu"),
+    "dnf install": ("fedora", "rhel", "centos"),
+    "pacman -S": ("arch",),
 }
+"""What installs a package, and on whose systems."""
 _INIT_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the first pid namespace this number on every boot (PROC_PID_INIT_INO)."""
 _CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
@@ -39,7 +41,7 @@ def kernel() -> str:
 
 def boot_id(proc: Path = Path("/proc")) -> str:
     """Tells one boot from the next; empty where the system has none."""
-    return clean(_read(proc / "sys/kernel/random/boot_id").strip())
+    return clean(content(proc / "sys/kernel/random/boot_id").strip())
 
 
 def hz(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> int | None:
@@ -57,17 +59,17 @@ def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> byt
         with gzip.open(proc / "config.gz") as packed:
             return packed.read()
     except (OSError, EOFError):
-        release = _read(proc / "sys/kernel/osrelease").strip().decode("ascii", "replace")
-        return _read(boot / f"config-{release}") if release else b""
+        release = content(proc / "sys/kernel/osrelease").strip().decode("ascii", "replace")
+        return content(boot / f"config-{release}") if release else b""
 
 
-def package_manager(etc: Path = Path("/etc")) -> str:
-    """`apt`, `dnf` or `pacman` by /etc/os-release; empty for any other system."""
+def install_command(package: str, etc: Path = Path("/etc")) -> str:
+    """What root types to install a package, by /etc/os-release; empty for a system that we don't know."""
     fields = dict(
-        line.partition("=")[::2] for line in _read(etc / "os-release").decode("utf-8", "replace").splitlines()
+        line.partition("=")[::2] for line in content(etc / "os-release").decode("utf-8", "replace").splitlines()
     )
     ids = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").replace("'", "").split()
-    return next((tool for tool, family in _FAMILIES.items() if set(ids) & set(family)), "")
+    return next((f"{command} {package}" for command, family in _FAMILIES.items() if set(ids) & set(family)), "")
 
 
 def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
@@ -84,10 +86,10 @@ def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
         return "docker"
     if (root / "run/.containerenv").exists():
         return "podman"
-    for line in _read(proc / "1/environ").split(b"\0"):
+    for line in content(proc / "1/environ").split(b"\0"):
         if line.startswith(b"container="):
             return clean(line.partition(b"=")[2])
-    groups = _read(proc / "1/cgroup")
+    groups = content(proc / "1/cgroup")
     return next((mark.decode() for mark in _CONTAINERS if mark in groups), "")
 
 
@@ -100,10 +102,3 @@ def suspended_us() -> int:
         return 0
     ahead = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000
     return ahead if ahead >= _CLOCKS_APART_US else 0
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from latmon.files import text
 from latmon.processes import descendants
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -37,12 +38,5 @@ class OwnCpu:
         return time.process_time() + sum(self._ticks(pid) for pid in descendants(self._pid, self._proc)) / _TICKS_PER_S
 
     def _ticks(self, pid: int) -> int:
-        fields = _read(self._proc / str(pid) / "stat").rpartition(")")[2].split()
+        fields = text(self._proc / str(pid) / "stat").rpartition(")")[2].split()
         return sum(int(field) for field in fields[_UTIME : _UTIME + 4])
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:  # the process ended between the two reads
-        return ""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from latmon.files import text
+
 
 def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
     """Children, their children and so on; a process that ends meanwhile is left out."""
     todo = [pid]
     while todo:
-        children = [int(child) for one in proc.glob(f"{todo.pop()}/task/*/children") for child in _read(one).split()]
+        children = [int(child) for one in proc.glob(f"{todo.pop()}/task/*/children") for child in text(one).split()]
         yield from children
         todo += children
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:  # the process ended between the two reads
-        return ""

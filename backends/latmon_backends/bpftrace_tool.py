@@ -16,16 +16,11 @@ from pathlib import Path
 
 from latmon import capabilities
 from latmon.errors import UnavailableError
-from latmon.host import package_manager
+from latmon.host import install_command
 from latmon.tools import find_tool
 from latmon_backends.child import shimmed
 
 VARIABLE = "LATMON_BPFTRACE"
-_INSTALL = {
-    "apt": "apt-get install bpftrace",
-    "dnf": "dnf install bpftrace",
-    "pacman": "pacman -S bpftrace",
-}
 _CAPABILITIES_SINCE = (0, 25)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
@@ -65,7 +60,8 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
     except UnavailableError as error:
         if environ.get(VARIABLE):
             raise
-        raise UnavailableError(f"bpftrace is not installed: {install_command()}.") from error
+        remedy = install_command("bpftrace") or "install the package bpftrace"
+        raise UnavailableError(f"bpftrace is not installed: {remedy}.") from error
     euid = os.geteuid() if euid is None else euid
     mount = not _mounted("tracefs", proc) and not _mounted("debugfs", proc)
     return Tool(
@@ -74,11 +70,6 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         mount_tracefs=mount,
         map_keys=map_keys(os.cpu_count() or 1),
     )
-
-
-def install_command() -> str:
-    """What to type to get bpftrace here."""
-    return _INSTALL.get(package_manager(), "install the package bpftrace")
 
 
 def version(path: str) -> str:

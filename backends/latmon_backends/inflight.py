@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from latmon.files import content
 from latmon.model import Outstanding
 
 _OLD = b"blk_mq_in_flight"
@@ -27,7 +28,7 @@ def column_has_queued(proc: Path, sys: Path) -> bool:
     BTF is asked first: kallsyms costs the kernel 0.2 s to print.
     """
     for source, start, end in ((sys / "kernel/btf/vmlinux", b"\0", b"\0"), (proc / "kallsyms", b" ", b"\n")):
-        symbols = _read(source)
+        symbols = content(source)
         if start + _OLD + end in symbols:
             return _release(proc) >= _UNUSED_SINCE
         if any(start + name + end in symbols for name in _BESIDE):
@@ -36,15 +37,8 @@ def column_has_queued(proc: Path, sys: Path) -> bool:
 
 
 def _release(proc: Path) -> tuple[int, int]:
-    found = _RELEASE.match(_read(proc / "sys/kernel/osrelease"))
+    found = _RELEASE.match(content(proc / "sys/kernel/osrelease"))
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
-
-
-def _read(source: Path) -> bytes:
-    try:
-        return source.read_bytes()
-    except OSError:
-        return b""
 
 
 def in_driver(block: Path) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from latmon.files import text
 from latmon.processes import descendants
 
 
@@ -29,8 +30,8 @@ class Skipped:
         """Over all programs that the processes hold, each once."""
         found: dict[str, int] = {}
         for pid in (self._pid, *descendants(self._pid, self._proc)):
-            for text in self._fdinfo(pid):
-                fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+            for info in self._fdinfo(pid):
+                fields = dict(line.split(":\t", 1) for line in info.splitlines() if ":\t" in line)
                 if "prog_id" in fields and fields.get("recursion_misses", "").isdigit():
                     found[fields["prog_id"]] = int(fields["recursion_misses"])
         return sum(found.values()) if found else None
@@ -40,11 +41,4 @@ class Skipped:
             files = list((self._proc / str(pid) / "fdinfo").iterdir())
         except OSError:  # not ours to read, or gone
             return
-        yield from (_read(file) for file in files)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:
-        return ""
+        yield from (text(file) for file in files)

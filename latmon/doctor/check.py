@@ -12,6 +12,7 @@ from sys import platform as running_on
 from typing import NamedTuple
 
 from latmon import host
+from latmon.files import content
 
 _SECONDS = 10
 
@@ -70,12 +71,7 @@ class Place:
 
     def install(self, package: str) -> str:
         """The command that installs a package here, with what it needs of privilege."""
-        commands = {
-            "apt": f"apt-get install {package}",
-            "dnf": f"dnf install {package}",
-            "pacman": f"pacman -S {package}",
-        }
-        command = commands.get(host.package_manager(self.etc))
+        command = host.install_command(package, self.etc)
         return self.as_root(command) if command else f"install {package} with this system's package manager"
 
     def as_root(self, command: str) -> str:
@@ -84,7 +80,4 @@ class Place:
 
     def read(self, path: Path) -> bytes:
         """A file's bytes; empty when it can't be read."""
-        try:
-            return path.read_bytes()
-        except OSError:
-            return b""
+        return content(path)

@@ -75,7 +75,7 @@ def test_a_wrapper_by_its_absolute_path(tool, proc):
 @pytest.mark.parametrize("search", ["", ".", ":", "bin", "./bin:.", "../x/bin"])
 def test_never_from_the_current_directory(tool, proc, monkeypatch, search):
     monkeypatch.chdir(tool().parent)
-    monkeypatch.setattr(bpftrace_tool, "package_manager", lambda: "apt")
+    monkeypatch.setattr(bpftrace_tool, "install_command", lambda package: f"apt-get install {package}")
     with pytest.raises(UnavailableError, match=r"^bpftrace is not installed: apt-get install bpftrace\.$"):
         find({"PATH": search}, proc(), euid=0)
 
@@ -93,12 +93,13 @@ def test_a_named_tool_that_is_not_there(proc, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("manager", "command"),
-    [("apt", "apt-get install"), ("dnf", "dnf install"), ("pacman", "pacman -S"), ("", "install the package")],
+    ("command", "says"),
+    [("apt-get install bpftrace", "apt-get install bpftrace"), ("", "install the package bpftrace")],
 )
-def test_what_to_type_to_get_it(monkeypatch, manager, command):
-    monkeypatch.setattr(bpftrace_tool, "package_manager", lambda: manager)
-    assert bpftrace_tool.install_command() == f"{command} bpftrace"
+def test_what_to_type_to_get_it(proc, monkeypatch, command, says):
+    monkeypatch.setattr(bpftrace_tool, "install_command", lambda _package: command)
+    with pytest.raises(UnavailableError, match=f": {says}\\.$"):
+        find({"PATH": ""}, proc(), euid=0)
 
 
 @pytest.mark.parametrize(

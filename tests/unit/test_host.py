@@ -38,20 +38,20 @@ def test_hz_is_unknown_where_nothing_tells(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("release", "tool"),
+    ("release", "command"),
     [
-        ("ID=debian\n", "apt"),
-        ("ID=ubuntu\nID_LIKE=debian\n", "apt"),
-        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf"),
-        ("ID=fedora\n", "dnf"),
-        ("ID=cachyos\nID_LIKE=arch\n", "pacman"),
+        ("ID=debian\n", "apt-get install x"),
+        ("ID=ubuntu\nID_LIKE=debian\n", "apt-get install x"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install x"),
+        ("ID=fedora\n", "dnf install x"),
+        ("ID=cachyos\nID_LIKE=arch\n", "pacman -S x"),
         ("ID=nixos\n", ""),
         ("", ""),
     ],
 )
-def test_the_package_manager_by_os_release(tmp_path, release, tool):
+def test_what_installs_a_package_by_os_release(tmp_path, release, command):
     write(tmp_path / "os-release", release)
-    assert host.package_manager(tmp_path) == tool
+    assert host.install_command("x", tmp_path) == command
 
 
 def test_boot_id(tmp_path):
