@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from latmon import directories
 from latmon.errors import UsageError
 from latmon.quantities import duration_us, show_duration
 
@@ -64,10 +65,8 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
     """What the two files say together; a file that isn't there says nothing."""
-    named = environ.get("XDG_CONFIG_HOME", "")
-    home = Path(named) if Path(named).is_absolute() else Path(environ.get("HOME", "/")) / ".config"
     config = Config()
-    for path in (system, home / "latmon" / "config.yaml"):
+    for path in (system, directories.config(environ) / "config.yaml"):
         config = replace(config, **_read(path))
     return config
 

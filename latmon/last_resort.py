@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from latmon import __version__
+from latmon import __version__, directories
 from latmon.text import clean
 
 MAX_BYTES = 256 * 1024
@@ -23,9 +23,7 @@ def install() -> None:
 
 def log_path(environ: Mapping[str, str]) -> Path:
     """Where crashes are written down: the user's state directory."""
-    named = environ.get("XDG_STATE_HOME", "")
-    home = Path(named) if Path(named).is_absolute() else Path(environ.get("HOME", "/")) / ".local/state"
-    return home / "latmon" / "crash.log"
+    return directories.state(environ) / "crash.log"
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from latmon import directories
 from latmon.errors import UnavailableError
 from latmon.quantities import show_size
 
@@ -33,9 +34,7 @@ def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
     """The current directory, or where the user's state belongs when nothing can be written here."""
     if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
         return cwd
-    state = environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if Path(state).is_absolute() else Path(environ.get("HOME", "/")) / ".local/state"
-    directory = home / "latmon" / "recordings"
+    directory = directories.state(environ) / "recordings"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

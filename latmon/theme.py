@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import yaml
 
+from latmon import directories
 from latmon.errors import ThemeError
 from latmon.resources import data_dir
 
@@ -54,9 +55,7 @@ class _NoAliases(yaml.SafeLoader):
 
 def theme_dirs() -> tuple[Path, ...]:
     """Where themes are looked for, the user's first."""
-    home = os.environ.get("XDG_CONFIG_HOME", "")
-    config = Path(home) if home.startswith("/") else Path("~/.config").expanduser()
-    return config / "latmon" / "themes", Path("/etc/xdg/latmon/themes"), data_dir("themes")
+    return directories.config(os.environ) / "themes", Path("/etc/xdg/latmon/themes"), data_dir("themes")
 
 
 def theme_names(dirs: tuple[Path, ...] | None = None) -> tuple[str, ...]:
