@@ -16,7 +16,7 @@ def facts() -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return [
         f"{os.cpu_count()} x {_cpu()}, {memory:.0f} GB, {_virtual()}",
-        f"{platform.system()} {platform.release().partition("-")[0]}, {platform.machine()}",
+        f"{platform.system()} {platform.release().partition('-')[0]}, {platform.machine()}",
         f"latmon {__version__}, Python {platform.python_version()}, Textual {importlib.metadata.version('textual')}",
         f"{_first_line('fio', '--version')}, {_first_line('iostat', '-V')}, {_first_line('top', '-V')}",
         f"kernel.bpf_stats_enabled is {_stats()}",
