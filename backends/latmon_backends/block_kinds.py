@@ -9,9 +9,10 @@ import re
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from latmon.files import content
 from latmon.text import MAX_CELLS, clean
 from latmon_backends.inflight import in_driver
-from latmon_backends.sysfs import attribute, link, names, raw_attribute
+from latmon_backends.sysfs import attribute, link, names
 
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 _NVME = re.compile(r"nvme\d+n\d+")
@@ -53,7 +54,7 @@ def label(path: Path, of_kind: str) -> str:
     if of_kind == "dm":
         return attribute(path / "dm/name")
     if of_kind == "loop":
-        return _file_label(raw_attribute(path / "loop/backing_file").rstrip(b"\n"))
+        return _file_label(content(path / "loop/backing_file").rstrip(b"\n"))
     return head(path.name) if of_kind == "nvme-path" else ""
 
 
@@ -109,7 +110,7 @@ def serial(path: Path) -> str | None:
     All of these are cached by the kernel but virtio's, which is a command to the device: a device that is stuck would
     take the reader with it, so only an idle one is asked.
     """
-    page = raw_attribute(path / "device/vpd_pg80")
+    page = content(path / "device/vpd_pg80")
     if text := page[_SERIAL_PAGE : _SERIAL_PAGE + int.from_bytes(page[2:4], "big")].strip(b" \0"):
         return clean(text)
     if link(path / "device/subsystem") == "virtio" and in_driver(path):

@@ -98,7 +98,7 @@ class BpftraceBackend:
             elif (window := self._ticks.take(event)) is not None:
                 frame = self._frame(window)
                 yield frame
-                if frame.gap == "suspended" and "ahead_ns" in self._variant.values:
+                if frame.gap == "suspended" and self._variant.knows_clock:
                     await self._set_clock()
                 elif self._lacks_stamps(window):
                     await self._keep_issues()
@@ -185,14 +185,17 @@ class BpftraceBackend:
             return False
         self._restarts.append(now)
         await asyncio.sleep(0.2 * len(self._restarts))
-        return await self._start_again(self._variant, f"it had ended: {why}")
+        return await self._start_again(f"it had ended: {why}")
 
-    async def _start_again(self, variant: Variant, why: str) -> bool:
-        """Started as root and being the invoking user by now, only `sudo -n` can."""
+    async def _start_again(self, why: str) -> bool:
+        """The same variant, told anew how far its clock is ahead of the stamps, where it must know.
+
+        Started as root and being the invoking user by now, only `sudo -n` can.
+        """
         if self._began_as_root and os.geteuid() != 0:
             self._tool = replace(self._tool, sudo=True)
         try:
-            await self._start(variant)
+            await self._start(self._variant.with_clock(host.suspended_us() * 1000))
         except (RefusedError, UnavailableError) as refusal:
             self._frames.notice = f"bpftrace could not be started again ({why}): {refusal}"
             return False
@@ -225,9 +228,8 @@ class BpftraceBackend:
 
     async def _set_clock(self) -> None:
         """A probe that was told how far its clock is ahead of the stamps is told again after a suspend."""
-        values = self._variant.values | {"ahead_ns": host.suspended_us() * 1000}
         await self._probe.stop()
-        await self._start_again(replace(self._variant, values=values), "the host was suspended")
+        await self._start_again("the host was suspended")
 
     # What a frame says of the probe
 

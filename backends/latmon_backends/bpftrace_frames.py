@@ -41,14 +41,16 @@ class Frames:
         begin, end = window.begin, window.end
         gap = self._why_gap(window)
         bent = gap == "suspended" and keeps_time_asleep
+        kernel = sampler.difference(begin.sample, end.sample).kernel
+        seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
         frame = Frame(
             seq=self._seq,
             wall=end.sample.wall - window.lag_us / 1e6,
             mono_us=end.mono_us,
             dt_us=max(1, end.mono_us - (self._ended_us if self.gap else begin.mono_us)),
             histograms={} if bent else self._selected(window.interval.histograms),
-            seen=self._selected(window.interval.seen if counts_bytes else self._with_bytes(window)),
-            kernel=_kernel(window),
+            seen=self._selected(seen),
+            kernel={} if _detached_before(window) else kernel,
             outstanding=end.sample.outstanding,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
@@ -88,13 +90,6 @@ class Frames:
             return "suspended"
         return self.gap or ("reader-late" if window.late else "")
 
-    def _with_bytes(self, window: Window) -> Mapping[Flow, Completed]:
-        """What was seen, with the kernel's mean size of that time for each I/O."""
-        kernel = sampler.difference(window.begin.sample, window.end.sample).kernel
-        sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
-        seen = window.interval.seen
-        return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
-
     def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
         """Only of the devices that the user's globs select."""
         devices = self._sampler.block.devices
@@ -102,8 +97,12 @@ class Frames:
         return {key: value for key, value in table.items() if key.device in wanted}
 
 
-def _kernel(window: Window) -> Mapping[Flow, Completed]:
-    """The kernel's counts of the same interval; none on the way out: the probe sees nothing while it detaches."""
-    if isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US:
-        return {}
-    return sampler.difference(window.begin.sample, window.end.sample).kernel
+def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:
+    """What was seen, with the kernel's mean size of that time for each I/O."""
+    sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
+    return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
+
+
+def _detached_before(window: Window) -> bool:
+    """On the way out the probe sees nothing while it detaches, and the kernel counts on: not the same interval."""
+    return isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US

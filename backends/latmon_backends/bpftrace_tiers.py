@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.manifest import Manifest, load
@@ -46,6 +46,15 @@ class Variant:
         """What it attaches to, BEGIN, END and intervals apart."""
         chosen = self.values.get("hooks")
         return tuple(str(chosen).split(", ")) if chosen else self.manifest.hooks
+
+    @property
+    def knows_clock(self) -> bool:
+        """Its script was told how far its clock is ahead of the requests' stamps, which a suspend changes."""
+        return "ahead_ns" in self.values
+
+    def with_clock(self, ahead_ns: int) -> Variant:
+        """The same, told anew where it must know."""
+        return replace(self, values=self.values | {"ahead_ns": ahead_ns}) if self.knows_clock else self
 
     def program(self) -> str:
         return self.manifest.program(self.values)

@@ -7,26 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from latmon.files import content
 from latmon.text import clean
 
 
 def attribute(path: Path) -> str:
     """The attribute's text, cleaned and stripped; empty when there is none."""
-    return clean(raw_attribute(path).strip(b" \t\n\0"))
-
-
-def raw_attribute(path: Path) -> bytes:
-    """The attribute's bytes; empty when there is none."""
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    return clean(content(path).strip(b" \t\n\0"))
 
 
 def number(path: Path) -> int | None:
     """A decimal attribute; None when there is none."""
     try:
-        return int(raw_attribute(path))
+        return int(content(path))
     except ValueError:
         return None
 

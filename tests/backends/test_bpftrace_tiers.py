@@ -144,3 +144,9 @@ def test_the_list_for_this_host_is_made_in_no_time():
     assert time.process_time() - begun < 1
     assert re.match("block_a ", found[0])
     assert found[-1] == "block_c"
+
+
+def test_a_clock_is_told_anew_only_to_who_must_know(host):
+    found = {variant.manifest.name: variant for variant in variants(1000, 5, host("q", "rq", kprobes=True))}
+    assert "nsecs - 7;" in found["block_b"].with_clock(7).program()
+    assert found["block_c"].with_clock(7) == found["block_c"]
