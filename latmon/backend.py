@@ -12,6 +12,9 @@ from typing import Protocol, Self, runtime_checkable
 
 from latmon.model import Frame, Origin
 
+STAGES_MODES = ("auto", "basic", "all")
+"""auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -20,6 +23,11 @@ class Options:
     interval_us: int = 1_000_000
     devices: tuple[str, ...] = ()
     threshold_us: int | None = None
+    """What makes an I/O an outlier; None: found per device."""
+    stages: str = "auto"
+    """One of STAGES_MODES: when the deep probes run."""
+    budget_percent: float = 5.0
+    """Of one CPU, for the deep probes' programs; 0: none, they may take what they take."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 
@@ -46,3 +54,19 @@ class Finishing(Protocol):
     """A backend that can still tell the interval that was begun when a capture is ended."""
 
     async def finish(self) -> Frame | None: ...
+
+
+@runtime_checkable
+class Deepening(Protocol):
+    """A backend that can start its deep probes while it runs.
+
+    Neither call waits or fails; what comes of it is in the next frames (`traced.one_in`, `health.notice`).
+    """
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
+        ...
+
+    def set_stages(self, mode: str) -> None:
+        """One of STAGES_MODES, from now on."""
+        ...

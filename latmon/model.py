@@ -15,6 +15,8 @@ from latmon.histogram import Histogram
 
 OPS = ("read", "write", "flush", "discard", "other")
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume", "total")
+UNACCOUNTED = "unaccounted"
+"""What is left of a traced request's total when its stages are taken away. Never hidden, never a stage."""
 
 
 class Series(NamedTuple):
@@ -79,6 +81,146 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """What the deep probes saw of the requests that they traced in an interval; empty while they don't run.
+
+    The stages of a traced request are disjoint: they and `unaccounted` add up to its total, to completion. `resume`
+    comes after that and is counted by itself. One population: never add it to a frame's `histograms`.
+    """
+
+    histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
+    """Per stage, and `unaccounted` and `total`."""
+    by_total: Mapping[Series, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Sum in us of a stage's time by the bucket of the total of the requests that it was part of: the share of every
+    stage in the I/Os above any cut."""
+    unfollowed: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> why the path could not be followed -> traced requests; their time is queue and unaccounted."""
+    paths: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> how requests completed (hard interrupt, BLOCK softirq, ...) -> traced requests."""
+    off: int = 0
+    """Followed requests whose stages miss their total by more than 1 us per stage."""
+    one_in: int = 0
+    """One request in so many is traced; 0: the deep probes don't run."""
+    devices: tuple[str, ...] = ()
+    """The only devices that are traced; empty: all."""
+    includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    absent: tuple[Missing, ...] = ()
+    """Stages that the deep probes can't measure here, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A thread that was woken at `woken_us` (CLOCK_MONOTONIC) and ran `delay_us` later."""
+
+    stage: str
+    thread: str
+    pid: int
+    priority: int
+    """The kernel's p->prio: 0-98 real time (49 is FIFO 50), 100-139 nice -20..19."""
+    woken_us: int
+    delay_us: int
+    instead: str = ""
+    """The thread that ran last before it on its CPU, as comm (prio N); empty when idle or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """One I/O above its device's threshold. Stages in us; the ones it didn't pass or nobody measured are not in it.
+
+    stages + unaccounted = total, which ends when the waiter runs again where that is known, else at completion.
+    A None is "not known". `wall` and `mono_us` are when it began.
+    """
+
+    wall: float
+    mono_us: int
+    device: str
+    op: str
+    total_us: int
+    stages_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unaccounted_us: int = 0
+    flags: tuple[str, ...] = ()
+    """sync, fua, meta, preflush, readahead, background, in the order of the kernel's bits."""
+    sector: int | None = None
+    bytes: int | None = None
+    pid: int | None = None
+    comm: str = ""
+    """Who issued it, never who happened to complete it; empty when not known."""
+    cpu_issue: int | None = None
+    cpu_complete: int | None = None
+    outstanding_at_issue: int | None = None
+    """Requests of the device in flight when it was issued, itself not counted."""
+    overtaken_by: int | None = None
+    """Requests of the device that were issued later and completed earlier."""
+    path: str = ""
+    """How it completed: hard interrupt, BLOCK softirq, irq thread, ... or why that could not be followed."""
+    includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    waits: tuple[Wait, ...] = ()
+    """Threads that this I/O waited for: its completion thread, its waiter."""
+
+
+class Handler(NamedTuple):
+    """One irqaction: an interrupt's number and the name its driver gave."""
+
+    irq: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRuns:
+    """A handler's runs in an interval, whatever they returned: the ones that were not its own take time as well."""
+
+    run: Histogram
+    returned: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """none (not mine), handled, wake (its thread) -> runs."""
+    before_us: int = 0
+    """Victim time: how long handlers earlier on the same vector ran before the runs that were this one's own."""
+    device: str = ""
+    """The controller's PCI address or the block devices behind it; empty when not known."""
+    shared_with: tuple[str, ...] = ()
+    """The other handlers on the vector, in the order in which the kernel calls them."""
+
+
+class SoftirqCpu(NamedTuple):
+    """A softirq vector on a CPU."""
+
+    vector: str
+    cpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftirqRuns:
+    """A softirq vector on one CPU in an interval: the wait from the first raise, the runs, and where both were."""
+
+    delay: Histogram
+    run: Histogram
+    ran_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """irq_exit, timer (the exit of the timer's interrupt), ksoftirqd, other -> runs."""
+    raised_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """irq, softirq, other (a thread, or an interrupt that no tracepoint shows) -> first raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread whose wake-ups are timed."""
+
+    pid: int
+    comm: str
+    policy: str
+    """other, fifo, rr, batch, idle, deadline; empty when not known."""
+    priority: int
+    kernel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeups:
+    """Waking -> running of one thread in an interval. `instead`: who ran before it, after delays of 1 ms and more."""
+
+    thread: Thread
+    delay: Histogram
+    instead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """How far one interval can be trusted. Counters are of this interval; a None is "not known here", never 0."""
 
@@ -90,10 +232,14 @@ class Health:
     stale: int = 0
     undecoded_lines: int = 0
     dropped_frames: int = 0
+    suppressed: int = 0
+    """I/Os above the threshold that the rate limit left out of the outliers."""
     skipped: int | None = None
     """Probe runs that the kernel skipped because programs nested (recursion_misses)."""
     self_cpu_percent: float | None = None
     probe_ns_per_io: float | None = None
+    probe_cpu_percent: float | None = None
+    """Time in the deep probes' programs, in percent of one CPU (run_time_ns); None while it isn't measured."""
     recording: str = ""
     """File name while recording, or why recording stopped."""
     notice: str = ""
@@ -113,6 +259,16 @@ class Frame:
     """Completions that the probe saw, timed or not."""
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     """Completions by the kernel's own counters (/proc/diskstats)."""
+    above: Mapping[Flow, int] = field(default_factory=lambda: MappingProxyType({}))
+    """I/Os above the threshold, each of them, however few `outliers` tell of."""
+    outliers: tuple[Outlier, ...] = ()
+    """In the order in which they began."""
+    thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What makes an I/O of a device an outlier, where a probe looks for them."""
+    traced: Traced = Traced()
+    handlers: Mapping[Handler, HandlerRuns] = field(default_factory=lambda: MappingProxyType({}))
+    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
+    wakeups: tuple[Wakeups, ...] = ()
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[Device, ...] = ()
     """Devices that are new or changed since the frame before; all of them in the first frame."""
