@@ -24,12 +24,12 @@ class Options:
     devices: tuple[str, ...] = ()
     threshold_us: int | None = None
     """What makes an I/O an outlier; None: found per device."""
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
     stages: str = "auto"
     """One of STAGES_MODES: when the deep probes run."""
     budget_percent: float = 5.0
     """Of one CPU, for the deep probes' programs; 0: none, they may take what they take."""
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
 
 
 class Backend(Protocol):
