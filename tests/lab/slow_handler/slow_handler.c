@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * slow_handler: a stranger on a device's interrupt vector. It never has anything to do and says so (IRQ_NONE), but takes
+ * `us` microseconds to find out, like a driver whose handler reads a register over a slow bus.
+ */
+#include <linux/delay.h>
+#include <linux/interrupt.h>
+#include <linux/module.h>
+
+static int irq = -1;
+module_param(irq, int, 0444);
+MODULE_PARM_DESC(irq, "the shared interrupt to sit on");
+static int us = 20;
+module_param(us, int, 0444);
+MODULE_PARM_DESC(us, "microseconds that each run takes");
+
+static irqreturn_t look(int number, void *cookie)
+{
+	udelay(us);
+	return IRQ_NONE;
+}
+
+static int __init sit_down(void)
+{
+	return request_irq(irq, look, IRQF_SHARED, "slow_handler", &irq);
+}
+
+static void __exit stand_up(void)
+{
+	free_irq(irq, &irq);
+}
+
+module_init(sit_down);
+module_exit(stand_up);
+MODULE_DESCRIPTION("A shared interrupt handler that is slow and never handles anything");
+MODULE_LICENSE("GPL");
