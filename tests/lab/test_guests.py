@@ -3,18 +3,13 @@
 Everything is emulated, slowly: counts, ratios and names are asserted, never microseconds.
 """
 
-import json
 import os
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
-import yaml
+from guests import run
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-SHARED = ("latmon", "backends", "probes", "themes", "tests/live/terminal.py", "tests/live/workload.py", "tests/lab")
-TIMEOUT_S = 900
+COUNTS = ("guest_counts.py",)
 SHARE = {"A": 0.995, "B": 0.985, "C": 0.985}
 CONTROLLERS = {
     "nvme": "nvme",
@@ -36,40 +31,10 @@ pytestmark = [
 ]
 
 
-def stage(directory):
-    """What the guest sees of us, PyYAML included, which is pure Python where it has to be."""
-    for name in SHARED:
-        source, there = CHECKOUT / name, directory / name
-        there.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, there, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, there)
-    shutil.copytree(
-        Path(yaml.__file__).parent, directory / "yaml", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
-
-
-def run(directory, release, *words):
-    """What guest_counts.py found in a guest with these disks."""
-    stage(directory)
-    command = ["env", "PYTHONPATH=/host:/host/backends", "python3", "/host/tests/lab/guest_counts.py", "/host/result"]
-    guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", release, "--timeout", TIMEOUT_S]
-    done = subprocess.run(
-        [str(word) for word in (*guest, "--share", directory, *words, "--", *command)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return json.loads((directory / "result").read_text())
-
-
 @pytest.fixture(scope="module", params=GUESTS)
 def guest(request, tmp_path_factory):
     disks = [word for kind in CONTROLLERS for word in ("--disk", kind)]
-    return request.param, run(tmp_path_factory.mktemp(request.param), request.param, *disks)
+    return request.param, run(tmp_path_factory.mktemp(request.param), request.param, COUNTS, *disks)
 
 
 def test_the_best_tier_runs(guest):
@@ -133,7 +98,7 @@ TWO_PATHS = (
 
 def test_two_paths_to_one_nvme_disk(tmp_path):
     """The requests pass below, at a path that cannot be opened; the disk that people use is named beside it."""
-    told = run(tmp_path, "trixie", "--disk", "nvme", "--qemu", TWO_PATHS)
+    told = run(tmp_path, "trixie", COUNTS, "--disk", "nvme", "--qemu", TWO_PATHS)
     devices = told["report"]["devices"]
     print({name: {key: one[key] for key in one if key not in ("ops", "outstanding")} for name, one in devices.items()})
     print({name: {op: one["ops"][op]["count"] for op in one["ops"]} for name, one in devices.items()})

@@ -1,0 +1,185 @@
+"""Inside a lab guest: one incident of our own making while latmon traces all stages; what came of it as JSON.
+
+    guest_stages.py INCIDENT RESULT
+
+Runs with the guest's own Python, like guest_counts.py beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+
+from guest_counts import disks  # noqa: E402 - its place is known only now
+from terminal import wait_for  # noqa: E402
+from workload import Capture, fio  # noqa: E402
+
+SECONDS = 4
+SETTLED_S = 4.0
+DEEP_S = 240.0
+"""Several programs of the deep probes are compiled in an emulated guest."""
+WORK = Path("/tmp/latmon-lab")
+DELAY_MS = 25
+HANDLER_US = 20
+Told = dict[str, Any]
+
+
+def run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def traced(*words: str, **load: dict[str, object]) -> Told:
+    """The report of a capture around these fio jobs (job name -> options), all at once."""
+    with Capture(WORK, "--backend", "bpftrace", "--stages", "all", *words) as capture:
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
+        before = Path("/proc/interrupts").read_text()
+        issued = fio(WORK, SECONDS, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
+        after = Path("/proc/interrupts").read_text()
+        time.sleep(SETTLED_S)
+        exit_code = capture.stop()
+        return {
+            "kernel": os.uname().release,
+            "exit": exit_code,
+            "stderr": capture.stderr,
+            "report": capture.report(),
+            "issued": {name: ops["read"].count for name, ops in issued.items()},
+            "interrupts": [before, after],
+        }
+
+
+def on_every_disk(iodepth: int = 4) -> dict[str, dict[str, object]]:
+    return {name: {"filename": f"/dev/{name}", "size": "64M", "iodepth": iodepth} for name in disks()}
+
+
+def mapped(name: str, table: str) -> str:
+    """A dm volume in a guest without udev; its kernel name."""
+    run("modprobe", "dm_mod")
+    run("dmsetup", "create", name, "--noudevsync", "--table", table)
+    run("dmsetup", "mknodes", name)
+    return f"dm-{os.minor(Path('/dev/mapper', name).stat().st_rdev)}"
+
+
+def drivers() -> Told:
+    """Every emulated disk, and a linear volume on the first."""
+    member = disks()[0]
+    volume = mapped("lab", f"0 65536 linear /dev/{member} 1572864")
+    told = traced(**on_every_disk(), volume={"filename": "/dev/mapper/lab", "size": "32M", "iodepth": 2})
+    return told | {"volume": volume, "member": member}
+
+
+def debug_delay() -> Told:
+    """A SCSI disk without hardware that takes its time: scsi_debug completes from a timer."""
+    run("modprobe", "sd_mod")
+    before = set(Path("/sys/block").iterdir())
+    run("modprobe", "scsi_debug", f"ndelay={DELAY_MS * 1_000_000}", "dev_size_mb=64")
+    wait_for(lambda: set(Path("/sys/block").iterdir()) - before, 20)
+    (name,) = (path.name for path in set(Path("/sys/block").iterdir()) - before)
+    wait_for(Path("/dev", name).exists, 20)
+    return traced(**{name: {"filename": f"/dev/{name}", "size": "32M", "iodepth": 4}}) | {"device": name}
+
+
+def dm_delay() -> Told:
+    """A volume that waits before it passes an I/O on to a quick disk."""
+    run("modprobe", "null_blk", "nr_devices=1", "irqmode=2", "completion_nsec=100000", "gb=1")
+    run("modprobe", "dm_delay")
+    sectors = run("blockdev", "--getsz", "/dev/nullb0").strip()
+    volume = mapped("slow", f"0 {sectors} delay /dev/nullb0 0 {DELAY_MS}")
+    load = {"filename": "/dev/mapper/slow", "size": "64M", "iodepth": 4}
+    return traced(slow=load) | {"volume": volume, "member": "nullb0"}
+
+
+def threads() -> Told:
+    """Nothing but the load: the guest is booted with threadirqs."""
+    return traced(**on_every_disk())
+
+
+@contextlib.contextmanager
+def hogs(priority: int) -> Iterator[None]:
+    """Two threads that don't let go of the CPUs, above the interrupt threads and below ourselves."""
+    command = ["stress-ng", "--cpu", "2", "--sched", "fifo", "--sched-prio", str(priority), "--timeout", "600s", "-q"]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def pressed() -> Told:
+    """As `threads`, with the hogs that keep completion threads and waiters from their CPUs."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(80))
+    load = on_every_disk(1)
+    with Capture(WORK, "--backend", "bpftrace", "--stages", "all") as capture:
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
+        jobs = [{"name": name, "rw": "randread", **job} for name, job in load.items()]
+        with hogs(60):
+            words = ["chrt", "--other", "0", sys.executable, __file__, "load", json.dumps(jobs)]
+            subprocess.run(words, check=True, cwd=WORK)
+        time.sleep(SETTLED_S)
+        exit_code = capture.stop()
+        return {"kernel": os.uname().release, "exit": exit_code, "stderr": capture.stderr, "report": capture.report()}
+
+
+def shared() -> Told:
+    """A stranger's slow handler before the disk's own on one vector: the guest is booted with pci=nomsi."""
+    nvme = next(line for line in Path("/proc/interrupts").read_text().splitlines() if "nvme" in line)
+    irq = nvme.split(":")[0].strip()
+    run("modprobe", "-r", "nvme")
+    run("insmod", "/host/slow_handler.ko", f"irq={irq}", f"us={HANDLER_US}")
+    run("modprobe", "nvme")
+    wait_for(lambda: any(name.startswith("nvme") for name in disks()), 30)
+    return traced(**on_every_disk()) | {"irq": int(irq), "us": HANDLER_US}
+
+
+def irq_poll() -> Told:
+    """nvme over RDMA, emulated on a dummy network card: it completes in the IRQ_POLL softirq."""
+    for module in ("dummy", "ib_core", "rdma_rxe", "rdma_cm", "nvmet", "nvmet-rdma", "nvme-rdma", "null_blk"):
+        run("modprobe", module)
+    for words in ("link add rdma0 type dummy", "addr add 10.9.9.1/24 dev rdma0", "link set rdma0 up"):
+        run("ip", *words.split())
+    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "rdma0")
+    subprocess.run(["mount", "-t", "configfs", "c", "/sys/kernel/config"], check=False, capture_output=True)
+    target = Path("/sys/kernel/config/nvmet")
+    values = {
+        "subsystems/t/attr_allow_any_host": "1",
+        "subsystems/t/namespaces/1/device_path": "/dev/nullb0",
+        "subsystems/t/namespaces/1/enable": "1",
+        "ports/1/addr_trtype": "rdma",
+        "ports/1/addr_adrfam": "ipv4",
+        "ports/1/addr_traddr": "10.9.9.1",
+        "ports/1/addr_trsvcid": "4420",
+    }
+    for directory in ("subsystems/t", "subsystems/t/namespaces/1", "ports/1"):
+        (target / directory).mkdir()
+    for name, value in values.items():
+        (target / name).write_text(value)
+    (target / "ports/1/subsystems/t").symlink_to(target / "subsystems/t")
+    run("nvme", "connect", "-t", "rdma", "-a", "10.9.9.1", "-s", "4420", "-n", "t", "-i", "2")
+    wait_for(lambda: any(name.startswith("nvme") for name in disks()), 30)
+    return traced(**on_every_disk(8))
+
+
+INCIDENTS: dict[str, Callable[[], Told]] = {
+    one.__name__: one for one in (drivers, debug_delay, dm_delay, threads, pressed, shared, irq_poll)
+}
+
+
+def main(incident: str, result: str) -> None:
+    if incident == "load":
+        fio(WORK, SECONDS, *json.loads(result))
+        return
+    WORK.mkdir(exist_ok=True)
+    Path(result).write_text(json.dumps(INCIDENTS[incident]()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,50 @@
+"""A throw-away guest from the host's side: what it sees of us, the script it runs, and the JSON that comes back."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHARED = ("latmon", "backends", "probes", "themes", "tests/live/terminal.py", "tests/live/workload.py", "tests/lab")
+TIMEOUT_S = 900
+
+
+def stage(directory):
+    """What the guest sees of us, PyYAML included, which is pure Python where it has to be."""
+    for name in SHARED:
+        source, there = CHECKOUT / name, directory / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, there, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, there)
+    shutil.copytree(
+        Path(yaml.__file__).parent, directory / "yaml", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+
+
+def run(directory, release, script, *words):
+    """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run."""
+    stage(directory)
+    name, *arguments = script
+    inside = [
+        "env",
+        "PYTHONPATH=/host:/host/backends",
+        "python3",
+        f"/host/tests/lab/{name}",
+        *arguments,
+        "/host/result",
+    ]
+    guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", release, "--timeout", TIMEOUT_S]
+    done = subprocess.run(
+        [str(word) for word in (*guest, "--share", directory, *words, "--", *inside)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return json.loads((directory / "result").read_text())
