@@ -58,7 +58,7 @@ class Framer:
         several_queues: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._specs = {spec.name: spec for spec in manifest.maps}
-        self._parts = {part.name: part for part in manifest.key}
+        self._parts = {part.name: part for part in manifest.keys[""]}
         self._has_sum = {stage for spec in manifest.maps if spec.role == "sum" for stage in spec.stages}
         self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         self._guards_flush = manifest.latency_from == "issue"

@@ -1,8 +1,8 @@
 """A probe's manifest: the YAML beside its script that says what the script needs and what its output means.
 
-A new driver's probe needs no Python: its maps are declared here and decoded by framing.py. Knows no probe tool and runs
-nothing. Scripts are put together as whole files; the only substitution is `{{name}}` by a checked integer or one of a
-manifest's listed words.
+A new driver's probe needs no Python: its maps and records are declared here and decoded by framing.py, deep_framing.py
+and records.py. Knows no probe tool and runs nothing. Scripts are put together as whole files; the only substitution is
+`{{name}}` by a checked integer or one of a manifest's listed words.
 """
 
 from __future__ import annotations
@@ -15,68 +15,24 @@ from typing import Any
 
 import yaml
 
+from latmon import manifest_parts as parts
 from latmon.errors import ManifestError
-from latmon.model import OPS, STAGES
+from latmon.manifest_checks import Checks
+from latmon.manifest_parts import MapSpec, Parameter, Part, RecordSpec, op_name
+from latmon.model import STAGES, UNACCOUNTED
+
+__all__ = ["Manifest", "MapSpec", "Parameter", "Part", "RecordSpec", "load", "load_all", "op_name"]
 
 MAX_BYTES = 64 * 1024
-ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "max")
-COSTS = ("cheap", "moderate", "invasive")
-PLATFORMS = ("linux", "illumos", "freebsd")
-CLOCKS = ("monotonic", "boottime")
-_NEEDED = (
-    *("name", "purpose", "platform", "tool", "tier", "cost"),
-    *("clock", "latency_from", "hooks", "requirements", "key", "maps"),
+_NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
+_OPTIONAL = (
+    *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group"),
 )
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
 _NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
 _COMMENT = re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A field packed into a map's integer key, `bits` wide, `shift` from the right; decoder: dev_t, op or bucket."""
-
-    name: str
-    shift: int
-    bits: int
-    decoder: str
-
-    def read(self, key: int) -> int:
-        return (key >> self.shift) & ((1 << self.bits) - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class MapSpec:
-    """What one cumulative map (for `max`: one slot) adds to. `stages` are the series it feeds."""
-
-    name: str
-    role: str
-    stages: tuple[str, ...] = ()
-    rest_of: str = ""
-    """The stage whose I/Os that this histogram doesn't count lie in its bucket 0."""
-    slot: int = -1
-    """For `max`: the tick number modulo 4 that it holds the maximum of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A value the script takes: an integer in [low, high], or one of `words`."""
-
-    name: str
-    low: int = 0
-    high: int = 0
-    words: tuple[str, ...] = ()
-
-    def check(self, value: int | str) -> str:
-        """The text to put in; ManifestError for anything else."""
-        if self.words:
-            if value not in self.words:
-                raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
-            return str(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-            raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
-        return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +48,22 @@ class Manifest:
     cost: str
     clock: str
     latency_from: str
+    """queued or issue; empty where the script times no totals."""
     hooks: tuple[str, ...]
     requirements: tuple[str, ...]
     parameters: tuple[Parameter, ...] = ()
-    key: tuple[Part, ...] = ()
+    keys: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    """Layouts of keys by name; a single `key:` is the one without a name."""
     maps: tuple[MapSpec, ...] = ()
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    unfollowed: tuple[str, ...] = ()
+    records: Mapping[str, RecordSpec] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    """Scripts whose maps this one reads: they stand before it in the same program."""
+    group: str = "always"
 
     @property
     def script(self) -> Path:
@@ -108,7 +72,13 @@ class Manifest:
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages that its maps feed."""
-        return tuple(sorted({stage for spec in self.maps for stage in spec.stages}))
+        return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
+
+    def path_name(self, code: int) -> str:
+        """How a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
+        followed = code < parts.UNFOLLOWED_FROM
+        names, at = (self.paths, code) if followed else (self.unfollowed, code - parts.UNFOLLOWED_FROM)
+        return names[at] if 0 <= at < len(names) else ""
 
     def program(self, values: Mapping[str, int | str]) -> str:
         """The script's text, without its comment lines, with every `{{parameter}}` replaced by its checked value."""
@@ -146,86 +116,60 @@ def load(path: Path) -> Manifest:
     return manifest
 
 
-class _Reader:
+class _Reader(Checks):
     """Turns a YAML tree into a Manifest and names what is wrong."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-
-    def fail(self, where: str, what: str) -> ManifestError:
-        return ManifestError(f"{self.file}: {where}: {what}")
-
-    def table(self, tree: Any, where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-        if not isinstance(tree, dict):
-            raise self.fail(where, "must be a table of keys")
-        for key in tree:
-            if key not in needed and key not in optional:
-                raise self.fail(where, f"unknown key {key!r}")
-        for key in needed:
-            if key not in tree:
-                raise self.fail(where, f"key {key!r} is missing")
-        return tree
-
-    def text(self, value: Any, where: str) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise self.fail(where, "must be text")
-        return " ".join(value.split())
-
-    def integer(self, value: Any, where: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.fail(where, "must be an integer")
-        return value
-
-    def within(self, value: Any, where: str, low: int, high: int) -> int:
-        if not low <= self.integer(value, where) <= high:
-            raise self.fail(where, f"must lie from {low} to {high}")
-        return int(value)
-
-    def word(self, value: Any, where: str, words: tuple[str, ...]) -> str:
-        if value not in words:
-            shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
-            raise self.fail(where, f"must be one of {', '.join(words)}, not {shown}")
-        return str(value)
-
-    def texts(self, value: Any, where: str) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise self.fail(where, "must be a list")
-        return tuple(self.text(v, where) for v in value)
-
-    def stages(self, value: Any, where: str) -> tuple[str, ...]:
-        return tuple(self.word(v, where, STAGES) for v in self.texts(value, where))
-
     def manifest(self, path: Path, tree: Any) -> Manifest:
-        top = self.table(tree, "manifest", _NEEDED, ("parameters", "includes", "absent", "notes"))
+        top = self.table(tree, "manifest", _NEEDED, _OPTIONAL)
         name = self.text(top["name"], "name")
         if name != path.stem:
             raise self.fail("name", f"must be the file's: {path.stem}")
-        maps = self.table(top["maps"], "maps", (), tuple(top["maps"]) if isinstance(top["maps"], dict) else ())
-        absent = self.table(top.get("absent", {}), "absent", (), STAGES)
-        includes = self.table(top.get("includes", {}), "includes", (), STAGES)
-        parameters = top.get("parameters", {})
-        self.table(parameters, "parameters", (), tuple(parameters) if isinstance(parameters, dict) else ())
+        keys = self.keys(top)
+        contexts = self.texts(top.get("contexts", []), "contexts")
         return Manifest(
             name=name,
             path=path,
             purpose=self.text(top["purpose"], "purpose"),
-            platform=self.word(top["platform"], "platform", PLATFORMS),
-            tool=self.word(top["tool"], "tool", ("bpftrace", "dtrace")),
+            platform=self.word(top["platform"], "platform", parts.PLATFORMS),
+            tool=self.word(top["tool"], "tool", parts.TOOLS),
             tier=self.text(top["tier"], "tier"),
-            cost=self.word(top["cost"], "cost", COSTS),
-            clock=self.word(top["clock"], "clock", CLOCKS),
-            latency_from=self.word(top["latency_from"], "latency_from", ("queued", "issue")),
+            cost=self.word(top["cost"], "cost", parts.COSTS),
+            clock=self.word(top["clock"], "clock", parts.CLOCKS),
+            latency_from=self.latency_from(top),
             hooks=self.texts(top["hooks"], "hooks"),
             requirements=self.texts(top["requirements"], "requirements"),
-            parameters=tuple(self.parameter(key, value) for key, value in parameters.items()),
-            key=tuple(
-                self.part(key, value) for key, value in self.table(top["key"], "key", ("dev", "op", "bucket")).items()
-            ),
-            maps=tuple(self.map(name, key, value) for key, value in maps.items()),
-            includes={stage: self.stages(value, f"includes.{stage}") for stage, value in includes.items()},
-            absent={stage: self.text(value, f"absent.{stage}") for stage, value in absent.items()},
+            parameters=tuple(self.parameter(key, value) for key, value in self.any(top, "parameters").items()),
+            keys=keys,
+            maps=tuple(self.map(name, key, value, keys, contexts) for key, value in self.any(top, "maps").items()),
+            includes={
+                stage: self.words(value, f"includes.{stage}", STAGES)
+                for stage, value in self.table(top.get("includes", {}), "includes", (), STAGES).items()
+            },
+            absent={
+                stage: self.text(value, f"absent.{stage}")
+                for stage, value in self.table(top.get("absent", {}), "absent", (), STAGES).items()
+            },
             notes=self.texts(top.get("notes", []), "notes"),
+            paths=self.texts(top.get("paths", []), "paths", parts.UNFOLLOWED_FROM),
+            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", parts.UNFOLLOWED_FROM),
+            records={
+                kind: self.record(kind, value)
+                for kind, value in self.table(top.get("records", {}), "records", (), parts.RECORDS).items()
+            },
+            needs=self.texts(top.get("needs", []), "needs"),
+            group=self.word(top.get("group", "always"), "group", parts.GROUPS),
         )
+
+    def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:
+        return self.table(top.get(name, {}), name, (), None)
+
+    def latency_from(self, top: dict[str, Any]) -> str:
+        """The always-on probe's totals are the latency: it must say where they begin."""
+        if top.get("group", "always") == "always":
+            self.table(top, "manifest", ("latency_from",), None)
+        elif "latency_from" not in top:
+            return ""
+        return self.word(top["latency_from"], "latency_from", ("queued", "issue"))
 
     def parameter(self, name: str, tree: Any) -> Parameter:
         where = f"parameters.{name}"
@@ -234,32 +178,59 @@ class _Reader:
             return Parameter(name, words=self.texts(fields.get("words"), where))
         return Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
 
-    def part(self, name: str, tree: Any) -> Part:
-        where = f"key.{name}"
+    def keys(self, top: dict[str, Any]) -> dict[str, tuple[Part, ...]]:
+        if "keys" not in top:
+            self.table(top, "manifest", ("key",), None)
+            return {"": self.layout(top["key"], "key", ("dev", "op", "bucket"))}
+        if "key" in top:
+            raise self.fail("key", "is one layout, `keys` are several: only one of them")
+        return {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
+
+    def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[Part, ...]:
+        fields = self.table(tree, where, needed, parts.PARTS)
+        return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
+
+    def part(self, name: str, tree: Any, where: str) -> Part:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
-        decoder = self.word(fields["decoder"], where, ("dev_t", "op", "bucket"))
+        decoder = self.word(fields["decoder"], where, parts.DECODERS)
         shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
         return Part(name, shift, bits, decoder)
 
-    def map(self, probe: str, name: str, tree: Any) -> MapSpec:
+    def map(
+        self, probe: str, name: str, tree: Any, keys: Mapping[str, tuple[Part, ...]], contexts: tuple[str, ...]
+    ) -> MapSpec:
         where = f"maps.{name}"
         if not str(name).startswith(probe + "_"):
             raise self.fail(where, f"a map's name begins with {probe}_")
-        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot"))
-        role = self.word(fields["role"], where, ROLES)
-        stages = self.stages(fields.get("stages", []), where)
-        if bool(stages) != (role in ("histogram", "sum", "max")):
-            raise self.fail(where, "histogram, sum and max feed stages, the others don't")
+        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot", "key", "contexts"))
+        # YAML 1.1 reads a plain off as false.
+        role = self.word("off" if fields["role"] is False else fields["role"], where, parts.ROLES)
+        stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED))
+        if bool(stages) != (role in parts.FEED_STAGES):
+            raise self.fail(where, "histogram, sum, max, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, STAGES) if "rest_of" in fields else ""
         slot = self.integer(fields.get("slot", -1), where)
         if (role == "max") != (0 <= slot <= 3):  # noqa: PLR2004 - four slots, in the scripts and here
             raise self.fail(where, "a max has a slot from 0 to 3, nothing else has")
-        return MapSpec(name, role, stages, rest_of, slot)
+        key = self.layout_of(fields.get("key"), role, where, keys)
+        own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
+        return MapSpec(name, role, stages, rest_of, slot, key, own)
 
+    def layout_of(self, name: Any, role: str, where: str, keys: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
+        """A map's layout: the one that it names, or the only one; it has the parts that the role needs."""
+        if name is None and len(keys) != 1:
+            raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
+        key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]
+        missing = [part for part in parts.ROLES[role] if part not in {part.name for part in key}]
+        if missing:
+            raise self.fail(where, f"role {role} needs {', '.join(missing)} in its key")
+        return key
 
-def op_name(number: int) -> str:
-    """The op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, the unnamed are `other`."""
-    return _OPS.get(number, "other")
-
-
-_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
+    def record(self, kind: str, tree: Any) -> RecordSpec:
+        where = f"records.{kind}"
+        tables = self.table(tree, where, ("fields",), ("text",))
+        fields = self.words(tables["fields"], where, parts.RECORDS[kind])
+        if len(set(fields)) < len(fields):
+            raise self.fail(where, "names a field twice")
+        text = self.word(tables["text"], where, (parts.TEXTS[kind],)) if "text" in tables else ""
+        return RecordSpec(kind, fields, text)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.errors import ManifestError
-from latmon.manifest import MAX_BYTES, Parameter, Part, load, load_all, op_name
+from latmon.manifest import MAX_BYTES, Parameter, Part, RecordSpec, load, load_all, op_name
 from latmon.model import STAGES
 
 PROBES = Path(__file__).resolve().parents[2] / "probes"
@@ -33,6 +33,8 @@ MINIMAL = {
     "maps": {"tiny_all": {"role": "histogram", "stages": ["total"]}},
 }
 each_shipped = pytest.mark.parametrize("manifest", SHIPPED, ids=lambda manifest: manifest.name)
+ALWAYS = [manifest for manifest in SHIPPED if manifest.group == "always"]
+each_always_on = pytest.mark.parametrize("manifest", ALWAYS, ids=lambda manifest: manifest.name)
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def changed(*path, value):
 
 
 def test_the_tiers_have_their_probes():
-    assert {manifest.tier for manifest in SHIPPED} >= {"A", "A'", "B", "C"}
+    assert {manifest.tier for manifest in ALWAYS} == {"A", "A'", "B", "C"}
     assert [manifest.name for manifest in SHIPPED] == sorted(manifest.name for manifest in SHIPPED)
 
 
@@ -80,7 +82,7 @@ def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(ma
     assert printed == {spec.name for spec in manifest.maps}
 
 
-@each_shipped
+@each_always_on
 def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest):
     slots = {spec.slot: spec.name for spec in manifest.maps if spec.role == "max"}
     assert sorted(slots) == [0, 1, 2, 3]
@@ -89,10 +91,14 @@ def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest
         assert f"if ($slot == {slot}) {{ print(@{name}); clear(@{slots[(slot + 2) % 4]}); }}" in script
 
 
-@each_shipped
+@each_always_on
 def test_every_stage_is_measured_or_absent_with_a_reason(manifest):
-    measured = {stage for spec in manifest.maps for stage in spec.stages}
-    assert measured | manifest.absent.keys() == set(STAGES)
+    assert {*manifest.stages, *manifest.absent} == set(STAGES)
+
+
+@each_shipped
+def test_what_is_said_of_stages_is_of_its_own(manifest):
+    measured = set(manifest.stages)
     assert not measured & manifest.absent.keys()
     assert manifest.includes.keys() <= measured
     assert all(spec.rest_of in {"", *measured} for spec in manifest.maps)
@@ -108,8 +114,24 @@ def test_the_hooks_are_those_of_the_script(manifest):
 
 
 @each_shipped
+def test_the_scripts_that_it_needs_are_there(manifest):
+    assert set(manifest.needs) <= {one.name for one in SHIPPED} - {manifest.name}
+
+
+@each_shipped
+def test_every_record_that_the_script_prints_is_declared_with_its_fields(manifest):
+    script = manifest.script.read_text()
+    lines = re.findall(r'printf\(\s*"(\w+) ' + manifest.name + r'( %[^"]*)\\n"', script)
+    records = [(kind, fields.split()) for kind, fields in lines if kind not in {"ready", "tick", "last"}]
+    assert {kind for kind, _ in records} == manifest.records.keys()
+    for kind, fields in records:
+        spec = manifest.records[kind]
+        assert len(fields) == len(spec.fields) + bool(spec.text), kind
+
+
+@each_always_on
 def test_a_packed_key_is_taken_apart(manifest):
-    parts = {part.name: part for part in manifest.key}
+    parts = {part.name: part for part in manifest.keys[""]}
     key = (254 << 20 | 3) << 16 | 9 << 8 | 239
     assert {name: part.read(key) for name, part in parts.items()} == {"dev": 254 << 20 | 3, "op": 9, "bucket": 239}
 
@@ -122,6 +144,123 @@ def test_the_program_has_no_place_left(manifest):
     for name in values:
         with pytest.raises(ManifestError, match=name):
             manifest.program({key: value for key, value in values.items() if key != name})
+
+
+# Keys, records and names of codes
+
+
+DEEP = {
+    "keys": {
+        "request": MINIMAL["key"],
+        "thread": {
+            "thread": {"shift": 8, "bits": 32, "decoder": "integer"},
+            "bucket": {"shift": 0, "bits": 8, "decoder": "bucket"},
+        },
+        "at": {
+            "vec": {"shift": 32, "bits": 8, "decoder": "integer"},
+            "cpu": {"shift": 8, "bits": 16, "decoder": "integer"},
+            "context": {"shift": 0, "bits": 8, "decoder": "integer"},
+        },
+    },
+    "maps": {
+        "tiny_all": {"role": "by_total", "stages": ["hba", "unaccounted"], "key": "request"},
+        "tiny_off": {"role": "off", "key": "request"},
+        "tiny_woken": {"role": "wakeup", "key": "thread"},
+        "tiny_ran": {"role": "softirq_ran_in", "key": "at"},
+        "tiny_raised": {"role": "softirq_raised_in", "key": "at", "contexts": ["irq", "other"]},
+    },
+    "paths": ["hard interrupt", "BLOCK softirq"],
+    "unfollowed": ["batched completion"],
+    "contexts": ["irq_exit", "timer"],
+    "records": {
+        "slow": {"fields": ["dev", "op", "rwbs", "total_us"], "text": "comm"},
+        "handler": {"fields": ["handler", "irq"], "text": "name"},
+    },
+    "needs": ["big"],
+    "group": "stages",
+}
+
+
+def deep(*path, value=None):
+    tree = {key: value for key, value in MINIMAL.items() if key not in {"key", "latency_from"}} | DEEP
+    tree = yaml.safe_load(yaml.safe_dump(tree, sort_keys=False))
+    table = tree
+    for key in path[:-1]:
+        table = table.setdefault(key, {})
+    if path and value is None:
+        del table[path[-1]]
+    elif path:
+        table[path[-1]] = value
+    return tree
+
+
+def test_a_deep_manifest(write):
+    manifest = load(write(deep()))
+    assert (manifest.latency_from, manifest.needs, manifest.group) == ("", ("big",), "stages")
+    by_total, off, woken, ran, raised = manifest.maps
+    assert by_total.stages == ("hba", "unaccounted")
+    assert manifest.stages == ("hba",)
+    assert (off.role, off.part("dev").shift) == ("off", 16)
+    assert [part.name for part in woken.key] == ["thread", "bucket"]
+    assert (ran.contexts, raised.contexts) == (("irq_exit", "timer"), ("irq", "other"))
+    assert manifest.records["slow"] == RecordSpec("slow", ("dev", "op", "rwbs", "total_us"), "comm")
+
+
+def test_a_path_code_has_its_name(write):
+    manifest = load(write(deep()))
+    names = {code: manifest.path_name(code) for code in (-1, 0, 1, 2, 63, 64, 65, 10**9)}
+    assert names == {
+        -1: "",
+        0: "hard interrupt",
+        1: "BLOCK softirq",
+        2: "",
+        63: "",
+        64: "batched completion",
+        65: "",
+        10**9: "",
+    }
+
+
+def test_an_unquoted_off_is_the_role(write):
+    text = yaml.safe_dump(deep()).replace("'off'", "off")
+    assert "role: off" in text
+    assert load(write(text.encode())).maps[1].role == "off"
+
+
+def test_a_single_layout_need_not_be_named(write):
+    tree = deep("keys", value={"request": MINIMAL["key"]})
+    tree["maps"] = {"tiny_all": {"role": "above"}}
+    assert [part.name for part in load(write(tree)).maps[0].key] == ["dev", "op", "bucket"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("key",), MINIMAL["key"], "key: is one layout, `keys` are several"),
+        (("keys",), None, "manifest: key 'key' is missing"),
+        (("keys", "thread", "colour"), {}, "keys.thread: unknown key 'colour'"),
+        (("keys", "thread", "bucket"), None, "maps.tiny_woken: role wakeup needs bucket in its key"),
+        (("maps", "tiny_woken", "key"), "nobody", "maps.tiny_woken: must be one of request, thread, at, not 'nobody'"),
+        (("maps", "tiny_woken", "key"), None, "maps.tiny_woken: must name its key, one of request, thread, at"),
+        (("maps", "tiny_woken", "key"), "at", "maps.tiny_woken: role wakeup needs thread, bucket in its key"),
+        (("maps", "tiny_off", "role"), True, "maps.tiny_off: must be one of histogram"),
+        (("maps", "tiny_ran", "contexts"), "irq", "maps.tiny_ran: must be a list"),
+        (("group",), "always", "manifest: key 'latency_from' is missing"),
+        (("group",), "deep", "group: must be one of always, stages, wakeups, irqs, softirqs, bios, not 'deep'"),
+        (("latency_from",), "birth", "latency_from: must be one of queued, issue"),
+        (("records", "fast"), {"fields": []}, "records: unknown key 'fast'"),
+        (("records", "slow", "fields"), ["dev", "colour"], "records.slow: must be one of request, dev"),
+        (("records", "slow", "fields"), ["dev", "dev"], "records.slow: names a field twice"),
+        (("records", "slow", "text"), "name", "records.slow: must be one of comm, not 'name'"),
+        (("records", "handler"), {"text": "name"}, "records.handler: key 'fields' is missing"),
+        (("paths",), ["x"] * 65, "paths: must hold at most 64"),
+        (("unfollowed",), [5], "unfollowed: must be text"),
+        (("needs",), "big", "needs: must be a list"),
+    ],
+)
+def test_a_wrong_key_of_a_deep_manifest_is_named(write, path, value, message):
+    with pytest.raises(ManifestError, match=r"^tiny\.yaml: .*" + re.escape(message)):
+        load(write(deep(*path, value=value)))
 
 
 # Values that go into a script
@@ -197,8 +336,8 @@ def test_a_missing_key(write, key):
         (("maps", "other_all"), {"role": "bytes"}, "maps.other_all: a map's name begins with tiny_"),
         (("maps", 5), {"role": "bytes"}, "maps.5: a map's name begins with tiny_"),
         (("maps", "tiny_all"), {"role": "median"}, "maps.tiny_all: must be one of histogram"),
-        (("maps", "tiny_all"), {"role": "histogram"}, "histogram, sum and max feed stages"),
-        (("maps", "tiny_all", "role"), "bytes", "histogram, sum and max feed stages"),
+        (("maps", "tiny_all"), {"role": "histogram"}, "histogram, sum, max, by_total feed stages"),
+        (("maps", "tiny_all", "role"), "bytes", "histogram, sum, max, by_total feed stages"),
         (("maps", "tiny_all", "stages"), ["nirvana"], "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "rest_of"), "nirvana", "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "slot"), 0, "a max has a slot from 0 to 3, nothing else has"),

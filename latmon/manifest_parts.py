@@ -1,0 +1,132 @@
+"""What a manifest is made of: parts of a key, maps and their roles, record lines, parameters; and the words for them.
+
+Owns the vocabulary that a manifest may use. Reads no file and knows no probe tool; manifest.py checks the words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from latmon.errors import ManifestError
+from latmon.model import OPS
+
+PLATFORMS = ("linux", "illumos", "freebsd")
+TOOLS = ("bpftrace", "dtrace")
+COSTS = ("cheap", "moderate", "invasive")
+CLOCKS = ("monotonic", "boottime")
+GROUPS = ("always", "stages", "wakeups", "irqs", "softirqs", "bios")
+"""always: from the first frame to the last. The others are deep: on demand."""
+DECODERS = ("dev_t", "op", "bucket", "integer")
+ROLES: dict[str, tuple[str, ...]] = {
+    "histogram": ("dev", "op", "bucket"),
+    "sum": ("dev", "op"),
+    "bytes": ("dev", "op"),
+    "untimed": ("dev", "op"),
+    "unmatched": ("dev", "op"),
+    "max": ("dev", "op"),
+    "by_total": ("dev", "op", "bucket"),
+    "path": ("dev", "path"),
+    "off": ("dev", "op"),
+    "above": ("dev", "op"),
+    "suppressed": ("dev",),
+    "level": ("dev",),
+    "handler_run": ("handler", "returned", "bucket"),
+    "handler_sum": ("handler", "returned"),
+    "handler_before": ("handler",),
+    "softirq_delay": ("vec", "cpu", "bucket"),
+    "softirq_delay_sum": ("vec", "cpu"),
+    "softirq_run": ("vec", "cpu", "bucket"),
+    "softirq_run_sum": ("vec", "cpu"),
+    "softirq_ran_in": ("vec", "cpu", "context"),
+    "softirq_raised_in": ("vec", "cpu", "context"),
+    "wakeup": ("thread", "bucket"),
+    "wakeup_sum": ("thread",),
+    "wakeup_instead": ("thread", "other"),
+}
+"""A map's role -> the parts that its key must have."""
+FEED_STAGES = ("histogram", "sum", "max", "by_total")
+PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
+TIMES = ("total_us", "queue_us", "requeue_us", "hba_us", "irq_us", "softirq_us", "completion_us", "unaccounted_us")
+RECORDS: dict[str, tuple[str, ...]] = {
+    "slow": (
+        *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
+        *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
+    ),
+    "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
+    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority"),
+    "handler": ("handler", "irq"),
+    "thread": ("thread", "priority", "policy", "flags"),
+}
+"""A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
+TEXTS = {"slow": "comm", "resumed": "comm", "late": "comm", "handler": "name", "thread": "comm"}
+UNFOLLOWED_FROM = 64
+"""Codes of a path part: below it `paths`, from it on `unfollowed`."""
+_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field packed into a map's integer key, `bits` wide, `shift` from the right; decoder: one of DECODERS."""
+
+    name: str
+    shift: int
+    bits: int
+    decoder: str
+
+    def read(self, key: int) -> int:
+        return (key >> self.shift) & ((1 << self.bits) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MapSpec:
+    """What one cumulative map (for `max`: one slot; for `level`: the value itself) tells, by its role."""
+
+    name: str
+    role: str
+    stages: tuple[str, ...] = ()
+    """The series that it feeds."""
+    rest_of: str = ""
+    """The stage whose I/Os that this histogram doesn't count lie in its bucket 0."""
+    slot: int = -1
+    """For `max`: the tick number modulo 4 that it holds the maximum of."""
+    key: tuple[Part, ...] = ()
+    contexts: tuple[str, ...] = ()
+    """The names of a `context` part's codes."""
+
+    def part(self, name: str) -> Part:
+        """KeyError when the key has none; of a role's own parts it has all."""
+        return {part.name: part for part in self.key}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpec:
+    """A line `KIND PROBE F1 F2 ... TEXT`: its fields in their order, and what the rest of the line is called."""
+
+    kind: str
+    fields: tuple[str, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value the script takes: an integer in [low, high], or one of `words`."""
+
+    name: str
+    low: int = 0
+    high: int = 0
+    words: tuple[str, ...] = ()
+
+    def check(self, value: int | str) -> str:
+        """The text to put in; ManifestError for anything else."""
+        if self.words:
+            if value not in self.words:
+                raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
+            return str(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
+        return str(value)
+
+
+def op_name(number: int) -> str:
+    """The op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, the unnamed are `other`."""
+    return _OPS.get(number, "other")
