@@ -148,7 +148,9 @@ class BpftraceBackend:
 
     def _variants(self) -> Iterator[Variant]:
         interval_ms, ahead_ns = self._options.interval_us // 1000, host.suspended_us() * 1000
-        found = bpftrace_tiers.variants(interval_ms, ahead_ns, self._options.sys)
+        found = bpftrace_tiers.variants(
+            interval_ms, ahead_ns, self._options.sys, threshold_us=self._options.threshold_us
+        )
         return (variant for variant in found if not self._only or variant.manifest.name in self._only)
 
     def _why_lesser(self, refusals: Mapping[str, str]) -> str:
@@ -213,7 +215,10 @@ class BpftraceBackend:
         """From stamps to pointers, once, where the kernel's types say how; else the probe that runs stays."""
         self._stamps_given_up = True
         why = "the kernel's types don't tell which argument a request is"
-        for variant in bpftrace_tiers.pointers(self._options.interval_us // 1000, self._options.sys):
+        options = self._options
+        for variant in bpftrace_tiers.pointers(
+            options.interval_us // 1000, options.sys, threshold_us=options.threshold_us
+        ):
             running = self._probe
             try:
                 await self._start(variant)

@@ -61,25 +61,33 @@ class Variant:
 
 
 def variants(
-    interval_ms: int, ahead_ns: int, sys: Path = Path("/sys"), probes: Path | None = None
+    interval_ms: int,
+    ahead_ns: int,
+    sys: Path = Path("/sys"),
+    probes: Path | None = None,
+    threshold_us: int | None = None,
 ) -> Iterator[Variant]:
     """From the best to the last. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
     directory = (data_dir("probes") if probes is None else probes) / "linux"
-    base = pace(interval_ms)
+    base = pace(interval_ms) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
     stamps = load(directory / "block_a.yaml")
-    yield Variant(stamps, base | {"disk": "q->disk"})
-    yield Variant(stamps, base | {"disk": "rq_disk"}, only_after=_MEMBER)
-    yield from pointers(interval_ms, sys, probes, only_after=_STAMP)
+    yield fitted(stamps, base | {"disk": "q->disk"})
+    yield fitted(stamps, base | {"disk": "rq_disk"}, _MEMBER)
+    yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
     if has_kprobes(sys):
         kernel = load(directory / "block_b.yaml")
         for disk in ("q->disk", "rq_disk"):
             for hooks, batch in _KPROBES:
-                yield Variant(kernel, base | {"ahead_ns": ahead_ns, "disk": disk, "hooks": hooks, "batch": batch})
-    yield Variant(load(directory / "block_c.yaml"), base)
+                yield fitted(kernel, base | {"disk": disk, "hooks": hooks, "batch": batch})
+    yield fitted(load(directory / "block_c.yaml"), base)
 
 
 def pointers(
-    interval_ms: int, sys: Path, probes: Path | None = None, only_after: re.Pattern[str] | None = None
+    interval_ms: int,
+    sys: Path,
+    probes: Path | None = None,
+    only_after: re.Pattern[str] | None = None,
+    threshold_us: int | None = None,
 ) -> Iterator[Variant]:
     """Tier A': for requests without stamps; which argument is the request is read from BTF, never guessed."""
     issued = btf.request_argument((sys / "kernel/btf/vmlinux"), "block_rq_issue")
@@ -87,14 +95,26 @@ def pointers(
         return
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
+    base = pace(interval_ms) | outliers(threshold_us)
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
-        yield Variant(manifest, pace(interval_ms) | {"disk": disk, "request": f"arg{issued}"}, after)
+        yield fitted(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)
+
+
+def fitted(manifest: Manifest, values: dict[str, int | str], only_after: re.Pattern[str] | None = None) -> Variant:
+    """The probe with those of the values that it takes."""
+    taken = {parameter.name for parameter in manifest.parameters}
+    return Variant(manifest, {name: value for name, value in values.items() if name in taken}, only_after)
 
 
 def pace(interval_ms: int) -> dict[str, int | str]:
     """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early."""
     step = interval_ms // math.ceil(interval_ms / _STEP_MS)
     return {"step_ms": step, "gate_ns": (interval_ms - step // 2) * 1_000_000}
+
+
+def outliers(threshold_us: int | None) -> dict[str, int | str]:
+    """What makes an I/O an outlier; 0: the script finds it per device."""
+    return {"threshold_us": threshold_us or 0}
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:
