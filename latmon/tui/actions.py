@@ -6,18 +6,28 @@ from dataclasses import dataclass
 
 from textual.binding import Binding
 
+from latmon.tui.steps import STEPS
 from latmon.views.lines import Line, Span
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a key does. `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line."""
+    """What a key does: a step of steps.py, `by` so much, or else an action of the app's own.
+
+    `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line.
+    """
 
     name: str
     keys: str
     shown: str
     does: str
     brief: str = ""
+    by: int = 0
+
+    @property
+    def call(self) -> str:
+        """What Textual runs."""
+        return f"choose({self.name!r}, {self.by})" if self.name in STEPS else self.name
 
 
 ACTIONS = (
@@ -30,15 +40,15 @@ ACTIONS = (
     Action("zoom", "enter", "Enter", "only the selected device", "zoom"),
     Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort"),
     Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
-    Action("longer", "plus,equals_sign", "+", "longer window"),
-    Action("shorter", "minus", "-", "shorter window"),
+    Action("window", "plus,equals_sign", "+", "longer window", by=1),
+    Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),
     Action("theme", "t", "t", "next theme"),
     Action("leave", "escape,backspace", "Esc", "back; clears the filter"),
-    Action("move(-1)", "up,k,left,h", "↑ ← k h", "device before"),
-    Action("move(1)", "down,j,right,l", "↓ → j l", "device after"),
-    Action("move(-1000)", "home,g", "Home g", "first device"),
-    Action("move(1000)", "end,G", "End G", "last device"),
+    Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1),
+    Action("move", "down,j,right,l", "↓ → j l", "device after", by=1),
+    Action("move", "home,g", "Home g", "first device", by=-1000),
+    Action("move", "end,G", "End G", "last device", by=1000),
 )
 
 
@@ -48,7 +58,7 @@ _FIRST = ("stop_now", "next_panel")
 
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
     """The same table as Textual's bindings."""
-    return [Binding(a.keys, a.name, a.does, show=False, priority=a.name in _FIRST) for a in actions]
+    return [Binding(a.keys, a.call, a.does, show=False, priority=a.name in _FIRST) for a in actions]
 
 
 def key_line(states: dict[str, str]) -> Line:

@@ -11,7 +11,7 @@ from rich.style import Style
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as TextualTheme
 
-from latmon.theme import Theme
+from latmon.theme import Theme, load_theme, theme_names
 from latmon.views.heatmap import RAMP, Ink
 
 _FULL = ("truecolor", "256")
@@ -43,6 +43,13 @@ def face(theme: Theme, depth: str) -> Face:
     if depth != "none":
         styles |= {role: styles[role] + Style(color=Color.parse(c)) for role, c in theme.colours_16.items()}
     return Face(theme.name, MappingProxyType(styles), RAMP, plain=True)
+
+
+def next_theme(theme: Theme) -> Theme:
+    """The one after this, round and round; a ThemeError when its file is wrong."""
+    names = theme_names()
+    at = names.index(theme.name) if theme.name in names else -1
+    return load_theme(names[(at + 1) % len(names)])
 
 
 def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:

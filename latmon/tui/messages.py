@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from latmon.errors import LatmonError
+
 
 class FrameArrived(Message):
     """The scene holds a frame more; several of them are one repaint."""
@@ -22,3 +24,11 @@ class SourceEnded(Message):
     def __init__(self, why: str) -> None:
         super().__init__()
         self.why = why
+
+
+class SourceRefused(Message):
+    """The source could not even be opened."""
+
+    def __init__(self, failure: LatmonError) -> None:
+        super().__init__()
+        self.failure = failure

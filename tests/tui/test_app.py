@@ -236,7 +236,7 @@ async def test_hot_plug_while_running():
 
 
 def test_keys_footer_and_help_are_one_table():
-    assert {b.action for b in bindings()} == {a.name for a in ACTIONS}
+    assert {b.action for b in bindings()} == {a.call for a in ACTIONS}
     keys = [key for a in ACTIONS for key in a.keys.split(",")]
     assert len(keys) == len(set(keys))
     foot = plain(key_line({}))

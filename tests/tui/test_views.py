@@ -220,8 +220,8 @@ def test_the_demos_sick_disk_is_on_top_from_30_s_on(seed):
     for second in range(300):
         made.append(demo_host.window(rng, second, START_WALL, START_MONO_US))
         if second >= 30:
-            found += [tuple(s.device.name for s in made.subjects() if s.times_peers)]
-            assert made.subjects()[0].device.name == demo_host.UNLIKE, second
+            found += [tuple(s.device.name for s in made.sight.subjects() if s.times_peers)]
+            assert made.sight.subjects()[0].device.name == demo_host.UNLIKE, second
     assert set(found) == {(demo_host.UNLIKE,)}
 
 
@@ -279,7 +279,7 @@ def test_80_columns_hold_what_was_promised():
 
 def test_no_cell_is_ever_wider_than_its_column():
     made = scene(host(8, 30, odd="nvme1n1"))
-    for subject in made.subjects():
+    for subject in made.sight.subjects():
         for column in COLUMNS:
             assert len(column.make(subject)) <= column.width or column.title in ("driver", "model", "label", "device")
 
@@ -288,19 +288,19 @@ def test_rows_do_not_dance():
     """Equal devices stay by name while their numbers change."""
     frames = host(12, 40)
     made = scene(frames[:20])
-    names = [s.device.name for s in made.subjects()]
+    names = [s.device.name for s in made.sight.subjects()]
     for one in frames[20:]:
         made.append(one)
-        assert [s.device.name for s in made.subjects()] == names
+        assert [s.device.name for s in made.sight.subjects()] == names
     assert names == sorted(names, key=natural)
 
 
 @pytest.mark.parametrize("sort", ["p99", "max", "IOPS", "MB/s", "out", "name"])
 def test_every_order_is_one(sort):
     made = scene(host(5, 20, odd="nvme3n1"), Choice(sort=sort))
-    assert len(made.subjects()) == 5
+    assert len(made.sight.subjects()) == 5
     if sort in ("p99", "max"):
-        assert made.subjects()[0].device.name == "nvme3n1"
+        assert made.sight.subjects()[0].device.name == "nvme3n1"
 
 
 def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():

@@ -43,5 +43,5 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
         return small[:height]
     panels = scene.draw(width, height)
     below = [*panels.notice, panels.health, fit(foot, width)]
-    above = [panels.title, *panels.table, *panels.map][: height - len(below)]
+    above = [panels.title, *panels.body][: height - len(below)]
     return [*above, *[()] * (height - len(below) - len(above)), *below]

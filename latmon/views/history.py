@@ -1,0 +1,91 @@
+"""What the screen looks back on: the store, and sums over the chosen window; pausing freezes the sums, not the store.
+
+Frames come in, sums are read. Knows no panel, no key and no size.
+"""
+
+from __future__ import annotations
+
+from latmon.model import OPS, Device, Frame
+from latmon.store import Store, Window
+from latmon.views.peers import INTERVALS, unlike
+from latmon.views.trends import Trends
+
+_TREND_STRETCHES = 12
+
+
+class History:
+    """The past as far as it is shown."""
+
+    def __init__(self, window_us: int, ops: tuple[str, ...], store: Store | None = None) -> None:
+        self.store = store or Store()
+        self.times_peers: dict[str, float] = {}
+        self._paused_at: int | None = None
+        self._shown = 0
+        self.look(window_us, ops)
+
+    @property
+    def paused(self) -> bool:
+        return self._paused_at is not None
+
+    @property
+    def behind(self) -> int:
+        """Frames that arrived and aren't shown."""
+        return self.store.arrived - self._shown
+
+    @property
+    def interval_us(self) -> int:
+        origin = self.store.origin
+        return origin.interval_us if origin else 1_000_000
+
+    def append(self, frame: Frame) -> Frame | None:
+        """One more frame, kept at once; returned as it is kept, if it is shown."""
+        kept = self.store.append(frame)
+        if self.paused:
+            return None
+        self._shown = self.store.arrived
+        self.window.advance(kept)
+        self.trends.advance(kept)
+        self._compare(kept)
+        return kept
+
+    def pause(self) -> None:
+        """Freeze what is shown; frames keep arriving."""
+        last = self.window.last
+        self._paused_at = last.mono_us if last else -1
+
+    def resume(self) -> None:
+        """Go to the live edge."""
+        self._paused_at = None
+        self.look(self.window.length_us, self._ops)
+
+    def look(self, window_us: int, ops: tuple[str, ...]) -> None:
+        """Sum anew, over another window or other ops."""
+        self._ops = ops
+        frames = self.frames()
+        self.window = Window(window_us, frames)
+        self.trends = Trends(max(window_us // _TREND_STRETCHES, 1), ops, frames)
+        self._part = -1
+        if frames:
+            self._compare(frames[-1])
+        if not self.paused:
+            self._shown = self.store.arrived
+
+    def frames(self) -> list[Frame]:
+        """All that may be shown, oldest first."""
+        at = self._paused_at
+        return [f for f in self.store.frames if at is None or f.mono_us <= at]
+
+    def devices(self) -> list[Device]:
+        """The devices that are here, and those that are gone but did something in the window."""
+        gone = self.store.removed
+        return [d for d in self.store.devices.values() if d.name not in gone or self._remembers(d.name)]
+
+    def _remembers(self, name: str) -> bool:
+        return any((c := self.window.completed(name, op)) and c.count for op in OPS)
+
+    def _compare(self, frame: Frame) -> None:
+        """Look for the device unlike its peers, once for each part of the window that is over."""
+        part = frame.mono_us * INTERVALS // self.window.length_us
+        if part != self._part:
+            self._part = part
+            self.times_peers = unlike(self.window.frames, self.window.length_us, self.store.devices, self._ops)

@@ -1,0 +1,78 @@
+"""The overview: the table with the selected device's map, that device alone, or a small map for each device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from latmon.views import empty
+from latmon.views.bigmap import big_map
+from latmon.views.lines import Line, Span
+from latmon.views.multiples import grid, page, tiles
+from latmon.views.sight import Sight, selected, sentence
+from latmon.views.sweep import shape
+from latmon.views.table import RAMP_SPARKS, SPARKS, Subject, fitting, header, row, sparkline
+
+_MIN_MAP = 11
+
+
+def overview(sight: Sight, width: int, room: int) -> list[Line]:
+    """Whatever of it the panel says; without a row, why."""
+    subjects = sight.subjects()
+    chosen = selected(subjects)
+    if chosen is None or sight.origin is None:
+        return sentence(_no_rows(sight), width, room)
+    panel = sight.choice.panel
+    if panel == "maps":
+        return _maps(sight, subjects, width, room)
+    rows = [chosen] if panel == "zoom" else _around(subjects, chosen, max(room - 1 - _MIN_MAP, 1))
+    table = _table(sight, rows, len(subjects), width)
+    return [*table, *big_map(sight, chosen, width, room - len(table))]
+
+
+def _no_rows(sight: Sight) -> str:
+    return empty.no_rows(
+        sight.origin,
+        frames=len(sight.history.window.frames),
+        devices=len(sight.history.store.devices),
+        pattern=sight.choice.pattern,
+        globs=sight.choice.globs,
+    )
+
+
+def _table(sight: Sight, rows: list[Subject], total: int, width: int) -> list[Line]:
+    origin, trends = sight.origin, sight.history.trends
+    columns, trend = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
+    glyphs = SPARKS if sight.ink.coloured else RAMP_SPARKS
+    bounds = trends.bounds()
+    head = header(columns, trend, sight.choice)
+    if len(rows) < total and trend:
+        head = (*head[:-1], Span(f"{f'{len(rows)} of {total}':<{trend}}", "dim"))
+    return [
+        head,
+        *(
+            row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
+            for s in rows
+        ),
+    ]
+
+
+def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[Line]:
+    choice, history, origin = sight.choice, sight.history, sight.origin
+
+    def cut(cells: int) -> int:
+        return shape(cells - 1, choice.window_us, history.interval_us).cells
+
+    where = grid(width, room, len(subjects), cut)
+    cells = where.tile_width - 1
+    timeline = sight.sweep.slots(shape(cells, choice.window_us, history.interval_us), choice.ops, history.frames)
+    style = sight.sweep.style(timeline.slots, where.tile_height - 1, cells, sight.ink, choice.threshold_us)
+    some = page(subjects, subjects[0].choice.selected, where.tiles)
+    why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
+    return tiles(some, timeline, style, where, why)
+
+
+def _around(subjects: list[Subject], chosen: Subject, rows: int) -> list[Subject]:
+    """As many rows as fit, with the selected one among them."""
+    at = next(i for i, s in enumerate(subjects) if s is chosen)
+    begin = max(0, min(at - rows + 1, len(subjects) - rows))
+    return subjects[begin : begin + rows]

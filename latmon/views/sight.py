@@ -1,0 +1,54 @@
+"""What every panel draws from: the past, the timeline of the maps, the choice, and the ink. Read, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from latmon.model import Origin
+from latmon.views.choice import Choice, shown
+from latmon.views.heatmap import Ink
+from latmon.views.history import History
+from latmon.views.lines import BLANK, Line, Span, wrap
+from latmon.views.sweep import Sweep
+from latmon.views.table import Subject, order
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at everything."""
+
+    history: History
+    sweep: Sweep
+    choice: Choice
+    ink: Ink
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.history.store.origin
+
+    def subjects(self) -> list[Subject]:
+        """The devices in the order of their rows, the selected one known to each; without trends."""
+        history, gone = self.history, self.history.store.removed
+        devices = shown(history.devices(), self.choice)
+        rows = order(
+            [
+                Subject(d, history.window, self.choice, history.times_peers.get(d.name), gone=d.name in gone)
+                for d in devices
+            ],
+            self.choice.sort,
+        )
+        if not rows or any(s.device.name == self.choice.selected for s in rows):
+            return rows
+        choice = replace(self.choice, selected=rows[0].device.name)
+        return [replace(s, choice=choice) for s in rows]
+
+
+def selected(subjects: list[Subject]) -> Subject | None:
+    """The selected device; the first one until the user selects, so that the worst is what is looked at."""
+    return next((s for s in subjects if s.device.name == s.choice.selected), None)
+
+
+def sentence(text: str, width: int, room: int) -> list[Line]:
+    """Why there is nothing else to see."""
+    lines: list[Line] = [BLANK, *((Span(f"  {part}", "text"),) for part in wrap(text, width - 4))]
+    return lines[:room]

@@ -1,0 +1,82 @@
+"""The one timeline that all heat maps of a screen share, and the scales that it grew to.
+
+Scales outlive the timeline: a map that comes back after a resize looks as it did. Knows frames and sizes, no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from latmon.histogram import bucket_index
+from latmon.model import Frame
+from latmon.views.heatmap import Ink, MapStyle
+from latmon.views.scale import Extent, extent, latency_scale, settle
+from latmon.views.timeline import Timeline
+
+_RESCALE_COLUMNS = 16
+
+
+class Shape(NamedTuple):
+    """How time is cut for a map: `cells` is what the columns take of its room."""
+
+    column_us: int
+    slots: int
+    cells: int
+
+
+def shape(room: int, window_us: int, interval_us: int) -> Shape:
+    """Whole frames a column, as many columns as the window needs and fit in `room` cells, one for the marker."""
+    room = max(room, 2)
+    column_us = interval_us * -(-window_us // (interval_us * (room - 1)))
+    slots = min(-(-window_us // column_us) + 1, room)
+    return Shape(column_us, slots, slots * max(1, room // slots))
+
+
+class Sweep:
+    """The timeline that was last asked for, kept going frame by frame."""
+
+    def __init__(self) -> None:
+        self._timeline: Timeline | None = None
+        self._extent: Extent | None = None
+
+    def forget(self) -> None:
+        """Another panel needs another timeline; the scales stay."""
+        self._timeline = None
+
+    def restart(self) -> None:
+        """Other frames or other ops: the scales are found anew too."""
+        self._timeline = None
+        self._extent = None
+
+    def advance(self, frame: Frame) -> None:
+        """One frame further, when there is a map to advance."""
+        if self._timeline is not None:
+            newest = self._timeline.newest()
+            self._timeline.advance(frame)
+            self._rescale(self._timeline, turned=self._timeline.newest() != newest)
+
+    def slots(self, wanted: Shape, ops: tuple[str, ...], frames: Callable[[], Iterable[Frame]]) -> Timeline:
+        """The timeline of this shape: the one at hand, or a new one of all `frames`."""
+        old = self._timeline
+        if old is None or (old.column_us, old.slots) != (wanted.column_us, wanted.slots):
+            old = self._timeline = Timeline(wanted.column_us, wanted.slots, ops, frames())
+            self._extent = settle(self._extent, extent(old.columns))
+        return old
+
+    def style(self, slots: int, rows: int, width: int, ink: Ink, limit: int | None) -> MapStyle:
+        """How a map of `rows` x `width` cells is drawn, so that the threshold is on it."""
+        span = self._extent or Extent()
+        if limit is not None:
+            span = replace(span, low=min(span.low, bucket_index(limit)), high=max(span.high, bucket_index(limit)))
+        return MapStyle(latency_scale(span, max(rows, 1)), span.top, max(1, width // slots), ink, limit)
+
+    def _rescale(self, timeline: Timeline, *, turned: bool) -> None:
+        whole = turned and timeline.newest() % _RESCALE_COLUMNS == 0
+        now = extent(timeline.columns if whole else [timeline.columns[-1]])
+        old = self._extent
+        if whole or old is None:
+            self._extent = settle(old, now)
+        else:
+            self._extent = Extent(min(old.low, now.low), max(old.high, now.high), max(old.top, now.top))
