@@ -48,6 +48,18 @@ def no_map(subject: Subject, origin: Origin) -> str:
     return f"no {what}I/O on {device.name} in the last {span(window.length_us)}"
 
 
+def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded: bool = False) -> str:
+    """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it."""
+    if origin is None:
+        return "starting: opening the backend"
+    if recorded:
+        return f"{what} are not in this recording: it was made without --stages all"
+    if without := no_distribution(origin):
+        return f"{what} are not traced: {without}"
+    off = " (--stages basic)" if mode == "basic" else ""
+    return f"{what} are not traced{off}: press S, or --stages all"
+
+
 def unknown_quantiles(histogram: Histogram) -> str:
     """Which quantiles of a row are `-`, and what they need."""
     missing = [(label, q) for q, label in QUANTILES if histogram.quantile(q) is None]

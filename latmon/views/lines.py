@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -15,7 +15,7 @@ class Span(NamedTuple):
     role: str = "text"
 
 
-__all__ = ["BLANK", "Line", "Span", "cell", "cell_len", "fit", "plain", "runs", "width", "wrap"]
+__all__ = ["BLANK", "Line", "Span", "cell", "cell_len", "cut", "fit", "plain", "runs", "width", "wrap"]
 
 Line = tuple[Span, ...]
 BLANK: Line = ()
@@ -67,6 +67,15 @@ def cell(text: str, cells: int, *, right: bool = False) -> str:
     if size > cells:
         return set_cell_size(text, max(cells - 1, 0)) + ("…" if cells else "")
     return " " * (cells - size) + text if right else text + " " * (cells - size)
+
+
+def cut(lines: Sequence[Line], height: int, top: int = 0) -> list[Line]:
+    """`height` of the lines from `top` on; where some are left out below, the last line says how many."""
+    begin = max(0, min(top, len(lines) - height))
+    shown = list(lines[begin : begin + max(height, 0)])
+    if left := len(lines) - begin - len(shown):
+        shown[-1:] = [(Span(f" … {left + 1} more lines", "dim"),)] if shown else []
+    return shown
 
 
 def wrap(text: str, cells: int) -> list[str]:

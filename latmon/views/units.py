@@ -28,6 +28,18 @@ def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
     raise AssertionError("unreachable: seconds end the loop")
 
 
+def mean(us: float | None) -> str:
+    """A mean in at most five cells; it may well be a part of a microsecond."""
+    return "<0.1u" if us is not None and 0 < us < 0.1 else duration(us)  # noqa: PLR2004  three digits of it take six cells
+
+
+def spelled(us: float, digits: int = 3) -> str:
+    """The same for a sentence: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
+    text = duration(us, digits)
+    units = {"u": "us", "m": "ms", "s": "s"}
+    return f"{text[:-1]} {units[text[-1]]}" if text[-1] in units else f"{text} min"
+
+
 def quantile(histogram: Histogram, q: float) -> str:
     """A quantile in the digits its bucket has: two at 12.5 %, `~` and one for an octave; a max is exact."""
     value = histogram.quantile(q)
@@ -84,6 +96,41 @@ def percent(share: float) -> str:
     """99.97% and 100% only when it is all."""
     text = f"{share * 100:.2f}"
     return "99.99%" if text == "100.00" and share < 1 else "100%" if text == "100.00" else f"{text}%"
+
+
+def part(share: float | None) -> str:
+    """A share in at most four cells: 0%, <1%, 97%, >99% and 100% only when it is all."""
+    if share is None:
+        return UNKNOWN
+    if share <= 0 or share >= 1:
+        return f"{share:.0%}"
+    return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share * 100:.0f}%"  # noqa: PLR2004  what rounds away
+
+
+def exact(us: int) -> str:
+    """A time to the microsecond, for numbers that add up: 85 us, 18.250 ms, 1.238999 s."""
+    sign, rest = ("-" if us < 0 else ""), abs(us)
+    if rest < _TIME[1][1]:
+        return f"{sign}{rest} us"
+    return f"{sign}{rest / 1e3:.3f} ms" if rest < _TIME[2][1] else f"{sign}{rest / 1e6:,.6f} s"
+
+
+def size(value: int | None) -> str:
+    """Bytes in at most five cells, by 1,024: 512, 4K, 1.5M, 999K; a block's size is mostly a round one."""
+    if value is None:
+        return UNKNOWN
+    for power, unit in enumerate(("", "K", "M", "G", "T")):
+        scaled = value / 1024**power
+        if scaled < _KILO or unit == "T":
+            return f"{value // 1024**power}{unit}" if scaled.is_integer() else f"{scaled:.3g}{unit}"
+    raise AssertionError("unreachable: T ends the loop")
+
+
+def moment(wall: float) -> str:
+    """Wall-clock time of day to the microsecond."""
+    whole_us = round(wall * 1e6) if math.isfinite(wall) else 0
+    time_of_day = clock(whole_us // 10**6) if math.isfinite(wall) else clock(wall)
+    return f"{time_of_day}.{whole_us % 10**6:06}"
 
 
 def clock(wall: float) -> str:

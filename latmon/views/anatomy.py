@@ -1,0 +1,233 @@
+"""What a device's latency is made of, as one value per device: a row per stage, and who makes the slow I/Os slow. Pure.
+
+`anatomy` is made once per frame (it sums over buckets), drawing only reads it. One population at a time: the traced
+requests where the deep probes run, else the always-on stages, never both in one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
+from latmon.views.bars import PARTS
+from latmon.views.units import part, spelled
+
+Parts = Mapping[str, float]
+"""Stage -> time in us."""
+_TAIL = 0.99
+_NOT_PASSED = {
+    "requeue": "none was requeued",
+    "resume": "no waiting thread was seen",
+    UNACCOUNTED: "nothing is left over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage. Shares are of all time and of the time of the I/Os above the cut; `reason`: why there is no number."""
+
+    stage: str
+    histogram: Histogram = EMPTY
+    share: float | None = None
+    tail: float | None = None
+    includes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The I/Os between two latencies (`high_us` None: no end): how many, and what their time was."""
+
+    low_us: int
+    high_us: int | None
+    count: int
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A device's stages over the window."""
+
+    device: str
+    op_label: str = "all ops"
+    total: Histogram = EMPTY
+    rows: tuple[StageRow, ...] = ()
+    whole: Parts = field(default_factory=lambda: MappingProxyType({}))
+    """The time of all its I/Os."""
+    bands: tuple[Band, ...] = ()
+    """The faster half, from there to the cut, above the cut; empty without deep probes or with too few I/Os."""
+    deep: bool = False
+    one_in: int = 0
+    unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    paths: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    why: str = ""
+    """Why it isn't deep, or why there is no tail."""
+
+    @property
+    def tail(self) -> Band | None:
+        return self.bands[-1] if self.bands and self.bands[-1].count else None
+
+    @property
+    def untraced_share(self) -> float | None:
+        """Of the traced requests, those whose path could not be followed."""
+        return sum(self.unfollowed.values()) / self.total.count if self.deep and self.total else None
+
+
+def anatomy(
+    device: str,
+    ops: tuple[str, ...],
+    traced: Traced,
+    origin: Origin,
+    *,
+    basic: Mapping[str, Histogram] = MappingProxyType({}),
+    cut_us: int | None = None,
+    op_label: str = "all ops",
+) -> Anatomy:
+    """`basic`: the always-on stages and `total` of these ops; `cut_us`: the user's threshold, else the device's p99."""
+    merged = {stage: _merged(traced.histograms, device, ops, stage) for stage in (*PARTS, "total")}
+    if not merged["total"]:
+        return _basic(device, traced, origin, basic, op_label)
+    sums = _by_total(traced, device, ops)
+    whole = {stage: float(sum(by.values())) for stage, by in sums.items()}
+    bands = _bands(merged["total"], sums, cut_us)
+    tail = bands[-1] if bands and bands[-1].count else None
+    paths = traced.paths.get(device, {})
+    return Anatomy(
+        device=device,
+        op_label=op_label,
+        total=merged["total"],
+        rows=tuple(
+            StageRow(
+                stage,
+                merged[stage],
+                share(whole, stage) if merged[stage] else None,
+                share(tail.parts, stage) if tail and merged[stage] else None,
+                traced.includes.get(stage, ()),
+                "" if merged[stage] else _not_passed(stage, traced.absent, paths),
+            )
+            for stage in PARTS
+        ),
+        whole=whole,
+        bands=bands,
+        deep=True,
+        one_in=traced.one_in,
+        unfollowed=traced.unfollowed.get(device, {}),
+        paths=paths,
+        why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
+    )
+
+
+def share(parts: Parts, stage: str) -> float | None:
+    """A stage's share of all time; None when there is none."""
+    total = sum(parts.values())
+    return parts.get(stage, 0.0) / total if total > 0 else None
+
+
+def largest(parts: Parts) -> str:
+    """The stage with the most time."""
+    return max(parts, key=lambda stage: parts[stage]) if parts else ""
+
+
+def tail_sentence(one: Anatomy) -> str:
+    """`sdc above 20 ms: 97 % softirq (31 I/Os)`, or why it can't be said."""
+    tail = one.tail
+    if tail is None or not (top := largest(tail.parts)):
+        return f"{one.device}: {one.why}" if one.why else ""
+    percent = part(share(tail.parts, top)).replace("%", " %")
+    ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
+    return f"{one.device} above {spelled(tail.low_us, 2)}: {percent} {top} ({ios})"
+
+
+def cut_index(total: Histogram, cut_us: int | None) -> int | None:
+    """The lowest bucket above the cut: the bound nearest to `cut_us`, else the end of p99's bucket; None: too few."""
+    if cut_us is not None:
+        index = bucket_index(cut_us)
+        low, high = bucket_bounds(index)
+        return index + (cut_us - low > high - cut_us)
+    if total.count * (1 - _TAIL) < 1 - 1e-9:
+        return None
+    index = _rank(total, _TAIL)
+    return index + 1 if total.buckets[-1][0] > index else index
+
+
+def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
+    whole = {stage: float(h.sum) for stage, h in basic.items() if stage in PARTS and h and h.sum is not None}
+    within = {inner: outer for outer, inners in origin.measured.items() for inner in inners}
+    reasons = {m.name: m.reason for m in origin.absent}
+    rows = []
+    for stage in PARTS[:-1]:
+        one = basic.get(stage, EMPTY)
+        reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")
+        if stage in origin.measured and not reason:
+            reason = "no I/O"
+        rows.append(
+            StageRow(
+                stage,
+                one,
+                share(whole, stage) if one else None,
+                None,
+                origin.measured.get(stage, ()) if one else (),
+                "" if one else reason or "only the deep probes measure it",
+            )
+        )
+    only = f"only {', '.join(traced.devices)} is traced" if traced.devices and device not in traced.devices else ""
+    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, one_in=traced.one_in, why=only)
+
+
+def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int]) -> str:
+    why = next((m.reason for m in absent if m.name == stage), "")
+    if why:
+        return f"not measured here: {why}"
+    if stage in _NOT_PASSED:
+        return _NOT_PASSED[stage]
+    ways = sorted(paths, key=lambda p: -paths[p])
+    return f"n/a: completes by {', '.join(ways)}" if ways else "n/a: no I/O passed it"
+
+
+def _merged(histograms: Mapping[Series, Histogram], device: str, ops: tuple[str, ...], stage: str) -> Histogram:
+    parts = [h for op in ops if (h := histograms.get(Series(device, op, stage)))]
+    return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
+
+
+def _by_total(traced: Traced, device: str, ops: tuple[str, ...]) -> dict[str, dict[int, int]]:
+    """Stage -> bucket of the total -> us."""
+    found: dict[str, dict[int, int]] = {}
+    for stage in PARTS:
+        for op in ops:
+            for index, us in traced.by_total.get(Series(device, op, stage), {}).items():
+                of = found.setdefault(stage, {})
+                of[index] = of.get(index, 0) + us
+    return found
+
+
+def _bands(total: Histogram, sums: Mapping[str, Mapping[int, int]], cut_us: int | None) -> tuple[Band, ...]:
+    cut = cut_index(total, cut_us)
+    if cut is None:
+        return ()
+    middle = min(_rank(total, 0.5) + 1, cut)
+    return (_band(total, sums, 0, middle), _band(total, sums, middle, cut), _band(total, sums, cut, None))
+
+
+def _band(total: Histogram, sums: Mapping[str, Mapping[int, int]], low: int, high: int | None) -> Band:
+    def inside(index: int) -> bool:
+        return index >= low and (high is None or index < high)
+
+    return Band(
+        bucket_bounds(low)[0],
+        None if high is None else total.cap(bucket_bounds(high)[0]),
+        sum(n for index, n in total.buckets if inside(index)),
+        {stage: float(sum(us for index, us in by.items() if inside(index))) for stage, by in sums.items()},
+    )
+
+
+def _rank(total: Histogram, q: float) -> int:
+    """The bucket that holds a quantile."""
+    seen = 0
+    for index, n in total.buckets:
+        seen += n
+        if seen >= q * total.count:
+            return index
+    return total.buckets[-1][0]

@@ -1,0 +1,92 @@
+"""Tables of any value: columns that appear and grow with the width, never with the numbers in them. Pure.
+
+`layout` places columns, `heads` and `row` draw with them, `around` scrolls to the selected row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from latmon.views.lines import Line, Span, cell, fit
+
+T = TypeVar("T")
+_MARK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[T]):
+    """A column: `make` is given the value and the cells there are. Rank 0 is always there, higher ones come later.
+
+    `most`: it takes cells that are left over until it has so many.
+    """
+
+    title: str
+    width: int
+    make: Callable[[T, int], str | Line]
+    rank: int = 0
+    right: bool = True
+    most: int = 0
+    role: str = "text"
+
+
+Placed = tuple[tuple[Field[T], int], ...]
+"""Columns with the cells they have."""
+
+
+def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
+    """The columns that fit, more the wider it is; where not even the first do, the last of them go."""
+    for rank in range(max(f.rank for f in fields), -1, -1):
+        some = [f for f in fields if f.rank <= rank]
+        left = _left(some, width)
+        if left >= 0:
+            return _grown(some, left)
+    while _left(some, width) < 0 and len(some) > 1:
+        some.pop()
+    return _grown(some, max(_left(some, width), 0))
+
+
+def heads(placed: Placed[T], sorted_by: str = "") -> Line:
+    """The titles; the one that rows are sorted by stands out."""
+    spans = [Span(" ")]
+    for field, cells in placed:
+        role = "accent" if sorted_by and field.title == sorted_by else "dim"
+        spans.append(Span(f"{cell(field.title, cells, right=field.right)} ", role))
+    return tuple(spans)
+
+
+def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
+    """One value in its cells."""
+    spans = [Span("▸" if selected else " ", "accent")]
+    for number, (field, cells) in enumerate(placed):
+        made = field.make(value, cells)
+        if isinstance(made, str):
+            role = "accent" if selected and not number else field.role
+            spans.append(Span(f"{cell(made, cells, right=field.right)} ", role))
+        else:
+            spans += [*fit(made, cells), Span(" ")]
+    return tuple(spans)
+
+
+def around(total: int, selected: int, rows: int) -> range:
+    """The rows to show of `total`: as many as fit, the selected one among them."""
+    shown = max(min(rows, total), 0)
+    begin = max(0, min(max(selected, 0) - shown + 1, total - shown))
+    return range(begin, begin + shown)
+
+
+def _left(fields: Sequence[Field[T]], width: int) -> int:
+    return width - _MARK - sum(f.width + 1 for f in fields)
+
+
+def _grown(fields: Sequence[Field[T]], left: int) -> Placed[T]:
+    cells = [f.width for f in fields]
+    while left > 0:
+        able = [i for i, f in enumerate(fields) if cells[i] < f.most]
+        if not able:
+            break
+        at = min(able, key=lambda i: cells[i] / fields[i].most)
+        cells[at] += 1
+        left -= 1
+    return tuple(zip(fields, cells, strict=True))

@@ -1,0 +1,219 @@
+"""The stages view: every device's stages as three bars, or one device with a row per stage. Pure.
+
+`overview` all devices, `device` one of them, `page` both where they fit, `population` whose stages they are. They draw
+`anatomy.Anatomy` values and compute nothing from frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from latmon.views.anatomy import Anatomy, Band, StageRow, largest, share, tail_sentence
+from latmon.views.bars import legend, profile, role, share_bar, stacked
+from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.heatmap import Ink
+from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.spread import spread
+from latmon.views.units import count, duration, maximum, mean, part, quantile, whole
+
+_NAME = 11
+_VALUE = 5
+_PERCENT = 4
+_TAIL = 2
+"""The band above the cut is the third."""
+_MIN_SPREAD = 8
+_MIN_DEVICE = 14
+_MIN_PROFILE_US = 1
+
+
+def page(
+    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
+) -> list[Line]:
+    """Every device, and below them the selected one where both fit."""
+    one = next((a for a in anatomies if a.device == selected), anatomies[0] if anatomies else None)
+    rows = min(len(anatomies) + 1, height // 2)
+    if one is None or height - rows - 1 < _MIN_DEVICE:
+        return overview(anatomies, selected, width, height, ink, why=why)
+    lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
+    return [*lines, *device(one, width, height - len(lines), ink, why=why)]
+
+
+def overview(
+    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
+) -> list[Line]:
+    """A row per device: its faster half, up to the cut, above it. `why`: what stands where nothing is traced."""
+    if not anatomies:
+        return _said(why, width)[:height]
+    one = next((a for a in anatomies if a.device == selected), anatomies[0])
+    below = [*_below(one, width, "" if one.deep else why), *_legend(anatomies, width, ink)]
+    least = min(len(anatomies), 3) + 1
+    below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
+    table = _table(anatomies, selected, width, height - len(below), ink)
+    return [fit(line, width) for line in (*table, *below)][:height]
+
+
+def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
+    at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
+    deep = any(a.deep for a in anatomies)
+    placed = layout(_deep_fields(ink) if deep else _basic_fields(ink), width)
+    shown = around(len(anatomies), at, max(height - 1, 1))
+    lines = [heads(placed), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
+    if len(shown) < len(anatomies):
+        head = Span(cell(f" {len(shown)} of {len(anatomies)}", placed[0][1] + 2), "dim")
+        lines[0] = (head, *lines[0][2:])
+    return lines
+
+
+def device(one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0) -> list[Line]:
+    """A row per stage, all I/O beside the slow ones; where there is room, the histograms side by side."""
+    lines: list[Line] = [_headline(one)]
+    low, high = _bounds(one.rows)
+    placed = layout(_stage_fields(one, low, high, ink), width)
+    lines.append(heads(placed))
+    for stage in one.rows:
+        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
+    lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
+    lines += [BLANK, *_below(one, width, "" if one.deep else why)]
+    room = height - len(lines) - 1
+    if room >= _MIN_SPREAD:
+        lines += [BLANK, *spread([(r.stage, r.histogram) for r in one.rows if r.histogram], width, room, ink)]
+    return cut([fit(line, width) for line in lines], height, top)
+
+
+def population(one: Anatomy) -> str:
+    """Whose stages these are: how many were traced, one in how many, and what could not be followed."""
+    if not one.deep:
+        return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
+    of = f", 1 in {one.one_in}" if one.one_in > 1 else ""
+    if not one.unfollowed:
+        return f"{count(one.total.count)} I/Os traced{of}, each followed to its end"
+    reasons = ", ".join(f"{why} {count(n)}" for why, n in sorted(one.unfollowed.items(), key=lambda p: -p[1]))
+    return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)} not followed: {reasons}"
+
+
+def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
+    def bar(number: int) -> Field[Anatomy]:
+        title = ("  p50 faster", "  p99 middle", "above tail")[number]
+
+        def make(one: Anatomy, cells: int) -> Line:
+            return _bar(one, number, cells, ink)
+
+        return Field(title, 14, make, rank=0 if number == _TAIL else 1, right=False, most=60)
+
+    return [
+        Field("device", 9, lambda a, _: a.device, right=False, most=16),
+        bar(0),
+        bar(1),
+        bar(2),
+        Field("I/Os", _VALUE, lambda a, _: _above(a), rank=1),
+        Field("most of it", 15, lambda a, _: _most(a), rank=2, right=False),
+    ]
+
+
+def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
+    return [
+        Field("device", 9, lambda a, _: a.device, right=False, most=16),
+        Field("I/Os", 7, lambda a, _: count(a.total.count), rank=1),
+        Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
+        Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
+        Field("max", _VALUE, lambda a, _: maximum(a.total), rank=1),
+        Field("all I/O", 10, lambda a, cells: stacked(a.whole, cells, ink), right=False, most=120),
+    ]
+
+
+def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[StageRow]]:
+    def all_io(stage: StageRow, cells: int) -> Line:
+        return _share(stage.stage, stage.share, cells, ink)
+
+    def tail(stage: StageRow, cells: int) -> Line:
+        return _share(stage.stage, stage.tail, cells, ink)
+
+    above = f"above {duration(one.tail.low_us, 2)}" if one.tail else "above the cut"
+    fields: list[Field[StageRow]] = [
+        Field("stage", _NAME, lambda s, _: s.stage, right=False),
+        Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
+        Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
+        Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
+        Field("p90", _VALUE, lambda s, _: quantile(s.histogram, 0.9), rank=3),
+        Field("p99", _VALUE, lambda s, _: quantile(s.histogram, 0.99)),
+        Field("p99.9", _VALUE, lambda s, _: quantile(s.histogram, 0.999), rank=2),
+        Field("max", _VALUE, lambda s, _: maximum(s.histogram), rank=1),
+        Field(_axis(low, high), 10, lambda s, c: profile(s.histogram, low, high, c, ink), rank=1, right=False, most=40),
+        Field("all I/O", 11, all_io, rank=1, right=False, most=40),
+    ]
+    return [*fields, Field(above, 14, tail, right=False, most=40)] if one.deep else fields
+
+
+def _axis(low: int, high: int) -> str:
+    return f"{duration(low, 1)}-{duration(high, 1)}"
+
+
+def _bounds(rows: Sequence[StageRow]) -> tuple[int, int]:
+    """The latencies that all small histograms of a device share: whole decades, so that they stay."""
+    tops = [r.histogram.max_bound or 1 for r in rows if r.histogram]
+    high = 1000
+    while high < max(tops, default=1):
+        high *= 10
+    return _MIN_PROFILE_US, high
+
+
+def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
+    """A band's bound and its bar; the bound of the faster half is the p50, of the next the p99."""
+    if not one.deep:
+        return (Span(cell("not traced" if number == _TAIL else "", cells), "dim"),)
+    if not one.bands:
+        return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
+    band = one.bands[number]
+    value = duration(band.low_us, 2) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
+    return (Span(f"{value:>{_VALUE}} "), *stacked(band.parts, cells - _VALUE - 1, ink))
+
+
+def _above(one: Anatomy) -> str:
+    return whole(one.bands[-1].count) if one.bands else "-"
+
+
+def _most(one: Anatomy) -> str:
+    return _top(one.tail) if one.tail else ""
+
+
+def _top(band: Band) -> str:
+    name = largest(band.parts)
+    return f"{part(share(band.parts, name)):>{_PERCENT}} {name}" if name else ""
+
+
+def _share(stage: str, of: float | None, cells: int, ink: Ink) -> Line:
+    bar = share_bar(of, cells - _PERCENT - 1, ink, role(stage, ink))
+    return (*bar, Span(f" {part(of):>{_PERCENT}}"))
+
+
+def _headline(one: Anatomy) -> Line:
+    return (Span(f" {one.device}", "accent"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+
+
+def _below(one: Anatomy, width: int, why: str) -> list[Line]:
+    """The sentence about the tail, and what the numbers are about or how to get more."""
+    said = tail_sentence(one) if one.deep else ""
+    lines: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(said, width - 2)]
+    if one.deep:
+        return lines + [(Span(f" {text}", "dim"),) for text in wrap(population(one), width - 2)]
+    return lines + [(Span(f" {text}"),) for text in wrap(one.why or why, width - 2)]
+
+
+def _unmeasured(stage: StageRow, width: int) -> list[Line]:
+    """A stage keeps its row and says why it has no number."""
+    texts = wrap(stage.reason, max(width - _NAME - 3, 10))
+    names = [stage.stage, *[""] * (len(texts) - 1)]
+    return [(Span(f" {name:<{_NAME}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
+
+
+def _includes(stage: StageRow, width: int) -> list[Line]:
+    text = f"{stage.stage} includes {', '.join(stage.includes)}"
+    return [(Span(f" {line}", "dim"),) for line in wrap(text, width - 2)]
+
+
+def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
+    return legend({stage for a in anatomies for stage, us in a.whole.items() if us > 0}, width, ink)
+
+
+def _said(why: str, width: int) -> list[Line]:
+    return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]
