@@ -1,7 +1,7 @@
 """From a probe's cumulative maps to what one interval added: differences per series, by the probe's manifest.
 
-Owns the cumulative state and the rule for maxima. Knows neither the tool that printed the maps nor the clock; dev_t is
-turned into a name by a function that it is given, and where that has no name the I/Os are counted as unnamed.
+Owns the rule for maxima and what one map lacks of another. Knows neither the tool that printed the maps nor the clock;
+dev_t is turned into a name by a function that it is given, and where that has no name the I/Os are counted as unnamed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.histogram import TOP, Histogram, bucket_bounds
+from latmon.differences import Counts, Differences
+from latmon.histogram import Histogram, bucket_bounds
 from latmon.manifest import Manifest, MapSpec, op_name
 from latmon.model import Completed, Flow, Series
 
-Counts = dict[int, int]
-_TOO_MANY = 2**63
+_ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,12 @@ class Interval:
     unnamed: int = 0
     """I/Os of a device that has no name here."""
     undecoded: int = 0
-    """Maps that the manifest doesn't have."""
+    """Maps that the manifest doesn't have, and values that can't be."""
+    above: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os above their device's threshold, each of them."""
+    suppressed: int = 0
+    """Those of them that the script told no record of."""
+    thresholds_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -41,6 +46,7 @@ class _Sums:
     maxima: dict[Series, int] = field(default_factory=dict)
     bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     untimed: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    above: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     unmatched: int = 0
     unnamed: int = 0
 
@@ -57,31 +63,22 @@ class Framer:
         device_name: Callable[[int], str | None],
         several_queues: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._specs = {spec.name: spec for spec in manifest.maps}
-        self._parts = {part.name: part for part in manifest.keys[""]}
+        self._specs = manifest.maps
+        self._maps = Differences(manifest.maps)
+        self._parts = {spec.name: {part.name: part for part in spec.key} for spec in manifest.maps}
         self._has_sum = {stage for spec in manifest.maps if spec.role == "sum" for stage in spec.stages}
         self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         self._guards_flush = manifest.latency_from == "issue"
         self._device_name = device_name
         self._several_queues = several_queues
-        self._before: dict[str, Counts] = {}
-        self._printed: dict[str, Counts] = {}
+        self._levels: Counts = {}
         self._flows: dict[tuple[int, int], Flow | None] = {}
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
-        self._undecoded = 0
 
     def printed(self, name: str, values: Counts) -> None:
         """One map as the tool printed it: cumulative, or one slot of a maximum."""
-        if name in self._specs:
-            self._printed[name] = sane = {key: value for key, value in values.items() if self._is_sane(key, value)}
-            self._undecoded += len(values) - len(sane)
-        else:
-            self._undecoded += 1
-
-    def _is_sane(self, key: int, value: int) -> bool:
-        """What no kernel counts is not counted: it would make every sum after it nonsense."""
-        return 0 <= value < _TOO_MANY and 0 <= key < _TOO_MANY and self._parts["bucket"].read(key) <= TOP
+        self._maps.printed(name, values)
 
     def interval(self, slot: int | None) -> Interval:
         """Closes an interval: what the maps printed since the last call added.
@@ -89,29 +86,46 @@ class Framer:
         `slot` is the tick number modulo 4, None where ticks were missed: then no slot holds the interval's maximum.
         """
         sums = _Sums()
-        for name, spec in self._specs.items():
-            if spec.role != "max":
-                self._add(spec, self._difference(name), sums)
-            elif spec.slot == slot:
-                self._maxima(spec, self._printed.get(name, {}), sums)
+        suppressed = 0
+        for spec in self._specs:
+            if spec.role in _ROLES:
+                self._add(spec, self._maps.gained(spec.name), sums)
+            elif spec.role == "suppressed":
+                suppressed += sum(self._maps.gained(spec.name).values())
+            elif spec.role == "level":
+                self._level(spec, self._maps.latest(spec.name))
+            elif spec.role == "max" and spec.slot == slot:
+                self._maxima(spec, self._maps.latest(spec.name), sums)
         self._fill_rest(sums)
-        self._printed.clear()
         self._flows.clear()
-        undecoded, self._undecoded = self._undecoded, 0
-        return Interval(self._histograms(sums), self._seen(sums), sums.unmatched, sums.unnamed, undecoded)
+        return Interval(
+            self._histograms(sums),
+            self._seen(sums),
+            sums.unmatched,
+            sums.unnamed,
+            self._maps.close(),
+            {flow: n for flow, n in sums.above.items() if n},
+            suppressed,
+            self._thresholds(),
+        )
 
-    def _difference(self, name: str) -> Counts:
-        """What the map gained; a map that was not printed (empty, or its line was lost) gained nothing yet."""
-        if name not in self._printed:
-            return {}
-        now, before = self._printed[name], self._before.get(name, {})
-        self._before[name] = now
-        gained = {key: value - before.get(key, 0) for key, value in now.items()}
-        return {key: value for key, value in gained.items() if value}
+    def times(self, flow: Flow) -> bool:
+        """False of flushes whose times are not their own."""
+        return not (self._guards_flush and flow.op == "flush" and self._several_queues(flow.device))
 
-    def _flow(self, key: int) -> Flow | None:
+    def _level(self, spec: MapSpec, levels: Counts) -> None:
+        """A threshold stays until another is told."""
+        dev = self._parts[spec.name]["dev"]
+        self._levels |= {dev.read(key): us for key, us in levels.items()}
+
+    def _thresholds(self) -> dict[str, int]:
+        named = {self._device_name(number): us for number, us in self._levels.items()}
+        return {name: us for name, us in named.items() if name is not None}
+
+    def _flow(self, spec: MapSpec, key: int) -> Flow | None:
         """Whose a key is; looked up once per device and op in an interval, not once per bucket."""
-        device, op = self._parts["dev"].read(key), self._parts["op"].read(key)
+        parts = self._parts[spec.name]
+        device, op = parts["dev"].read(key), parts["op"].read(key)
         if (device, op) not in self._flows:
             name = self._device_name(device)
             self._flows[device, op] = None if name is None else Flow(name, op_name(op))
@@ -119,14 +133,14 @@ class Framer:
 
     def _add(self, spec: MapSpec, gained: Counts, sums: _Sums) -> None:
         for key, n in gained.items():
-            flow = self._flow(key)
+            flow = self._flow(spec, key)
             if flow is None:
                 sums.unnamed += n if spec.role in ("untimed", "unmatched") or _counts_each_once(spec) else 0
             elif spec.role == "bytes":
                 sums.bytes[flow] += n
-            elif spec.role == "untimed" or (
-                self._guards_flush and flow.op == "flush" and self._several_queues(flow.device)
-            ):
+            elif spec.role == "above":
+                sums.above[flow] += n if self.times(flow) else 0
+            elif spec.role == "untimed" or not self.times(flow):
                 sums.untimed[flow] += n
             elif spec.role == "unmatched":
                 sums.untimed[flow] += n
@@ -139,11 +153,11 @@ class Framer:
         if spec.role == "sum":
             sums.sums[series] += n
         else:
-            sums.buckets[series][self._parts["bucket"].read(key)] += n
+            sums.buckets[series][self._parts[spec.name]["bucket"].read(key)] += n
 
     def _maxima(self, spec: MapSpec, slot: Counts, sums: _Sums) -> None:
         for key, us in slot.items():
-            flow = self._flow(key)
+            flow = self._flow(spec, key)
             if flow is not None:
                 for stage in spec.stages:
                     series = Series(*flow, stage)
@@ -154,7 +168,7 @@ class Framer:
 
         Maps are printed one after the other, so either may be a few I/Os ahead; what one interval lacks, the next has.
         """
-        for spec in self._specs.values():
+        for spec in self._specs:
             if not spec.rest_of:
                 continue
             flows = {(s.device, s.op) for s in sums.buckets if s.stage == spec.rest_of or s.stage in spec.stages}

@@ -1,8 +1,8 @@
 """The tick protocol of our bpftrace scripts: events in, one Window per interval out.
 
 A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`, on its way out `last PROBE
-NUMBER NS` and all maps once more. Owns the order of ticks, late ticks and what was lost on the way. Sans I/O: the clock
-and the reading of the kernel's counters are given.
+NUMBER NS` and all maps once more; a `slow` line for an I/O above the threshold at any time. Owns the order of ticks,
+late ticks and what was lost on the way. Sans I/O: the clock and the reading of the kernel's counters are given.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from latmon.framing import Framer, Interval
 from latmon.manifest import Manifest
+from latmon.records import Record, record, shifted
 from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
 from latmon_backends.sampler import Sample
 
@@ -22,6 +23,7 @@ _TOO_MANY = 2**63
 _DIGITS = 19
 """Fewer than a number that the kernel's clock could not reach."""
 _SLOTS = 4
+_MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Losses:
     lost: int = 0
     map_full: int = 0
     undecoded: int = 0
+    dropped: int = 0
+    """Records beyond those that are kept for one interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Window:
     losses: Losses = field(default_factory=Losses)
     late: bool = False
     """Ticks came too late to tell their intervals apart: this is all of them together."""
+    records: tuple[Record, ...] = ()
+    """slow, as they were printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
 
     @property
     def lag_us(self) -> int:
@@ -83,6 +89,7 @@ class Ticks:
         self._manifest, self._framer, self._around = manifest, framer, around
         self._maps = {spec.name for spec in manifest.maps}
         self._losses = Losses()
+        self._records: list[Record] = []
         self._open: Tick | None = None
         self._begin: Tick | None = None
         self._late = False
@@ -116,7 +123,7 @@ class Ticks:
         if self._open is None or self._begin is None:
             return None
         whole = self._close(self._begin, self._open)
-        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late)
+        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
 
     def _map(self, event: MapPrinted) -> None:
         values = event.integers()
@@ -132,17 +139,28 @@ class Ticks:
         elif words[:1] == ["done"] and self._open is not None and not self._ending:
             tick, self._open = self._open, None
             return self._done(tick)
+        elif words and words[0] in self._manifest.records:
+            self._record(text, words[0])
         return None
 
+    def _record(self, text: str, kind: str) -> None:
+        found = record(text, self._manifest.records[kind])
+        if found is None:
+            self._losses.undecoded += 1
+        elif len(self._records) < _MAX_RECORDS:
+            self._records.append(shifted(found, self._ahead_us() * 1000))
+        else:
+            self._losses.dropped += 1
+
     def _tick(self, words: list[str]) -> Tick | None:
-        if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
+        found = stamped(words)
+        if found is None:
             self._losses.undecoded += 1
             return None
-        return Tick(int(words[2]), self._monotonic_us(int(words[3])), self._around.sample())
+        return Tick(found[0], found[1] // 1000 - self._ahead_us(), self._around.sample())
 
-    def _monotonic_us(self, stamp_ns: int) -> int:
-        ahead = self._around.ahead_us() if self._manifest.clock == "boottime" else 0
-        return stamp_ns // 1000 - ahead
+    def _ahead_us(self) -> int:
+        return self._around.ahead_us() if self._manifest.clock == "boottime" else 0
 
     def _done(self, tick: Tick) -> Window | None:
         """The end of a tick's maps.
@@ -153,6 +171,7 @@ class Ticks:
         """
         if self._begin is None:
             self._framer.interval(None)
+            self._records.clear()
             self._begin = tick
             return None
         if self._around.now_us() - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
@@ -163,6 +182,14 @@ class Ticks:
     def _close(self, begin: Tick, tick: Tick) -> Window:
         in_order = tick.number == begin.number + 1 and not self._late
         slot = tick.number % _SLOTS if in_order else None
-        window = Window(begin, tick, self._framer.interval(slot), self._losses, self._late)
+        records, self._records = tuple(self._records), []
+        window = Window(begin, tick, self._framer.interval(slot), self._losses, self._late, records)
         self._begin, self._losses, self._late = tick, Losses(), False
         return window
+
+
+def stamped(words: list[str]) -> tuple[int, int] | None:
+    """Number and stamp (ns) of a `tick` or `last` line; None where it is torn."""
+    if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
+        return None
+    return int(words[2]), int(words[3])

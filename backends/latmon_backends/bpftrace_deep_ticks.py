@@ -1,0 +1,181 @@
+"""The tick protocol of a process whose program is several deep scripts: events in, one DeepWindow out when asked.
+
+    ticks = DeepTicks(manifests, device_name, threads, around)
+    ticks.take(event)         # each event of the process, in their order
+    window = ticks.taken()    # e.g. at each tick of the always-on probe: all that was completed since the last call
+
+Every script has ticks of its own: `tick NAME N NS`, its maps, `done NAME`. What a script printed counts once its `done`
+came; the first `done` of each is where its counting begins. Record lines come at any time. Sans I/O; asks no clock but
+the given distance between two. Must not know how the process was started or what joins records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from latmon.deep_framing import DeepFramer, DeepInterval, joined
+from latmon.differences import Counts
+from latmon.manifest import Manifest
+from latmon.records import Record, record, shifted
+from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.bpftrace_ticks import Losses, stamped
+from latmon_backends.threads import Threads
+
+_MAP_FULL = -7
+_MAX_RECORDS = 10_000
+_SLOTS = 4
+_TOO_MANY = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class DeepWindow:
+    """What the deep scripts said between two calls; `interval.traced` has neither `one_in` nor `devices`."""
+
+    interval: DeepInterval = field(default_factory=DeepInterval)
+    records: tuple[Record, ...] = ()
+    """slow, resumed and late, their stamps on CLOCK_MONOTONIC: for outliers.Outliers."""
+    losses: Losses = field(default_factory=Losses)
+    ticks: int = 0
+    """Of the script that completed most: 0 is nothing new, a process that hangs or is slow."""
+    mono_us: int = 0
+    """Of the newest tick that is in it; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepSurroundings:
+    """What the protocol needs to know of the outside."""
+
+    map_keys: int
+    ahead_us: Callable[[], int] = lambda: 0
+    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+
+
+class _Script:
+    """One script's place in the protocol."""
+
+    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None]) -> None:
+        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name)
+        self.arriving: dict[str, Counts] = {}
+        self.open: tuple[int, int] | None = None
+        self.begun = False
+        self.numbers: list[int] = []
+        """Ticks completed since the last window."""
+        self.mono_ns = 0
+
+    def complete(self) -> bool:
+        """The end of a tick's maps; False where its beginning was lost, and its maps count with the next."""
+        if self.open is None:
+            return False
+        for name, values in self.arriving.items():
+            self.framer.printed(name, values)
+        self.arriving.clear()
+        number, self.mono_ns = self.open
+        self.numbers.append(number)
+        self.open = None
+        return True
+
+    def slot(self) -> int | None:
+        """Of the maxima: only where the window is one tick."""
+        return self.numbers[0] % _SLOTS if len(self.numbers) == 1 else None
+
+
+class DeepTicks:
+    """Takes one process's events in."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        device_name: Callable[[int], str | None],
+        threads: Threads,
+        around: DeepSurroundings,
+    ) -> None:
+        self._scripts = {one.name: _Script(one, device_name) for one in manifests}
+        self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
+        self._threads, self._around = threads, around
+        self._losses = Losses()
+        self._records: deque[Record] = deque()
+        self._ending = False
+
+    def take(self, event: Event) -> None:
+        """One event. Nothing comes of it until `taken`."""
+        match event:
+            case MapPrinted():
+                self._map(event)
+            case Printed(text=text):
+                self._line(text)
+            case Lost(events=events) if 0 <= events < _TOO_MANY:
+                self._losses.lost += events
+            case HelperFailed(code=code):
+                self._losses.map_full += code == _MAP_FULL
+            case Lost() | Undecoded():
+                self._losses.undecoded += 1
+            case _:
+                pass
+
+    def end(self) -> None:
+        """The process was asked to end: maps that come after a `last` line are complete, own maps come out too."""
+        self._ending = True
+
+    def taken(self) -> DeepWindow:
+        """What was completed since the last call; nothing of the tick that is being printed."""
+        scripts = list(self._scripts.values())
+        if self._ending:
+            for script in scripts:
+                script.complete()
+        interval = joined(
+            [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
+            [one.manifest for one in scripts],
+        )
+        window = DeepWindow(
+            interval,
+            tuple(self._records),
+            self._losses,
+            max((len(one.numbers) for one in scripts), default=0),
+            max((one.mono_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.mono_ns), default=0),
+        )
+        self._losses, self._records = Losses(), deque()
+        for one in scripts:
+            one.numbers.clear()
+        return window
+
+    def _map(self, event: MapPrinted) -> None:
+        script = self._of_map.get(event.name)
+        values = event.integers()
+        self._losses.map_full += len(values) >= self._around.map_keys
+        if script is not None:
+            script.arriving[event.name] = values
+        elif not self._ending:
+            self._losses.undecoded += 1
+
+    def _line(self, text: str) -> None:
+        kind, _, rest = text.partition(" ")
+        script = self._scripts.get(rest.partition(" ")[0])
+        if script is None:
+            return
+        if kind in ("tick", "last"):
+            script.open = stamped(text.split())
+            self._losses.undecoded += script.open is None
+        elif kind == "done" and script.complete() and not script.begun:
+            script.begun = True
+            script.framer.interval(None, self._threads.of)
+            script.numbers.clear()
+        elif kind in script.manifest.records:
+            self._record(text, script)
+
+    def _record(self, text: str, script: _Script) -> None:
+        found = record(text, script.manifest.records[text.partition(" ")[0]])
+        if found is None:
+            self._losses.undecoded += 1
+        elif found.kind == "handler":
+            script.framer.handler(found)
+        elif found.kind == "thread":
+            self._threads.learn(found)
+        elif len(self._records) < _MAX_RECORDS:
+            self._records.append(shifted(found, self._ahead_us(script.manifest) * 1000))
+        else:
+            self._losses.dropped += 1
+
+    def _ahead_us(self, manifest: Manifest) -> int:
+        return self._around.ahead_us() if manifest.clock == "boottime" else 0

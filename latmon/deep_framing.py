@@ -1,0 +1,157 @@
+"""From a deep script's cumulative maps to what one interval added, by the script's manifest: traced stages and tables.
+
+One DeepFramer per script; `joined` makes one value of what the scripts of one process say. Series are framing.py's
+business. A device without a name is left out: the always-on probe counts its I/Os as unnamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from latmon import deep_tables
+from latmon.deep_tables import Gains
+from latmon.differences import Counts, Differences
+from latmon.framing import Framer
+from latmon.histogram import Histogram, merge
+from latmon.manifest import Manifest, op_name
+from latmon.manifest_parts import UNFOLLOWED_FROM
+from latmon.model import Handler, HandlerRuns, Missing, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.records import Record
+
+_OWN = ("by_total", "path", "off")
+_TABLES = ("handler", "softirq", "wakeup")
+_MAX_HANDLERS = 4096
+UNKNOWN = Handler(-1, "unknown")
+"""A handler whose record was lost."""
+Paths = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeepInterval:
+    """What one interval added. `traced` is without `one_in` and `devices`, which its starter knows."""
+
+    traced: Traced = field(default_factory=Traced)
+    handlers: Mapping[Handler, HandlerRuns] = field(default_factory=dict)
+    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=dict)
+    wakeups: tuple[Wakeups, ...] = ()
+    suppressed: int = 0
+    """Records that the rate limit left out."""
+    undecoded: int = 0
+
+
+class DeepFramer:
+    """Holds one script's maps as they were last printed and answers with differences."""
+
+    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None]) -> None:
+        self._manifest, self._device_name = manifest, device_name
+        self._framer = Framer(manifest, device_name)
+        self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
+        self._maps = Differences(self._specs)
+        self._own = {spec.name for spec in self._specs}
+        # A record tells the whole pointer, a key as much of it as it has room for.
+        self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
+        self._handlers: dict[int, Handler] = {}
+
+    def printed(self, name: str, values: Counts) -> None:
+        """One map as the tool printed it."""
+        (self._maps if name in self._own else self._framer).printed(name, values)
+
+    def handler(self, record: Record) -> None:
+        """A `handler` record: what a handler's number stands for."""
+        number, irq = record.get("handler"), record.get("irq")
+        if number is not None and irq is not None and len(self._handlers) < _MAX_HANDLERS:
+            self._handlers[number & ((1 << self._bits) - 1)] = Handler(irq, record.text)
+
+    def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
+        """Closes an interval; `slot` as Framer.interval takes it."""
+        series = self._framer.interval(slot)
+        gains = [(spec, self._maps.gained(spec.name)) for spec in self._specs]
+        undecoded = series.undecoded + self._maps.close()
+        return DeepInterval(
+            self._traced(series.histograms, gains),
+            deep_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
+            deep_tables.softirqs(gains),
+            deep_tables.wakeups(gains, thread),
+            series.suppressed,
+            undecoded,
+        )
+
+    def _traced(self, histograms: Mapping[Series, Histogram], gains: Gains) -> Traced:
+        by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
+        paths: dict[str, Counter[str]] = {}
+        unfollowed: dict[str, Counter[str]] = {}
+        off = 0
+        for spec, counts in gains:
+            for key, n in counts.items() if spec.role in _OWN else ():
+                device = self._device_name(spec.part("dev").read(key))
+                if spec.role == "off":
+                    off += n
+                elif device is None:
+                    continue
+                elif spec.role == "path":
+                    code = spec.part("path").read(key)
+                    table = paths if code < UNFOLLOWED_FROM else unfollowed
+                    name = self._manifest.path_name(code) or f"unknown code {code}"
+                    table.setdefault(device, Counter())[name] += n
+                else:
+                    op, bucket = op_name(spec.part("op").read(key)), spec.part("bucket").read(key)
+                    for stage in spec.stages:
+                        by_total[Series(device, op, stage)][bucket] += n
+        return Traced(
+            histograms,
+            {series: dict(sums) for series, sums in by_total.items()},
+            _plain(unfollowed),
+            _plain(paths),
+            off,
+        )
+
+
+def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:
+    """Of the scripts of one process as one; a stage is absent where no script measures it."""
+    each, scripts = list(intervals), [one for one in manifests if one.group in ("stages", "bios")]
+    measured = {stage for one in scripts for stage in one.stages}
+    absent = {stage: why for one in scripts for stage, why in one.absent.items() if stage not in measured}
+    traced = replace(
+        _together([one.traced for one in each]),
+        includes={stage: into for one in scripts for stage, into in one.includes.items()},
+        absent=tuple(Missing(stage, why) for stage, why in absent.items()),
+    )
+    return DeepInterval(
+        traced,
+        {handler: runs for one in each for handler, runs in one.handlers.items()},
+        {at: runs for one in each for at, runs in one.softirqs.items()},
+        tuple(wakeups for one in each for wakeups in one.wakeups),
+        sum(one.suppressed for one in each),
+        sum(one.undecoded for one in each),
+    )
+
+
+def _together(parts: list[Traced]) -> Traced:
+    histograms: defaultdict[Series, list[Histogram]] = defaultdict(list)
+    by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
+    for part in parts:
+        for series, histogram in part.histograms.items():
+            histograms[series].append(histogram)
+        for series, sums in part.by_total.items():
+            by_total[series].update(sums)
+    return Traced(
+        {series: merge(several) if len(several) > 1 else several[0] for series, several in histograms.items()},
+        {series: dict(sums) for series, sums in by_total.items()},
+        _added(part.unfollowed for part in parts),
+        _added(part.paths for part in parts),
+        sum(part.off for part in parts),
+    )
+
+
+def _added(tables: Iterable[Paths]) -> dict[str, dict[str, int]]:
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for table in tables:
+        for device, counts in table.items():
+            found[device].update(counts)
+    return _plain(found)
+
+
+def _plain(table: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {device: dict(counts) for device, counts in table.items()}

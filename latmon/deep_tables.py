@@ -1,0 +1,112 @@
+"""What the maps of handlers, softirqs and wake-ups gained, as the model's tables.
+
+Pure functions of (map, its gains) pairs. Threads and handlers are named by functions that are given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+
+from latmon.differences import Counts
+from latmon.histogram import Histogram
+from latmon.manifest import MapSpec
+from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
+
+Gains = Iterable[tuple[MapSpec, Counts]]
+VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+"""By their numbers in include/linux/interrupt.h, the same since 4.1."""
+RETURNED = ("none", "handled", "wake", "wake")
+"""IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
+
+
+def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, HandlerRuns]:
+    """By handler, whatever its runs returned."""
+    runs: defaultdict[Handler, Counts] = defaultdict(Counter)
+    returned: defaultdict[Handler, Counter[str]] = defaultdict(Counter)
+    sums: Counter[Handler] = Counter()
+    before: Counter[Handler] = Counter()
+    for spec, key, n in _rows(gains, "handler"):
+        handler = named(spec.part("handler").read(key))
+        if spec.role == "handler_before":
+            before[handler] += n
+        elif spec.role == "handler_sum":
+            sums[handler] += n
+        else:
+            code = spec.part("returned").read(key)
+            runs[handler][spec.part("bucket").read(key)] += n
+            returned[handler][RETURNED[code] if code < len(RETURNED) else "none"] += n
+    return {
+        handler: HandlerRuns(Histogram.of(counts, sums[handler]), dict(returned[handler]), before[handler])
+        for handler, counts in runs.items()
+    }
+
+
+def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
+    """By vector and CPU; a vector that was raised and hasn't run yet has delays or raises only."""
+    counts: defaultdict[tuple[str, SoftirqCpu], Counts] = defaultdict(Counter)
+    sums: Counter[tuple[str, SoftirqCpu]] = Counter()
+    where: defaultdict[tuple[str, SoftirqCpu], Counter[str]] = defaultdict(Counter)
+    for spec, key, n in _rows(gains, "softirq_"):
+        at = spec.role, SoftirqCpu(_vector(spec.part("vec").read(key)), spec.part("cpu").read(key))
+        if spec.role.endswith("_sum"):
+            sums[at] += n
+        elif spec.role.endswith("_in"):
+            where[at][_context(spec, key)] += n
+        else:
+            counts[at][spec.part("bucket").read(key)] += n
+
+    def histogram(role: str, at: SoftirqCpu) -> Histogram:
+        found = counts.get((role, at), {})
+        return Histogram.of(found, sums[f"{role}_sum", at]) if found else Histogram()
+
+    return {
+        at: SoftirqRuns(
+            histogram("softirq_delay", at),
+            histogram("softirq_run", at),
+            dict(where.get(("softirq_ran_in", at), {})),
+            dict(where.get(("softirq_raised_in", at), {})),
+        )
+        for at in sorted({at for _, at in (*counts, *where)})
+    }
+
+
+def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...]:
+    """By thread, in the order of their pids."""
+    delays: defaultdict[int, Counts] = defaultdict(Counter)
+    sums: Counter[int] = Counter()
+    instead: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for spec, key, n in _rows(gains, "wakeup"):
+        pid = spec.part("thread").read(key)
+        if spec.role == "wakeup_sum":
+            sums[pid] += n
+        elif spec.role == "wakeup_instead":
+            instead[pid][who(thread, spec.part("other").read(key)) or "idle"] += n
+        else:
+            delays[pid][spec.part("bucket").read(key)] += n
+    return tuple(
+        Wakeups(thread(pid), Histogram.of(counts, sums[pid]), dict(instead.get(pid, {})))
+        for pid, counts in sorted(delays.items())
+    )
+
+
+def who(thread: Callable[[int], Thread], pid: int, priority: int | None = None) -> str:
+    """`comm (prio N)`; empty for the idle task, the pid where no name is known."""
+    if pid == 0:
+        return ""
+    found = thread(pid)
+    prio = found.priority if priority is None else priority
+    return f"{found.comm or f'pid {pid}'} (prio {prio})" if prio >= 0 else found.comm or f"pid {pid}"
+
+
+def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
+    return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
+
+
+def _vector(number: int) -> str:
+    return VECTORS[number] if number < len(VECTORS) else f"vector {number}"
+
+
+def _context(spec: MapSpec, key: int) -> str:
+    code = spec.part("context").read(key)
+    return spec.contexts[code] if code < len(spec.contexts) else "other"
