@@ -1,23 +1,28 @@
 """The history that views look at: a bounded run of frames, and a window over it with sums kept as frames come and go.
 
 Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
-A frame is kept without the stages no view asks for: 24 devices x 3 stages x 1 h would be 300 MB.
+A frame is kept without the stages no view asks for (24 devices x 3 stages x 1 h would be 300 MB) and without what the
+deep probes told: deep_window.py keeps that.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, KeysView, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 from latmon.coverage import NONE, Coverage, by_device, total
+from latmon.deep_window import DeepLog
 from latmon.histogram import EMPTY, Histogram, merge, merged_max
-from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
+from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series, Traced
+from latmon.tally import Tally
 
 KEEP_US = 11 * 60 * 1_000_000
 """A little more than the longest window; 24 devices take about 25 MB."""
 MAX_FRAMES = 5_000
 _MAX_PAIRS = 1 << 16
+_WITHOUT_DEEP: dict[str, Any] = {"outliers": (), "traced": Traced(), "handlers": {}, "softirqs": {}, "wakeups": ()}
 
 
 class Store:
@@ -26,6 +31,8 @@ class Store:
     def __init__(self, limit: int = MAX_FRAMES, stages: tuple[str, ...] = ("total",)) -> None:
         self.origin: Origin | None = None
         self.frames: deque[Frame] = deque(maxlen=limit)
+        self.deep = DeepLog()
+        """What the deep probes told, which the kept frames have no longer, and the outliers."""
         self.devices: dict[str, Device] = {}
         self.arrived = 0
         self._stages = frozenset(stages)
@@ -41,17 +48,18 @@ class Store:
         """Keep one frame; returns it as it is kept. Time that went backwards (another boot) starts a new history."""
         if self.frames and frame.mono_us < self.frames[-1].mono_us:
             self.frames.clear()
+            self.deep.clear()
             self._forget(self._removed_us.copy())
         for device in frame.devices:
             self.devices[device.name] = device
             self._removed_us.pop(device.name, None)
         self._removed_us.update(dict.fromkeys(frame.removed, frame.mono_us))
-        kept = replace(
-            frame, histograms={s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
-        )
+        self.deep.append(frame)
+        kept = replace(frame, histograms=self._wanted(frame), **_WITHOUT_DEEP)
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:
             self.frames.popleft()
+        self.deep.forget(self.frames[0].mono_us)
         self._forget(name for name, us in self._removed_us.copy().items() if us < self.frames[0].mono_us)
         self.arrived += 1
         return kept
@@ -61,6 +69,9 @@ class Store:
             del self._removed_us[name]
             self.devices.pop(name, None)
 
+    def _wanted(self, frame: Frame) -> dict[Series, Histogram]:
+        return {s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
+
     def _share(self, histogram: Histogram) -> Histogram:
         """The same histogram with (index, count) pairs that other frames hold too: a third of the memory."""
         if len(self._pairs) > _MAX_PAIRS:
@@ -69,35 +80,13 @@ class Store:
         return replace(histogram, buckets=tuple(pairs.setdefault(p, p) for p in histogram.buckets))
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The running sum of one series over a window."""
-
-    counts: dict[int, int] = field(default_factory=dict)
-    sum: int = 0
-    unknown_sums: int = 0
-    bits: int = 3
-
-    def add(self, histogram: Histogram, sign: int) -> None:
-        counts = self.counts
-        self.bits = histogram.bits
-        for index, n in histogram.buckets:
-            left = counts.get(index, 0) + sign * n
-            if left:
-                counts[index] = left
-            else:
-                counts.pop(index, None)
-        self.sum += sign * (histogram.sum or 0)
-        self.unknown_sums += sign * (histogram.sum is None)
-
-
 class Window:
     """Sums over the last `length_us` of the frames it was given, up to the last of them."""
 
     def __init__(self, length_us: int, frames: Iterable[Frame] = ()) -> None:
         self.length_us = length_us
         self.frames: deque[Frame] = deque()
-        self._tallies: dict[Flow, _Tally] = {}
+        self._tallies: dict[Flow, Tally] = {}
         self._kernel: dict[Flow, Completed] = {}
         self._seen: dict[Flow, Completed] = {}
         self._coverage: dict[str, Coverage] = {}
@@ -164,12 +153,13 @@ class Window:
             stale=sum(h.stale for h in every),
             undecoded_lines=sum(h.undecoded_lines for h in every),
             dropped_frames=sum(h.dropped_frames for h in every),
+            suppressed=sum(h.suppressed for h in every),
             skipped=sum(skipped) if skipped else None,
         )
 
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
         parts = [
-            Histogram.of(tally.counts, None if tally.unknown_sums else tally.sum, self._max(flow), tally.bits)
+            tally.histogram(self._max(flow))
             for flow in (Flow(device, op) for op in ops)
             if (tally := self._tallies.get(flow)) and tally.counts
         ]
@@ -183,7 +173,7 @@ class Window:
         for series, histogram in frame.histograms.items():
             if series.stage == "total" and histogram:
                 flow = Flow(series.device, series.op)
-                tally = self._tallies.setdefault(flow, _Tally())
+                tally = self._tallies.setdefault(flow, Tally())
                 tally.add(histogram, sign)
                 if not tally.counts:
                     del self._tallies[flow]
