@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
+from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
+from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
-from latmon.views.bars import PARTS
 from latmon.views.units import part, spelled
 
 Parts = Mapping[str, float]
 """Stage -> time in us."""
-_TAIL = 0.99
 _NOT_PASSED = {
     "requeue": "none was requeued",
     "resume": "no waiting thread was seen",
@@ -61,6 +60,8 @@ class Anatomy:
     """The faster half, from there to the cut, above the cut; empty without deep probes or with too few I/Os."""
     deep: bool = False
     one_in: int = 0
+    untraced_share: float | None = None
+    """Of the traced requests, those whose path could not be followed."""
     unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     paths: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     why: str = ""
@@ -69,11 +70,6 @@ class Anatomy:
     @property
     def tail(self) -> Band | None:
         return self.bands[-1] if self.bands and self.bands[-1].count else None
-
-    @property
-    def untraced_share(self) -> float | None:
-        """Of the traced requests, those whose path could not be followed."""
-        return sum(self.unfollowed.values()) / self.total.count if self.deep and self.total else None
 
 
 def anatomy(
@@ -87,26 +83,27 @@ def anatomy(
     op_label: str = "all ops",
 ) -> Anatomy:
     """`basic`: the always-on stages and `total` of these ops; `cut_us`: the user's threshold, else the device's p99."""
-    merged = {stage: _merged(traced.histograms, device, ops, stage) for stage in (*PARTS, "total")}
-    if not merged["total"]:
+    total = total_of(traced, device, ops)
+    if not total:
         return _basic(device, traced, origin, basic, op_label)
+    stages = stages_of(traced, device, ops)
     sums = _by_total(traced, device, ops)
     whole = {stage: float(sum(by.values())) for stage, by in sums.items()}
-    bands = _bands(merged["total"], sums, cut_us)
+    bands = _bands(total, sums, cut(traced, device, ops, cut_us))
     tail = bands[-1] if bands and bands[-1].count else None
     paths = traced.paths.get(device, {})
     return Anatomy(
         device=device,
         op_label=op_label,
-        total=merged["total"],
+        total=total,
         rows=tuple(
             StageRow(
                 stage,
-                merged[stage],
-                share(whole, stage) if merged[stage] else None,
-                share(tail.parts, stage) if tail and merged[stage] else None,
+                stages.get(stage, EMPTY),
+                share(whole, stage) if stage in stages else None,
+                share(tail.parts, stage) if tail and stage in stages else None,
                 traced.includes.get(stage, ()),
-                "" if merged[stage] else _not_passed(stage, traced.absent, paths),
+                "" if stage in stages else _not_passed(stage, traced.absent, paths),
             )
             for stage in PARTS
         ),
@@ -114,6 +111,7 @@ def anatomy(
         bands=bands,
         deep=True,
         one_in=traced.one_in,
+        untraced_share=untraced_share(traced, device),
         unfollowed=traced.unfollowed.get(device, {}),
         paths=paths,
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
@@ -139,18 +137,6 @@ def tail_sentence(one: Anatomy) -> str:
     percent = part(share(tail.parts, top)).replace("%", " %")
     ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
     return f"{one.device} above {spelled(tail.low_us, 2)}: {percent} {top} ({ios})"
-
-
-def cut_index(total: Histogram, cut_us: int | None) -> int | None:
-    """The lowest bucket above the cut: the bound nearest to `cut_us`, else the end of p99's bucket; None: too few."""
-    if cut_us is not None:
-        index = bucket_index(cut_us)
-        low, high = bucket_bounds(index)
-        return index + (cut_us - low > high - cut_us)
-    if total.count * (1 - _TAIL) < 1 - 1e-9:
-        return None
-    index = _rank(total, _TAIL)
-    return index + 1 if total.buckets[-1][0] > index else index
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
@@ -187,11 +173,6 @@ def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int])
     return f"n/a: completes by {', '.join(ways)}" if ways else "n/a: no I/O passed it"
 
 
-def _merged(histograms: Mapping[Series, Histogram], device: str, ops: tuple[str, ...], stage: str) -> Histogram:
-    parts = [h for op in ops if (h := histograms.get(Series(device, op, stage)))]
-    return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
-
-
 def _by_total(traced: Traced, device: str, ops: tuple[str, ...]) -> dict[str, dict[int, int]]:
     """Stage -> bucket of the total -> us."""
     found: dict[str, dict[int, int]] = {}
@@ -204,11 +185,11 @@ def _by_total(traced: Traced, device: str, ops: tuple[str, ...]) -> dict[str, di
 
 
 def _bands(total: Histogram, sums: Mapping[str, Mapping[int, int]], cut_us: int | None) -> tuple[Band, ...]:
-    cut = cut_index(total, cut_us)
-    if cut is None:
+    if cut_us is None:
         return ()
-    middle = min(_rank(total, 0.5) + 1, cut)
-    return (_band(total, sums, 0, middle), _band(total, sums, middle, cut), _band(total, sums, cut, None))
+    first = bucket_index(cut_us)
+    middle = min(_rank(total, 0.5) + 1, first)
+    return (_band(total, sums, 0, middle), _band(total, sums, middle, first), _band(total, sums, first, None))
 
 
 def _band(total: Histogram, sums: Mapping[str, Mapping[int, int]], low: int, high: int | None) -> Band:

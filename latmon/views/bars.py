@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from latmon.deep import PARTS
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model import STAGES, UNACCOUNTED
+from latmon.model import UNACCOUNTED
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 from latmon.views.table import RAMP_SPARKS, SPARKS
 
-PARTS = (*(s for s in STAGES if s != "total"), UNACCOUNTED)
-"""What a bar is made of, in the order in which an I/O passes it."""
 LETTERS: Mapping[str, str] = MappingProxyType(dict(zip(PARTS, "qrhiscw?", strict=True)))
 _FILLS: Mapping[str, str] = MappingProxyType(dict(zip(PARTS, "·:░▒▓█=?", strict=True)))
 _SHORT = {"completion": "compl", UNACCOUNTED: "unacc"}

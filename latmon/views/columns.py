@@ -81,12 +81,13 @@ def _left(fields: Sequence[Field[T]], width: int) -> int:
 
 
 def _grown(fields: Sequence[Field[T]], left: int) -> Placed[T]:
+    """What is left over goes to words before bars: a cut word is worse than a short bar, and bars grow the furthest."""
     cells = [f.width for f in fields]
-    while left > 0:
-        able = [i for i, f in enumerate(fields) if cells[i] < f.most]
-        if not able:
-            break
-        at = min(able, key=lambda i: cells[i] / fields[i].most)
-        cells[at] += 1
-        left -= 1
+    for most in sorted({f.most for f in fields}):
+        able = [i for i, f in enumerate(fields) if f.most == most and cells[i] < most]
+        while left > 0 and able:
+            at = min(able, key=lambda i: cells[i])
+            cells[at] += 1
+            left -= 1
+            able = [i for i in able if cells[i] < most]
     return tuple(zip(fields, cells, strict=True))

@@ -1,7 +1,7 @@
 """The stages view: every device's stages as three bars, or one device with a row per stage. Pure.
 
-`overview` all devices, `device` one of them, `page` both where they fit, `population` whose stages they are. They draw
-`anatomy.Anatomy` values and compute nothing from frames.
+`overview` all devices, with room the selected one below them; `device` one of them; `population` whose stages they are.
+They draw `anatomy.Anatomy` values and compute nothing from frames.
 """
 
 from __future__ import annotations
@@ -23,30 +23,26 @@ _TAIL = 2
 """The band above the cut is the third."""
 _MIN_SPREAD = 8
 _MIN_DEVICE = 14
+_MIN_ROWS = 3
 _MIN_PROFILE_US = 1
-
-
-def page(
-    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
-) -> list[Line]:
-    """Every device, and below them the selected one where both fit."""
-    one = next((a for a in anatomies if a.device == selected), anatomies[0] if anatomies else None)
-    rows = min(len(anatomies) + 1, height // 2)
-    if one is None or height - rows - 1 < _MIN_DEVICE:
-        return overview(anatomies, selected, width, height, ink, why=why)
-    lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
-    return [*lines, *device(one, width, height - len(lines), ink, why=why)]
 
 
 def overview(
     anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
 ) -> list[Line]:
-    """A row per device: its faster half, up to the cut, above it. `why`: what stands where nothing is traced."""
+    """A row per device: its faster half, up to the cut, above it; below them the selected device where it fits.
+
+    `why`: what stands where nothing is traced.
+    """
     if not anatomies:
-        return _said(why, width)[:height]
+        return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
     one = next((a for a in anatomies if a.device == selected), anatomies[0])
+    rows = min(len(anatomies) + 1, height // 2)
+    if height - rows - 1 >= _MIN_DEVICE:
+        lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
+        return [*lines, *device(one, width, height - len(lines), ink, why=why)]
     below = [*_below(one, width, "" if one.deep else why), *_legend(anatomies, width, ink)]
-    least = min(len(anatomies), 3) + 1
+    least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
     table = _table(anatomies, selected, width, height - len(below), ink)
     return [fit(line, width) for line in (*table, *below)][:height]
@@ -213,7 +209,3 @@ def _includes(stage: StageRow, width: int) -> list[Line]:
 
 def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
     return legend({stage for a in anatomies for stage, us in a.whole.items() if us > 0}, width, ink)
-
-
-def _said(why: str, width: int) -> list[Line]:
-    return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]

@@ -24,6 +24,8 @@ class Column:
 
     number: int
     wall: float
+    mono_us: int
+    """Its end, as `wall` is: of the last frame in it."""
     filled_us: int = 0
     gap: str = ""
     counts: dict[str, Counts] = field(default_factory=dict)
@@ -51,9 +53,10 @@ class Timeline:
         self._end_us = frame.mono_us
         last = self.columns[-1] if self.columns else None
         if last is None or last.gap == "missing" or last.filled_us + frame.dt_us / 2 > self.column_us:
-            last = self._open(frame.wall)
+            last = self._open(frame.wall, frame.mono_us)
         last.filled_us += frame.dt_us
         last.wall = frame.wall
+        last.mono_us = frame.mono_us
         last.gap = last.gap or frame.gap
         for series, histogram in frame.histograms.items():
             if series.stage == "total" and series.op in self.ops:
@@ -70,8 +73,8 @@ class Timeline:
             shown[column.number % self.slots] = column
         return shown
 
-    def _open(self, wall: float, gap: str = "") -> Column:
-        column = Column(self.newest() + 1, wall, gap=gap)
+    def _open(self, wall: float, mono_us: int, gap: str = "") -> Column:
+        column = Column(self.newest() + 1, wall, mono_us, gap=gap)
         self.columns.append(column)
         return column
 
@@ -79,7 +82,7 @@ class Timeline:
         if missing_us < max(self.column_us, frame.dt_us) / 2:
             return
         for _ in range(min(max(1, round(missing_us / self.column_us)), _MAX_GAP_COLUMNS)):
-            self._open(frame.wall - frame.dt_us / 1e6, gap="missing")
+            self._open(frame.wall - frame.dt_us / 1e6, frame.mono_us - frame.dt_us, gap="missing")
 
 
 def _add(counts: Counts, histogram: Histogram) -> None:

@@ -1,0 +1,106 @@
+"""The interrupts view: softirqs per CPU, handlers per vector, wake-ups per thread, sharing one panel. Pure.
+
+`Interrupts` is made once per frame; `interrupts` draws it, the focused part with the most lines. The heat map of a
+vector's delay is delays.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
+from latmon.views import handlers, softirqs, wakeups
+from latmon.views.heatmap import Ink
+from latmon.views.lines import BLANK, Line, Span, fit, wrap
+
+PARTS = ("softirqs", "handlers", "wake-ups")
+_ABOUT = {
+    "softirqs": "raise to entry, cpu of the max; ran in irq exit, tick, ksoftirqd",
+    "handlers": "none: runs not its own; wait/s: others' runs before its own",
+    "wake-ups": "woken to running; prio 0-98 real time, 120 nice 0",
+}
+_LEAST = 3
+"""Lines of a part: title, columns, one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupts:
+    """What the three tables show, in their order, so that a key finds what the eye saw."""
+
+    vectors: tuple[softirqs.Vector, ...] = ()
+    handlers: tuple[handlers.HandlerRow, ...] = ()
+    threads: tuple[Wakeups, ...] = ()
+
+    def rows(self, part: str) -> int:
+        """How many rows a part has."""
+        return len({"softirqs": self.vectors, "handlers": self.handlers, "wake-ups": self.threads}[part])
+
+
+def interrupts_of(
+    runs: Mapping[SoftirqCpu, SoftirqRuns],
+    by_handler: Mapping[Handler, HandlerRuns],
+    threads: Iterable[Wakeups],
+    seconds: float,
+) -> Interrupts:
+    """`seconds`: how much time the values cover."""
+    return Interrupts(softirqs.vectors(runs, seconds), handlers.rows(by_handler, seconds), wakeups.rows(threads))
+
+
+def interrupts(
+    shown: Interrupts,
+    width: int,
+    height: int,
+    ink: Ink,
+    *,
+    focus: str = PARTS[0],
+    selected: int = 0,
+    first_cpu: int = 0,
+    why: str = "",
+) -> list[Line]:
+    """`focus`: the part with the selection; `why`: what an empty part says."""
+    if not any(shown.rows(part) for part in PARTS):
+        return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
+    lines: list[Line] = []
+    for part, rows in shares(shown, focus, height).items():
+        at, size = (selected if part == focus else -1), (width, rows - 1)
+        lines.append(_title(part, shown.rows(part), rows - 2, width, focused=part == focus))
+        if part == "softirqs":
+            lines += softirqs.matrix(shown.vectors, at, size, ink, first_cpu=first_cpu, why=why)
+        elif part == "handlers":
+            lines += handlers.handlers(shown.handlers, at, size, why=why)
+        else:
+            lines += wakeups.wakeups(shown.threads, at, size, why=why)
+    return lines[:height]
+
+
+def needed(shown: Interrupts) -> int:
+    """Lines that show every row; what a screen has more is free for a delay map."""
+    return sum(max(shown.rows(part), 1) + 2 for part in PARTS)
+
+
+def shares(shown: Interrupts, focus: str, height: int) -> dict[str, int]:
+    """Lines per part: each what it needs, the focused one first; where not even three fit, the focused one alone."""
+    wanted = {part: max(shown.rows(part), 1) + 2 for part in PARTS}
+    if height < len(PARTS) * _LEAST:
+        return {focus: min(wanted[focus], height)}
+    given = dict.fromkeys(PARTS, _LEAST)
+    left = height - sum(given.values())
+    for part in (focus, *(p for p in PARTS if p != focus)):
+        more = min(max(wanted[part] - given[part], 0), left if part == focus else max(left // 2, 0))
+        given[part] += more
+        left -= more
+    for part in PARTS:
+        more = min(wanted[part] - given[part], left)
+        given[part] += max(more, 0)
+        left -= max(more, 0)
+    return given
+
+
+def _title(part: str, total: int, rows: int, width: int, *, focused: bool) -> Line:
+    """Name, how many rows are hidden, and where it fits what the columns mean."""
+    some = f"  {rows} of {total}" if rows < total else ""
+    about = f"  {_ABOUT[part]}"
+    room = width - len(part) - len(some) - 2
+    role = "accent" if focused else "strong"
+    return fit((Span(f" {part}", role), Span(some), Span(about if len(about) <= room else "", "dim")), width)
