@@ -7,24 +7,18 @@ Knows no file.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from latmon.errors import RecordingError
-from latmon.histogram import BITS, MAX_US, Histogram, bucket_index
-from latmon.model import Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
-from latmon.recording import checks
+from latmon.histogram import MAX_US
+from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Outstanding
+from latmon.recording import checks, deep_decode
 from latmon.recording.checks import Json
 from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
+from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
 
-MAX_BITS = 5
-"""895 buckets; k = 6 would be beyond 1024."""
-_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(MAX_BITS + 1)}
-_LABELS = 2
 _OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices"}
-_COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames")
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+_COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed")
 
 
 def decode_origin(line: Json) -> Origin:
@@ -43,9 +37,9 @@ def decode_origin(line: Json) -> Origin:
         start_mono_us=checks.integer(clock, "mono"),
         boot_id=checks.sentence(line, "boot_id"),
         hz=checks.optional_integer(line, "hz"),
-        measured=_measured(checks.mapping(line, "measured")),
-        absent=_missing(line, "absent"),
-        probes_missing=_missing(line, "probes_missing"),
+        measured=measured(checks.mapping(line, "measured")),
+        absent=missing(line, "absent"),
+        probes_missing=missing(line, "probes_missing"),
         latency_from=checks.sentence(line, "latency_from"),
         reason=checks.sentence(line, "reason"),
         extra=MappingProxyType(checks.cleaned({k: v for k, v in line.items() if k not in _OURS})),
@@ -64,16 +58,23 @@ def decode_frame(line: Json) -> Frame:
         wall=checks.wall(line, "t"),
         mono_us=checks.integer(line, "mono"),
         dt_us=checks.integer(line, "dt"),
-        histograms=_once([(_series(one), _histogram(one)) for one in checks.objects(line, "h") if _is_known(one)]),
+        histograms=once([(series(one), histogram(one)) for one in checks.objects(line, "h") if is_known(one)]),
         seen=_completed(line, "seen"),
         kernel=_completed(line, "kernel"),
-        outstanding=_once(
+        outstanding=once(
             [(checks.label(name, "outstanding"), _outstanding(now)) for name, now in _entries(line, "outstanding")]
         ),
         devices=decode_devices(line),
         removed=checks.labels(line, "removed"),
         health=_health(checks.mapping(line, "health")),
         gap=checks.sentence(line, "gap"),
+        above=deep_decode.above(line),
+        outliers=deep_decode.outliers(line),
+        thresholds_us=deep_decode.thresholds(line),
+        traced=deep_decode.traced(line),
+        handlers=deep_decode.handlers(line),
+        softirqs=deep_decode.softirqs(line),
+        wakeups=deep_decode.wakeups(line),
     )
 
 
@@ -113,42 +114,8 @@ def check_format(line: Json) -> None:
         raise RecordingError("its histograms have a scale that this latmon doesn't know: use a newer latmon")
 
 
-def _histogram(line: Json) -> Histogram:
-    bits = checks.integer(line, "k", BITS, high=MAX_BITS)
-    flat = checks.items(line, "b")
-    if len(flat) % 2 or not {*map(type, flat)} <= {int}:
-        raise RecordingError("'b' is not a list of bucket indices and counts")
-    indices, counts = flat[::2], flat[1::2]
-    if indices and (indices[0] < 0 or indices[-1] > _TOPS[bits] or sorted(set(indices)) != indices):
-        raise RecordingError("'b' has bucket indices out of order or out of range")
-    if counts and (min(counts) < 1 or sum(counts) > checks.MAX_COUNT):
-        raise RecordingError("'b' has a count below 1 or beyond all measure")
-    if checks.integer(line, "n", sum(counts)) != sum(counts):
-        raise RecordingError("'n' is not the sum of the counts in 'b'")
-    total, maximum = checks.optional_integer(line, "sum"), checks.optional_integer(line, "max")
-    return Histogram(tuple(zip(indices, counts, strict=True)), total, maximum, bits)
-
-
-def _series(line: Json) -> Series:
-    device, op = _flow(line)
-    return Series(device, op, checks.label(line.get("m"), "m"))
-
-
-def _flow(line: Json) -> Flow:
-    found = checks.labels(line, "l")
-    if len(found) != _LABELS:
-        raise RecordingError("'l' is not a device and an op")
-    return Flow(*found)
-
-
-def _is_known(line: Json) -> bool:
-    """False for a series with more labels than ours: a later minor version's, not to be mixed up with one of ours."""
-    found = line.get("l")
-    return not (isinstance(found, list) and len(found) > _LABELS)
-
-
 def _completed(line: Json, key: str) -> MappingProxyType[Flow, Completed]:
-    return _once([(_flow(one), _count(one)) for one in checks.objects(line, key) if _is_known(one)])
+    return once([(flow(one), _count(one)) for one in checks.objects(line, key) if is_known(one)])
 
 
 def _count(line: Json) -> Completed:
@@ -160,9 +127,9 @@ def _count(line: Json) -> Completed:
 
 
 def _outstanding(value: Any) -> Outstanding:
-    if not isinstance(value, list) or len(value) < _LABELS:
+    if not isinstance(value, list) or len(value) < LABELS:
         raise RecordingError("'outstanding' is not a pair")
-    in_driver, queued = (None if one is None else checks.whole(one, "outstanding") for one in value[:_LABELS])
+    in_driver, queued = (None if one is None else checks.whole(one, "outstanding") for one in value[:LABELS])
     return Outstanding(in_driver, queued)
 
 
@@ -197,23 +164,7 @@ def _health(line: Json) -> Health:
         skipped=checks.optional_integer(line, "skipped"),
         self_cpu_percent=checks.optional_number(line, "self_cpu_percent"),
         probe_ns_per_io=checks.optional_number(line, "probe_ns_per_io"),
+        probe_cpu_percent=checks.optional_number(line, "probe_cpu_percent"),
         recording=checks.sentence(line, "recording"),
         notice=checks.sentence(line, "notice"),
     )
-
-
-def _measured(line: Json) -> MappingProxyType[str, tuple[str, ...]]:
-    return _once([(checks.label(stage, "measured"), checks.labels(line, stage)) for stage in line])
-
-
-def _missing(line: Json, key: str) -> tuple[Missing, ...]:
-    found = checks.objects(line, key)
-    return tuple(Missing(checks.label(one.get("name"), key), checks.sentence(one, "reason")) for one in found)
-
-
-def _once(pairs: list[tuple[Key, Value]]) -> MappingProxyType[Key, Value]:
-    """A mapping of `pairs`; RecordingError when two are about the same thing, because one of them would vanish."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise RecordingError("a window names one thing twice")
-    return MappingProxyType(found)

@@ -1,13 +1,12 @@
 """The recording's lines as JSON objects: values in, plain dicts out. The live feed's lines are the very same.
 
 A line's "type" says what it is: header, window, gap, mark, end. Every window stands alone (labels inline, histograms
-hold this window only), so a reader may begin at any of them. What is at its default is left out. The way back, with
-its suspicion, is decode.py's.
+hold this window only), so a reader may begin at any of them; its outliers are in it, so that a frame is one line. What
+is at its default is left out. The way back, with its suspicion, is decode.py's.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from latmon.histogram import BITS, Histogram
-from latmon.model import Completed, Device, Flow, Frame, Health, Missing, Origin, Series
+from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
+from latmon.recording.deep_lines import encode_deep, histogram, missing, unlike_default
 
 FORMAT = (1, 0)
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
@@ -65,8 +65,8 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> dict[str,
         "scale": SCALE,
         "latency_from": origin.latency_from,
         "measured": {stage: list(includes) for stage, includes in origin.measured.items()},
-        "absent": [_encode_missing(one) for one in origin.absent],
-        "probes_missing": [_encode_missing(one) for one in origin.probes_missing],
+        "absent": [missing(one) for one in origin.absent],
+        "probes_missing": [missing(one) for one in origin.probes_missing],
         "reason": origin.reason,
     }
     if origin.hz is not None:
@@ -92,7 +92,7 @@ def encode_frame(frame: Frame) -> dict[str, Any]:
         "removed": list(frame.removed),
         "health": _encode_health(frame.health),
         "gap": frame.gap,
-    }
+    } | encode_deep(frame)
     return {key: value for key, value in line.items() if key in _ALWAYS or value}
 
 
@@ -120,15 +120,7 @@ def to_bytes(line: Mapping[str, Any]) -> bytes:
 
 
 def _encode_histogram(series: Series, one: Histogram) -> dict[str, Any]:
-    line: dict[str, Any] = {"m": series.stage, "l": [series.device, series.op], "n": one.count}
-    if one.sum is not None:
-        line["sum"] = one.sum
-    if one.max is not None:
-        line["max"] = one.max
-    if one.bits != BITS:
-        line["k"] = one.bits
-    line["b"] = [number for bucket in one.buckets for number in bucket]
-    return line
+    return {"m": series.stage, "l": [series.device, series.op], "n": one.count} | histogram(one)
 
 
 def _encode_completed(flow: Flow, done: Completed) -> dict[str, Any]:
@@ -136,22 +128,9 @@ def _encode_completed(flow: Flow, done: Completed) -> dict[str, Any]:
     return line if done.time_us is None else line | {"us": done.time_us}
 
 
-def _encode_missing(missing: Missing) -> dict[str, str]:
-    return {"name": missing.name, "reason": missing.reason}
-
-
 def _encode_device(device: Device) -> dict[str, Any]:
-    return {"name": device.name, "major": device.major, "minor": device.minor} | _unlike_default(device)
+    return {"name": device.name, "major": device.major, "minor": device.minor} | unlike_default(device)
 
 
 def _encode_health(health: Health) -> dict[str, Any]:
-    return {k: v for k, v in _unlike_default(health).items() if not isinstance(v, float) or math.isfinite(v)}
-
-
-def _unlike_default(value: Device | Health) -> dict[str, Any]:
-    """The fields that have a default and differ from it."""
-    return {
-        one.name: getattr(value, one.name)
-        for one in dataclasses.fields(value)
-        if one.default is not dataclasses.MISSING and getattr(value, one.name) != one.default
-    }
+    return {k: v for k, v in unlike_default(health).items() if not isinstance(v, float) or math.isfinite(v)}

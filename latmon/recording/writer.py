@@ -12,7 +12,6 @@ import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Self
 
 from latmon.errors import UnavailableError
@@ -20,6 +19,7 @@ from latmon.inventory import carry
 from latmon.model import Device, Frame, Origin
 from latmon.recording import lines, members
 from latmon.recording.lines import End, Gap, Mark
+from latmon.recording.private import private_device, private_frame, private_origin
 
 FLUSH_US = 1_000_000
 _FLUSH_BYTES = 4 * 1024 * 1024
@@ -28,7 +28,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSING_BYTES = 256
 """What the closing member may take: it must fit below `max_size`."""
 _MAX_ASIDES = 100
-REDACTED = "redacted"
 
 
 class Writer:
@@ -77,7 +76,8 @@ class Writer:
         """On disk within a second of the frames' own time."""
         if self._stopped:
             return
-        kept = self._private(replace(frame, health=replace(frame.health, recording="")))
+        kept = replace(frame, health=replace(frame.health, recording=""))
+        kept = private_frame(kept) if self._redact else kept
         if self._missed:
             kept = carry(self._missed, kept)
             self._missed = []
@@ -129,9 +129,7 @@ class Writer:
         self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
         self._written = (self._mono_us, self._wall)
         if self._redact:
-            hidden = {**origin.extra, "redacted": True}
-            origin = replace(origin, host=REDACTED, boot_id="", extra=MappingProxyType(hidden))
-            devices = tuple(_private(one) for one in devices)
+            origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
         if not self._write(members.pack(lines.to_bytes(lines.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
             os.close(self._descriptor)
@@ -184,16 +182,6 @@ class Writer:
             return False
         self._end += len(member)
         return True
-
-    def _private(self, frame: Frame) -> Frame:
-        if not self._redact or not frame.devices:
-            return frame
-        return replace(frame, devices=tuple(_private(one) for one in frame.devices))
-
-
-def _private(device: Device) -> Device:
-    """The device without what names its owner: volume names and serial numbers."""
-    return replace(device, serial="", label="")
 
 
 def _create(path: Path) -> int:
