@@ -1,4 +1,4 @@
-"""The little that is needed of kernel BTF: which argument of a raw tracepoint is the request.
+"""The little that is needed of kernel BTF: which argument of a raw tracepoint is the request, what an enum's names are.
 
 Format: Documentation/bpf/btf.rst. Argument counts decide, because version numbers lie: RHEL 8.7's 4.18 and stable
 5.10.137 have the one-argument tracepoints of 5.11. Reads bytes, runs nothing; a file it can't read says None.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from latmon.text import clean
+
 _MAGIC = 0xEB9F
 _HEADER = struct.Struct("<HBBIIIII")
-_PTR, _TYPEDEF, _FUNC_PROTO = 2, 8, 13
+_PTR, _ENUM, _TYPEDEF, _FUNC_PROTO = 2, 6, 8, 13
 # 32-bit words of each kind (0 to 19): always 3, some more, and some more per member (vlen).
 _WORDS = (3, 4, 3, 6, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 3, 3, 4, 3, 3)
 _PER_MEMBER = (0, 0, 0, 0, 3, 3, 2, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, 0, 0, 3)
@@ -27,22 +29,52 @@ def request_argument(path: Path, tracepoint: str) -> int | None:
     return {2: 0, 3: 1}.get(count or 0)
 
 
+def enumerators(path: Path, enum: str) -> dict[str, int]:
+    """Name -> value of an enum of 32 bits; empty when it is not known."""
+    try:
+        return values(path.read_bytes(), enum)
+    except (OSError, struct.error, ValueError, IndexError):
+        return {}
+
+
 def arguments(blob: bytes, typedef: str) -> int | None:
     """How many parameters the function behind a typedef to a function pointer takes; ValueError when it isn't BTF."""
-    magic, _, _, header, type_at, type_size, string_at, string_size = _HEADER.unpack_from(blob)
-    if magic != _MAGIC:
-        raise ValueError("not little-endian BTF")
-    strings = blob[header + string_at : header + string_at + string_size]
-    wanted = strings.find(b"\0" + typedef.encode() + b"\0") + 1
-    if not wanted:
-        return None
-    area = memoryview(blob)[header + type_at : header + type_at + type_size]
-    types = area[: len(area) // 4 * 4].cast("I")
-    offsets = _offsets(types)
+    types, strings = _areas(blob)
+    wanted = _place(strings, typedef)
+    offsets = _offsets(types) if wanted else []
     for at in offsets:
         if types[at] == wanted and _kind(types[at + 1]) == _TYPEDEF:
             return _parameters(types, offsets, types[at + 2])
     return None
+
+
+def values(blob: bytes, enum: str) -> dict[str, int]:
+    """Name -> value of an enum of 32 bits, empty when there is none; ValueError when it isn't BTF."""
+    types, strings = _areas(blob)
+    wanted = _place(strings, enum)
+    for at in _offsets(types) if wanted else ():
+        if types[at] == wanted and _kind(types[at + 1]) == _ENUM:
+            rows = range(at + 3, at + 3 + 2 * (types[at + 1] & 0xFFFF), 2)
+            return {_string(strings, types[row]): types[row + 1] for row in rows}
+    return {}
+
+
+def _areas(blob: bytes) -> tuple[memoryview[int], bytes]:
+    """The types' words and the strings."""
+    magic, _, _, header, type_at, type_size, string_at, string_size = _HEADER.unpack_from(blob)
+    if magic != _MAGIC:
+        raise ValueError("not little-endian BTF")
+    area = memoryview(blob)[header + type_at : header + type_at + type_size]
+    return area[: len(area) // 4 * 4].cast("I"), blob[header + string_at : header + string_at + string_size]
+
+
+def _place(strings: bytes, name: str) -> int:
+    """Where a name lies; 0, which is the empty one's, when it isn't there."""
+    return strings.find(b"\0" + name.encode() + b"\0") + 1
+
+
+def _string(strings: bytes, at: int) -> str:
+    return clean(strings[at : strings.find(b"\0", at)])
 
 
 def _offsets(types: memoryview[int]) -> list[int]:

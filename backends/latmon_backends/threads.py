@@ -37,20 +37,22 @@ class Threads:
         self._known: OrderedDict[int, tuple[Thread, float]] = OrderedDict()
 
     def learn(self, record: Record) -> None:
-        """A `thread` record: as the thread was when the probe saw it."""
-        pid = record.get("thread")
-        if pid is not None:
-            flags = record.get("flags")
-            priority, policy = record.get("priority"), record.get("policy")
-            self._keep(
-                Thread(
-                    pid,
-                    record.text,
-                    _policy(policy),
-                    UNKNOWN_PRIORITY if priority is None else priority,
-                    flags is None or bool(flags & KTHREAD),
-                )
+        """A `thread` record: as the thread was when the probe saw it. One without flags leaves more to /proc."""
+        pid, flags = record.get("thread"), record.get("flags")
+        if pid is None:
+            return
+        found = read(self._proc, pid) if flags is None else None
+        priority = record.get("priority")
+        self._keep(
+            found
+            or Thread(
+                pid,
+                record.text,
+                _policy(record.get("policy")),
+                UNKNOWN_PRIORITY if priority is None else priority,
+                bool((flags or 0) & KTHREAD),
             )
+        )
 
     def of(self, pid: int) -> Thread:
         """As last told or read; priority -1 is not known (or a deadline thread, which has no other)."""

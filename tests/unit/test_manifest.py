@@ -121,7 +121,7 @@ def test_the_scripts_that_it_needs_are_there(manifest):
 @each_shipped
 def test_every_record_that_the_script_prints_is_declared_with_its_fields(manifest):
     script = manifest.script.read_text()
-    lines = re.findall(r'printf\(\s*"(\w+) ' + manifest.name + r'( %[^"]*)\\n"', script)
+    lines = re.findall(r'printf\(\s*"(\w+) ' + manifest.name + r' ([^"]*)\\n"', script)
     records = [(kind, fields.split()) for kind, fields in lines if kind not in {"ready", "tick", "last"}]
     assert {kind for kind, _ in records} == manifest.records.keys()
     for kind, fields in records:

@@ -1,0 +1,135 @@
+"""Which device an interrupt handler serves and who shares its vector: an irq's actions, a PCI function's irqs in sysfs.
+
+Not /proc/interrupts: it counts every irq on every CPU, and the names in it have no mark. The text is what an admin knows:
+the block devices behind the controller, else its PCI address. Owns when to look again. Knows no probe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from latmon.files import content
+from latmon.model import Device, Handler, HandlerRuns
+from latmon.text import clean
+from latmon_backends.sysfs import link, names, number
+
+_AGAIN = 60
+"""Calls after which to look again though no handler is new: a driver may be gone from a vector."""
+_INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """What is on which vector."""
+
+    actions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """irq -> names of its handlers, in the order in which the kernel calls them."""
+    functions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """irq -> PCI addresses that use it."""
+
+
+class Interrupts:
+    """The host's vectors, read again when a handler comes that was not there before."""
+
+    def __init__(self, sys: Path) -> None:
+        self._sys = sys
+        self._vectors = Vectors()
+        self._words: dict[str, frozenset[str]] = {}
+        self._known: set[Handler] = set()
+        self._left = 0
+
+    def told(
+        self, handlers: Mapping[Handler, HandlerRuns], devices: Mapping[str, Device]
+    ) -> dict[Handler, HandlerRuns]:
+        """With their devices and those that share their vector. `devices`: the block devices by name."""
+        if handlers:
+            self._refresh(set(handlers))
+        behind = _behind(devices.values())
+        return {
+            handler: replace(runs, device=self._device(handler, behind), shared_with=self._others(handler))
+            for handler, runs in handlers.items()
+        }
+
+    def _refresh(self, handlers: set[Handler]) -> None:
+        self._left -= 1
+        if self._left <= 0 or not handlers <= self._known:
+            self._known = handlers if self._left <= 0 else self._known | handlers
+            irqs = {handler.irq for handler in self._known}
+            self._vectors = Vectors({irq: actions(self._sys, irq) for irq in irqs}, functions(self._sys))
+            self._words.clear()
+            self._left = _AGAIN
+
+    def _others(self, handler: Handler) -> tuple[str, ...]:
+        """A name that is there twice is somebody else's once."""
+        found = list(self._vectors.actions.get(handler.irq, ()))
+        if handler.name in found:
+            found.remove(handler.name)
+        return tuple(found)
+
+    def _device(self, handler: Handler, behind: Mapping[str, list[str]]) -> str:
+        address = self._function(handler)
+        return ", ".join(behind.get(address, ())) or address
+
+    def _function(self, handler: Handler) -> str:
+        """The PCI function on the vector that the handler's name speaks of, or that no other handler's does."""
+        there = self._vectors.functions.get(handler.irq, ())
+        others = self._others(handler)
+        if len(there) == 1 and not others:
+            return there[0]
+        mine = [one for one in there if self._names(one, handler.name)]
+        if not mine:
+            mine = [one for one in there if not any(self._names(one, other) for other in others)]
+            # Of several strangers on a vector nobody knows which one has the function.
+            strangers = [name for name in others if not any(self._names(one, name) for one in there)]
+            mine = [] if strangers else mine
+        return mine[0] if len(mine) == 1 else ""
+
+    def _names(self, address: str, handler: str) -> bool:
+        """Drivers name handlers after themselves (`megasas`), their instance (`nvme0q1`) or both (`virtio1-req.0`)."""
+        if address not in self._words:
+            self._words[address] = _words(self._sys / "bus/pci/devices" / address)
+        return any(_begins(handler, word) for word in self._words[address])
+
+
+def actions(sys: Path, irq: int) -> tuple[str, ...]:
+    """The names of an irq's handlers, as the kernel calls them one after the other."""
+    listed = content(sys / f"kernel/irq/{irq}/actions").strip()
+    return tuple(clean(name) for name in listed.split(b",")) if listed else ()
+
+
+def functions(sys: Path) -> dict[int, tuple[str, ...]]:
+    """Every PCI function's irqs: those of its MSIs, else its line. irq -> addresses."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    root = sys / "bus/pci/devices"
+    for address in names(root):
+        irqs = [int(name) for name in names(root / address / "msi_irqs") if name.isdecimal()]
+        for irq in irqs or [number(root / address / "irq") or 0]:
+            if irq > 0:
+                found[irq].append(address)
+    return {irq: tuple(addresses) for irq, addresses in found.items()}
+
+
+def _words(function: Path) -> frozenset[str]:
+    """What a handler of the function may be called after: its driver and what hangs below it."""
+    below = {name for name in names(function) if _INSTANCE.fullmatch(name)}
+    for kind in ("nvme", "net", "scsi_host"):
+        below |= set(names(function / kind))
+    return frozenset({word for word in (link(function / "driver"), *below) if word})
+
+
+def _begins(handler: str, word: str) -> bool:
+    """nvme1 begins nvme1q0, not nvme10q0."""
+    return handler.startswith(word) and not handler[len(word) : len(word) + 1].isdigit()
+
+
+def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
+    """PCI address -> block devices, by the last word of the controllers' texts."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        if device.controller:
+            found[device.controller.split()[-1]].append(device.name)
+    return {address: sorted(several) for address, several in found.items()}

@@ -1,0 +1,165 @@
+"""Records of slow I/Os, of both probes, brought together until each is one Outlier.
+
+    outliers = Outliers(manifests, device_name, threads, flag_bits)
+    outliers.take(records)                            # of a Window, of a DeepWindow, in any order
+    settled = outliers.settled(wall, mono_us, hold)   # once a tick; hold: HOLD while the deep probes run, else 0
+
+The two probes tell of one request up to a tick apart, so a record waits up to `hold` ticks for the others. Owns what
+waits, bounded; outlier.py makes the value. Knows neither events nor frames.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from latmon.manifest import Manifest
+from latmon.model import Outlier
+from latmon.records import Record
+from latmon_backends import request_flags
+from latmon_backends.outlier import Moment, Names, Told, outlier
+from latmon_backends.threads import Threads
+
+HOLD = 2
+"""Ticks."""
+MAX_WAITING = 10_000
+"""Records of one kind: 100 s of a probe's rate limit."""
+_SAME_NS = 1_000_000
+Aged = list[tuple[int, Record]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outliers for which nothing more is waited, in the order in which they began."""
+
+    outliers: tuple[Outlier, ...] = ()
+    dropped: int = 0
+    """Records for which there was no room."""
+    undecoded: int = 0
+    """Records that tell what can't be, or of a script that isn't known."""
+
+
+class Outliers:
+    """What is waiting. `times` says of a device and op whether the always-on probe's times are its own."""
+
+    def __init__(
+        self,
+        manifests: Iterable[Manifest],
+        device_name: Callable[[int], str | None],
+        threads: Threads,
+        flag_bits: Mapping[str, int] = request_flags.USUAL,
+        times: Callable[[str, str], bool] = lambda _device, _op: True,
+    ) -> None:
+        self._names = Names(device_name, threads, {one.name: one for one in manifests}, flag_bits)
+        self._times = times
+        self._told: list[tuple[int, Told]] = []
+        self._places: defaultdict[tuple[str, int, int], list[Told]] = defaultdict(list)
+        self._resumed: Aged = []
+        self._late: Aged = []
+        self._tick = self._dropped = self._undecoded = 0
+
+    def add(self, manifests: Iterable[Manifest]) -> None:
+        """Scripts that were started later."""
+        known = {**self._names.manifests, **{one.name: one for one in manifests}}
+        self._names = replace(self._names, manifests=known)
+
+    def take(self, records: Iterable[Record]) -> None:
+        """slow, resumed and late, with stamps on CLOCK_MONOTONIC; others are nothing."""
+        for record in records:
+            if record.kind == "slow":
+                self._slow(record)
+            elif record.kind == "resumed":
+                self._keep(self._resumed, record)
+            elif record.kind == "late":
+                self._keep(self._late, record)
+
+    def settled(self, wall: float, mono_us: int, hold: int = HOLD) -> Settled:
+        """One tick on: what is whole or has waited long enough. `wall` and `mono_us` are the same moment."""
+        since = self._tick - hold
+        self._tick += 1
+        self._resume()
+        ready = [told for tick, told in self._told if told.whole or tick <= since]
+        self._told = [(tick, told) for tick, told in self._told if not told.whole and tick > since]
+        late: defaultdict[int, list[Record]] = defaultdict(list)
+        for _, record in self._late:
+            late[record.fields.get("thread", -1)].append(record)
+        found = [made for told in ready if (made := self._made(told, late, Moment(wall, mono_us))) is not None]
+        # A late wake-up is told before the request that waited for it, at most a tick before.
+        self._late = [(tick, record) for tick, record in self._late if tick >= since]
+        self._resumed = [(tick, record) for tick, record in self._resumed if tick > since]
+        self._places.clear()
+        for _, told in self._told:
+            for record in told.sources():
+                self._place(record, told)
+        settled = Settled(tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._undecoded)
+        self._dropped = self._undecoded = 0
+        return settled
+
+    def _keep(self, waiting: Aged, record: Record) -> None:
+        if len(waiting) < MAX_WAITING:
+            waiting.append((self._tick, record))
+        else:
+            self._dropped += 1
+
+    def _slow(self, record: Record) -> None:
+        done, manifest = record.get("done_ns"), self._names.manifests.get(record.probe)
+        if done is None or manifest is None:
+            self._undecoded += 1
+            return
+        source = "always" if manifest.group == "always" else "deep"
+        told = self._find(record, done, source)
+        if told is None:
+            if len(self._told) >= MAX_WAITING:
+                self._dropped += 1
+                return
+            told = Told(done)
+            self._told.append((self._tick, told))
+        setattr(told, source, record)
+        self._place(record, told)
+
+    def _place(self, record: Record, told: Told) -> None:
+        for place in _places(record):
+            self._places[place].append(told)
+
+    def _find(self, record: Record, done: int, free: str) -> Told | None:
+        """The one that ended closest to `done`, by the request itself, else by where it is on the device."""
+        for place in _places(record):
+            near = [
+                told
+                for told in self._places.get(place, ())
+                if abs(told.done_ns - done) < _SAME_NS and getattr(told, free) is None
+            ]
+            if near:
+                return min(near, key=lambda told: abs(told.done_ns - done))
+        return None
+
+    def _resume(self) -> None:
+        """A waiter's record may come before that of its I/O; one whose I/O was left out finds none."""
+        waiting: Aged = []
+        for tick, record in self._resumed:
+            done = record.get("done_ns")
+            if done is None or record.get("resume_us") is None:
+                self._undecoded += 1
+            elif (told := self._find(record, done, "resumed")) is not None:
+                told.resumed = record
+            else:
+                waiting.append((tick, record))
+        self._resumed = waiting
+
+    def _made(self, told: Told, late: Mapping[int, list[Record]], now: Moment) -> Outlier | None:
+        made = outlier(told, late, self._names, now)
+        if made is None:
+            self._undecoded += self._names.device(told.get("dev") or 0) is not None
+        elif told.deep is None and not self._times(made.device, made.op):
+            return None
+        return made
+
+
+def _places(record: Record) -> list[tuple[str, int, int]]:
+    """What a request is known by: its own address, else its place on the device. A flush has no place."""
+    dev, request, sector = record.get("dev"), record.get("request"), record.get("sector")
+    if dev is None:
+        return []
+    places = [("request", dev, request)] if request else []
+    return places if sector is None else [*places, ("sector", dev, sector)]
