@@ -1,7 +1,7 @@
 """Which device an interrupt handler serves and who shares its vector: an irq's actions, a PCI function's irqs in sysfs.
 
-Not /proc/interrupts: it counts every irq on every CPU, and the names in it have no mark. The text is what an admin knows:
-the block devices behind the controller, else its PCI address. Owns when to look again. Knows no probe.
+Not /proc/interrupts: it counts every irq on every CPU, and the names in it have no mark. The text is what an admin
+knows: the block devices behind the controller, else its PCI address. Owns when to look again. Knows no probe.
 """
 
 from __future__ import annotations

@@ -136,11 +136,11 @@ def _waits(
     waiter = told.resumed.get("thread") if told.resumed else None
     found = []
     known = {pid for pid in (completing, waiter) if pid is not None}
-    for pid, one in ((pid, one) for pid in known for one in late.get(pid, ())):
+    for one in (one for pid in known for one in late.get(pid, ())):
         woken_ns, delay = one.get("woken_ns"), one.get("delay_us")
         if woken_ns is None or delay is None:
             continue
-        woken = woken_ns // 1000
+        pid, woken = one.fields["thread"], woken_ns // 1000
         if pid == completing and begun <= woken and woken + delay <= done + _SLACK_US:
             found.append(_wait("completion", one, (pid, woken, delay), threads))
         elif pid == waiter and done - _SLACK_US <= woken and woken + delay <= end + _SLACK_US:
