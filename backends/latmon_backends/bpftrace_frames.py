@@ -51,6 +51,8 @@ class Frames:
             histograms={} if bent else self._selected(window.interval.histograms),
             seen=self._selected(seen),
             kernel={} if _detached_before(window) else kernel,
+            above=self._selected(window.interval.above),
+            thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
@@ -80,6 +82,11 @@ class Frames:
         device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
         return None if device is None else device.name
 
+    def selected_name(self, number: int) -> str | None:
+        """The same, but None for a device that the user's globs don't select."""
+        device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
+        return None if device is None or not self._sampler.selects(device) else device.name
+
     def has_several_queues(self, name: str) -> bool:
         """True where flushes can't be told apart by their device: there is a flush queue for each hardware queue."""
         return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1
@@ -92,9 +99,16 @@ class Frames:
 
     def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
         """Only of the devices that the user's globs select."""
-        devices = self._sampler.block.devices
-        wanted = {name for name, device in devices.items() if self._sampler.selects(device)}
+        wanted = self._wanted()
         return {key: value for key, value in table.items() if key.device in wanted}
+
+    def _of_selected(self, table: Mapping[str, int]) -> dict[str, int]:
+        wanted = self._wanted()
+        return {name: value for name, value in table.items() if name in wanted}
+
+    def _wanted(self) -> set[str]:
+        devices = self._sampler.block.devices
+        return {name for name, device in devices.items() if self._sampler.selects(device)}
 
 
 def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:

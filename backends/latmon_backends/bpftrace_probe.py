@@ -1,4 +1,4 @@
-"""One running bpftrace with one variant of the always-on probe: started until it is ready, read event by event, ended.
+"""One running bpftrace with one program: started until it is ready, read event by event, ended.
 
 Knows the ready line and nothing else of what the events mean.
 """
@@ -12,41 +12,41 @@ from collections import deque
 from latmon.errors import UnavailableError
 from latmon_backends import bpftrace_tool
 from latmon_backends.bpftrace_json import Attached, Decoder, Event, Printed
-from latmon_backends.bpftrace_tiers import Variant
-from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
-from latmon_backends.skipped import Skipped
+from latmon_backends.launching import Launcher
 
 _READY_S = 90.0
 """How long a busy or emulated host may take to compile and attach; another variant would take no less."""
 _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
-
-
-_OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
+_LINE = re.compile(r"^stdin:(\d+):\d+")
 
 
 class RefusedError(Exception):
-    """A variant that doesn't run here, and why."""
+    """A program that doesn't run here, why, and where in its text that was found (0: not said)."""
+
+    def __init__(self, why: str, line: int = 0) -> None:
+        super().__init__(why)
+        self.line = line
 
 
 class Probe:
-    """A started variant."""
+    """A started program."""
 
-    def __init__(self, child: Child, variant: Variant) -> None:
+    def __init__(self, child: Child, program: Program) -> None:
         self._child = child
-        self._hooks, self._own = len(variant.hooks), len(_OWN.findall(variant.program()))
+        self._hooks, self._own = len(program.hooks), program.attaches
         self._decoder = Decoder()
         self._events: deque[Event] = deque()
         self._reading: asyncio.Future[bytes] | None = None
-        self.skipped = Skipped(child.pid)
         self._said: int | None = None
 
     @classmethod
-    async def start(cls, tool: Tool, variant: Variant) -> Probe:
-        """RefusedError when the variant doesn't run here; UnavailableError when the host is too slow for any."""
+    async def start(cls, launcher: Launcher, program: Program) -> Probe:
+        """RefusedError when the program doesn't run here; UnavailableError when the host is too slow for any."""
         try:
-            probe = cls(await Child.start(tool.command(variant.program())), variant)
+            probe = cls(await launcher.launch(program), program)
         except OSError as error:
             raise RefusedError(f"the shell can't be started: {error.strerror}") from error
         try:
@@ -55,6 +55,16 @@ class Probe:
             await probe.stop()
             raise
         return probe
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started; the tool is it or below it."""
+        return self._child.pid
+
+    @property
+    def wanted(self) -> int:
+        """Hooks that the program has."""
+        return self._hooks
 
     @property
     def attached(self) -> int:
@@ -99,10 +109,14 @@ class Probe:
                         return self._child.prefer()
         except TimeoutError:
             raise UnavailableError(f"bpftrace was not ready within {_READY_S:.0f} s on this host.") from None
-        raise RefusedError(await self.complaint())
+        raise await self._refused()
+
+    async def _refused(self) -> RefusedError:
+        found = (_LINE.match(line) for line in await self._child.complaints())
+        return RefusedError(await self.complaint(), next((int(match[1]) for match in found if match), 0))
 
     async def _stays(self) -> None:
         self._reading = asyncio.ensure_future(self._child.read())
         done, _ = await asyncio.wait({self._reading}, timeout=_ALIVE_S)
         if done and not self._reading.result():
-            raise RefusedError(await self.complaint())
+            raise await self._refused()

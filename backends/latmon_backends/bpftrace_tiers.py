@@ -15,6 +15,7 @@ from pathlib import Path
 from latmon.manifest import Manifest, load
 from latmon.resources import data_dir
 from latmon_backends import btf
+from latmon_backends.bpftrace_program import Script
 
 _KPROBES = (
     (
@@ -42,12 +43,6 @@ class Variant:
         return " ".join([self.manifest.name, *words])
 
     @property
-    def hooks(self) -> tuple[str, ...]:
-        """What it attaches to, BEGIN, END and intervals apart."""
-        chosen = self.values.get("hooks")
-        return tuple(str(chosen).split(", ")) if chosen else self.manifest.hooks
-
-    @property
     def knows_clock(self) -> bool:
         """Its script was told how far its clock is ahead of the requests' stamps, which a suspend changes."""
         return "ahead_ns" in self.values
@@ -56,8 +51,12 @@ class Variant:
         """The same, told anew where it must know."""
         return replace(self, values=self.values | {"ahead_ns": ahead_ns}) if self.knows_clock else self
 
+    @property
+    def script(self) -> Script:
+        return Script(self.manifest, self.values)
+
     def program(self) -> str:
-        return self.manifest.program(self.values)
+        return self.script.text()
 
 
 def variants(

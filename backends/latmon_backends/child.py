@@ -13,7 +13,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from latmon.processes import descendants
 from latmon.text import clean
@@ -48,10 +48,58 @@ def shimmed(command: Sequence[str], environment: Mapping[str, str], *, sudo: boo
     return [*(["sudo", "-n"] if sudo else []), "sh", "-c", _SHIM, "latmon-probe", *words]
 
 
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of every program on the way to the tool: which one runs as root must not depend on the current directory."""
+    return {**environ, "PATH": search_path(environ)}
+
+
+class Running(Protocol):
+    """A started process: its pipes, its end. One that we started ourselves, or that a starter with root did for us."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdout(self) -> asyncio.StreamReader | None: ...
+
+    @property
+    def stderr(self) -> asyncio.StreamReader | None: ...
+
+    async def wait(self) -> int:
+        """The status as a shell tells it."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close its standard input."""
+        ...
+
+    def close(self) -> None:
+        """Close our ends, whoever else may hold the others."""
+        ...
+
+
+class _Own:
+    """A process that this one started."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid, self.stdout, self.stderr = process.pid, process.stdout, process.stderr
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def hang_up(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def close(self) -> None:
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
+
+
 class Child:
     """A running tool. `read` gives its output in portions, b"" at the end; `complaints` are stderr's last lines."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Running) -> None:
         self._process = process
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
@@ -64,15 +112,12 @@ class Child:
         So it gets a session of its own; sudo a process group only, because its ticket belongs to the terminal and
         can't be found from another session.
         """
-        pipe = asyncio.subprocess.PIPE
         apart: dict[str, Any] = {"process_group": 0} if words[0] == "sudo" else {"start_new_session": True}
-        # Every program on the way to the tool, as which one runs as root must not depend on the current directory.
-        path = {"PATH": search_path(os.environ)}
-        return cls(
-            await asyncio.create_subprocess_exec(
-                *words, stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ | path, **apart
-            )
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(os.environ), **apart
         )
+        return cls(_Own(process))
 
     @property
     def pid(self) -> int:
@@ -106,8 +151,7 @@ class Child:
 
     def end(self) -> None:
         """Ask the tool to finish: its last output can still be read."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._process.hang_up()
 
     async def stop(self) -> None:
         """Ended for certain when this returns, within 2 s: politely, then by SIGKILL of the shim.
@@ -125,7 +169,7 @@ class Child:
         self._listening.cancel()
         await asyncio.wait({self._listening})
         # A descendant that outlived the tool may hold the pipes: their transport is closed here, while there is a loop.
-        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
+        self._process.close()
 
     async def _kill(self) -> None:
         # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now.

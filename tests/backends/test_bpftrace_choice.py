@@ -7,8 +7,8 @@ import pytest
 from latmon.backend import Options
 from latmon.framing import Interval
 from latmon.model import Completed, Flow
-from latmon_backends import bpftrace, bpftrace_tiers
-from latmon_backends.bpftrace import BpftraceBackend
+from latmon_backends import bpftrace_always, bpftrace_tiers
+from latmon_backends.bpftrace_always import AlwaysOn
 
 READ = Flow("sda", "read")
 
@@ -19,9 +19,10 @@ def window(seen, unmatched):
 
 @pytest.fixture
 def backend():
-    one = BpftraceBackend(Options())
-    one._frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None)
-    one._variant = next(iter(bpftrace_tiers.variants(1000, 0)))
+    frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None)
+    counters = SimpleNamespace(sample=None)
+    one = AlwaysOn(Options(), SimpleNamespace(map_keys=1), None, counters, frames)
+    one.variant = next(iter(bpftrace_tiers.variants(1000, 0)))
     return one
 
 
@@ -31,7 +32,7 @@ def test_most_of_enough_requests_decide(backend, seen, unmatched, lacks):
 
 
 def test_other_tiers_need_no_stamps(backend):
-    *_, backend._variant = bpftrace_tiers.variants(1000, 0)
+    *_, backend.variant = bpftrace_tiers.variants(1000, 0)
     assert not backend._lacks_stamps(window(1000, 900))
 
 
@@ -44,23 +45,22 @@ class Running:
 
 
 async def test_the_probe_with_pointers_replaces_the_one_with_stamps(backend, monkeypatch):
-    async def start(_tool, variant):
-        return Running(variant.manifest.name)
+    async def start(_launcher, program):
+        return Running(program.scripts[0].manifest.name)
 
-    monkeypatch.setattr(bpftrace.Probe, "start", start)
-    backend._tool = SimpleNamespace(map_keys=1)
-    backend._probe = old = Running()
+    monkeypatch.setattr(bpftrace_always.Probe, "start", start)
+    backend.probe = old = Running()
     await backend._keep_issues()
     if not list(bpftrace_tiers.pointers(1000, backend._options.sys)):
         pytest.skip("no kernel BTF here")
-    assert (old.stopped, backend._probe.name, backend._frames.gap) == (True, "block_ap", "probe-restart")
+    assert (old.stopped, backend.probe.name, backend._frames.gap) == (True, "block_ap", "probe-restart")
     assert "tier A'" in backend._frames.notice
 
 
 async def test_where_pointers_cannot_be_had_the_probe_stays(backend, tmp_path):
     backend._options = Options(sys=tmp_path)
-    backend._probe = old = Running()
+    backend.probe = old = Running()
     await backend._keep_issues()
-    assert (old.stopped, backend._probe, backend._frames.gap) == (False, old, "")
+    assert (old.stopped, backend.probe, backend._frames.gap) == (False, old, "")
     assert "can't be timed" in backend._frames.notice
     assert not backend._lacks_stamps(window(1000, 900))

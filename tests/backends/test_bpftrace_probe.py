@@ -9,8 +9,10 @@ from latmon.errors import UnavailableError
 from latmon_backends import bpftrace_probe
 from latmon_backends.bpftrace_json import Printed
 from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import variants
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.launching import Direct
 
 READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
 TICK = """echo '{"type": "printf", "data": "tick block_c 0 1"}'"""
@@ -31,7 +33,8 @@ def start(tmp_path, monkeypatch):
         path = tmp_path / "bpftrace"
         path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
         path.chmod(0o755)
-        return await Probe.start(Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192), variant)
+        tool = Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+        return await Probe.start(Direct(tool), Program((variant.script,), 8192))
 
     return started
 
@@ -60,6 +63,12 @@ async def test_the_program_is_the_variants(start):
 async def test_a_refusal_is_one_sentence(start, ready):
     with pytest.raises(RefusedError, match=r"^tracepoint not found: block:block_rq_issue$"):
         await start(ready, "echo 'stdin:1:1-2: ERROR: tracepoint not found: block:block_rq_issue' >&2", "exit 1")
+
+
+async def test_a_refusal_says_where_in_the_text(start):
+    with pytest.raises(RefusedError) as refused:
+        await start("echo 'stdin:41:1-2: ERROR: tracepoint not found: block:block_rq_issue' >&2", "exit 1")
+    assert refused.value.line == 41
 
 
 async def test_an_abort_is_a_refusal(start):

@@ -1,0 +1,301 @@
+"""The deep process: one more bpftrace, started while it is wanted and ended when it isn't, or costs too much.
+
+Owns its life and what a frame says of it. What it measures is decoded elsewhere (DeepTicks); whether it is wanted, for
+whom and at what price is decided by Demand, Suspicion and Budget. Whatever becomes of it, frames go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from latmon.backend import Options
+from latmon.errors import UnavailableError
+from latmon.model import Frame, Health, Missing, Traced
+from latmon_backends import deep_meter
+from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
+from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.budget import PAUSE_S, Budget, Verdict
+from latmon_backends.deep_programs import DeepPrograms, Target
+from latmon_backends.demand import REMIX_S, Demand, Want
+from latmon_backends.launching import Launcher
+from latmon_backends.suspicion import Suspicion
+
+_STEP_S = 1.0
+_RESTARTS, _WITHIN_S = 3, 60.0
+_SILENT_TICKS, _SILENT_S = 3, 10.0
+"""A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A deep process that runs."""
+
+    probe: Probe
+    ticks: DeepTicks
+    want: Want
+    target: Target
+    one_in: int
+    begun: float
+    heard: float
+    measured: float
+    percent: float | None = None
+    ended: str = ""
+    reading: asyncio.Task[None] | None = None
+    windows: int = 0
+
+
+@dataclass(slots=True)
+class _News:
+    """What the next frame says once."""
+
+    notices: list[str] = field(default_factory=list)
+
+    def say(self, what: str) -> None:
+        self.notices.append(f"stages: {what}")
+
+    def taken(self) -> str:
+        said, self.notices = "; ".join(self.notices), []
+        return said
+
+
+class Deep:
+    """For each frame of the always-on probe `taken` and `add_to`; in between it follows what is wanted, by itself."""
+
+    def __init__(
+        self,
+        options: Options,
+        launcher: Launcher,
+        programs: DeepPrograms,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options, self._launcher, self._programs, self._clock = options, launcher, programs, clock
+        self._demand, self._suspicion = Demand(options.stages), Suspicion()
+        self._budget = Budget(options.budget_percent)
+        self._run: _Run | None = None
+        self._news = _News()
+        self._deaths: deque[float] = deque(maxlen=_RESTARTS)
+        self._paused_until, self._why_paused = 0.0, ""
+        self._iops = 0.0
+        self._coarse = 1
+        self._changed = asyncio.Event()
+        self._steering: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """From now on it follows what is wanted."""
+        self._steering = asyncio.create_task(self._steer())
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        self._demand.deepen(devices, self._clock())
+        self._changed.set()
+
+    def set_stages(self, mode: str) -> None:
+        """A user's word ends a pause."""
+        self._demand.set_mode(mode)
+        self._paused_until, self._coarse = 0.0, 1
+        self._budget.forget()
+        self._changed.set()
+
+    @property
+    def runs(self) -> bool:
+        return self._run is not None
+
+    def taken(self, frame: Frame) -> DeepWindow:
+        """What was traced since the frame before this one; the frame tells who is to be traced from now on."""
+        self._iops = sum(done.count for done in frame.seen.values()) / (frame.dt_us / 1e6)
+        self._suspicion.note(frame)
+        run = self._run
+        if run is None:
+            return DeepWindow()
+        window = run.ticks.taken()
+        run.windows += bool(window.ticks)
+        return window
+
+    def add_to(self, frame: Frame, window: DeepWindow) -> Frame:
+        """The frame with what was traced."""
+        deep = window.interval
+        return replace(
+            frame,
+            traced=self._traced(deep.traced),
+            handlers=deep.handlers,
+            softirqs=deep.softirqs,
+            wakeups=deep.wakeups,
+            health=self._health(frame.health, window),
+        )
+
+    async def finish(self) -> None:
+        """The process ends and all it said is read, so that the last frame has it."""
+        await self._stop_steering()
+        if self._run is not None:
+            self._run.probe.end()
+            self._run.ticks.end()
+            if self._run.reading is not None:
+                await asyncio.wait({self._run.reading})
+
+    async def close(self) -> None:
+        """Ended for certain when this returns, within 2 s."""
+        await self._stop_steering()
+        await self._stop()
+
+    # What a frame says
+
+    def _traced(self, traced: Traced) -> Traced:
+        run = self._run
+        if run is None or not run.windows:
+            why = self._why_paused if run is None else "the deep probes are starting"
+            return replace(traced, absent=tuple(Missing(stage, why) for stage in self._programs.stages) if why else ())
+        return replace(traced, one_in=run.one_in, devices=run.target.devices)
+
+    def _health(self, health: Health, window: DeepWindow) -> Health:
+        run, losses, failed = self._run, window.losses, self._failure()
+        return replace(
+            health,
+            probes_attached=health.probes_attached + (run.probe.attached if run else 0),
+            probes_wanted=health.probes_wanted + (run.probe.wanted if run else 0),
+            lost_events=health.lost_events + losses.lost,
+            map_full=health.map_full + losses.map_full,
+            undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
+            probe_cpu_percent=run.percent if run else None,
+            notice="; ".join(one for one in (health.notice, self._news.taken(), failed) if one),
+        )
+
+    def _failure(self) -> str:
+        """A mistake of ours in steering is said once; the capture goes on without the deep probes."""
+        steering = self._steering
+        if steering is None or not steering.done() or steering.cancelled() or steering.exception() is None:
+            return ""
+        self._steering = None
+        self._why_paused = f"the deep probes failed: {steering.exception()!r}"
+        return f"stages: {self._why_paused}"
+
+    # Following what is wanted
+
+    async def _steer(self) -> None:
+        while True:
+            await self._step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STEP_S):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _step(self) -> None:
+        """One thing at a time: bury, end, begin, change, or measure."""
+        now, run = self._clock(), self._run
+        want = self._demand.wanted(self._suspicion.suspects(), now)
+        if run is not None and self._is_dead(run, now):
+            await self._bury(run, now)
+        elif want is None:
+            await self._end_unwanted()
+        elif run is None:
+            if want.forced or now >= self._paused_until:
+                await self._start(want)
+        elif not run.want.covers(want):
+            if want.forced or now - run.begun >= REMIX_S:
+                await self._stop()
+                await self._start(want)
+        elif now >= run.measured:
+            await self._measure(run)
+
+    def _is_dead(self, run: _Run, now: float) -> bool:
+        silent_s = max(_SILENT_S, _SILENT_TICKS * self._options.interval_us / 1e6)
+        if not run.ended and now - run.heard > silent_s:
+            run.ended = f"it printed nothing for {silent_s:.0f} s"
+        return bool(run.ended)
+
+    async def _bury(self, run: _Run, now: float) -> None:
+        """After an end that nobody asked for: again, at most three times a minute."""
+        await self._stop()
+        if len(self._deaths) == _RESTARTS and now - self._deaths[0] < _WITHIN_S:
+            self._pause(f"the deep probes ended {_RESTARTS + 1} times within a minute, the last time: {run.ended}")
+            self._deaths.clear()
+            return
+        self._deaths.append(now)
+        self._news.say(f"the deep probes ended and are started again ({run.ended})")
+        self._changed.set()
+
+    async def _end_unwanted(self) -> None:
+        self._why_paused, self._coarse = "", 1
+        if self._run is not None:
+            await self._stop()
+            self._budget.forget()
+            self._news.say(
+                "no longer traced" + ("" if self._demand.mode == "basic" else ": nobody looks, nothing is slow")
+            )
+
+    async def _start(self, want: Want) -> None:
+        one_in = 1 if want.forced else max(self._coarse, self._budget.first(self._iops))
+        target = self._programs.target(want.devices)
+        self._why_paused = "the deep probes are starting"
+        try:
+            probe, ticks = await self._programs.start(self._launcher, target, one_in)
+        except (RefusedError, UnavailableError) as refusal:
+            self._pause(str(refusal))
+            return
+        now = self._clock()
+        self._run = run = _Run(probe, ticks, want, target, one_in, now, now, now + deep_meter.FIRST_AFTER_S)
+        run.reading = asyncio.create_task(self._read(run))
+        self._why_paused = ""
+        whom = ", ".join(want.devices) or "all devices"
+        self._news.say(f"tracing {whom}{_sampled(one_in)}: {want.why}")
+        for missing in self._programs.news():
+            self._news.say(f"without {missing.name}: {missing.reason}")
+
+    async def _stop(self) -> None:
+        run, self._run = self._run, None
+        if run is None:
+            return
+        await run.probe.stop()
+        if run.reading is not None:
+            run.reading.cancel()
+            await asyncio.wait({run.reading})
+
+    async def _stop_steering(self) -> None:
+        steering, self._steering = self._steering, None
+        if steering is not None:
+            steering.cancel()
+            await asyncio.wait({steering})
+
+    async def _read(self, run: _Run) -> None:
+        """The process's events as they come; between two of them everybody else has a turn."""
+        while (event := await run.probe.next()) is not None:
+            run.ticks.take(event)
+            run.heard = self._clock()
+            await asyncio.sleep(0)
+        run.ended = await run.probe.complaint()
+        self._changed.set()
+
+    def _pause(self, why: str) -> None:
+        self._paused_until, self._why_paused = self._clock() + PAUSE_S, why
+        self._news.say(f"not traced for {PAUSE_S / 60:.0f} min: {why}")
+
+    # The budget
+
+    async def _measure(self, run: _Run) -> None:
+        (percent,) = await deep_meter.measure(self._launcher, [run.probe.pid])
+        run.percent, run.measured = percent, self._clock() + deep_meter.EVERY_S
+        if percent is None or run.want.forced:
+            return
+        verdict = self._budget.judge(percent, run.one_in)
+        if verdict is not None:
+            await self._obey(verdict, run)
+        elif percent > self._budget.percent:
+            run.measured = self._clock()
+
+    async def _obey(self, verdict: Verdict, run: _Run) -> None:
+        await self._stop()
+        cost = f"they took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
+        if not verdict.one_in:
+            self._budget.forget()
+            self._pause(f"the deep probes are off, {cost} (--stages all knows no budget)")
+            return
+        self._coarse = verdict.one_in
+        self._news.say(cost)
+        await self._start(run.want)
+
+
+def _sampled(one_in: int) -> str:
+    return f", one I/O in {one_in}" if one_in > 1 else ""

@@ -1,0 +1,162 @@
+"""The deep process's program: which scripts, for which devices, with which values; and what to leave out when refused.
+
+Finds out by looking where that can be read, else by trying. Decides neither when it runs nor for whom.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from latmon import host
+from latmon.backend import Options
+from latmon.errors import ManifestError
+from latmon.manifest import Manifest
+from latmon.model import Device, Missing
+from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts
+from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
+from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_program import Program, Script
+from latmon_backends.deep_scripts import Choice
+from latmon_backends.launching import Launcher
+from latmon_backends.threads import Threads
+from latmon_backends.tracepoints import Tracepoints
+
+_FILTERS = 4
+"""dev0 to dev3, major0 to major3."""
+_MAJOR = 20
+_ENTRIES_PER_MAP = 1 << 17
+"""Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The devices that are traced, by name (none: all) and by the kernel's numbers."""
+
+    devices: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the deep programs need to know of where they run."""
+
+    tier: str
+    always_on: Mapping[str, int | str]
+    """Values that the always-on probe runs with."""
+    devices: Callable[[], Mapping[str, Device]]
+    """All of them, as of now."""
+    selects: Callable[[Device], bool]
+    """Whether the user wants to see a device."""
+    device_name: Callable[[int], str | None]
+    threads: Threads
+
+
+class DeepPrograms:
+    """Starts what of the deep scripts runs here, and remembers what was refused."""
+
+    def __init__(self, options: Options, here: Host, probes: Path | None = None) -> None:
+        self._options, self._here = options, here
+        self._found = deep_scripts.deep_manifests(probes)
+        self._tracepoints = Tracepoints(options.sys)
+        self._words = deep_scripts.words(self._tracepoints, options.sys, here.always_on)
+        self._refused: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._told |= {one.name for one in self.choice().missing}
+
+    def choice(self) -> Choice:
+        """What runs here as far as is known by now."""
+        return deep_scripts.choose(self._found, self._here.tier, self._tracepoints.has, self._words, self._refused)
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """All that may ever run here."""
+        return self._found
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that are traced where the deep probes run."""
+        chosen = (one for one in self.choice().manifests if one.group != "bios")
+        return tuple(sorted({stage for one in chosen for stage in one.stages} - {"total"}))
+
+    def news(self) -> tuple[Missing, ...]:
+        """What was refused since it was asked last; what is known before the first start is the origin's."""
+        fresh = tuple(one for one in self.choice().missing if one.name not in self._told)
+        self._told |= {one.name for one in fresh}
+        return fresh
+
+    def target(self, devices: tuple[str, ...]) -> Target:
+        """A device without requests is traced itself, by its bios, and at its members."""
+        known = self._here.devices()
+        wanted = devices or (tuple(known) if self._options.devices else ())
+        chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
+        names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
+        numbers = tuple(known[name].major << _MAJOR | known[name].minor for name in names)
+        if not numbers or len(numbers) > _FILTERS:
+            return Target()
+        return Target(tuple(names), numbers)
+
+    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:
+        """RefusedError where no script runs; each refusal leaves one script out, or has its lesser variant tried."""
+        while True:
+            program = self.program(target, one_in)
+            if not program.scripts:
+                why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+                raise RefusedError(f"none of the deep probes runs here ({why})")
+            try:
+                probe = await Probe.start(launcher, program)
+            except RefusedError as refusal:
+                if bpftrace_tool.is_privilege(str(refusal)):
+                    raise
+                self._refused[_refused_script(program, refusal)] = str(refusal)
+                continue
+            manifests = [one.manifest for one in program.scripts]
+            around = DeepSurroundings(program.map_keys, host.suspended_us)
+            return probe, DeepTicks(manifests, self._here.device_name, self._here.threads, around)
+
+    def program(self, target: Target, one_in: int) -> Program:
+        """The scripts that run here, put together. Those for bios only where there is a device without requests."""
+        values = self._values(target, one_in)
+        wanted = (one for one in self.choice().manifests if one.group != "bios" or values["major0"])
+        scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
+        return Program(tuple(scripts), map_keys(os.cpu_count() or 1))
+
+    def _script(self, manifest: Manifest, values: Mapping[str, int | str]) -> Script | None:
+        try:
+            return deep_scripts.script(manifest, self._tracepoints.has, self._words, values)
+        except ManifestError as error:
+            self._refused[manifest.name] = str(error)
+            return None
+
+    def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
+        interval_ms = self._options.interval_us // 1000
+        majors = sorted({one.major for one in self._here.devices().values() if not one.timed})
+        numbers = [*target.numbers, *(0,) * _FILTERS][:_FILTERS]
+        return {
+            **bpftrace_tiers.pace(interval_ms),
+            **bpftrace_tiers.outliers(self._options.threshold_us),
+            "one_in": one_in,
+            "any_dev": int(not target.numbers),
+            **{f"dev{at}": number for at, number in enumerate(numbers)},
+            **{f"major{at}": major for at, major in enumerate([*majors, *(0,) * _FILTERS][:_FILTERS])},
+        }
+
+
+def map_keys(cpus: int) -> int:
+    """Keys per map: fewer than the always-on probe's, because there are many more maps."""
+    return min(16_384, max(4_096, _ENTRIES_PER_MAP // cpus))
+
+
+def _refused_script(program: Program, refusal: RefusedError) -> str:
+    """Whose fault it was: by the line, by the hook that is named, else the last one, which is wanted least."""
+    at = program.script_at(refusal.line)
+    if at is None:
+        named = (one for one in program.scripts if any(_event(hook) in str(refusal) for hook in one.hooks))
+        at = next(named, program.scripts[-1])
+    return at.manifest.name
+
+
+def _event(hook: str) -> str:
+    return hook.rpartition(":")[2]

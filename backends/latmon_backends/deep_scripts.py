@@ -1,0 +1,143 @@
+"""Which deep scripts run here, and with which values: from their manifests, the always-on tier and what the kernel has.
+
+Pure but for reading manifests. A script that is left out is named with its reason. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from latmon.errors import ManifestError
+from latmon.manifest import Manifest, load
+from latmon.model import Missing
+from latmon.resources import data_dir
+from latmon_backends import btf
+from latmon_backends.bpftrace_program import Script
+from latmon_backends.tracepoints import Tracepoints
+
+GROUPS = ("stages", "irqs", "softirqs", "wakeups", "bios")
+"""In the order of their use: where one has to go, the last goes first."""
+_VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
+"""Always-on tier -> tiers of deep scripts, the better one first. Where raw tracepoints attach, others do as well."""
+Has = Callable[[str], bool | None]
+"""Whether the kernel has a hook; None: not known."""
+Values = Mapping[str, int | str]
+Words = Mapping[str, tuple[int | str, ...]]
+"""Parameter -> what it is to be on this host; scripts differ in what they take, so the first that one takes counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The scripts in the order of their text, and what of the deep probes is missing here."""
+
+    manifests: tuple[Manifest, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+def deep_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
+    """All of them; a file that isn't right is an error, as of every probe."""
+    directory = (data_dir("probes") if probes is None else probes) / "linux"
+    found = (load(path) for path in sorted(directory.glob("*.yaml")))
+    return tuple(one for one in found if one.group in GROUPS)
+
+
+def choose(
+    found: Sequence[Manifest],
+    tier: str,
+    has: Has,
+    words: Words,
+    refused: Mapping[str, str] | None = None,
+) -> Choice:
+    """One variant of each script, the best that can run; `refused`: those that were tried, and what was said."""
+    chosen: dict[str, Manifest] = {}
+    missing: list[Missing] = []
+    for stem in _stems(found):
+        why = "there is no variant for this tier"
+        for one in _variants(found, stem, tier):
+            why = (refused or {}).get(one.name, "") or _obstacle(one, has, words, chosen)
+            if not why:
+                chosen[one.name] = one
+                break
+        else:
+            missing.append(Missing(stem, why))
+    return Choice(tuple(chosen.values()), tuple(missing))
+
+
+def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
+    """With its values; ManifestError where one is not known."""
+    known = _words_of(manifest, has, words)
+    unknown = [one.name for one in manifest.parameters if one.name not in {**known, **values}]
+    if unknown:
+        raise ManifestError(f"nothing is known to be the value of {', '.join(unknown)}")
+    taken = {one.name for one in manifest.parameters}
+    return Script(manifest, {name: value for name, value in {**known, **values}.items() if name in taken})
+
+
+def words(tracepoints: Tracepoints, sys: Path, always_on: Values, machine: str = platform.machine()) -> Words:
+    """What this kernel calls things. What the always-on probe found by trying is taken from it."""
+    told = tracepoints.has("tracepoint:irq_vectors:local_timer_entry")
+    has_timer = machine in ("x86_64", "i686") if told is None else told
+    entry, leave = ("local_timer_entry", "local_timer_exit") if has_timer else ("irq_handler_entry", "irq_handler_exit")
+    category = "irq_vectors" if has_timer else "irq"
+    bio = btf.request_argument(sys / "kernel/btf/vmlinux", "block_bio_queue") or 0
+    issued = btf.request_argument(sys / "kernel/btf/vmlinux", "block_rq_issue") or 0
+    return {
+        "disk": (always_on.get("disk", "q->disk"), "bi_disk" if "bi_disk" in tracepoints else "bi_bdev->bd_disk"),
+        "request": (f"arg{issued}",),
+        "bio": (f"arg{bio}",),
+        "timer_entry": (f"{category}:{entry}", entry),
+        "timer_exit": (f"{category}:{leave}", leave),
+        "timer_context": (int(has_timer),),
+    }
+
+
+def _stems(found: Sequence[Manifest]) -> Iterator[str]:
+    """Names without their variant's letter, in the order of GROUPS and so that what a script needs is before it."""
+    ordered = sorted(found, key=lambda one: (GROUPS.index(one.group), len(one.needs), one.name))
+    yield from dict.fromkeys(stem(one.name) for one in ordered)
+
+
+def stem(name: str) -> str:
+    """`stages` of stages_a and stages_c."""
+    return name.rpartition("_")[0] or name
+
+
+def _variants(found: Sequence[Manifest], of: str, tier: str) -> Iterator[Manifest]:
+    for letter in _VARIANTS.get(tier, ("C",)):
+        yield from (one for one in found if stem(one.name) == of and one.tier == letter)
+
+
+def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manifest]) -> str:
+    """Why the script can't run; empty when nothing is known against it."""
+    absent = next((need for need in one.needs if need not in chosen), "")
+    if absent:
+        return f"needs {absent}"
+    lost = next((hook for hook in _hooks(one, _words_of(one, has, words)) if has(hook) is False), "")
+    return f"this kernel has no tracepoint {lost.partition(':')[2]}" if lost else ""
+
+
+def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str]:
+    """Parameters that this host decides: as `words` says, else the first word whose hooks the kernel has."""
+    found: dict[str, int | str] = {}
+    for one in manifest.parameters:
+        fitting = [word for word in words.get(one.name, ()) if not one.words or word in one.words]
+        if fitting:
+            found[one.name] = fitting[0]
+        elif one.words:
+            found[one.name] = next(
+                (word for word in one.words if _attaches(manifest, {**found, one.name: word}, has)), one.words[0]
+            )
+    return found
+
+
+def _attaches(manifest: Manifest, values: Values, has: Has) -> bool:
+    return all(has(hook) is not False for hook in _hooks(manifest, values))
+
+
+def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
+    """With anything for the values that don't matter here."""
+    others = {one.name: one.words[0] if one.words else one.low for one in manifest.parameters}
+    return Script(manifest, {**others, **values}).hooks

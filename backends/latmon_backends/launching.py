@@ -1,0 +1,63 @@
+"""How a probe's process comes to be, and what root can tell of it: directly, as long as we have the rights ourselves.
+
+root_launcher.py does the same through a process that kept root. Knows no probe's output.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from latmon_backends import bpf_stats
+from latmon_backends.bpf_programs import Totals, totals
+from latmon_backends.bpftrace_program import Program
+from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.child import Child
+
+
+class Launcher(Protocol):
+    """Starts probes. Nothing here waits long: a child is not ready yet when it is given."""
+
+    async def launch(self, program: Program) -> Child:
+        """OSError when not even a shell can be started."""
+        ...
+
+    async def totals(self, pid: int) -> Totals:
+        """Of a child's BPF programs; unknown without the right to read it."""
+        ...
+
+    async def count_time(self, *, on: bool) -> bool:
+        """Have the kernel count run times from now on, or no longer; False where it can't be had."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Direct:
+    """With the rights of this process, or by `sudo -n` for the tool alone."""
+
+    def __init__(self, tool: Tool, proc: Path = Path("/proc")) -> None:
+        self.tool, self._proc = tool, proc
+        self._stats = -1
+
+    async def launch(self, program: Program) -> Child:
+        return await Child.start(replace(self.tool, map_keys=program.map_keys).command(program.text()))
+
+    async def totals(self, pid: int) -> Totals:
+        return totals(pid, self._proc)
+
+    async def count_time(self, *, on: bool) -> bool:
+        if on and self._stats < 0:
+            try:
+                self._stats = bpf_stats.open_stats()
+            except OSError:  # no privilege, no such kernel: then it isn't measured
+                return False
+        if not on and self._stats >= 0:
+            os.close(self._stats)
+            self._stats = -1
+        return on
+
+    async def close(self) -> None:
+        await self.count_time(on=False)
