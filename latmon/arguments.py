@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from latmon import __version__
-from latmon.config import interval_us, threshold_us
+from latmon.config import interval_us, stages_mode, threshold_us
 from latmon.errors import UsageError
 from latmon.quantities import duration_us, size_bytes
 from latmon.text import clean
@@ -59,6 +59,12 @@ def _live() -> _Parser:
     parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, procfs, ...: who measures")
     parser.add_argument("--interval", type=_spoken(interval_us), help="one frame per 100ms to 60s; default 1s")
     parser.add_argument("--threshold", type=_spoken(threshold_us), help="what counts as slow, such as 100ms")
+    parser.add_argument(
+        "--stages",
+        metavar="WHEN",
+        type=_spoken(stages_mode),
+        help="trace stages: auto (the default), basic: never, all",
+    )
     _devices(parser)
     _theme(parser)
     recording = parser.add_argument_group("recording")

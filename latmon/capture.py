@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from latmon import opening, privileges, target
-from latmon.backend import Backend, Finishing
+from latmon.backend import Backend, Deepening, Finishing
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
@@ -84,6 +84,8 @@ class Capture:
         self._tally = Tally()
         self._scope: asyncio.Timeout | None = None
         self._recorder: Recorder | None = None
+        self._backend: Backend | None = None
+        self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
         self._stopped = ""
         self._heard = 0.0
@@ -120,6 +122,17 @@ class Capture:
         if self._recorder is not None and (self._toggling is None or self._toggling.done()):
             self._toggling = asyncio.create_task(self._recorder.toggle())
 
+    def set_stages(self, mode: str) -> None:
+        """When the deep probes run, where the backend has any; what comes of it is in the next frames."""
+        self._stages = mode
+        if isinstance(self._backend, Deepening):
+            self._backend.set_stages(mode)
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        """Somebody looks at these devices (empty: all). To be repeated while they do, so one that is early is none."""
+        if isinstance(self._backend, Deepening):
+            self._backend.deepen(devices)
+
     @property
     def recording(self) -> bool:
         return self._recorder is not None and self._recorder.active
@@ -130,6 +143,9 @@ class Capture:
         self._recorder = recorder = Recorder(origin, Limits(self._request.max_size, self._request.redact))
         if self._request.record is not None:
             await recorder.start(self._request.record)
+        self._backend = backend
+        if self._stages != self._request.options.stages:  # the user was faster than the probes
+            self.set_stages(self._stages)
         self._sink.opened(origin)
         leave_by = math.inf
         try:

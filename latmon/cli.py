@@ -58,6 +58,8 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         interval_us=args.interval or defaults.interval or Options().interval_us,
         devices=tuple(args.device),
         threshold_us=args.threshold or defaults.threshold,
+        stages=args.stages or defaults.stages or Options().stages,
+        budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
     return Request(
         backend=backend,
@@ -85,6 +87,9 @@ def _watch(request: Request, theme: str | None, user: privileges.Invoker | None,
             threshold_us=request.options.threshold_us,
             toggle_recording=session.toggle_recording,
             title=title,
+            stages=request.options.stages,
+            set_stages=session.set_stages,
+            deepen=session.deepen,
         )
     finally:
         captured = session.close()

@@ -12,7 +12,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
+from typing import Any
 
+from latmon.backend import STAGES_MODES
 from latmon.capture import Capture, Outcome
 from latmon.errors import EXIT_FAILED, LatmonError
 from latmon.feed import MAX_BACKLOG, Lines, Outlet
@@ -44,8 +47,8 @@ class Collector(asyncio.Protocol):
         for line in self._lines.feed(data):
             if not self.requested.done():
                 self.requested.set_result(Request.decode(line))
-            elif self._capture is not None and json.loads(line).get("record") == "toggle":
-                self._capture.toggle_recording()
+            elif self._capture is not None:
+                _obey(json.loads(line), self._capture)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.lost.set_result(None)
@@ -71,6 +74,16 @@ class Collector(asyncio.Protocol):
         self._transport.close()
         await asyncio.wait({self.lost}, timeout=FAREWELL_S)
         return outcome.exit
+
+
+def _obey(command: Mapping[str, Any], capture: Capture) -> None:
+    """A command of the user's; one that this collector doesn't know is none."""
+    if command.get("record") == "toggle":
+        capture.toggle_recording()
+    elif command.get("stages") in STAGES_MODES:
+        capture.set_stages(command["stages"])
+    elif "deepen" in command:
+        capture.deepen(tuple(map(str, command["deepen"])))
 
 
 async def serve(fd: int) -> int:

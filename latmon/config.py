@@ -5,12 +5,14 @@ An option beats the environment, the environment beats this file. A mistake is a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from latmon import directories
+from latmon.backend import STAGES_MODES
 from latmon.errors import UsageError
 from latmon.quantities import duration_us, show_duration
 
@@ -18,6 +20,7 @@ SYSTEM = Path("/etc/xdg/latmon/config.yaml")
 MAX_BYTES = 64 * 1024
 MIN_INTERVAL_US = 100_000
 MAX_INTERVAL_US = 60_000_000
+MAX_BUDGET = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class Config:
     backend: str | None = None
     bpftrace: str | None = None
     threshold: int | None = None
+    stages: str | None = None
+    budget_percent: float | None = None
+    """Of one CPU, for the deep probes; 0: none."""
 
 
 def interval_us(text: str) -> int:
@@ -48,6 +54,24 @@ def threshold_us(text: str) -> int:
     return value
 
 
+def stages_mode(text: str) -> str:
+    """One of STAGES_MODES."""
+    if text not in STAGES_MODES:
+        raise ValueError(f"{text!r} is not one of {', '.join(STAGES_MODES)}")
+    return text
+
+
+def budget_percent(text: str) -> float:
+    """0 (no budget) to 100."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAX_BUDGET:
+        raise ValueError(f"{text!r} is not a share of one CPU from 0 (no budget) to {MAX_BUDGET:g} percent")
+    return value
+
+
 def _text(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError(f"{value!r} is not a name")
@@ -60,6 +84,8 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "backend": _text,
     "bpftrace": _text,
     "threshold": threshold_us,
+    "stages": stages_mode,
+    "budget_percent": budget_percent,
 }
 
 

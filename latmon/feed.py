@@ -25,6 +25,16 @@ MAX_REASON = 400
 TOGGLE = b'{"record":"toggle"}\n'
 
 
+def stages_command(mode: str) -> bytes:
+    """One of STAGES_MODES, from now on."""
+    return to_bytes({"stages": mode})
+
+
+def deepen_command(devices: tuple[str, ...]) -> bytes:
+    """Somebody looks at these devices; none are all."""
+    return to_bytes({"deepen": list(devices)})
+
+
 class Lines:
     """Bytes in, whole lines out, without their newline."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from latmon.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
-from latmon.feed import TOGGLE, Lines, decode_end
+from latmon.feed import TOGGLE, Lines, decode_end, deepen_command, stages_command
 from latmon.model import Frame, Origin
 from latmon.recording import decode_frame, decode_origin, parse
 from latmon.request import Request
@@ -67,8 +67,19 @@ class Session:
 
     def toggle_recording(self) -> None:
         """Start or stop a recording; the next frame's health says which."""
+        self._tell(TOGGLE)
+
+    def set_stages(self, mode: str) -> None:
+        """One of STAGES_MODES; what comes of it is in the next frames."""
+        self._tell(stages_command(mode))
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
+        self._tell(deepen_command(devices))
+
+    def _tell(self, command: bytes) -> None:
         with contextlib.suppress(OSError):  # the collector is gone: the feed says so
-            self._socket.send(TOGGLE)
+            self._socket.send(command)
 
     def obituary(self) -> str:
         """Why a collector left that didn't say so: its last sentence, or the signal that killed it."""

@@ -277,6 +277,36 @@ async def test_the_key_records_in_the_middle(tmp_path):
     assert open_recording(path).origin.host == "box"
 
 
+class Deepens(Stub):
+    """A backend with deep probes: what it was told."""
+
+    def __init__(self, *frames, **kwargs):
+        super().__init__(*frames, **kwargs)
+        self.told = []
+
+    def set_stages(self, mode):
+        self.told.append(mode)
+
+    def deepen(self, devices):
+        self.told.append(devices)
+
+
+async def test_the_deep_probes_are_told_what_the_user_wants():
+    stub = Deepens(frame(0))
+    capture, watcher = capturing(stub)
+    capture.set_stages("all")
+    capture.deepen(("early",))
+    watcher.then = lambda: (capture.deepen(("sda",)), capture.set_stages("basic"), capture.stop("enough"))
+    await capture.run()
+    assert stub.told == ["all", ("sda",), "basic"]
+
+
+async def test_a_backend_without_deep_probes_is_told_nothing():
+    capture, watcher = capturing(Stub(frame(0)))
+    watcher.then = lambda: (capture.deepen(()), capture.set_stages("all"), capture.stop("enough"))
+    await capture.run()
+
+
 def loader(**stubs):
     made = {}
 

@@ -40,6 +40,12 @@ def test_a_bare_number_is_seconds(home):
     assert load(home, "interval: 2\n").interval == 2_000_000
 
 
+def test_when_stages_are_traced_and_at_what_price(home):
+    found = load(home, "stages: all\nbudget_percent: 2.5\n")
+    assert (found.stages, found.budget_percent) == ("all", 2.5)
+    assert load(home, "budget_percent: 0\n").budget_percent == 0
+
+
 def test_the_users_file_beats_the_systems(home):
     assert load(home, "theme: mono\n", "theme: dark\ninterval: 5s\n") == Config(theme="mono", interval=5_000_000)
 
@@ -57,6 +63,9 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("1: red", r"config.yaml: unknown key 1"),
         ("interval: 10ms", r"config.yaml: interval: '10ms' is not an interval from 100ms to 1m"),
         ("interval: [1s]", r"config.yaml: interval: expected one value, not list"),
+        ("stages: some", r"config.yaml: stages: 'some' is not one of auto, basic, all"),
+        ("budget_percent: 101", r"config.yaml: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
+        ("budget_percent: nan", r"config.yaml: budget_percent: 'nan' is not a share"),
         ("threshold: yes", r"config.yaml: threshold: expected one value, not bool"),
         ("threshold: 0", r"config.yaml: threshold: '0' is not a threshold above zero"),
         ('theme: "a\\x1bb"', r"config.yaml: theme: .* is not a name"),

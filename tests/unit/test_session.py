@@ -103,6 +103,29 @@ async def test_the_key_records_and_health_says_so(session, tmp_path):
     assert recording.damage == []
 
 
+async def test_commands_reach_the_capture_in_their_order(session):
+    """The other end here is a script that answers with what it was sent."""
+    said = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); lines = s.makefile(); lines.readline(); "
+    running = session(script=said + "sys.exit(''.join(lines.readline() for _ in range(3)).replace(chr(10), ' '))")
+    running.set_stages("all")
+    running.deepen(("sda", "nvme0n1"))
+    running.deepen(())
+    assert '{"stages":"all"} {"deepen":["sda","nvme0n1"]} {"deepen":[]}' in running.obituary()
+
+
+async def test_a_capture_goes_on_whatever_it_is_told(session):
+    running = session()
+    async with running.feed as feed:
+        for tell in (
+            lambda: running.set_stages("all"),
+            lambda: running.set_stages("?"),
+            lambda: running.deepen(("x",)),
+        ):
+            tell()
+            assert await take(feed, 1)
+    assert running.close() == EXIT_DONE
+
+
 async def test_a_backend_that_cannot_open_is_told_in_its_own_words(session, monkeypatch):
     monkeypatch.setenv("LATMON_BPFTRACE", "/nonexistent/bpftrace")
     running = session(Request(backend="bpftrace"))
