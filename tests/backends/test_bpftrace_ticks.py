@@ -1,13 +1,15 @@
 """The tick protocol: one window per tick, wide where the reader was late, and nothing lost on the way out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from latmon.framing import Framer
 from latmon.histogram import bucket_index
-from latmon.manifest import load
+from latmon.manifest import RecordSpec, load
 from latmon.model import Completed, Flow, Series
+from latmon_backends import bpftrace_ticks
 from latmon_backends.bpftrace_json import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
 from latmon_backends.bpftrace_ticks import LastWindow, Surroundings, Ticks
 from latmon_backends.sampler import Sample
@@ -21,6 +23,8 @@ READ, TOTAL = Flow("sda", "read"), Series("sda", "read", "total")
 class Run:
     """A probe that ticks once a second, tick 0 at 0 where counting begins; `now_us` is when its lines are read."""
 
+    load = staticmethod(load)
+
     def __init__(self, name="block_a", ahead_us=0, count=0):
         self.name, self.now_us = name, 0
         around = Surroundings(
@@ -30,7 +34,7 @@ class Run:
             map_keys=100,
             interval_us=1_000_000,
         )
-        manifest = load(PROBES / f"{name}.yaml")
+        manifest = self.load(PROBES / f"{name}.yaml")
         self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around)
         self.line(f"tick {name} 0 {ahead_us * 1000}")
         self.count(count)
@@ -160,6 +164,59 @@ def test_a_done_that_was_lost_joins_two_ticks():
     assert window.begin.number == 1
     assert window.interval.seen == {READ: Completed(8, 0)}
     assert window.interval.histograms[TOTAL].max is None
+
+
+# Slow I/Os
+
+SLOW = RecordSpec("slow", ("dev", "done_ns", "total_us"), "comm")
+
+
+def slow(run, done_ns, text="fio"):
+    return run.line(f"slow {run.name} 8388608 {done_ns} 9000 {text}")
+
+
+@pytest.fixture
+def looking(monkeypatch):
+    """As probes that look for slow I/Os."""
+    monkeypatch.setattr(Run, "load", staticmethod(lambda path: replace(load(path), records={"slow": SLOW})))
+
+
+@pytest.mark.usefixtures("looking")
+def test_slow_ios_are_of_the_window_in_which_they_are_told():
+    run = Run()
+    assert slow(run, 500_000_000) is None
+    slow(run, 600_000_000, "my program")
+    (first, second), (none,) = run.tick(0).records, [run.tick(1).records]
+    assert (first.get("done_ns"), first.text, second.text, none) == (500_000_000, "fio", "my program", ())
+
+
+@pytest.mark.usefixtures("looking")
+def test_slow_ios_of_before_the_first_tick_are_nobodys_and_of_the_end_are_the_last_windows():
+    run = Run()
+    run.tick(0)
+    slow(run, 1_100_000_000)
+    run.ticks.end()
+    (one,) = run.last(1, 1_250_000, 4).records
+    assert one.get("done_ns") == 1_100_000_000
+
+
+@pytest.mark.usefixtures("looking")
+def test_stamps_of_slow_ios_are_put_on_the_monotonic_clock():
+    run = Run("block_c", ahead_us=400_000)
+    slow(run, 1_000_000_000)
+    (one,) = run.tick(0).records
+    assert one.get("done_ns") == 600_000_000
+
+
+@pytest.mark.usefixtures("looking")
+def test_a_torn_slow_line_is_counted_and_a_flood_is_bounded(monkeypatch):
+    monkeypatch.setattr(bpftrace_ticks, "_MAX_RECORDS", 3)
+    run = Run()
+    run.line("slow block_a 1 2")
+    for done in range(5):
+        slow(run, done)
+    window = run.tick(0)
+    assert (len(window.records), window.losses.dropped, window.losses.undecoded) == (3, 2, 1)
 
 
 # The end

@@ -1,6 +1,7 @@
 """From cumulative maps to intervals: nothing is lost or counted twice, however the printing was torn."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from latmon.framing import Framer
 from latmon.histogram import MAX_US, Histogram, bucket_index, merge
-from latmon.manifest import load
+from latmon.manifest import MapSpec, load
 from latmon.model import Completed, Flow, Series
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -331,3 +332,45 @@ def test_what_no_kernel_counts_is_not_counted(value):
     one.printed("block_a_same", {key(5): value})
     added = one.interval(None)
     assert (added.histograms, added.undecoded) == ({}, 1)
+
+
+# I/Os above the threshold
+
+
+ABOVE = ("above", "suppressed", "level")
+
+
+def looking(manifest=A, several=lambda _: False):
+    """As a probe that looks for slow I/Os."""
+    others = [spec for spec in manifest.maps if spec.role not in ABOVE]
+    own = [MapSpec(f"{manifest.name}_{role}", role, key=manifest.keys[""]) for role in ABOVE]
+    return framer(replace(manifest, maps=(*others, *own)), several)
+
+
+def test_what_is_above_the_threshold_is_told_by_flow_and_what_was_left_out_by_number():
+    one = looking()
+    first = interval(one, above={key(): 3, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    assert first.above == {Flow("vda", "read"): 3, Flow("sdb", "write"): 1}
+    assert (first.suppressed, first.seen, first.unnamed) == (2, {}, 0)
+    second = interval(one, above={key(): 4, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    assert (second.above, second.suppressed) == ({Flow("vda", "read"): 1}, 0)
+
+
+def test_a_threshold_stays_until_another_is_told():
+    one = looking()
+    assert interval(one).thresholds_us == {}
+    assert interval(one, level={key(): 1000, key(dev=SDB): 8000}).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(one).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(one, level={key(): 4000}).thresholds_us == {"vda": 4000, "sdb": 8000}
+
+
+def test_a_threshold_of_nobody_is_not_told():
+    assert interval(looking(), level={key(dev=GHOST): 1000}).thresholds_us == {}
+
+
+def test_flushes_that_are_not_timed_are_not_above_a_threshold():
+    one = looking(C, several=lambda name: name == "vda")
+    found = interval(one, probe="block_c", above={key(op=FLUSH): 3, key(dev=SDB, op=FLUSH): 2})
+    assert found.above == {Flow("sdb", "flush"): 2}
+    assert not one.times(Flow("vda", "flush"))
+    assert one.times(Flow("vda", "write"))

@@ -1,0 +1,239 @@
+"""Deep scripts' maps: stages by the total, paths and what could not be followed, tables, several scripts as one."""
+
+import pytest
+import yaml
+
+from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
+from latmon.histogram import Histogram, bucket_index
+from latmon.manifest import load
+from latmon.model import Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.records import Record
+
+VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
+NAMES = {VDA: "vda", SDB: "sdb"}
+DEV = {"shift": 16, "bits": 32, "decoder": "dev_t"}
+OP = {"shift": 8, "bits": 8, "decoder": "op"}
+BUCKET = {"shift": 0, "bits": 8, "decoder": "bucket"}
+TREE = {
+    "purpose": "a test",
+    "platform": "linux",
+    "tool": "bpftrace",
+    "tier": "A",
+    "cost": "moderate",
+    "clock": "monotonic",
+    "hooks": ["tracepoint:a:b"],
+    "requirements": ["root"],
+    "group": "stages",
+    "keys": {
+        "request": {"dev": DEV, "op": OP, "bucket": BUCKET},
+        "way": {"dev": DEV, "path": {"shift": 0, "bits": 8, "decoder": "integer"}},
+        "device": {"dev": {"shift": 0, "bits": 32, "decoder": "dev_t"}},
+        "run": {
+            "handler": {"shift": 10, "bits": 42, "decoder": "integer"},
+            "returned": {"shift": 8, "bits": 2, "decoder": "integer"},
+            "bucket": BUCKET,
+        },
+        "vector": {
+            "vec": {"shift": 24, "bits": 8, "decoder": "integer"},
+            "cpu": {"shift": 8, "bits": 16, "decoder": "integer"},
+            "bucket": BUCKET,
+        },
+        "where": {
+            "vec": {"shift": 24, "bits": 8, "decoder": "integer"},
+            "cpu": {"shift": 8, "bits": 16, "decoder": "integer"},
+            "context": {"shift": 0, "bits": 8, "decoder": "integer"},
+        },
+    },
+    "paths": ["hard interrupt", "BLOCK softirq"],
+    "unfollowed": ["batched completion"],
+    "contexts": ["irq_exit", "timer"],
+    "absent": {"resume": "not here"},
+    "includes": {"hba": ["irq"]},
+}
+MAPS = {
+    "hba": {"role": "histogram", "stages": ["hba"], "key": "request"},
+    "hba_sum": {"role": "sum", "stages": ["hba"], "key": "request"},
+    "rest": {"role": "histogram", "stages": ["unaccounted"], "key": "request"},
+    "by": {"role": "by_total", "stages": ["hba", "unaccounted"], "key": "request"},
+    "path": {"role": "path", "key": "way"},
+    "off": {"role": "off", "key": "request"},
+    "left": {"role": "suppressed", "key": "device"},
+    "run": {"role": "handler_run", "key": "run"},
+    "run_sum": {"role": "handler_sum", "key": "run"},
+    "before": {"role": "handler_before", "key": "run"},
+    "delay": {"role": "softirq_delay", "key": "vector"},
+    "delay_sum": {"role": "softirq_delay_sum", "key": "vector"},
+    "ran": {"role": "softirq_ran_in", "key": "where"},
+    "raised": {"role": "softirq_raised_in", "key": "where", "contexts": ["irq", "softirq", "other"]},
+}
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    def made(name="tiny", **changes):
+        tree = {"name": name, **TREE, "maps": {f"{name}_{key}": spec for key, spec in MAPS.items()}, **changes}
+        (tmp_path / f"{name}.bt").write_text("BEGIN { }\n")
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return load(path)
+
+    return made
+
+
+@pytest.fixture
+def framer(manifest):
+    return DeepFramer(manifest(), NAMES.get)
+
+
+def thread(pid):
+    return Thread(pid, "", "", -1)
+
+
+def interval(framer, **maps):
+    for name, values in maps.items():
+        framer.printed(f"tiny_{name}", values)
+    return framer.interval(None, thread)
+
+
+def key(us=None, dev=VDA, op=0):
+    return dev << 16 | op << 8 | (0 if us is None else bucket_index(us))
+
+
+def way(code, dev=VDA):
+    return dev << 16 | code
+
+
+def run(handler, returned=1, us=0):
+    return handler << 10 | returned << 8 | bucket_index(us)
+
+
+def at(vec, cpu, low=0):
+    return vec << 24 | cpu << 8 | low
+
+
+# Stages
+
+
+def test_stages_and_what_is_unaccounted_are_series(framer):
+    found = interval(framer, hba={key(100): 3}, hba_sum={key(): 300}, rest={key(5, SDB, 1): 2}).traced
+    assert found.histograms == {
+        Series("vda", "read", "hba"): Histogram.of({bucket_index(100): 3}, 300),
+        Series("sdb", "write", "unaccounted"): Histogram.of({5: 2}),
+    }
+
+
+def test_a_stages_time_by_the_total_of_its_requests(framer):
+    first = interval(framer, by={key(1000): 700, key(20000, SDB): 9}).traced
+    assert first.by_total[Series("vda", "read", "hba")] == {bucket_index(1000): 700}
+    assert first.by_total[Series("sdb", "read", "unaccounted")] == {bucket_index(20000): 9}
+    second = interval(framer, by={key(1000): 900, key(20000, SDB): 9}).traced
+    assert second.by_total == {
+        Series("vda", "read", stage): {bucket_index(1000): 200} for stage in ("hba", "unaccounted")
+    }
+
+
+def test_ops_of_one_name_are_one_sum(framer):
+    found = interval(framer, by={key(1000, op=1): 5, key(1000, op=7): 6}).traced
+    assert found.by_total[Series("vda", "write", "hba")] == {bucket_index(1000): 11}
+
+
+def test_paths_and_why_others_could_not_be_followed(framer):
+    found = interval(framer, path={way(0): 5, way(1): 6, way(64): 7, way(9): 1, way(99): 2, way(0, SDB): 3}).traced
+    assert found.paths == {
+        "vda": {"hard interrupt": 5, "BLOCK softirq": 6, "unknown code 9": 1},
+        "sdb": {"hard interrupt": 3},
+    }
+    assert found.unfollowed == {"vda": {"batched completion": 7, "unknown code 99": 2}}
+
+
+def test_a_device_without_a_name_is_left_out_but_its_faults_count(framer):
+    found = interval(
+        framer, by={key(5, GONE): 5}, path={way(0, GONE): 1}, hba={key(5, GONE): 1}, off={key(dev=GONE): 2}
+    )
+    assert (found.traced.by_total, found.traced.paths, found.traced.histograms) == ({}, {}, {})
+    assert found.traced.off == 2
+
+
+def test_what_was_suppressed_and_what_is_undecoded(framer):
+    found = interval(framer, left={VDA: 5, SDB: 2}, run={run(1, us=5): -1}, hba={2**63: 1}, nobody={1: 1})
+    assert (found.suppressed, found.undecoded) == (7, 3)
+    assert interval(framer, left={VDA: 6, SDB: 2}).suppressed == 1
+
+
+# Tables
+
+
+def test_a_handler_is_all_its_runs_and_what_they_returned(framer):
+    framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 11}, text="megasas"))
+    found = interval(
+        framer,
+        run={run(7, 0, 20): 30, run(7, 1, 20): 5, run(7, 1, 90): 1, run(7, 3, 90): 2},
+        run_sum={run(7, 0): 600, run(7, 1): 190, run(7, 3): 180},
+        before={run(7, 0): 4000},
+    ).handlers
+    assert found == {
+        Handler(11, "megasas"): HandlerRuns(
+            Histogram.of({bucket_index(20): 35, bucket_index(90): 3}, 970),
+            {"none": 30, "handled": 6, "wake": 2},
+            4000,
+        )
+    }
+
+
+def test_a_handlers_pointer_is_known_by_the_bits_that_a_key_holds(framer):
+    pointer = 0xFFFF888012345678
+    framer.handler(Record("handler", "tiny", {"handler": pointer, "irq": 24}, text="nvme0q1"))
+    short = pointer & (1 << 42) - 1
+    assert list(interval(framer, run={run(short, us=5): 1}).handlers) == [Handler(24, "nvme0q1")]
+
+
+def test_a_handler_whose_record_was_lost_is_counted_all_the_same(framer):
+    framer.handler(Record("handler", "tiny", {"irq": 24}))
+    assert interval(framer, run={run(9, us=5): 4}).handlers[UNKNOWN].run.count == 4
+
+
+def test_handlers_that_ran_before_an_idle_one_are_nothing(framer):
+    assert interval(framer, before={run(7, 0): 4000}, run_sum={run(7, 1): 5}).handlers == {}
+
+
+def test_softirqs_by_vector_and_cpu(framer):
+    found = interval(
+        framer,
+        delay={at(4, 0, 3): 5, at(4, 1, 3): 6},
+        delay_sum={at(4, 0): 15, at(4, 1): 18},
+        ran={at(4, 0, 0): 5, at(4, 0, 1): 2, at(4, 0, 9): 1},
+        raised={at(4, 0, 1): 3, at(3, 7, 0): 1, at(77, 0, 0): 1},
+    ).softirqs
+    assert found[SoftirqCpu("BLOCK", 1)].delay == Histogram.of({3: 6}, 18)
+    assert found[SoftirqCpu("BLOCK", 0)].ran_in == {"irq_exit": 5, "timer": 2, "other": 1}
+    assert found[SoftirqCpu("BLOCK", 0)].raised_in == {"softirq": 3}
+    assert not found[SoftirqCpu("NET_RX", 7)].run
+    assert SoftirqCpu("vector 77", 0) in found
+
+
+# Several scripts
+
+
+def test_the_scripts_of_a_process_are_one_value(manifest):
+    stages, bios = manifest("tiny"), manifest("bios", group="bios", absent={"hba": "no", "irq": "no irq"}, maps={})
+    irqs = manifest("irqs", group="irqs", absent={"queue": "never"}, maps={})
+    one, other = DeepFramer(stages, NAMES.get), DeepFramer(stages, NAMES.get)
+    each = [
+        interval(one, hba={key(100): 3}, by={key(100): 1}, path={way(0): 1}, off={key(): 1}),
+        interval(
+            other, hba={key(100): 1, key(5, SDB): 1}, by={key(100): 2}, path={way(0): 2, way(64): 1}, off={key(): 1}
+        ),
+    ]
+    found = joined(each, [stages, bios, irqs])
+    assert found.traced.histograms[Series("vda", "read", "hba")].count == 4
+    assert found.traced.histograms[Series("sdb", "read", "hba")].count == 1
+    assert found.traced.by_total[Series("vda", "read", "hba")] == {bucket_index(100): 3}
+    assert found.traced.paths == {"vda": {"hard interrupt": 3}}
+    assert found.traced.unfollowed == {"vda": {"batched completion": 1}}
+    assert found.traced.off == 2
+    assert found.traced.includes == {"hba": ("irq",)}
+    assert found.traced.absent == (Missing("resume", "not here"), Missing("irq", "no irq"))
+
+
+def test_of_no_script_there_is_nothing():
+    assert joined([], []) == DeepInterval()
