@@ -110,8 +110,9 @@ class DeepFramer:
 
 def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:
     """Of the scripts of one process as one; a stage is absent where no script measures it."""
-    each, scripts = list(intervals), [one for one in manifests if one.group in ("stages", "bios")]
-    measured = {stage for one in scripts for stage in one.stages}
+    each, known = list(intervals), list(manifests)
+    scripts = [one for one in known if one.group in ("stages", "bios")]
+    measured = {stage for one in known for stage in one.stages}
     absent = {stage: why for one in scripts for stage, why in one.absent.items() if stage not in measured}
     traced = replace(
         _together([one.traced for one in each]),
