@@ -136,7 +136,7 @@ def tail_sentence(one: Anatomy) -> str:
         return f"{one.device}: {one.why}" if one.why else ""
     percent = part(share(tail.parts, top)).replace("%", " %")
     ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
-    return f"{one.device} above {spelled(tail.low_us, 2)}: {percent} {top} ({ios})"
+    return f"{one.device} above {spelled(tail.low_us)}: {percent} {top} ({ios})"
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:

@@ -23,7 +23,7 @@ BLANK: Line = ()
 
 def width(line: Line) -> int:
     """Cells that a line takes."""
-    return sum(cell_len(span.text) for span in line)
+    return sum(_size(span.text) for span in line)
 
 
 def plain(line: Line) -> str:
@@ -52,7 +52,7 @@ def fit(line: Line, cells: int) -> Line:
     spans: list[Span] = []
     left = cells
     for span in line:
-        size = cell_len(span.text)
+        size = _size(span.text)
         if size > left:
             cut = set_cell_size(span.text, max(left - 1, 0)) + ("…" if left else "")
             return (*spans, Span(cut, span.role)) if cut else tuple(spans)
@@ -63,7 +63,7 @@ def fit(line: Line, cells: int) -> Line:
 
 def cell(text: str, cells: int, *, right: bool = False) -> str:
     """`text` in a table cell: cut with an ellipsis when too long, so that a column never moves."""
-    size = cell_len(text)
+    size = _size(text)
     if size > cells:
         return set_cell_size(text, max(cells - 1, 0)) + ("…" if cells else "")
     return " " * (cells - size) + text if right else text + " " * (cells - size)
@@ -88,3 +88,8 @@ def wrap(text: str, cells: int) -> list[str]:
         else:
             lines.append(short)
     return lines
+
+
+def _size(text: str) -> int:
+    """Cells of a text; most of it is ASCII, and a screen of it is measured with each frame."""
+    return len(text) if text.isascii() else cell_len(text)

@@ -20,7 +20,7 @@ from latmon.views.units import UNKNOWN, count, duration, moment, part, size, spa
 
 ORDERS = ("newest", "longest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
-_WORDS = 16
+_WORDS = 15
 """Cells that hold an op with its flags in words."""
 _SHORT = 15
 """Cells that a share needs with the longest of the stages' names, less one."""
@@ -114,7 +114,7 @@ def _head(shown: Listing, width: int) -> Line:
     """How many there were, are told and were left out: in as many words as fit."""
     left = (Span(" outliers", "accent"), Span(f" {shown.where}" if shown.where else ""))
     told, above = count(shown.told), count(shown.above)
-    rows = f" in {count(len(shown.rows))} rows" if len(shown.rows) != shown.told else ""
+    rows = f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.told else ""
     left_out = f", {count(shown.suppressed)} left out" if shown.suppressed else ""
     by = " by the rate limit" if left_out else ""
     texts = (
@@ -138,13 +138,13 @@ def _fields(ink: Ink) -> list[Field[Folded]]:
 
     return [
         Field("time", 15, lambda f, _: moment(f.outlier.wall), right=False),
-        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=12),
-        Field("op", 4, _op, rank=1, right=False, most=18),
+        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=9),
+        Field("op", 4, _op, rank=1, right=False, most=_WORDS),
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
         Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
         Field("ribbon", 8, ribbon, right=False, most=60),
         Field("most of it", 12, _most, rank=1, right=False, most=16),
-        Field("who", 10, lambda f, _: issuer(f.outlier), rank=1, right=False, most=24, role="dim"),
+        Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
         Field("cpu", 7, lambda f, _: f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}", rank=2),
         Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
@@ -156,6 +156,12 @@ def _fields(ink: Ink) -> list[Field[Folded]]:
 
 def _op(f: Folded, cells: int) -> str:
     return " ".join((f.outlier.op, *f.outlier.flags)) if cells >= _WORDS else op_letters(f.outlier)
+
+
+def _who(f: Folded, cells: int) -> str:
+    """The name alone where the pid has no room."""
+    whole_name = issuer(f.outlier)
+    return whole_name if len(whole_name) <= cells else f.outlier.comm or whole_name
 
 
 def _most(f: Folded, cells: int) -> Line:

@@ -97,7 +97,7 @@ def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
         return Field(title, 14, make, rank=0 if number == _TAIL else 1, right=False, most=60)
 
     return [
-        Field("device", 9, lambda a, _: a.device, right=False, most=16),
+        Field("device", 9, lambda a, _: a.device, right=False),
         bar(0),
         bar(1),
         bar(2),
@@ -108,7 +108,7 @@ def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
 
 def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
     return [
-        Field("device", 9, lambda a, _: a.device, right=False, most=16),
+        Field("device", 9, lambda a, _: a.device, right=False),
         Field("I/Os", 7, lambda a, _: count(a.total.count), rank=1),
         Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
         Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
@@ -124,7 +124,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
     def tail(stage: StageRow, cells: int) -> Line:
         return _share(stage.stage, stage.tail, cells, ink)
 
-    above = f"above {duration(one.tail.low_us, 2)}" if one.tail else "above the cut"
+    above = f"above {duration(one.tail.low_us)}" if one.tail else "above the cut"
     fields: list[Field[StageRow]] = [
         Field("stage", _NAME, lambda s, _: s.stage, right=False),
         Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
@@ -160,7 +160,7 @@ def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
     if not one.bands:
         return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
     band = one.bands[number]
-    value = duration(band.low_us, 2) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
+    value = duration(band.low_us) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
     return (Span(f"{value:>{_VALUE}} "), *stacked(band.parts, cells - _VALUE - 1, ink))
 
 

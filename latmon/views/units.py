@@ -33,11 +33,14 @@ def mean(us: float | None) -> str:
     return "<0.1u" if us is not None and 0 < us < 0.1 else duration(us)  # noqa: PLR2004  three digits of it take six cells
 
 
-def spelled(us: float, digits: int = 3) -> str:
-    """The same for a sentence: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
-    text = duration(us, digits)
+def spelled(us: float) -> str:
+    """The same for a sentence, without idle zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
+    text = duration(us)
     units = {"u": "us", "m": "ms", "s": "s"}
-    return f"{text[:-1]} {units[text[-1]]}" if text[-1] in units else f"{text} min"
+    if text[-1] not in units:
+        return f"{text} min"
+    number = text[:-1].rstrip("0").rstrip(".") if "." in text else text[:-1]
+    return f"{number} {units[text[-1]]}"
 
 
 def quantile(histogram: Histogram, q: float) -> str:
@@ -116,13 +119,14 @@ def exact(us: int) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes in at most five cells, by 1,024: 512, 4K, 1.5M, 999K; a block's size is mostly a round one."""
+    """Bytes in at most five cells, by 1,024: 512, 4K, 12.5K, 1.5M."""
     if value is None:
         return UNKNOWN
     for power, unit in enumerate(("", "K", "M", "G", "T")):
         scaled = value / 1024**power
-        if scaled < _KILO or unit == "T":
-            return f"{value // 1024**power}{unit}" if scaled.is_integer() else f"{scaled:.3g}{unit}"
+        if scaled < 1024 or unit == "T":  # noqa: PLR2004  the next unit
+            digits = 0 if scaled.is_integer() or scaled >= 100 else 1  # noqa: PLR2004  five cells
+            return f"{scaled:.{digits}f}{unit}"
     raise AssertionError("unreachable: T ends the loop")
 
 

@@ -145,17 +145,20 @@ def _percent(share: float) -> str:
 
 
 def _bar(one: Outlier, piece: Piece, room: int, ink: Ink) -> Line:
-    """Where it was on the common axis; a stage of a millionth is a thin mark, one of no time is none."""
-    scale = room / max(one.total_us, 1)
-    begin = min(int(piece.begin_us * scale), room - 1)
-    end = min(int((piece.begin_us + piece.us) * scale + 0.5), room)
+    """Where it was on the common axis; what takes less than half a cell is a thin mark, what took no time is none."""
     if not piece.us:
         return (Span(" " * room),)
+    scale = room / max(one.total_us, 1)
+    begin = min(round(piece.begin_us * scale), room - 1)
+    length = min(round((piece.begin_us + piece.us) * scale), room) - begin
+    wide = length > 0 and piece.us * scale >= 0.5  # noqa: PLR2004  half a cell
     thin = "▏" if ink.coloured else "|"
-    fill = "█" if piece.placed else "?"
-    mark = fill * (end - begin) if end > begin else thin
-    own = role(piece.stage, ink) if end > begin else "text"
-    return (Span(" " * begin), Span(mark, own), Span(" " * (room - begin - len(mark))))
+    mark = ("█" if piece.placed else "?") * length if wide else thin
+    return (
+        Span(" " * begin),
+        Span(mark, role(piece.stage, ink) if wide else "text"),
+        Span(" " * (room - begin - len(mark))),
+    )
 
 
 def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:

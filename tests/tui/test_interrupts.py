@@ -1,0 +1,218 @@
+"""The interrupts view as text: softirqs per CPU, shared vectors, wake-ups, and the delay map with the tick in it."""
+
+from dataclasses import replace
+
+import pytest
+from frames import SECOND, START_MONO, frame
+from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
+
+from latmon.histogram import Histogram
+from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
+from latmon.text import is_clean
+from latmon.views import handlers as handlers_view
+from latmon.views import softirqs as softirqs_view
+from latmon.views import wakeups as wakeups_view
+from latmon.views.delays import OPS, delay_frames, delay_map, room, tick_us
+from latmon.views.heatmap import RAMP, Ink, MapStyle
+from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of, needed, shares
+from latmon.views.lines import plain, width
+from latmon.views.scale import extent, latency_scale
+from latmon.views.timeline import Timeline
+
+SIZES = [(40, 7), (40, 10), (60, 12), (80, 18), (120, 30), (160, 45), (400, 120)]
+WHY = "interrupts are not traced: press S, or --stages all"
+SHOWN = interrupts_of(softirqs(), HANDLERS, wakeups(), 60)
+
+
+def text(lines):
+    return "\n".join(plain(line) for line in lines)
+
+
+# ---- softirqs
+
+
+def test_the_longest_wait_comes_first_and_its_cpu_is_named():
+    first = SHOWN.vectors[0]
+    assert (first.name, first.worst, first.delay.max) == ("BLOCK", 2, 3900)
+    assert first.per_second == 21
+    assert first.ran_in["timer"] == pytest.approx(60 / 1260)
+
+
+def test_few_cpus_are_numbers():
+    lines = text(softirqs_view.matrix(SHOWN.vectors, 0, (80, 8), RAMP)).splitlines()
+    assert lines == [
+        " softirq     /s   p50   p99   max  cpu  irq tick  ksd  cpu0  cpu1  cpu2  cpu3   ",
+        "▸BLOCK     21.0   22u 3.90m 3.90m    2  92%   5%   3%   39u   39u  3.9m   39u   ",
+        " NET_RX    20.0   22u   39u   39u    0  97%   0%   3%   39u   39u   39u   39u   ",
+        " TIMER     20.0   22u   39u   39u    0  97%   0%   3%   39u   39u   39u   39u   ",
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 60, 127, 10_000])
+def test_many_cpus_are_glyphs_that_scroll(first):
+    many = softirqs_view.vectors(softirqs(128, 77), 60)
+    lines = text(softirqs_view.matrix(many, 0, (80, 8), RAMP, first_cpu=first)).splitlines()
+    assert f"cpu {min(first, 107)}-{min(first, 107) + 20} of 128" in lines[0]
+    seen = lines[1].split()[-1]
+    assert len(set(seen)) == (2 if first == 60 else 1)
+    assert len(seen) == 21
+
+
+def test_cpus_without_a_delay_are_blank_and_few_waits_have_their_longest():
+    quiet = {
+        SoftirqCpu("BLOCK", 0): SoftirqRuns(runs(5, 4000), runs(1, 2)),
+        SoftirqCpu("BLOCK", 1): SoftirqRuns(Histogram(), Histogram()),
+    }
+    one = softirqs_view.vectors(quiet, 0)[0]
+    assert one.p99_us == {0: 4000}
+    assert (one.per_second, one.ran_in) == (0, {})
+    assert "  -" in text(softirqs_view.matrix([one], 0, (80, 8), RAMP))
+    nothing = softirqs_view.vectors({SoftirqCpu("BLOCK", 1): SoftirqRuns(Histogram(), Histogram())}, 60)
+    assert text(softirqs_view.matrix(nothing, 0, (80, 8), Ink())).split()[-1] == "-"
+
+
+# ---- handlers
+
+
+def test_the_culprit_on_a_shared_vector_comes_first():
+    """The slow handler that never handles anything, then the one that waits behind it."""
+    assert [r.handler.name for r in SHOWN.handlers] == ["slow_none", "nvme0q0", "nvme0q1"]
+    assert SHOWN.handlers[0].culprit
+    assert not SHOWN.handlers[1].culprit
+    assert SHOWN.handlers[1].waited_us == 81_900 / 60
+
+
+def test_handlers_at_100():
+    lines = text(handlers_view.handlers(SHOWN.handlers, 1, (100, 8))).splitlines()
+    assert lines[0].split() == [
+        "irq",
+        "handler",
+        "device",
+        "/s",
+        "p50",
+        "p99",
+        "max",
+        "none",
+        "wait/s",
+        "shared",
+        "with",
+    ]
+    assert lines[1].split()[:9] == ["11", "slow_none", "-", "66.7", "21u", "21u", "21u", "100%", "nvme0q0,"]
+    assert lines[2].startswith("▸  11 nvme0q0 ")
+    assert "1.36m" in lines[2]
+
+
+def test_a_handler_alone_is_no_culprit():
+    alone = handlers_view.rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
+    assert not alone.culprit
+    assert handlers_view.rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_mine is None
+
+
+# ---- wake-ups
+
+
+def test_who_waited_longest_and_who_ran_instead():
+    lines = text(wakeups_view.wakeups(SHOWN.threads, 0, (120, 8))).splitlines()
+    assert lines[1].startswith("▸emlxs_thread ")
+    assert "zpool-data (prio 99) x8, swapper/3 x1" in lines[1]
+    assert lines[1].split()[2:6] == ["other", "97", "502", "32u"]
+
+
+@pytest.mark.parametrize(
+    ("name", "priority", "said"),
+    [
+        ("fifo", 49, "fifo 50"),
+        ("rr", 98, "rr 1"),
+        ("other", 100, "nice -20"),
+        ("batch", 139, "batch 19"),
+        ("other", 97, "other"),
+        ("deadline", -1, "deadline"),
+        ("", 120, "-"),
+    ],
+)
+def test_a_policy_is_as_an_admin_sets_it(name, priority, said):
+    assert wakeups_view.policy(Wakeups(Thread(1, "x", name, priority), Histogram())) == said
+
+
+# ---- the three together
+
+
+@pytest.mark.parametrize("focus", PARTS)
+@pytest.mark.parametrize("height", range(1, 40))
+def test_the_parts_share_the_space(focus, height):
+    given = shares(SHOWN, focus, height)
+    assert sum(given.values()) <= height
+    assert focus in given
+    if height >= 9:
+        assert set(given) == set(PARTS)
+        assert all(lines >= 3 for lines in given.values())
+    if height >= needed(SHOWN):
+        assert sum(given.values()) == needed(SHOWN) == 15
+
+
+def test_hidden_rows_are_counted():
+    screen = text(interrupts(SHOWN, 80, 10, RAMP, focus="handlers", selected=2))
+    assert " softirqs  1 of 3" in screen
+    assert "▸  24 nvme0q1" in screen
+
+
+def test_nothing_traced_says_why():
+    assert text(interrupts(Interrupts(), 80, 18, RAMP, why=WHY)).strip() == WHY
+    some = Interrupts(threads=SHOWN.threads)
+    assert text(interrupts(some, 80, 18, RAMP, why=WHY)).count(WHY) == 2
+
+
+@pytest.mark.parametrize("ink", [Ink(), RAMP])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("focus", PARTS)
+def test_every_size_fits_and_is_clean(size, ink, focus):
+    hostile = interrupts_of(
+        {SoftirqCpu(HOSTILE, c): SoftirqRuns(runs(2**32 - 1), runs(0), {HOSTILE: 3}) for c in range(300)},
+        {Handler(10**6, HOSTILE): HandlerRuns(runs(1), {"none": 1}, 2**40, HOSTILE, (HOSTILE, "日本語" * 5))},
+        [Wakeups(Thread(4_194_304, HOSTILE, "other", 120), runs(2**32 - 1), {HOSTILE: 10**9})],
+        1e-6,
+    )
+    for shown in (SHOWN, hostile, Interrupts()):
+        for selected in (0, 2, 99):
+            lines = interrupts(shown, *size, ink, focus=focus, selected=selected, first_cpu=250, why=WHY)
+            assert 0 < len(lines) <= size[1]
+            assert all(width(line) <= size[0] for line in lines)
+            assert all(is_clean(span.text) for line in lines for span in line)
+
+
+# ---- delays
+
+
+DELAYS = [(START_MONO + i * SECOND, {"BLOCK": runs(*[5, 30] * 20, *[3_900] * (i % 3))}) for i in range(30)]
+
+
+def delays(vector="BLOCK", hz=250, ink=RAMP, cells=80):
+    timeline = Timeline(SECOND, 31, OPS, delay_frames(DELAYS, frame(29)))
+    style = MapStyle(latency_scale(extent(timeline.columns), 12), 256, 1, ink)
+    return text(delay_map(timeline, vector, style, cells, hz=hz))
+
+
+def test_the_tick_is_a_line_with_its_time():
+    lines = delays().splitlines()
+    assert lines[0].startswith(" BLOCK delay  1,230 waits in 30 s, ┄ tick 4.00m (CONFIG_HZ=250)")
+    tick = next(line for line in lines if line.startswith("4.00m┤"))
+    assert tick[6:12] == "┄·:┄·:"
+    assert lines[-1].lstrip().startswith("└")
+
+
+def test_without_hz_there_is_no_line():
+    assert "┤" not in delays(hz=None)
+    assert "CONFIG_HZ not known" in delays(hz=None)
+    assert (tick_us(None), tick_us(1000), tick_us(250)) == (None, 1000, 4000)
+
+
+def test_a_vector_that_never_waited_says_so():
+    assert "no delayed run in the last 30 s" in delays("NET_RX")
+
+
+def test_delays_keep_their_time_and_holes():
+    late = [*DELAYS[:3], (START_MONO + 9 * SECOND, DELAYS[4][1])]
+    made = list(delay_frames(late, replace(frame(9), wall=frame(9).wall)))
+    assert [f.wall for f in made] == [frame(i).wall for i in (0, 1, 2, 9)]
+    assert len(Timeline(SECOND, 31, OPS, made).columns) > 4
+    assert room(80) == 68
