@@ -20,6 +20,14 @@ from latmon_backends.sysfs import link, names, number
 _AGAIN = 60
 """Calls after which to look again though no handler is new: a driver may be gone from a vector."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
+_CALLED = {
+    **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
+    "megaraid_sas": "megasas",
+    "mpt3sas": "mpt2sas",
+    "vmw_pvscsi": "pvscsi",
+}
+"""Drivers whose handlers have another name than they."""
+Words = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Interrupts:
     def __init__(self, sys: Path) -> None:
         self._sys = sys
         self._vectors = Vectors()
-        self._words: dict[str, frozenset[str]] = {}
+        self._words: dict[str, tuple[Words, Words]] = {}
         self._known: set[Handler] = set()
         self._left = 0
 
@@ -75,24 +83,21 @@ class Interrupts:
         return ", ".join(behind.get(address, ())) or address
 
     def _function(self, handler: Handler) -> str:
-        """The PCI function on the vector that the handler's name speaks of, or that no other handler's does."""
+        """The PCI function on the vector that the handler's name speaks of; the only one where nothing is shared.
+
+        Never the one that is left: a function may have no handler, and a handler no function.
+        """
         there = self._vectors.functions.get(handler.irq, ())
-        others = self._others(handler)
-        if len(there) == 1 and not others:
+        if len(there) == 1 and not self._others(handler):
             return there[0]
-        mine = [one for one in there if self._names(one, handler.name)]
-        if not mine:
-            mine = [one for one in there if not any(self._names(one, other) for other in others)]
-            # Of several strangers on a vector nobody knows which one has the function.
-            strangers = [name for name in others if not any(self._names(one, name) for one in there)]
-            mine = [] if strangers else mine
+        mine = [one for one in there if _begins(handler.name, self._words_of(one)[0])]
+        mine = mine or [one for one in there if _begins(handler.name, self._words_of(one)[1])]
         return mine[0] if len(mine) == 1 else ""
 
-    def _names(self, address: str, handler: str) -> bool:
-        """Drivers name handlers after themselves (`megasas`), their instance (`nvme0q1`) or both (`virtio1-req.0`)."""
+    def _words_of(self, address: str) -> tuple[Words, Words]:
         if address not in self._words:
             self._words[address] = _words(self._sys / "bus/pci/devices" / address)
-        return any(_begins(handler, word) for word in self._words[address])
+        return self._words[address]
 
 
 def actions(sys: Path, irq: int) -> tuple[str, ...]:
@@ -113,17 +118,21 @@ def functions(sys: Path) -> dict[int, tuple[str, ...]]:
     return {irq: tuple(addresses) for irq, addresses in found.items()}
 
 
-def _words(function: Path) -> frozenset[str]:
-    """What a handler of the function may be called after: its driver and what hangs below it."""
+def _words(function: Path) -> tuple[Words, Words]:
+    """What a function's handlers are called after: this very instance (`nvme0`, `virtio1`), or all of its driver."""
     below = {name for name in names(function) if _INSTANCE.fullmatch(name)}
-    for kind in ("nvme", "net", "scsi_host"):
+    for kind in ("nvme", "net"):
         below |= set(names(function / kind))
-    return frozenset({word for word in (link(function / "driver"), *below) if word})
+    driver = link(function / "driver")
+    return frozenset({clean(function.name), *below}), frozenset({driver, _CALLED.get(driver, "")} - {""})
 
 
-def _begins(handler: str, word: str) -> bool:
-    """nvme1 begins nvme1q0, not nvme10q0."""
-    return handler.startswith(word) and not handler[len(word) : len(word) + 1].isdigit()
+def _begins(handler: str, words: Words) -> bool:
+    """nvme1 begins nvme1q0, not nvme10q0. ahci has the address in brackets."""
+    return any(
+        handler.startswith(word) and not (word[-1].isdigit() and handler[len(word) : len(word) + 1].isdigit())
+        for word in words
+    ) or any(f"[{word}]" in handler for word in words)
 
 
 def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
