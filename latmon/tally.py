@@ -66,4 +66,6 @@ class Peak:
 def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
     while falling and falling[-1][1] <= value:
         falling.pop()
-    falling.append((stamp, value))
+    # one that leaves together with a greater one is never the greatest
+    if not falling or falling[-1][0] != stamp:
+        falling.append((stamp, value))

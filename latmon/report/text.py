@@ -9,8 +9,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report.summary import QUANTILES, incomplete
-from latmon.views.units import UNKNOWN, count, duration, percent, rate
+from latmon.report import text_deep
+from latmon.report.figures import QUANTILES
+from latmon.report.summary import incomplete
+from latmon.views.units import UNKNOWN, count, duration, part, percent, rate
 
 WIDTH = 79
 MAX_LISTED = 20
@@ -22,7 +24,7 @@ _HOW = (
     "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket at most 12.5 % wide. "
     f"{UNKNOWN}: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
 )
-_TITLES = f"    {'':<12}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
+_HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
 _Json = Mapping[str, Any]
 
 
@@ -30,7 +32,7 @@ def render_text(summary: _Json) -> str:
     """The whole report, with a newline at its end."""
     blocks = [_head(summary), _trust(summary)]
     blocks += [list(_device(name, one, summary["duration_s"])) for name, one in _busy(summary)]
-    blocks.append(_idle(summary))
+    blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], _idle(summary)]
     blocks.append(_meaning(summary))
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -52,6 +54,7 @@ def _head(summary: _Json) -> list[str]:
 def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
     lines = [*_wrapped(_coverage(summary["health"])), *_wrapped(_counters(summary["health"]))]
+    lines += text_deep.trust(summary["health"])
     lines += _wrapped(f"gaps: {len(summary['gaps']) or 'none'}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
@@ -99,15 +102,30 @@ def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
     yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
         yield from _wrapped("not timed here: no request passes; its I/O is timed at the devices below it", "  ")
-    yield _TITLES
+    yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
     for op, one in device["ops"].items():
         yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
-        rows = {**({"total": one["latency_us"]} if "latency_us" in one else {}), **one["stages"]}
-        yield from (_row(stage, figures) for stage, figures in rows.items())
+        yield from _stages(one)
+    if sentence := text_deep.tail_sentence(name, device):
+        yield from _wrapped(sentence, "  ")
     if "outstanding" in device:
         depth = device["outstanding"]
         share = percent(depth["time_share"][str(depth["mode"])])
         yield f"  outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them)"
+
+
+def _stages(op: _Json) -> Iterator[str]:
+    """The latency, then the stages with their shares of all the time of the I/Os whose stages they are."""
+    latency, traced = op.get("latency_us"), op.get("of", {}).get("latency_us")
+    whole = (traced or {}).get("sum") or (latency["mean"] or 0) * latency["count"] if latency else 0
+    if latency:
+        yield _row("total", latency)
+    if traced and (not latency or traced["count"] != latency["count"]):
+        yield _row("of traced", traced)
+    rows = op["stages"] | ({"unaccounted": op["unaccounted"]} if "unaccounted" in op else {})
+    for stage, figures in rows.items():
+        known = whole and figures["sum"] is not None and stage != "resume"
+        yield _row(stage, figures) + (f"{part(min(1.0, figures['sum'] / whole)):>6}" if known else "")
 
 
 def _volume(op: _Json, seconds: float) -> str:
@@ -133,7 +151,7 @@ def _row(stage: str, q: _Json) -> str:
         top if q[name] is not None and q[name] == q["max"] else duration(q[name], 2, up=True) for name in QUANTILES
     ]
     cells = [duration(q["mean"]), *quantiles, top]
-    return f"    {stage:<12}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
+    return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 
 _UNTIMED = (

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from latmon.coverage import NONE, Coverage, by_device, total
+from latmon.deep_sums import DeepSums, flatten
 from latmon.histogram import EMPTY, Histogram, merge
-from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
+from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
 from latmon.recording import End, Gap, Mark
+from latmon.report.outliers import Worst
 
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines")
 _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000
+MAX_THREADS = 10_000
+"""Threads come and go for as long as a recording lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,19 @@ class Totals:
     counters: Counter[str] = field(default_factory=Counter)
     skipped: int | None = None
     """Probe runs that the kernel skipped; None where it never said."""
+    deep: DeepSums = field(default_factory=DeepSums)
+    traced: Traced = field(default_factory=Traced)
+    """What was traced in all; how and what can't be is said by the last window that traced something."""
+    thresholds_us: dict[str, int] = field(default_factory=dict)
+    """The latest of each device."""
+    worst: Worst = field(default_factory=Worst)
     cpu: Weighted = field(default_factory=Weighted)
+    probe_cpu: Weighted = field(default_factory=Weighted)
     probe_ns: Weighted = field(default_factory=Weighted)
     end: End | None = None
     _waiting: dict[Series, list[Histogram]] = field(default_factory=dict)
     _unmerged: int = 0
+    _threads: set[int] = field(default_factory=set)
     _excused: bool = False
 
     def add(self, item: Frame | Gap | Mark | End) -> None:
@@ -82,6 +94,18 @@ class Totals:
 
     def finish(self) -> None:
         """Merge what still waits."""
+        self._merge()
+        summed = self.deep.traced
+        self.traced = replace(
+            self.traced,
+            histograms=summed.histograms,
+            by_total=summed.by_total,
+            unfollowed=summed.unfollowed,
+            paths=summed.paths,
+            off=summed.off,
+        )
+
+    def _merge(self) -> None:
         for series in list(self._waiting):
             self._settle(series)
         self._unmerged = 0
@@ -96,13 +120,27 @@ class Totals:
             self._waiting.setdefault(series, []).append(one)
         self._unmerged += len(frame.histograms)
         if self._unmerged >= _BATCH:
-            self.finish()
+            self._merge()
         _add_all(self.seen, frame.seen.items())
         _add_all(self.kernel, frame.kernel.items())
         self.coverage += total(by_device(frame), self.devices)
         for name, now in frame.outstanding.items():
             self._outstanding(name, now, frame.dt_us)
         self._health(frame)
+        self._deep(frame)
+
+    def _deep(self, frame: Frame) -> None:
+        """What the deep probes told; threads that are new beyond a limit are passed over."""
+        room = MAX_THREADS - len(self._threads)
+        new = [one.thread.pid for one in frame.wakeups if one.thread.pid not in self._threads][:room]
+        self._threads.update(new)
+        known = tuple(one for one in frame.wakeups if one.thread.pid in self._threads)
+        self.deep.add(flatten(replace(frame, wakeups=known)))
+        self.thresholds_us.update(frame.thresholds_us)
+        for one in frame.outliers:
+            self.worst.add(one)
+        if frame.traced.one_in:
+            self.traced = replace(frame.traced, one_in=max(frame.traced.one_in, self.traced.one_in))
 
     def _look_behind(self, frame: Frame) -> None:
         """Note what lies between this window and the one before it, and whether this one is ordinary."""
@@ -136,6 +174,7 @@ class Totals:
             self.counters[name] += getattr(frame.health, name)
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
+        self.probe_cpu.add(frame.health.probe_cpu_percent, frame.dt_us)
         self.cpu.add(frame.health.self_cpu_percent, frame.dt_us)
         self.probe_ns.add(frame.health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
 

@@ -1,0 +1,66 @@
+"""Interrupts, softirqs and wake-ups of a recording as the report's keys; each is absent when nobody measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from latmon.deep import by_vector
+from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
+from latmon.report.figures import quantiles, summed
+
+MAX_THREADS = 1000
+
+
+def softirqs(found: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
+    """Per vector, all CPUs together, and how many runs each CPU had."""
+    told = {vector: _softirq(vector, runs, found) for vector, runs in sorted(by_vector(found).items())}
+    return {"softirqs": told} if told else {}
+
+
+def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
+    """A row per handler; `before_us` is what handlers earlier on its vector took before the runs that were its own."""
+    rows = [
+        {
+            "irq": handler.irq,
+            "handler": handler.name,
+            "device": runs.device or None,
+            "count": runs.run.count,
+            "run_us": summed(runs.run),
+            "returned": dict(runs.returned),
+            "before_us": runs.before_us,
+            "shared_with": list(runs.shared_with),
+        }
+        for handler, runs in sorted(found.items())
+    ]
+    return {"irqs": rows} if rows else {}
+
+
+def wakeups(found: tuple[Wakeups, ...]) -> dict[str, Any]:
+    """A row per thread, the one that waited longest first."""
+    worst = sorted(found, key=lambda one: -(one.delay.max_bound or 0))
+    rows = [
+        {
+            "thread": one.thread.comm,
+            "pid": one.thread.pid,
+            "policy": one.thread.policy,
+            "priority": one.thread.priority,
+            "kernel": one.thread.kernel,
+            "count": one.delay.count,
+            "delay_us": quantiles(one.delay),
+            "instead": dict(one.instead),
+        }
+        for one in worst[:MAX_THREADS]
+    ]
+    return {"wakeups": rows} if rows else {}
+
+
+def _softirq(vector: str, runs: SoftirqRuns, every: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
+    return {
+        "count": runs.run.count or runs.delay.count,
+        "delay_us": summed(runs.delay),
+        "run_us": summed(runs.run),
+        "ran_in": dict(runs.ran_in),
+        "raised_in": dict(runs.raised_in),
+        "cpus": {str(at.cpu): one.run.count for at, one in sorted(every.items()) if at.vector == vector},
+    }

@@ -1,0 +1,170 @@
+"""The text of what the deep probes told: tails, outliers as ribbons, softirqs, handlers and wake-ups as short tables.
+
+Reads the summary alone, like text.py; every line fits a ticket.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from latmon.model import STAGES, UNACCOUNTED
+from latmon.views.units import UNKNOWN, count, duration, exact, part, spelled
+
+WIDTH = 79
+MAX_OUTLIERS = 10
+MAX_ROWS = 12
+"""Of a table: the rest is in the JSON."""
+_BAR = 24
+_TOLD_SHARE = 0.05
+_FEW_US = 1
+_Json = Mapping[str, Any]
+
+
+def tail_sentence(name: str, device: _Json) -> str:
+    """`sdc above 20 ms: 97 % softirq, 3 % hba (31 I/Os)`; empty without a tail."""
+    if "tail" not in device:
+        return ""
+    tail = device["tail"]
+    shares = sorted(tail["share"].items(), key=lambda one: -one[1])
+    told = [f"{_percent(share)} {stage}" for at, (stage, share) in enumerate(shares) if not at or share >= _TOLD_SHARE]
+    ios = "1 I/O" if tail["count"] == 1 else f"{tail['count']:,} I/Os"
+    return f"{name} above {spelled(tail['cut_us'])}: {', '.join(told)} ({ios})"
+
+
+def trust(health: _Json) -> list[str]:
+    """How many requests were traced, and of how many the path could not be followed."""
+    if "traced" not in health:
+        return []
+    traced = health["traced"]
+    sampled = "" if traced["one_in"] == 1 else f" (1 in {traced['one_in']})"
+    lost = sum(traced["unfollowed"].values())
+    said = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"
+    if traced["count"]:
+        said += f" ({part(health['untraced_share'])})"
+    said += f"; stages that miss their total {traced['off']:,}"
+    cpu = health.get("probe_cpu_percent")
+    said += "" if cpu is None else f"; deep probes {cpu:.2g} % of a CPU"
+    why = [f"  not followed: {n:,} {reason}" for reason, n in _most(traced["unfollowed"])]
+    return [line for one in (said, *why) for line in _wrapped(one)]
+
+
+def outliers(summary: _Json) -> list[str]:
+    """The worst of them, a few lines each."""
+    if not summary.get("outliers"):
+        return []
+    every = summary["outliers"]
+    above = sum(sum(one.get("above", {}).values()) for one in summary["devices"].values())
+    told = sum(one["repeats"] for one in every) + summary.get("outliers_left_out", 0)
+    left = summary["health"].get("suppressed", 0)
+    head = f"outliers: {above:,} I/Os above the threshold, {told:,} recorded, {left:,} left out by the rate limit"
+    more = len(every) - MAX_OUTLIERS
+    rows = [line for one in every[:MAX_OUTLIERS] for line in ribbon(one)]
+    return [*_wrapped(head), *rows, *([f"  and {more:,} more rows"] if more > 0 else [])]
+
+
+def ribbon(one: _Json) -> Iterator[str]:
+    """What it was, then each stage with its part of the total, then whom it waited for."""
+    repeats = f"  x{one['repeats']}" if one["repeats"] > 1 else ""
+    what = " ".join([one["op"], *one["flags"]])
+    who = f"{one['comm'] or UNKNOWN}/{UNKNOWN if one['pid'] is None else one['pid']}"
+    bytes_ = "" if one["bytes"] is None else f"  {one['bytes']:,} B"
+    sector = "" if one["sector"] is None else f"  sector {one['sector']:,}"
+    yield from _wrapped(f"{one['time'] or UNKNOWN}  {one['device']}  {what}{bytes_}{sector}  {who}{repeats}", "  ")
+    cpus = f"CPU {_known(one['cpu_issue'])} to {_known(one['cpu_complete'])}"
+    depth = f"{_known(one['outstanding_at_issue'])} in flight at issue, overtaken by {_known(one['overtaken_by'])}"
+    path = f"; {one['path']}" if one["path"] else ""
+    yield from _wrapped(f"total {exact(one['total_us'])}; {cpus}; {depth}{path}", "    ")
+    parts = _ordered(one["stages_us"])
+    if one["unaccounted_us"] > _FEW_US or not parts:
+        parts.append((UNACCOUNTED, one["unaccounted_us"]))
+    for stage, us in parts:
+        share = min(1.0, us / one["total_us"]) if one["total_us"] else 0.0
+        bar = "#" * round(share * _BAR)
+        yield f"      {stage[:12]:<12}{exact(us):>16} {part(share):>5} {bar}".rstrip()
+    for wait in one["waits"]:
+        instead = f"; {wait['instead']} ran instead" if wait["instead"] else ""
+        said = f"{wait['stage']}: {wait['thread']} (prio {wait['priority']}) woken, ran {exact(wait['delay_us'])} later"
+        yield from _wrapped(said + instead, "      ")
+
+
+def interrupts(summary: _Json) -> list[str]:
+    """Softirqs, handlers and wake-ups: a table each, none where nobody measured it."""
+    blocks = [_softirqs(summary.get("softirqs", {})), _irqs(summary.get("irqs", [])), _wakeups(summary)]
+    return [line for block in blocks for line in block]
+
+
+def _softirqs(softirqs: _Json) -> list[str]:
+    if not softirqs:
+        return []
+    lines = [f"{'softirq':<12}{'runs':>10}{'delay p50':>11}{'p99':>7}{'max':>8}{'run p99':>9}  ran in"]
+    for vector, one in softirqs.items():
+        where = ", ".join(f"{part(n / sum(one['ran_in'].values()))} {name}" for name, n in _most(one["ran_in"])[:2])
+        delay = one["delay_us"]
+        cells = f"{_us(delay['p50']):>11}{_us(delay['p99']):>7}{_max(delay):>8}{_us(one['run_us']['p99']):>9}"
+        lines.append(f"{vector[:11]:<12}{count(one['count']):>10}{cells}  {where}"[:WIDTH].rstrip())
+    return [*lines, ""]
+
+
+def _irqs(irqs: list[_Json]) -> list[str]:
+    if not irqs:
+        return []
+    lines = [f"{'irq':<6}{'handler':<18}{'runs':>9}{'not its':>8}{'p50':>7}{'p99':>7}{'waited':>8}  device"]
+    shown = sorted(irqs, key=lambda one: -(one["run_us"]["sum"] or 0))[:MAX_ROWS]
+    for one in shown:
+        runs = sum(one["returned"].values())
+        none = part(one["returned"].get("none", 0) / runs) if runs else UNKNOWN
+        run = one["run_us"]
+        cells = f"{count(one['count']):>9}{none:>8}{_us(run['p50']):>7}{_us(run['p99']):>7}{_us(one['before_us']):>8}"
+        shared = f", shared with {', '.join(one['shared_with'])}" if one["shared_with"] else ""
+        said = f"{one['irq']:<6}{one['handler'][:17]:<18}{cells}  {one['device'] or UNKNOWN}{shared}"
+        lines += textwrap.wrap(said, WIDTH, subsequent_indent="      ", drop_whitespace=True) or [said]
+    return [*lines, *_rest(len(irqs)), "not its: runs that returned IRQ_NONE; waited: for handlers before it", ""]
+
+
+def _wakeups(summary: _Json) -> list[str]:
+    rows = summary.get("wakeups", [])
+    if not rows:
+        return []
+    lines = [f"{'woken thread':<18}{'policy':>9}{'prio':>5}{'count':>9}{'p50':>7}{'p99':>7}{'max':>8}  instead"]
+    for one in rows[:MAX_ROWS]:
+        delay = one["delay_us"]
+        who = f"{one['thread'][:17]:<18}{one['policy'][:8] or UNKNOWN:>9}{one['priority']:>5}{count(one['count']):>9}"
+        cells = f"{_us(delay['p50']):>7}{_us(delay['p99']):>7}{_max(delay):>8}"
+        instead = next((name for name, _ in _most(one["instead"])), "")
+        lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
+    return [*lines, *_rest(len(rows)), ""]
+
+
+def _rest(rows: int) -> list[str]:
+    return [f"  and {rows - MAX_ROWS:,} more"] if rows > MAX_ROWS else []
+
+
+def _ordered(stages: Mapping[str, int]) -> list[tuple[str, int]]:
+    known = {name: at for at, name in enumerate(STAGES)}
+    return sorted(stages.items(), key=lambda one: known.get(one[0], len(known)))
+
+
+def _most(named: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(named.items(), key=lambda one: -one[1])
+
+
+def _max(q: _Json) -> str:
+    return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
+
+
+def _us(us: int | None) -> str:
+    return duration(us, 2, up=True)
+
+
+def _percent(share: float) -> str:
+    return f"{part(share)[:-1]} %"
+
+
+def _known(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _wrapped(text: str, indent: str = "") -> Iterable[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
