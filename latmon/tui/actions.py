@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual.binding import Binding
 
 from latmon.tui.steps import STEPS
-from latmon.views.lines import Line, Span
+from latmon.views.lines import Line, Span, width
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a key does: a step of steps.py, `by` so much, or else an action of the app's own.
+    """What a key does: a step, `by` so much, or else an action of the app's own.
 
-    `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line.
+    `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line. `on`: the contexts of a
+    choice in which it works; empty: all.
     """
 
     name: str
@@ -23,6 +25,7 @@ class Action:
     does: str
     brief: str = ""
     by: int = 0
+    on: tuple[str, ...] = ()
 
     @property
     def call(self) -> str:
@@ -30,43 +33,123 @@ class Action:
         return f"choose({self.name!r}, {self.by})" if self.name in STEPS else self.name
 
 
+_OVERVIEW = ("overview", "zoom")
+_DEVICES = (*_OVERVIEW, "stages", "stage")
+_LINES = ("interrupts", "delays")
+_CURSOR = ("cursor",)
+
 ACTIONS = (
+    Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
+    Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
+    Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 2),
+    Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "interrupts", 3),
+    Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
+    Action("enter", "enter", "Enter", "the stages of the selected device", "device", on=("stages",)),
+    Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
+    Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "delays", on=("interrupts",)),
+    Action("gather", "enter", "Enter", "the outliers in the marked region, live", "outliers", on=_CURSOR),
+    Action("mark", "v", "v", "a cursor on the selected device's heat map", "mark", on=("zoom",)),
+    Action("mark", "v", "v", "hold this corner and move the other; again: let go", "hold", on=_CURSOR),
+    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
+    Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=("interrupts",)),
+    Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=("interrupts",)),
+    Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
+    Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
+    Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
+    Action("leave", "escape,backspace", "Esc", "back; clears the filter", "back"),
+    Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
     Action("stop", "q", "q", "quit", "quit"),
     Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
-    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
-    Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
-    Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
-    Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps"),
-    Action("zoom", "enter", "Enter", "only the selected device", "zoom"),
-    Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort"),
+    Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
+    Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
+    Action("mark", "v", "v", "the selected device alone, and a cursor on its heat map", "mark", on=("overview",)),
     Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
+    Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),
     Action("theme", "t", "t", "next theme"),
-    Action("leave", "escape,backspace", "Esc", "back; clears the filter"),
-    Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1),
-    Action("move", "down,j,right,l", "↓ → j l", "device after", by=1),
-    Action("move", "home,g", "Home g", "first device", by=-1000),
-    Action("move", "end,G", "End G", "last device", by=1000),
+    Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
+    Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
+    Action("move", "home,g", "Home g", "first device", by=-1000, on=_DEVICES),
+    Action("move", "end,G", "End G", "last device", by=1000, on=_DEVICES),
+    Action("pick", "up,k", "↑ k", "outlier above", by=-1, on=("outliers",)),
+    Action("pick", "down,j", "↓ j", "outlier below", by=1, on=("outliers",)),
+    Action("pick", "pageup,b", "PgUp", "ten outliers up", by=-10, on=("outliers",)),
+    Action("pick", "pagedown,f", "PgDn", "ten outliers down", by=10, on=("outliers",)),
+    Action("pick", "home,g", "Home g", "first outlier", by=-100_000, on=("outliers",)),
+    Action("pick", "end,G", "End G", "last outlier", by=100_000, on=("outliers",)),
+    Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
+    Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
+    Action("line", "home,g", "Home g", "first row", by=-100_000, on=_LINES),
+    Action("line", "end,G", "End G", "last row", by=100_000, on=_LINES),
+    Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=("interrupts",)),
+    Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=("interrupts",)),
+    Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
+    Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
+    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier")),
+    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier")),
+    Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
+    Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
+    Action("across", "home,g", "Home g", "cursor to the oldest", by=-1000, on=_CURSOR),
+    Action("across", "end,G", "End G", "cursor to the newest", by=1000, on=_CURSOR),
+    Action("up", "up,k", "↑ k", "cursor to slower", by=1, on=_CURSOR),
+    Action("up", "down,j", "↓ j", "cursor to faster", by=-1, on=_CURSOR),
+    Action("grow_across", "shift+left", "Shift-←", "the same with the corner held (as after v)", by=-1, on=_CURSOR),
+    Action("grow_across", "shift+right", "Shift-→", "", by=1, on=_CURSOR),
+    Action("grow_up", "shift+up", "Shift-↑", "", by=1, on=_CURSOR),
+    Action("grow_up", "shift+down", "Shift-↓", "", by=-1, on=_CURSOR),
 )
 
 
-_FIRST = ("stop_now", "next_panel")
+_FIRST = ("stop_now", "next_panel", "part")
 """Before any widget: quitting always works, and Textual would move the focus with Tab."""
+_SECTIONS = (
+    ("Keys", ()),
+    ("Keys of the overview (1)", _OVERVIEW),
+    ("Keys of the marked region on a map (v)", _CURSOR),
+    ("Keys of the stages (2)", ("stages", "stage")),
+    ("Keys of the outliers (4)", ("outliers", "outlier")),
+    ("Keys of the interrupts (5)", ("interrupts", "delays")),
+)
+_LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
 
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
-    """The same table as Textual's bindings."""
+    """The same table as Textual's bindings: several for a key that means something else on another screen."""
     return [Binding(a.keys, a.call, a.does, show=False, priority=a.name in _FIRST) for a in actions]
 
 
-def key_line(states: dict[str, str]) -> Line:
-    """The last line: keys and what they do now; `states` maps an action's name to its current value."""
-    spans: list[Span] = [Span(" ")]
+def works(name: str, by: int, context: str) -> bool:
+    """Whether an action is one of this context."""
+    return any((a.name, a.by) == (name, by) and (not a.on or context in a.on) for a in ACTIONS)
+
+
+def sections() -> list[tuple[str, list[tuple[str, str]]]]:
+    """For the help: a title, and (keys, what they do); each action in the first section that is about it."""
+    found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
+    for a in ACTIONS:
+        title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
+        found[title].append((a.shown, a.does))
+    return list(found.items())
+
+
+def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
+    """The last line: keys and what they do now, as many as fit, the first of the table first.
+
+    `states` maps an action's name to its current value, `now` is the number of the screen.
+    """
+    line: Line = (Span(" "),)
     for action in ACTIONS:
-        if action.brief:
-            key = action.shown.split()[0]
-            state = states.get(action.name, "")
-            spans += [Span(key, "accent"), Span(f" {state or action.brief}  ", "dim")]
-    return tuple(spans)
+        if action.brief and (not action.on or context in action.on):
+            here = action.name == "screen" and action.by == now
+            entry = _entry(action, states.get(action.name, action.brief), here=here)
+            if width(line) + width(entry[:-1]) <= cells:
+                line = (*line, *entry)
+    return line
+
+
+def _entry(action: Action, text: str, *, here: bool) -> Line:
+    gap = " " if action.name == "screen" and action.by < _LAST_SCREEN else "  "
+    return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)

@@ -18,11 +18,12 @@ from textual.binding import BindingType
 from textual.events import Key
 from textual.screen import Screen
 
-from latmon.backend import Backend
+from latmon.backend import STAGES_MODES, Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
-from latmon.tui.actions import bindings
+from latmon.tui.actions import bindings, works
+from latmon.tui.attention import LOOK_S, STAGES_SAID, looked_at
 from latmon.tui.face import face, next_theme, textual_theme
 from latmon.tui.following import follow
 from latmon.tui.foot import foot
@@ -34,7 +35,7 @@ from latmon.tui.screens.main import MainScreen
 from latmon.tui.steps import STEPS
 from latmon.tui.terminal import colour_depth, leaving
 from latmon.tui.typed import Typed
-from latmon.views.choice import Choice
+from latmon.views.choice import Choice, after
 from latmon.views.scene import Scene
 
 DEFAULT_THEME = "dark"
@@ -59,6 +60,8 @@ class LatmonApp(App[int]):
         choice: Choice,
         mode: str = "LIVE",
         toggle_recording: Callable[[], None] | None = None,
+        set_stages: Callable[[str], None] | None = None,
+        deepen: Callable[[tuple[str, ...]], None] | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
         self.scene = Scene(choice, mode=mode)
@@ -67,6 +70,8 @@ class LatmonApp(App[int]):
         self.failure: LatmonError | None = None
         self._source = source
         self._toggle_recording = toggle_recording
+        self._set_stages = set_stages
+        self._deepen = deepen
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._typed: Typed | None = None
         self._pace = Pace()
@@ -76,6 +81,7 @@ class LatmonApp(App[int]):
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._open)
+        self.set_interval(LOOK_S, self._look)
 
     def _open(self) -> None:
         """The source is opened when the first picture is on the terminal: probes take a second, a user doesn't wait."""
@@ -102,11 +108,21 @@ class LatmonApp(App[int]):
 
     def _repaint(self) -> None:
         self._pace.painted(time.monotonic())
-        self._main.repaint(foot(self.scene.sight, self._typed, self._worn.name), self._face)
+        line = foot(self.scene.sight, self._typed, self._worn.name, self.size.width)
+        self._main.repaint(line, self._face)
 
     def _choose(self, choice: Choice) -> None:
+        before = looked_at(self.scene.choice)
         self.scene.choose(choice)
         self._repaint()
+        if looked_at(choice) != before:
+            self._look()
+
+    def _look(self) -> None:
+        """Tell a live capture what is looked at, as long as it is."""
+        devices = looked_at(self.scene.choice)
+        if self._deepen is not None and devices is not None and self.scene.ended is None:
+            self._deepen(devices)
 
     def say(self, text: str) -> None:
         """A sentence on the screen for some seconds."""
@@ -143,6 +159,16 @@ class LatmonApp(App[int]):
         else:
             self._toggle_recording()
 
+    def action_stages(self) -> None:
+        if self._set_stages is None:
+            self.say("stages can't be switched here: this isn't a live capture")
+            return
+        choice = self.scene.choice
+        mode = after(STAGES_MODES, choice.stages)
+        self._set_stages(mode)
+        self._choose(replace(choice, stages=mode))
+        self.say(STAGES_SAID[mode])
+
     def action_theme(self) -> None:
         try:
             self._wear(next_theme(self._worn))
@@ -173,9 +199,12 @@ class LatmonApp(App[int]):
         self._typed = None if typed.done else typed
         self._choose(replace(self.scene.choice, pattern=typed.text))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's signature
-        """No key is a command while a filter is typed, or the help is open, but quit."""
-        return action == "stop_now" or (self._typed is None and not isinstance(self.screen, HelpScreen))
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key is a command where the table says so; while a filter is typed, or the help is open, only quit is."""
+        if self._typed is not None or isinstance(self.screen, HelpScreen):
+            return action == "stop_now"
+        name, by = parameters if action == "choose" else (action, 0)
+        return works(str(name), int(str(by)), self.scene.choice.context)
 
     def _print_error_renderables(self) -> None:
         """Nothing: an unexpected error is raised again by `run`, once the terminal is the user's, not painted on it."""
@@ -192,16 +221,24 @@ def run(
     threshold_us: int | None = None,
     toggle_recording: Callable[[], None] | None = None,
     title: str = "live",
+    stages: str = "auto",
+    set_stages: Callable[[str], None] | None = None,
+    deepen: Callable[[tuple[str, ...]], None] | None = None,
 ) -> int:
-    """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay."""
+    """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
+
+    `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at; only a live capture has them.
+    """
     depth = colour_depth(os.environ)
     app = LatmonApp(
         source,
         theme=load_theme(theme or DEFAULT_THEME),
         depth=depth,
-        choice=Choice(threshold_us=threshold_us, globs=devices),
+        choice=Choice(threshold_us=threshold_us, globs=devices, stages=stages),
         mode=title.upper(),
         toggle_recording=toggle_recording,
+        set_stages=set_stages,
+        deepen=deepen,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

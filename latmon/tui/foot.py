@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from latmon.tui.actions import key_line
 from latmon.tui.typed import Typed
+from latmon.views.choice import SCREENS
 from latmon.views.lines import Line, Span
 from latmon.views.sight import Sight
 
 
-def foot(sight: Sight, typed: Typed | None, theme: str) -> Line:
+def foot(sight: Sight, typed: Typed | None, theme: str, cells: int) -> Line:
     """The line for this moment."""
-    return _states(sight, theme) if typed is None else _typing(sight, typed)
-
-
-def _states(sight: Sight, theme: str) -> Line:
+    if typed is not None:
+        return _typing(sight, typed)
     choice = sight.choice
     states = {
         "sort": choice.sort,
+        "order": choice.order,
         "ops": choice.op,
         "next_panel": "table" if choice.panel == "maps" else "maps",
         "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
+        "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
         "pause": "go on" if sight.history.paused else "pause",
-        "filter": choice.pattern,
+        "stages": f"stages {choice.stages}",
         "theme": theme,
     }
-    return key_line(states)
+    if choice.pattern:
+        states["filter"] = choice.pattern
+    return key_line(choice.context, states, cells, SCREENS.index(choice.screen))
 
 
 def _typing(sight: Sight, typed: Typed) -> Line:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from latmon.model import OPS, Device
+from latmon.model import OPS, Device, Outlier
+from latmon.views.cursor import Cursor, Picked
 
 WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
 SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 PANELS = ("overview", "maps", "zoom")
+SCREENS = ("overview", "stages", "outliers", "interrupts")
+_CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The state of the screen that a user set; `globs` are the command line's devices and never change."""
 
+    screen: str = "overview"
+    opened: bool = False
+    """The screen's closer look: a device's stages, an outlier's waterfall, a vector's delays."""
+    top: int = 0
+    """Lines scrolled in a closer look."""
     panel: str = "overview"
     selected: str = ""
     pattern: str = ""
@@ -27,6 +35,28 @@ class Choice:
     window_us: int = 60_000_000
     threshold_us: int | None = None
     globs: tuple[str, ...] = ()
+    stages: str = "auto"
+    """One of STAGES_MODES."""
+    order: str = "newest"
+    outlier: Outlier | None = None
+    """The picked one; the first of the log until the user picks."""
+    cursor: Cursor | None = None
+    """On the map of the selected device."""
+    region: Picked | None = None
+    """What the log of outliers is about; None: all."""
+    part: int = 0
+    row: Hashable | None = None
+    """The selected table of the interrupts screen, and what its selected row is about."""
+    first_cpu: int = 0
+
+    @property
+    def context(self) -> str:
+        """What keys are about: the screen, its closer look, or the cursor on its map."""
+        if self.screen == "overview" and self.cursor is not None:
+            return "cursor"
+        if self.screen == "overview" and self.panel == "zoom":
+            return "zoom"
+        return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from latmon.model import STAGES, Missing, Origin
 from latmon.views.lines import BLANK, Line, Span, wrap
 
+Pairs = Iterable[tuple[str, str]]
 _FROM = {
     "queued": "latency (total) runs from the moment the request was queued in the block layer to its completion",
     "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
@@ -25,6 +26,11 @@ _NUMBERS = (
     ("coverage", "completions that the probe saw, of those the kernel counted; above 100.5 % it counted some twice"),
     ("lost", "events that the probe tool could not hand over; what they held is not in the numbers"),
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
+    ("stages off", "nobody traces: they begin when somebody looks, or with S; a notice says it if a budget ended them"),
+    ("tracing", "whose requests the deep probes follow, and one in how many of them"),
+    ("untraced", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
+    ("left out", "outliers that the rate limit kept from the log; they are counted above the threshold all the same"),
+    ("tracing cpu", "of one CPU: the time in the deep probes' programs, which the budget is about"),
     ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
     ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
@@ -36,10 +42,11 @@ _NUMBERS = (
 )
 
 
-def pages(keys: Sequence[tuple[str, str]], origin: Origin | None, width: int) -> list[Line]:
-    """Everything, one under the other."""
-    lines: list[Line] = [(Span(" Keys", "strong"),)]
-    lines += _pairs(keys, width)
+def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: int) -> list[Line]:
+    """Everything, one under the other; `sections`: keys and what they do, under titles."""
+    lines: list[Line] = []
+    for title, keys in sections:
+        lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
     if origin is not None:
         lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
@@ -48,7 +55,7 @@ def pages(keys: Sequence[tuple[str, str]], origin: Origin | None, width: int) ->
     return lines
 
 
-def _source(origin: Origin) -> Iterable[tuple[str, str]]:
+def _source(origin: Origin) -> Pairs:
     yield (
         "backend",
         " ".join(w for w in (origin.tool or origin.backend, f"tier {origin.tier}" if origin.tier else "") if w),
@@ -70,7 +77,7 @@ def _missing(title: str, missing: tuple[Missing, ...], width: int) -> list[Line]
     return [BLANK, (Span(title, "strong"),), *_pairs([(m.name, m.reason) for m in missing], width)]
 
 
-def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> list[Line]:
+def _pairs(pairs: Pairs, width: int) -> list[Line]:
     lines: list[Line] = []
     for name, text in pairs:
         for i, part in enumerate(wrap(text, max(width - 19, 20))):

@@ -5,6 +5,8 @@ Frames come in, sums are read. Knows no panel, no key and no size.
 
 from __future__ import annotations
 
+from latmon.deep import Folded, fold
+from latmon.deep_window import DeepWindow
 from latmon.model import OPS, Device, Frame
 from latmon.store import Store, Window
 from latmon.views.peers import INTERVALS, unlike
@@ -21,6 +23,9 @@ class History:
         self.times_peers: dict[str, float] = {}
         self._paused_at: int | None = None
         self._shown = 0
+        self._traced_us: int | None = None
+        self._folded: list[Folded] | None = None
+        self._deep_until_us = 0
         self.look(window_us, ops)
 
     @property
@@ -33,6 +38,33 @@ class History:
         return self.store.arrived - self._shown
 
     @property
+    def until_us(self) -> int:
+        """Where what is shown ends."""
+        return self.window.last.mono_us if self.window.last else 0
+
+    @property
+    def deep(self) -> DeepWindow:
+        """The same window over what the deep probes told; summed up to now only when it is asked for."""
+        if self._deep_until_us != self.until_us:
+            self._deep_until_us = self.until_us
+            self._deep.advance(self.until_us)
+            self._folded = None
+        return self._deep
+
+    @property
+    def folded(self) -> list[Folded]:
+        """The window's outliers, identical neighbours as one; made once per frame."""
+        outliers = self.deep.outliers
+        if self._folded is None:
+            self._folded = fold(outliers)
+        return self._folded
+
+    @property
+    def any_traced(self) -> bool:
+        """Whether a request was traced in the window; asks no sum."""
+        return self._traced_us is not None and self._traced_us > self.until_us - self.window.length_us
+
+    @property
     def interval_us(self) -> int:
         origin = self.store.origin
         return origin.interval_us if origin else 1_000_000
@@ -40,6 +72,8 @@ class History:
     def append(self, frame: Frame) -> Frame | None:
         """One more frame, kept at once; returned as it is kept, if it is shown."""
         kept = self.store.append(frame)
+        if frame.traced.one_in:
+            self._traced_us = frame.mono_us
         if self.paused:
             return None
         self._shown = self.store.arrived
@@ -64,6 +98,9 @@ class History:
         frames = self.frames()
         self.window = Window(window_us, frames)
         self.trends = Trends(max(window_us // _TREND_STRETCHES, 1), ops, frames)
+        self._deep = DeepWindow(window_us, self.store.deep, self.until_us)
+        self._folded = None
+        self._deep_until_us = self.until_us
         self._part = -1
         if frames:
             self._compare(frames[-1])

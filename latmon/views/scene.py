@@ -7,23 +7,30 @@ by comparing text. What a panel shows is that panel's module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from latmon.deep import untraced_share
 from latmon.model import Frame
 from latmon.store import Store
 from latmon.views import status
 from latmon.views.choice import Choice
+from latmon.views.cursor import carried
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
-from latmon.views.overview import overview
+from latmon.views.panels.interrupts import interrupts_panel
+from latmon.views.panels.outliers import outliers_panel
+from latmon.views.panels.overview import overview
+from latmon.views.panels.stages import stages_panel
 from latmon.views.sight import Sight
 from latmon.views.sweep import Sweep
 
 MIN_SIZE = (40, 10)
 Draw = Callable[[Sight, int, int], list[Line]]
-SCREENS: Mapping[str, Draw] = MappingProxyType({"overview": overview})
+SCREENS: Mapping[str, Draw] = MappingProxyType(
+    {"overview": overview, "stages": stages_panel, "outliers": outliers_panel, "interrupts": interrupts_panel},
+)
 """What stands between the title and the notices, by the choice's screen: (sight, width, room) -> lines."""
 
 
@@ -55,7 +62,7 @@ class Scene:
 
     @property
     def sight(self) -> Sight:
-        return Sight(self.history, self._sweep, self.choice, self.ink)
+        return Sight(self.history, self._sweep, self.choice, self.ink, recorded=self._mode == "REPLAY")
 
     @property
     def mode(self) -> status.Mode:
@@ -93,10 +100,27 @@ class Scene:
         store, window = self.store, self.history.window
         return Panels(
             title=status.title(store.origin, window, self.mode, width),
-            body=SCREENS["overview"](self.sight, width, height - 3 - len(notes)),
+            body=self._body(width, height - 3 - len(notes)),
             notice=notes,
-            health=status.health(store.origin, window, store.devices, width),
+            health=status.health(store.origin, window, store.devices, width, self._tracing()),
         )
+
+    def _tracing(self) -> status.Tracing:
+        asked = self.choice.screen != "overview"
+        if not self.history.any_traced:
+            return status.Tracing(asked=asked)
+        traced = self.history.deep.traced
+        return status.Tracing(traced.one_in, traced.devices, untraced_share(traced), asked)
+
+    def _body(self, width: int, room: int) -> list[Line]:
+        """The panel; drawn again when its map was cut anew below the cursor."""
+        draw, before = SCREENS[self.choice.screen], self._sweep.drawn
+        lines = draw(self.sight, width, room)
+        cursor, after = self.choice.cursor, self._sweep.drawn
+        if cursor is None or before is None or after is None or before.timeline is after.timeline:
+            return lines
+        self.choice = replace(self.choice, cursor=carried(cursor, before.timeline, after.timeline))
+        return draw(self.sight, width, room)
 
     def _notes(self, width: int) -> list[Line]:
         state = self.history.window.health()

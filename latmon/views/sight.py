@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from latmon.model import Origin
+from latmon.views import empty
 from latmon.views.choice import Choice, shown
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
@@ -21,6 +22,8 @@ class Sight:
     sweep: Sweep
     choice: Choice
     ink: Ink
+    recorded: bool = False
+    """A recording is played: what isn't in it can't be asked for."""
 
     @property
     def origin(self) -> Origin | None:
@@ -46,6 +49,17 @@ class Sight:
 def selected(subjects: list[Subject]) -> Subject | None:
     """The selected device; the first one until the user selects, so that the worst is what is looked at."""
     return next((s for s in subjects if s.device.name == s.choice.selected), None)
+
+
+def no_rows(sight: Sight) -> str:
+    """Why there is no device to show."""
+    return empty.no_rows(
+        sight.origin,
+        frames=len(sight.history.window.frames),
+        devices=len(sight.history.store.devices),
+        pattern=sight.choice.pattern,
+        globs=sight.choice.globs,
+    )
 
 
 def sentence(text: str, width: int, room: int) -> list[Line]:

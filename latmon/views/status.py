@@ -12,7 +12,7 @@ from latmon.text import is_clean
 from latmon.views.empty import unknown_quantiles
 from latmon.views.lines import Line, Span, cell, cell_len, fit, width
 from latmon.views.table import Subject
-from latmon.views.units import UNKNOWN, clock, count, duration, percent, span
+from latmon.views.units import UNKNOWN, clock, count, duration, part, percent, span
 
 GOOD_COVERAGE = 0.99
 TWICE = 1.005
@@ -29,6 +29,27 @@ class Mode:
     word: str = "LIVE"
     behind: int = 0
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """What the deep probes do now: for one request in how many, of which devices (empty: all), and how well."""
+
+    one_in: int = 0
+    devices: tuple[str, ...] = ()
+    untraced: float | None = None
+    asked: bool = False
+    """The screen is about what they tell: that they are off is worth a word."""
+
+    @property
+    def facts(self) -> list[tuple[str, bool]]:
+        """Words for the health line."""
+        if not self.one_in:
+            return [("stages off", False)] if self.asked else []
+        who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
+        some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
+        found = [(f"tracing{'' if some and not self.devices else ' ' + who}{some}", False)]
+        return [*found, (f"untraced {part(self.untraced)}", False)] if self.untraced is not None else found
 
 
 def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line:
@@ -48,12 +69,18 @@ def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line
     return _split(parts, right, cells)
 
 
-def health(origin: Origin | None, window: Window, devices: dict[str, Device], cells: int) -> Line:
+def health(
+    origin: Origin | None,
+    window: Window,
+    devices: dict[str, Device],
+    cells: int,
+    tracing: Tracing = Tracing(),
+) -> Line:
     """How far the numbers can be trusted: what is wrong stands out and comes first, what is unknown is `-`."""
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
-    facts = _facts(origin, state, window.coverage(devices))
+    facts = _facts(origin, state, window.coverage(devices), tracing)
     spans: list[Span] = [Span(" ")]
     for text, bad in sorted(facts, key=lambda fact: not fact[1]):
         spans += [Span(text, "bad" if bad else "dim"), Span("  ")]
@@ -83,11 +110,14 @@ def headline(subject: Subject, cells: int) -> Line:
     return _split(left, right if who and width(left) + width(right) <= cells else (), cells)
 
 
-def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[str, bool]]:
+def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Tracing) -> list[tuple[str, bool]]:
     attached, wanted = state.probes_attached, state.probes_wanted
     facts = [(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
     facts.append(_coverage(coverage))
     facts.append((f"lost {count(state.lost_events)}", state.lost_events > 0))
+    facts += tracing.facts
+    if state.suppressed:
+        facts.append((f"left out {count(state.suppressed)}", False))
     facts.append((f"unmatched {count(state.unmatched)}", False))
     rare = (
         ("map full", state.map_full),
@@ -100,6 +130,8 @@ def _facts(origin: Origin, state: Health, coverage: float | None) -> list[tuple[
         facts.append((f"skipped {count(state.skipped)}", False))
     own = state.self_cpu_percent
     facts.append((f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", False))
+    if state.probe_cpu_percent is not None:
+        facts.append((f"tracing cpu {state.probe_cpu_percent:.1f}%", False))
     return facts
 
 

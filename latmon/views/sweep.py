@@ -12,7 +12,7 @@ from typing import NamedTuple
 from latmon.histogram import bucket_index
 from latmon.model import Frame
 from latmon.views.heatmap import Ink, MapStyle
-from latmon.views.scale import Extent, extent, latency_scale, settle
+from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, settle
 from latmon.views.timeline import Timeline
 
 _RESCALE_COLUMNS = 16
@@ -34,10 +34,18 @@ def shape(room: int, window_us: int, interval_us: int) -> Shape:
     return Shape(column_us, slots, slots * max(1, room // slots))
 
 
+class Drawn(NamedTuple):
+    """What the last big map was drawn with: what a cursor on it counts in."""
+
+    timeline: Timeline
+    scale: LatencyScale
+
+
 class Sweep:
     """The timeline that was last asked for, kept going frame by frame."""
 
     def __init__(self) -> None:
+        self.drawn: Drawn | None = None
         self._timeline: Timeline | None = None
         self._extent: Extent | None = None
 
@@ -65,12 +73,14 @@ class Sweep:
             self._extent = settle(self._extent, extent(old.columns))
         return old
 
-    def style(self, slots: int, rows: int, width: int, ink: Ink, limit: int | None) -> MapStyle:
+    def style(self, timeline: Timeline, rows: int, width: int, ink: Ink, limit: int | None) -> MapStyle:
         """How a map of `rows` x `width` cells is drawn, so that the threshold is on it."""
         span = self._extent or Extent()
         if limit is not None:
             span = replace(span, low=min(span.low, bucket_index(limit)), high=max(span.high, bucket_index(limit)))
-        return MapStyle(latency_scale(span, max(rows, 1)), span.top, max(1, width // slots), ink, limit)
+        scale = latency_scale(span, max(rows, 1))
+        self.drawn = Drawn(timeline, scale)
+        return MapStyle(scale, span.top, max(1, width // timeline.slots), ink, limit)
 
     def _rescale(self, timeline: Timeline, *, turned: bool) -> None:
         whole = turned and timeline.newest() % _RESCALE_COLUMNS == 0

@@ -143,13 +143,13 @@ def fitting(width: int, *, distribution: bool) -> tuple[tuple[ColumnOf, ...], in
     return tuple(kept), 0
 
 
-def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice) -> Line:
-    """The titles; the column that rows are sorted by stands out."""
+def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice, some: str = "") -> Line:
+    """The titles; the column that rows are sorted by stands out. `some`: said instead of the trend's title."""
     spans = [Span(" ")]
     for c in columns:
         role = "accent" if c.title == _sorted_column(choice) else "dim"
         spans.append(Span(f"{cell(c.title, c.width, right=c.right)} ", role))
-    return (*spans, Span(cell("trend", trend), "dim")) if trend else tuple(spans)
+    return (*spans, Span(cell(some or "trend", trend), "dim")) if trend else tuple(spans)
 
 
 def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 from typing import Self
 
+from traced import HANDLERS, softirqs, together, traced, wakeups
+
 from latmon.errors import UnavailableError
-from latmon.histogram import Histogram
-from latmon.model import Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
+from latmon.histogram import Histogram, merge
+from latmon.model import (
+    UNACCOUNTED,
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Health,
+    Missing,
+    Origin,
+    Outlier,
+    Outstanding,
+    Series,
+    Traced,
+)
 
 SECOND = 1_000_000
 START_WALL = 1_767_582_000.0
@@ -26,6 +42,7 @@ ORIGIN = Origin(
     measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
     absent=(Missing("irq", "measured only with --stages all"),),
     latency_from="queued",
+    hz=250,
 )
 PROCFS = Origin(
     backend="procfs",
@@ -129,3 +146,66 @@ class Source:
                 await asyncio.sleep(self._pace)
         if self._stay:
             await asyncio.Event().wait()
+
+
+ODD = "nvme5n1"
+"""The device whose slow I/Os wait for their softirq in `deep_host`."""
+
+
+def deep_host(n: int, seconds: int, *, seed: int = 1, ios: int = 60) -> list[Frame]:
+    """`host`, with three outliers a second of one disk and all deep values: stages, handlers, softirqs, wake-ups."""
+    rng = Random(seed)
+    return [_deepened(one, rng, n) for one in host(n, seconds, seed=seed, ios=ios)]
+
+
+def _deepened(one: Frame, rng: Random, n: int) -> Frame:
+    outliers = tuple(sorted((_slow(one, rng, number) for number in range(3)), key=lambda o: o.mono_us))
+    traces = [_trace(f"nvme{i}n1", rng, outliers if f"nvme{i}n1" == ODD else ()) for i in range(n)]
+    writes = Series(ODD, "write", "total")
+    with_slow = merge([one.histograms[writes], Histogram.record([o.total_us for o in outliers])])
+    return replace(
+        one,
+        histograms={**one.histograms, writes: with_slow},
+        outliers=outliers,
+        above=MappingProxyType({Flow(ODD, "write"): 4}),
+        thresholds_us=MappingProxyType({f"nvme{i}n1": 1000 for i in range(n)}),
+        traced=together(*traces),
+        handlers=HANDLERS,
+        softirqs=softirqs(),
+        wakeups=wakeups(),
+        health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
+    )
+
+
+def _trace(name: str, rng: Random, slow: tuple[Outlier, ...]) -> Traced:
+    ios = [
+        {"queue": rng.randrange(1, 5), "hba": int(rng.lognormvariate(4.5, 0.4)), "irq": 4, UNACCOUNTED: 1}
+        for _ in range(40)
+    ]
+    ios += [{**o.stages_us, UNACCOUNTED: o.unaccounted_us} for o in slow]
+    paths = {name: {"BLOCK softirq": len(ios)} if slow else {"hard interrupt": len(ios)}}
+    return traced(ios, name, paths=paths, unfollowed={name: {"polled": 1}} if slow else {}, one_in=1)
+
+
+def _slow(one: Frame, rng: Random, number: int) -> Outlier:
+    took, begun_us = rng.randrange(80_000, 400_000), one.mono_us - one.dt_us + rng.randrange(590_000)
+    stages = {"queue": 3, "hba": 85, "irq": 6, "softirq": took - 96}
+    return Outlier(
+        wall=one.wall - (one.mono_us - begun_us) / 1e6,
+        mono_us=begun_us,
+        device=ODD,
+        op="write",
+        total_us=took,
+        stages_us=MappingProxyType(stages),
+        unaccounted_us=2,
+        flags=("sync",),
+        sector=81_920_448 + 8 * number,
+        bytes=8192,
+        pid=4211,
+        comm="ora_lgwr",
+        cpu_issue=3,
+        cpu_complete=2,
+        outstanding_at_issue=number,
+        overtaken_by=12,
+        path="BLOCK softirq",
+    )

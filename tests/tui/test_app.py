@@ -10,7 +10,7 @@ from frames import PROCFS, Source, disks, frame, host
 from latmon.errors import RecordingError
 from latmon.resources import data_dir
 from latmon.theme import load_theme
-from latmon.tui.actions import ACTIONS, bindings, key_line
+from latmon.tui.actions import ACTIONS, bindings, key_line, sections
 from latmon.tui.app import LatmonApp
 from latmon.tui.screens.help import HelpScreen
 from latmon.tui.widgets.canvas import Canvas
@@ -139,7 +139,7 @@ async def test_ops_windows_sorts_and_themes():
         await pilot.press("minus", "minus")
         assert "last 30 s" in screen(app)
         await pilot.press("s")
-        assert "s p99" in screen(app)
+        assert app.scene.choice.sort == "p99"
         for name in ("light", "high-contrast", "mono", "dark"):
             await pilot.press("t")
             assert app._face.name == name
@@ -165,7 +165,7 @@ async def test_help_tells_keys_and_numbers_and_closes():
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         assert "quit" in screen(app)
-        await pilot.press(*["pagedown"] * 9)
+        await pilot.press(*["pagedown"] * 20)
         assert "measured only with --stages all" in screen(app)
         await pilot.press("q")
         assert not isinstance(app.screen, HelpScreen)
@@ -235,15 +235,31 @@ async def test_hot_plug_while_running():
         assert re.search(r"nvme0n1.*gone", screen(pilot.app))
 
 
+CONTEXTS = ("overview", "zoom", "cursor", "stages", "stage", "outliers", "outlier", "interrupts", "delays")
+
+
 def test_keys_footer_and_help_are_one_table():
     assert {b.action for b in bindings()} == {a.call for a in ACTIONS}
-    keys = [key for a in ACTIONS for key in a.keys.split(",")]
+    said = [pair for _, pairs in sections() for pair in pairs]
+    assert sorted(said) == sorted((a.shown, a.does) for a in ACTIONS)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_key_means_one_thing_at_a_time(context):
+    keys = [key for a in ACTIONS if not a.on or context in a.on for key in a.keys.split(",")]
     assert len(keys) == len(set(keys))
-    foot = plain(key_line({}))
-    assert len(foot) <= 80
-    for action in ACTIONS:
-        if action.brief:
-            assert action.brief in foot
+    assert {c for a in ACTIONS for c in a.on} <= set(CONTEXTS)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_last_line_is_cut_between_keys(context):
+    briefs = [a for a in ACTIONS if a.brief and (not a.on or context in a.on)]
+    for cells in (10, 40, 80, 160):
+        line = plain(key_line(context, {}, cells)).rstrip()
+        assert len(line) <= cells
+        assert re.fullmatch(r"( {1,2}\S+ [a-z ]+)*", line)
+    assert all(f"{a.shown.split()[0]} {a.brief}" in plain(key_line(context, {}, 300)) for a in briefs)
+    assert "? help" in plain(key_line(context, {}, 80))
 
 
 def test_only_the_tui_knows_textual():

@@ -539,7 +539,7 @@ def test_the_help_says_what_is_measured_and_what_not():
     origin = Origin(
         **{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"probes_missing": (Missing("blk_mq", "no BTF"),)}
     )
-    help_ = "\n".join(plain(line) for line in pages([("q", "quit")], origin, 80))
+    help_ = "\n".join(plain(line) for line in pages([("Keys", [("q", "quit")])], origin, 80))
     for part in (
         "quit",
         "queued in the block layer",

@@ -7,7 +7,7 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from latmon.model import Origin
-from latmon.tui.actions import ACTIONS
+from latmon.tui.actions import sections
 from latmon.tui.face import Face
 from latmon.tui.widgets.canvas import Canvas
 from latmon.views.help import pages
@@ -42,7 +42,7 @@ class HelpScreen(ModalScreen[None]):
         self._draw()
 
     def _draw(self) -> None:
-        lines = pages([(a.shown, a.does) for a in ACTIONS], self._origin, self.size.width)
+        lines = pages(sections(), self._origin, self.size.width)
         room = self.size.height - 1
         self._top = max(0, min(self._top, len(lines) - room))
         shown = lines[self._top : self._top + room]

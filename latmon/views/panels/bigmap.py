@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from latmon.views import empty, status
+from latmon.views.cursor import picked
 from latmon.views.heatmap import LABEL, TOTALS, axis, labelled, legend
 from latmon.views.lines import BLANK, Line, Span, fit
 from latmon.views.lines import width as line_width
+from latmon.views.region import framed, headline
 from latmon.views.sight import Sight, sentence
 from latmon.views.sweep import shape
 from latmon.views.table import Subject
@@ -22,8 +24,15 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     choice, cells = sight.choice, width - LABEL - TOTALS
     cut = shape(cells, choice.window_us, sight.history.interval_us)
     timeline = sight.sweep.slots(cut, choice.ops, sight.history.frames)
-    style = sight.sweep.style(timeline.slots, room - 2, cells, sight.ink, choice.threshold_us)
+    style = sight.sweep.style(timeline, room - 2, cells, sight.ink, choice.threshold_us)
     lines = labelled(timeline, chosen.device.name, style, width)
+    if choice.cursor is not None:
+        region = choice.cursor.region(style.scale)
+        told = sum(
+            map(picked(choice.cursor, timeline, chosen.device.name, style.scale).holds, sight.history.deep.outliers)
+        )
+        head = headline(region, timeline, chosen.device.name, told)
+        lines = framed(lines, region, timeline, style)
     return [head, *lines, _beside(axis(timeline, style), legend(style), width)]
 
 

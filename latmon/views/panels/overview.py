@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from latmon.views import empty
-from latmon.views.bigmap import big_map
+from latmon.views import empty, tail
 from latmon.views.lines import Line, Span
 from latmon.views.multiples import grid, page, tiles
-from latmon.views.sight import Sight, selected, sentence
+from latmon.views.panels.bigmap import big_map
+from latmon.views.sight import Sight, no_rows, selected, sentence
 from latmon.views.sweep import shape
 from latmon.views.table import RAMP_SPARKS, SPARKS, Subject, fitting, header, row, sparkline
 
@@ -20,7 +20,7 @@ def overview(sight: Sight, width: int, room: int) -> list[Line]:
     subjects = sight.subjects()
     chosen = selected(subjects)
     if chosen is None or sight.origin is None:
-        return sentence(_no_rows(sight), width, room)
+        return sentence(no_rows(sight), width, room)
     panel = sight.choice.panel
     if panel == "maps":
         return _maps(sight, subjects, width, room)
@@ -29,31 +29,31 @@ def overview(sight: Sight, width: int, room: int) -> list[Line]:
     return [*table, *big_map(sight, chosen, width, room - len(table))]
 
 
-def _no_rows(sight: Sight) -> str:
-    return empty.no_rows(
-        sight.origin,
-        frames=len(sight.history.window.frames),
-        devices=len(sight.history.store.devices),
-        pattern=sight.choice.pattern,
-        globs=sight.choice.globs,
-    )
-
-
 def _table(sight: Sight, rows: list[Subject], total: int, width: int) -> list[Line]:
     origin, trends = sight.origin, sight.history.trends
-    columns, trend = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
+    columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
+    tail_cells, trend = tail.split(room) if sight.history.any_traced else (0, room)
     glyphs = SPARKS if sight.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
-    head = header(columns, trend, sight.choice)
-    if len(rows) < total and trend:
-        head = (*head[:-1], Span(f"{f'{len(rows)} of {total}':<{trend}}", "dim"))
-    return [
-        head,
-        *(
-            row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
-            for s in rows
-        ),
-    ]
+    some = f"{len(rows)} of {total}" if len(rows) < total else ""
+    gap = (Span(" "),) if trend else ()
+    lines: list[Line] = [(*header(columns, trend, sight.choice, some), *gap, *_title(some, trend, tail_cells))]
+    for s in rows:
+        line = row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
+        lines.append((*line, *gap, *_tail(sight, s, tail_cells)))
+    return lines
+
+
+def _title(some: str, trend: int, cells: int) -> Line:
+    return (Span(tail.title(cells, "" if trend else some), "dim"),)
+
+
+def _tail(sight: Sight, subject: Subject, cells: int) -> Line:
+    if not cells:
+        return ()
+    choice, traced = sight.choice, sight.history.deep.traced
+    found = tail.worst(traced, subject.device.name, choice.ops, choice.threshold_us)
+    return tail.tail_cell(found, cells, sight.ink)
 
 
 def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[Line]:
@@ -65,7 +65,7 @@ def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[
     where = grid(width, room, len(subjects), cut)
     cells = where.tile_width - 1
     timeline = sight.sweep.slots(shape(cells, choice.window_us, history.interval_us), choice.ops, history.frames)
-    style = sight.sweep.style(timeline.slots, where.tile_height - 1, cells, sight.ink, choice.threshold_us)
+    style = sight.sweep.style(timeline, where.tile_height - 1, cells, sight.ink, choice.threshold_us)
     some = page(subjects, subjects[0].choice.selected, where.tiles)
     why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
     return tiles(some, timeline, style, where, why)

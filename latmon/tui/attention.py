@@ -1,0 +1,28 @@
+"""What is looked at, for a capture that measures more where somebody looks. Pure."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from latmon.views.choice import Choice
+
+LOOK_S = 10.0
+"""Said again so often: a capture forgets after a minute."""
+STAGES_SAID = MappingProxyType(
+    {
+        "auto": "stages auto: traced while somebody looks, or a device looks sick",
+        "basic": "stages basic: never traced, only what is always on",
+        "all": "stages all: every device is traced, always",
+    },
+)
+
+
+def looked_at(choice: Choice) -> tuple[str, ...] | None:
+    """The devices whose stages are on the screen, empty for all; None where it shows no stages."""
+    if choice.screen == "overview":
+        return None
+    if choice.screen == "stages" and choice.opened:
+        return (choice.selected,) if choice.selected else ()
+    if choice.screen == "outliers" and choice.region is not None:
+        return (choice.region.device,)
+    return ()

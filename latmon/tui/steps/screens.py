@@ -1,0 +1,52 @@
+"""Steps between the screens, into a closer look and back out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from latmon.views.choice import OP_CHOICES, PANELS, SCREENS, Choice, after, window_beside
+from latmon.views.sight import Sight
+
+
+def screen(sight: Sight, by: int) -> Choice:
+    """The screen of that number in SCREENS."""
+    return replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None)
+
+
+def enter(sight: Sight, _by: int) -> Choice:
+    """The closer look at what is selected."""
+    return replace(sight.choice, opened=True, top=0)
+
+
+def leave(sight: Sight, _by: int) -> Choice:
+    """One step back: the closer look, the region's outliers, its cursor, the zoom, the filter, the screen."""
+    choice = sight.choice
+    if choice.opened:
+        return replace(choice, opened=False, top=0)
+    if choice.region is not None:
+        return replace(choice, region=None, screen="overview")
+    if choice.cursor is not None:
+        return replace(choice, cursor=None)
+    if choice.screen == "overview" and choice.panel == "zoom":
+        return replace(choice, panel=PANELS[0])
+    if choice.pattern:
+        return replace(choice, pattern="")
+    return replace(choice, screen="overview", panel=PANELS[0] if choice.screen == "overview" else choice.panel)
+
+
+def ops(sight: Sight, _by: int) -> Choice:
+    """The next op alone, then all."""
+    return replace(sight.choice, op=after(tuple(name for name, _ in OP_CHOICES), sight.choice.op))
+
+
+def window(sight: Sight, by: int) -> Choice:
+    """A longer or a shorter window."""
+    return replace(sight.choice, window_us=window_beside(sight.choice.window_us, by))
+
+
+def scroll(sight: Sight, by: int) -> Choice:
+    """Lines of a closer look; how many there are is known when it is drawn."""
+    return replace(sight.choice, top=max(sight.choice.top + by, 0))
+
+
+STEPS = {"screen": screen, "enter": enter, "leave": leave, "ops": ops, "window": window, "scroll": scroll}

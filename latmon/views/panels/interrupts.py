@@ -1,0 +1,68 @@
+"""The interrupts screen: softirqs, handlers and wake-ups, or one softirq vector's delays as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from latmon.views import empty
+from latmon.views.delays import OPS, delay_frames, delay_map, tick_us
+from latmon.views.delays import room as cells_of
+from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of
+from latmon.views.lines import Line
+from latmon.views.sight import Sight, no_rows, sentence
+from latmon.views.sweep import Sweep, shape
+
+_SECOND_US = 1e6
+
+
+def tables(sight: Sight) -> Interrupts:
+    """The three tables as they are shown."""
+    deep, window = sight.history.deep, sight.history.window
+    return interrupts_of(deep.softirqs, deep.handlers, deep.wakeups, max(window.covered_us, 1) / _SECOND_US)
+
+
+def names(shown: Interrupts, part: int) -> Sequence[Hashable]:
+    """What each row of a part is about: what stays selected when the rows change places."""
+    rows: dict[str, Sequence[Hashable]] = {
+        "softirqs": [v.name for v in shown.vectors],
+        "handlers": [h.handler for h in shown.handlers],
+        "wake-ups": [w.thread.pid for w in shown.threads],
+    }
+    return rows[PARTS[part]]
+
+
+def position(some: Sequence[Hashable], row: Hashable | None) -> int:
+    """The selected row; the first until one is selected, and when it is gone."""
+    return some.index(row) if row in some else 0
+
+
+def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
+    """The tables, the focused one with the most lines; opened, a heat map."""
+    origin, choice = sight.origin, sight.choice
+    if origin is None or not sight.history.window.frames:
+        return sentence(no_rows(sight), width, room)
+    if choice.opened:
+        return _delays(sight, str(choice.row), width, room)
+    shown = tables(sight)
+    return interrupts(
+        shown,
+        width,
+        room,
+        sight.ink,
+        focus=PARTS[choice.part],
+        selected=position(names(shown, choice.part), choice.row),
+        first_cpu=choice.first_cpu,
+        why=empty.not_traced("interrupts", origin, mode=choice.stages, recorded=sight.recorded),
+    )
+
+
+def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
+    """A sweep of its own for each picture: only delays of the window are in it, and its scales are theirs."""
+    history, origin = sight.history, sight.origin
+    last = history.window.last
+    assert origin is not None and last is not None  # noqa: S101, PT018  drawn only once there is a frame
+    sweep = Sweep()
+    cut = shape(cells_of(width), sight.choice.window_us, history.interval_us)
+    timeline = sweep.slots(cut, OPS, lambda: delay_frames(history.deep.delays, last))
+    style = sweep.style(timeline, room - 2, cells_of(width), sight.ink, tick_us(origin.hz))
+    return delay_map(timeline, vector, style, width, hz=origin.hz)

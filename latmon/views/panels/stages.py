@@ -1,0 +1,37 @@
+"""The stages screen: all devices' stages, or the selected one's row by row."""
+
+from __future__ import annotations
+
+from latmon.views import empty, stages
+from latmon.views.anatomy import Anatomy, anatomy
+from latmon.views.lines import Line
+from latmon.views.sight import Sight, no_rows, sentence
+from latmon.views.table import Subject
+
+
+def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
+    """A row per device; opened, a row per stage."""
+    subjects = sight.subjects()
+    if not subjects or sight.origin is None:
+        return sentence(no_rows(sight), width, room)
+    why = empty.not_traced("stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded)
+    chosen = subjects[0].choice.selected
+    if not sight.choice.opened:
+        return stages.overview([_anatomy(sight, s) for s in subjects], chosen, width, room, sight.ink, why=why)
+    one = next(s for s in subjects if s.device.name == chosen)
+    return stages.device(_anatomy(sight, one), width, room, sight.ink, why=why, top=sight.choice.top)
+
+
+def _anatomy(sight: Sight, subject: Subject) -> Anatomy:
+    assert sight.origin is not None  # noqa: S101  drawn only once there is a row
+    choice, name = sight.choice, subject.device.name
+    return anatomy(
+        name,
+        choice.ops,
+        sight.history.deep.traced,
+        sight.origin,
+        total=sight.history.window.latency(name, choice.ops),
+        basic=sight.history.deep.basic,
+        cut_us=choice.threshold_us,
+        op_label=choice.op_label,
+    )
