@@ -22,6 +22,7 @@ from latmon_backends.bpftrace_frames import Frames
 from latmon_backends.bpftrace_ticks import Window
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.deep_programs import DeepPrograms, Host
+from latmon_backends.interrupts import Interrupts
 from latmon_backends.launching import Direct
 from latmon_backends.outliers import Outliers
 from latmon_backends.sampler import KernelSampler
@@ -87,6 +88,7 @@ class BpftraceBackend:
             threads,
         )
         self._programs = await asyncio.to_thread(DeepPrograms, self._options, here)
+        self._interrupts = Interrupts(self._options.sys)
         self._deep = Deep(self._options, self._launcher, self._programs)
         self._outliers = Outliers(
             (variant.manifest, *self._programs.manifests),
@@ -129,7 +131,8 @@ class BpftraceBackend:
         deep = self._deep.taken(frame)
         self._outliers.take((*window.records, *deep.records))
         settled = self._outliers.settled(frame.wall, frame.mono_us, outliers.HOLD if self._deep.runs else 0)
-        return self._deep.add_to(replace(frame, outliers=settled.outliers), deep)
+        whole = self._deep.add_to(replace(frame, outliers=settled.outliers), deep)
+        return replace(whole, handlers=self._interrupts.told(whole.handlers, self._sampler.block.devices))
 
     def _health(self, window: Window, skipped: int | None) -> Health:
         interval, losses, probe = window.interval, window.losses, self._always.probe
