@@ -74,6 +74,9 @@ def flatten(frame: Frame) -> Flat:
 def _histograms(frame: Frame) -> Iterator[tuple[Key, Histogram]]:
     for series, one in frame.traced.histograms.items():
         yield Key("traced", series), one
+    for series, one in frame.histograms.items():
+        if series.stage != "total":
+            yield Key("basic", series), one
     for series, sums in frame.traced.by_total.items():
         # a sum per bucket is a histogram whose counts are microseconds
         yield Key("by_total", series), Histogram.of(sums)
@@ -171,6 +174,10 @@ class DeepSums:
             paths=self._by_device("path"),
             off=self._counts.get(Key("off", ""), 0),
         )
+
+    @property
+    def basic(self) -> dict[Series, Histogram]:
+        return {key.about: one for key, one in self._of("basic") if isinstance(key.about, Series)}
 
     @property
     def handlers(self) -> dict[Handler, HandlerRuns]:

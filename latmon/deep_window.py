@@ -21,6 +21,7 @@ from latmon.model import (
     Handler,
     HandlerRuns,
     Outlier,
+    Series,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
@@ -155,6 +156,11 @@ class DeepWindow:
     def traced(self) -> Traced:
         """All that was traced; `one_in` and `devices` as they are now: `one_in` 0 says that the probes don't run."""
         return self._sums.traced
+
+    @cached_property
+    def basic(self) -> Mapping[Series, Histogram]:
+        """The stages that the always-on probe measured, a population of its own; `total` is the window's."""
+        return self._sums.basic
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:

@@ -78,24 +78,26 @@ def anatomy(
     traced: Traced,
     origin: Origin,
     *,
-    basic: Mapping[str, Histogram] = MappingProxyType({}),
+    total: Histogram = EMPTY,
+    basic: Mapping[Series, Histogram] = MappingProxyType({}),
     cut_us: int | None = None,
     op_label: str = "all ops",
 ) -> Anatomy:
-    """`basic`: the always-on stages and `total` of these ops; `cut_us`: the user's threshold, else the device's p99."""
-    total = total_of(traced, device, ops)
-    if not total:
-        return _basic(device, traced, origin, basic, op_label)
+    """`total` and `basic`: the always-on latency of these ops, and stages; `cut_us`: the user's threshold, else p99."""
+    of_traced = total_of(traced, device, ops)
+    if not of_traced:
+        stages = stages_of(Traced(histograms=basic), device, ops)
+        return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     stages = stages_of(traced, device, ops)
     sums = _by_total(traced, device, ops)
     whole = {stage: float(sum(by.values())) for stage, by in sums.items()}
-    bands = _bands(total, sums, cut(traced, device, ops, cut_us))
+    bands = _bands(of_traced, sums, cut(traced, device, ops, cut_us))
     tail = bands[-1] if bands and bands[-1].count else None
     paths = traced.paths.get(device, {})
     return Anatomy(
         device=device,
         op_label=op_label,
-        total=total,
+        total=of_traced,
         rows=tuple(
             StageRow(
                 stage,

@@ -8,7 +8,7 @@ from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 
 from latmon.deep import PARTS
 from latmon.histogram import Histogram
-from latmon.model import OPS, UNACCOUNTED, Missing, Traced
+from latmon.model import OPS, UNACCOUNTED, Missing, Series, Traced
 from latmon.text import is_clean
 from latmon.views import empty
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
@@ -24,8 +24,11 @@ SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (100, 30), (160, 45), (400, 120)
 WHY = "stages are not traced: press S, or --stages all"
 BASIC = {
     "total": Histogram.record([90] * 500),
-    "queue": Histogram.record([5] * 500),
-    "hba": Histogram.record([85] * 500),
+    "basic": {
+        Series("sda", "read", "queue"): Histogram.record([5] * 500),
+        Series("sda", "read", "hba"): Histogram.record([85] * 300),
+        Series("sda", "write", "hba"): Histogram.record([85] * 200),
+    },
 }
 
 
@@ -37,7 +40,7 @@ def text(lines):
     return "\n".join(plain(line) for line in lines)
 
 
-SLOW, QUICK, UNTRACED = of("sdc", SDC), of("nvme0n1", NVME), of("sda", together(SDC, NVME), basic=BASIC)
+SLOW, QUICK, UNTRACED = of("sdc", SDC), of("nvme0n1", NVME), of("sda", together(SDC, NVME), **BASIC)
 
 
 # ---- what a device's time is made of
@@ -90,6 +93,7 @@ def test_a_stage_that_is_not_passed_says_why():
 
 def test_without_deep_probes_the_basic_stages_hold_their_neighbours():
     rows = {r.stage: r for r in UNTRACED.rows}
+    assert rows["hba"].histogram.count == 500
     assert rows["hba"].includes == ("irq", "softirq", "completion")
     assert rows["irq"].reason == "its time is in hba"
     assert rows["requeue"].reason == "its time is in queue"
@@ -98,7 +102,7 @@ def test_without_deep_probes_the_basic_stages_hold_their_neighbours():
 
 
 def test_a_device_beside_the_traced_ones_says_who_is_traced():
-    one = of("sda", Traced(one_in=1, devices=("sdc",)), basic=BASIC)
+    one = of("sda", Traced(one_in=1, devices=("sdc",)), **BASIC)
     assert one.why == "only sdc is traced"
     assert "only sdc is traced" in text(device(one, 80, 20, RAMP, why=WHY))
 

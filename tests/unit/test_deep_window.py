@@ -54,6 +54,16 @@ def test_running_sums_equal_a_fresh_merge(frames, length):
     assert window.outliers == tuple(one for frame in kept for one in frame.outliers)
 
 
+def test_the_always_on_stages_are_summed_beside_the_total():
+    hba, whole = Series("sda", "read", "hba"), Series("sda", "read", "total")
+    log = DeepLog()
+    window = DeepWindow(2 * SECOND, log)
+    for second in range(1, 5):
+        log.append(at(second, histograms={hba: Histogram.record([second]), whole: Histogram.record([9])}))
+        window.advance(second * SECOND)
+    assert window.basic == {hba: Histogram.record([3, 4])}
+
+
 def test_a_window_that_all_left_is_empty_and_remembers_nobody():
     log = DeepLog()
     log.append(at(1, traced=traced_disk(), health=Health(suppressed=3)))
