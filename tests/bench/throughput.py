@@ -39,10 +39,11 @@ class Watcher:
             watched = iops(load)
         self.pairs.append((iops(load) if alone is None else alone, watched))
 
-    def figure(self) -> Figure:
+    def figure(self, limit: float | None = None) -> Figure:
+        """What was lost in percent; `limit` is the most it may be."""
         lost = tuple(100 * (1 - watched / alone) for alone, watched in self.pairs)
         alone = sorted(alone for alone, _ in self.pairs)[len(self.pairs) // 2]
-        return Figure(self.name, lost, "%", None, 1, f"alone {alone:,.0f} IOPS")
+        return Figure(self.name, lost, "%", limit, 1, f"alone {alone:,.0f} IOPS")
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
@@ -62,7 +63,7 @@ def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
     for tier, version in VERSION_OF.items():
         tool = found[version]
         watchers += [
-            Watcher(f"latmon tier {tier}, recording", partial(_recording, tool, names)),
+            Watcher(f"latmon tier {tier}, recording", partial(recording, tool, names)),
             Watcher(f"latmon tier {tier}, on screen", partial(_on_screen, tool)),
         ]
         for name, text in (("biolatency", BIOLATENCY), ("biosnoop", BIOSNOOP)):
@@ -72,9 +73,9 @@ def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
 
 
 @contextlib.contextmanager
-def _recording(tool: Tool, names: Iterator[Path]) -> Iterator[None]:
-    """A headless capture."""
-    words = [*LATMON, "--backend", "bpftrace", "--record", str(next(names))]
+def recording(tool: Tool, names: Iterator[Path], *options: str) -> Iterator[None]:
+    """A headless capture, once all that these options ask for is attached."""
+    words = [*LATMON, "--backend", "bpftrace", "--record", str(next(names)), *options]
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,

@@ -17,8 +17,10 @@ import bpf_stats
 import processes
 
 from latmon import host
-from latmon_backends import bpftrace_tiers, bpftrace_tool
+from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts
+from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.tracepoints import Tracepoints
 
 ROOT = Path(__file__).resolve().parents[2]
 _ATTACH_S = 60.0
@@ -33,6 +35,16 @@ tracepoint:block:block_rq_complete {
 END { clear(@start); }
 """
 """The plain way: a start per (dev, sector), one histogram per device, neither queue nor bytes nor maxima."""
+
+PLAIN_MAP = """
+rawtracepoint:block_rq_issue { @start[arg0] = nsecs; }
+rawtracepoint:block_rq_complete {
+	$s = @start[arg0];
+	if ($s) { @us = hist((nsecs - $s) / 1000); delete(@start[arg0]); }
+}
+END { clear(@start); }
+"""
+"""The plain way by request pointer: a start per request, one histogram."""
 
 BIOSNOOP = """
 tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; }
@@ -78,6 +90,19 @@ def always_on(tier: str, tool: Tool) -> Script:
     return Script(f"latmon tier {tier}", tool, variant.program())
 
 
+def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
+    """latmon's deep probes of these groups, for every device and request, put together as latmon does it."""
+    sys, found = Path("/sys"), deep_scripts.deep_manifests()
+    tracepoints = Tracepoints(sys)
+    words = deep_scripts.words(tracepoints, sys, {})
+    choice = deep_scripts.choose(found, tier, tracepoints.has, words)
+    zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
+    values = bpftrace_tiers.pace(1000) | bpftrace_tiers.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
+    chosen = [one for one in choice.manifests if one.group in groups]
+    program = Program(tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in chosen), tool.map_keys)
+    return Script(f"latmon tier {tier}: {', '.join(groups)}", tool, program.text())
+
+
 class Running:
     """A script that is attached."""
 
@@ -94,6 +119,11 @@ class Running:
         now = bpf_stats.programs(self.pid)
         differences = {self._names[program]: now[program].since(self._before[program]) for program in now}
         return {name: spent for name, spent in differences.items() if spent.runs}
+
+    def each(self) -> list[tuple[str, bpf_stats.Spent]]:
+        """As `spent`, for programs of which several have one name."""
+        now = bpf_stats.programs(self.pid)
+        return [(self._names[program], now[program].since(self._before[program])) for program in now]
 
 
 def ns_per_io(spent: dict[str, bpf_stats.Spent]) -> float:
@@ -138,4 +168,4 @@ def attached(process: subprocess.Popen[bytes], programs: int, seconds: float) ->
 
 
 def _hooks(text: str) -> int:
-    return sum(line.startswith(("tracepoint:", "rawtracepoint:", "kprobe:")) for line in text.splitlines())
+    return sum(line.startswith(("tracepoint:", "rawtracepoint:")) for line in text.splitlines())
