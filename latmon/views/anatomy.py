@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
+from latmon.deep import PARTS, cut, stages_of, total_of
 from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
 from latmon.views.units import part, spelled
@@ -82,18 +82,23 @@ def anatomy(
     basic: Mapping[Series, Histogram] = MappingProxyType({}),
     cut_us: int | None = None,
     op_label: str = "all ops",
+    detailed: bool = True,
 ) -> Anatomy:
-    """`total` and `basic`: the always-on latency of these ops, and stages; `cut_us`: the user's threshold, else p99."""
+    """`total` and `basic`: the always-on latency of these ops, and stages; `cut_us`: the user's threshold, else p99.
+
+    Not `detailed`: without rows, which a bar doesn't need and which are half of the work.
+    """
     of_traced = total_of(traced, device, ops)
     if not of_traced:
         stages = stages_of(Traced(histograms=basic), device, ops)
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
-    stages = stages_of(traced, device, ops)
-    sums = _by_total(traced, device, ops)
-    whole = {stage: float(sum(by.values())) for stage, by in sums.items()}
-    bands = _bands(of_traced, sums, cut(traced, device, ops, cut_us))
+    stages = stages_of(traced, device, ops) if detailed else {}
+    bounds = _bounds(of_traced, cut(traced, device, ops, cut_us))
+    times = _times(traced, device, ops, bounds)
+    whole = {stage: sum(by) for stage, by in times.items()}
+    bands = _bands(of_traced, times, bounds)
     tail = bands[-1] if bands and bands[-1].count else None
-    paths = traced.paths.get(device, {})
+    paths, lost = traced.paths.get(device, {}), traced.unfollowed.get(device, {})
     return Anatomy(
         device=device,
         op_label=op_label,
@@ -107,14 +112,14 @@ def anatomy(
                 traced.includes.get(stage, ()),
                 "" if stage in stages else _not_passed(stage, traced.absent, paths),
             )
-            for stage in PARTS
+            for stage in (PARTS if detailed else ())
         ),
         whole=whole,
         bands=bands,
         deep=True,
         one_in=traced.one_in,
-        untraced_share=untraced_share(traced, device),
-        unfollowed=traced.unfollowed.get(device, {}),
+        untraced_share=min(1.0, sum(lost.values()) / of_traced.count),
+        unfollowed=lost,
         paths=paths,
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
     )
@@ -175,34 +180,50 @@ def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int])
     return f"n/a: completes by {', '.join(ways)}" if ways else "n/a: no I/O passed it"
 
 
-def _by_total(traced: Traced, device: str, ops: tuple[str, ...]) -> dict[str, dict[int, int]]:
-    """Stage -> bucket of the total -> us."""
-    found: dict[str, dict[int, int]] = {}
+def _bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None:
+    """The first bucket behind the faster half, and the first above the cut; None without one."""
+    if cut_us is None:
+        return None
+    first = bucket_index(cut_us)
+    return min(_rank(total, 0.5) + 1, first), first
+
+
+def _times(
+    traced: Traced, device: str, ops: tuple[str, ...], bounds: tuple[int, int] | None
+) -> dict[str, tuple[float, float, float]]:
+    """Stage -> us in each band; in one pass, because this is the most that a screen computes."""
+    middle, first = bounds or (0, 0)
+    found = {}
     for stage in PARTS:
+        fast = between = slow = 0
         for op in ops:
             for index, us in traced.by_total.get(Series(device, op, stage), {}).items():
-                of = found.setdefault(stage, {})
-                of[index] = of.get(index, 0) + us
+                if index >= first:
+                    slow += us
+                elif index >= middle:
+                    between += us
+                else:
+                    fast += us
+        if fast or between or slow:
+            found[stage] = (float(fast), float(between), float(slow))
     return found
 
 
-def _bands(total: Histogram, sums: Mapping[str, Mapping[int, int]], cut_us: int | None) -> tuple[Band, ...]:
-    if cut_us is None:
+def _bands(
+    total: Histogram, times: Mapping[str, tuple[float, float, float]], bounds: tuple[int, int] | None
+) -> tuple[Band, ...]:
+    if bounds is None:
         return ()
-    first = bucket_index(cut_us)
-    middle = min(_rank(total, 0.5) + 1, first)
-    return (_band(total, sums, 0, middle), _band(total, sums, middle, first), _band(total, sums, first, None))
-
-
-def _band(total: Histogram, sums: Mapping[str, Mapping[int, int]], low: int, high: int | None) -> Band:
-    def inside(index: int) -> bool:
-        return index >= low and (high is None or index < high)
-
-    return Band(
-        bucket_bounds(low)[0],
-        None if high is None else total.cap(bucket_bounds(high)[0]),
-        sum(n for index, n in total.buckets if inside(index)),
-        {stage: float(sum(us for index, us in by.items() if inside(index))) for stage, by in sums.items()},
+    edges = (0, *bounds)
+    ends = (*bounds, None)
+    return tuple(
+        Band(
+            bucket_bounds(low)[0],
+            None if high is None else total.cap(bucket_bounds(high)[0]),
+            sum(n for index, n in total.buckets if index >= low and (high is None or index < high)),
+            {stage: by[number] for stage, by in times.items()},
+        )
+        for number, (low, high) in enumerate(zip(edges, ends, strict=True))
     )
 
 

@@ -78,6 +78,13 @@ def test_shares_add_up():
     assert share({}, "hba") is None
 
 
+def test_a_bar_needs_no_rows():
+    brief = of("sdc", SDC, detailed=False)
+    assert brief.rows == ()
+    assert (brief.bands, brief.whole, brief.total) == (SLOW.bands, SLOW.whole, SLOW.total)
+    assert text(overview([brief, QUICK], "sdc", 80, 10, RAMP)) == text(overview([SLOW, QUICK], "sdc", 80, 10, RAMP))
+
+
 def test_one_ops_stages_are_its_own():
     assert anatomy("sdc", ("read",), SDC, ORIGIN).deep is False
     assert anatomy("sdc", ("write",), SDC, ORIGIN).total.count == 3031

@@ -17,12 +17,13 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
     why = empty.not_traced("stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded)
     chosen = subjects[0].choice.selected
     if not sight.choice.opened:
-        return stages.overview([_anatomy(sight, s) for s in subjects], chosen, width, room, sight.ink, why=why)
+        several = [_anatomy(sight, s, detailed=s.device.name == chosen) for s in subjects]
+        return stages.overview(several, chosen, width, room, sight.ink, why=why)
     one = next(s for s in subjects if s.device.name == chosen)
     return stages.device(_anatomy(sight, one), width, room, sight.ink, why=why, top=sight.choice.top)
 
 
-def _anatomy(sight: Sight, subject: Subject) -> Anatomy:
+def _anatomy(sight: Sight, subject: Subject, *, detailed: bool = True) -> Anatomy:
     assert sight.origin is not None  # noqa: S101  drawn only once there is a row
     choice, name = sight.choice, subject.device.name
     return anatomy(
@@ -34,4 +35,5 @@ def _anatomy(sight: Sight, subject: Subject) -> Anatomy:
         basic=sight.history.deep.basic,
         cut_us=choice.threshold_us,
         op_label=choice.op_label,
+        detailed=detailed,
     )
