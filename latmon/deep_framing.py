@@ -17,7 +17,7 @@ from latmon.framing import Framer
 from latmon.histogram import Histogram, merge
 from latmon.manifest import Manifest, op_name
 from latmon.manifest_parts import UNFOLLOWED_FROM
-from latmon.model import Handler, HandlerRuns, Missing, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.model import Flow, Handler, HandlerRuns, Missing, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
 from latmon.records import Record
 
 _OWN = ("by_total", "path", "off")
@@ -39,6 +39,9 @@ class DeepInterval:
     suppressed: int = 0
     """Records that the rate limit left out."""
     undecoded: int = 0
+    above: Mapping[Flow, int] = field(default_factory=dict)
+    """Of devices that the always-on probe doesn't time (dm, md): add these to a frame's own."""
+    thresholds_us: Mapping[str, int] = field(default_factory=dict)
 
 
 class DeepFramer:
@@ -76,6 +79,8 @@ class DeepFramer:
             deep_tables.wakeups(gains, thread),
             series.suppressed,
             undecoded,
+            series.above,
+            series.thresholds_us,
         )
 
     def _traced(self, histograms: Mapping[Series, Histogram], gains: Gains) -> Traced:
@@ -126,6 +131,8 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
         tuple(wakeups for one in each for wakeups in one.wakeups),
         sum(one.suppressed for one in each),
         sum(one.undecoded for one in each),
+        {flow: n for one in each for flow, n in one.above.items()},
+        {device: us for one in each for device, us in one.thresholds_us.items()},
     )
 
 

@@ -4,7 +4,9 @@
     outliers.take(records)                            # of a Window, of a DeepWindow, in any order
     settled = outliers.settled(wall, mono_us, hold)   # once a tick; hold: HOLD while the deep probes run, else 0
 
-The two probes tell of one request up to a tick apart, so a record waits up to `hold` ticks for the others. Owns what
+The two probes tell of one request up to a tick apart: a record waits up to `hold` ticks for the others. The always-on
+probe says what is an outlier: a traced request of which it tells nothing was below the threshold, or is one of those
+that its rate limit left out and counts. Only bios, of devices that it doesn't time, speak for themselves. Owns what
 waits, bounded; outlier.py makes the value. Knows neither events nor frames.
 """
 
@@ -148,6 +150,8 @@ class Outliers:
         self._resumed = waiting
 
     def _made(self, told: Told, late: Mapping[int, list[Record]], now: Moment) -> Outlier | None:
+        if told.always is None and told.deep and self._names.manifests[told.deep.probe].group == "stages":
+            return None
         made = outlier(told, late, self._names, now)
         if made is None:
             self._undecoded += self._names.device(told.get("dev") or 0) is not None

@@ -1,4 +1,4 @@
-"""BTF: which argument is the request, by count of parameters, from blobs small and real."""
+"""BTF: which argument is the request, by count of parameters; an enum's names and values; from blobs small and real."""
 
 import shutil
 import struct
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_btf import STRUCT, TYPEDEF, Btf, kernel
+from synthetic_btf import ENUM, INT, STRUCT, TYPEDEF, Btf, kernel
 
-from latmon_backends.btf import arguments, request_argument
+from latmon.text import is_clean
+from latmon_backends.btf import arguments, enumerators, request_argument
 
 REAL = Path("/sys/kernel/btf/vmlinux")
 
@@ -97,6 +98,61 @@ def test_a_header_that_promises_more_than_there_is(tmp_path):
     blob = kernel("rq")
     for field in range(8, 24, 4):
         assert asked(tmp_path, blob[:field] + struct.pack("<I", 0xFFFFFFF0) + blob[field + 4 :]) in (None, 0)
+
+
+# Enums
+
+
+def flags():
+    btf = Btf()
+    btf.add(INT, "int", 4, more=(32,))
+    btf.add(ENUM, "req_op", 4, rows=1, more=(btf.name("REQ_OP_READ"), 0))
+    rows = [("__REQ_SYNC", 11), ("__REQ_META", 12), ("__REQ_NR_BITS", 30)]
+    more = [word for name, value in rows for word in (btf.name(name), value)]
+    btf.add(ENUM, "req_flag_bits", 4, rows=len(rows), more=more)
+    return btf.blob()
+
+
+def enum(tmp_path, blob, name="req_flag_bits"):
+    path = tmp_path / "vmlinux"
+    path.write_bytes(blob)
+    return enumerators(path, name)
+
+
+def test_an_enums_names_and_values(tmp_path):
+    assert enum(tmp_path, flags()) == {"__REQ_SYNC": 11, "__REQ_META": 12, "__REQ_NR_BITS": 30}
+    assert enum(tmp_path, flags(), "req_op") == {"REQ_OP_READ": 0}
+
+
+def test_an_enum_that_is_not_there_has_no_names(tmp_path):
+    assert enum(tmp_path, flags(), "req_flags") == enum(tmp_path, kernel("rq")) == {}
+    assert enumerators(tmp_path / "none", "req_flag_bits") == {}
+
+
+def test_a_truncated_enum_is_not_read(tmp_path):
+    blob = flags()
+    whole = enum(tmp_path, blob)
+    for size in range(len(blob)):
+        assert set(enum(tmp_path, blob[:size]).values()) <= set(whole.values())
+
+
+@given(st.data())
+def test_garbage_in_an_enum_never_raises(tmp_path_factory, data):
+    blob = bytearray(flags())
+    for _ in range(data.draw(st.integers(1, 8))):
+        blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    for name, value in enum(tmp_path_factory.getbasetemp(), bytes(blob)).items():
+        assert is_clean(name)
+        assert 0 <= value < 2**32
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")
+def test_the_flags_of_the_kernel_that_runs_here():
+    found = enumerators(REAL, "req_flag_bits")
+    if not found:
+        pytest.skip("this kernel's BTF has no req_flag_bits: its block layer is a module or is not there")
+    assert {"__REQ_SYNC", "__REQ_META", "__REQ_FUA", "__REQ_PREFLUSH", "__REQ_RAHEAD"} <= found.keys()
+    assert 8 <= found["__REQ_SYNC"] < found["__REQ_NR_BITS"] < 64
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")

@@ -6,7 +6,7 @@ import yaml
 from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
 from latmon.histogram import Histogram, bucket_index
 from latmon.manifest import load
-from latmon.model import Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.model import Flow, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.records import Record
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
@@ -158,6 +158,14 @@ def test_what_was_suppressed_and_what_is_undecoded(framer):
     found = interval(framer, left={VDA: 5, SDB: 2}, run={run(1, us=5): -1}, hba={2**63: 1}, nobody={1: 1})
     assert (found.suppressed, found.undecoded) == (7, 3)
     assert interval(framer, left={VDA: 6, SDB: 2}).suppressed == 1
+
+
+def test_a_script_may_look_for_slow_ios_of_its_own_devices(manifest):
+    own = {"tiny_above": {"role": "above", "key": "request"}, "tiny_level": {"role": "level", "key": "device"}}
+    bios = manifest(group="bios", maps=own)
+    one = DeepFramer(bios, NAMES.get)
+    found = joined([interval(one, above={key(): 5}, level={SDB: 9000, GONE: 1}), DeepInterval()], [bios])
+    assert (found.above, found.thresholds_us) == ({Flow("vda", "read"): 5}, {"sdb": 9000})
 
 
 # Tables

@@ -107,10 +107,18 @@ def test_what_is_said_of_stages_is_of_its_own(manifest):
 @each_shipped
 def test_the_hooks_are_those_of_the_script(manifest):
     script = manifest.script.read_text()
-    places = {parameter.name: parameter.words for parameter in manifest.parameters}
-    hooks = set(re.findall(r"^((?:raw)?tracepoint:[\w:]+|kprobe:\w+)", script, re.MULTILINE))
-    hooks |= {hook for words in places.get("hooks", ()) for hook in words.split(", ")}
-    assert hooks == set(manifest.hooks)
+    words = {parameter.name: parameter.words for parameter in manifest.parameters}
+    hooks = re.findall(r"^((?:raw)?tracepoint:[\w:{}]+|kprobe:\w+)", script, re.MULTILINE)
+    hooks += [hook for several in words.get("hooks", ()) for hook in several.split(", ")]
+    named = {hook.partition(",")[0] for hook in manifest.hooks}
+    choices = [{re.sub(r"\{\{\w+\}\}", word, hook) for word in words.get(_place(hook), ("",))} for hook in hooks]
+    assert named <= set().union(*choices)
+    assert all(choice & named for choice in choices)
+
+
+def _place(hook):
+    found = re.search(r"\{\{(\w+)\}\}", hook)
+    return found and found[1]
 
 
 @each_shipped

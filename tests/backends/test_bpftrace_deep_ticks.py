@@ -1,0 +1,239 @@
+"""Several scripts in one process: each has ticks of its own, and what is complete is told once, when asked."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.deep_framing import UNKNOWN
+from latmon.histogram import bucket_index
+from latmon.manifest import load
+from latmon.model import Handler, Series, SoftirqCpu, Thread
+from latmon_backends import bpftrace_deep_ticks
+from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
+from latmon_backends.bpftrace_json import Attached, Decoder, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.bpftrace_ticks import Losses
+from latmon_backends.threads import Threads
+
+PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
+NAMES = ("stages_c", "wakeups_c", "irqs_c", "softirqs_c")
+MANIFESTS = [load(PROBES / f"{name}.yaml") for name in NAMES]
+SDA = 8 << 20
+HBA = Series("sda", "read", "hba")
+
+
+class Run:
+    """A process of four scripts whose counting has begun."""
+
+    def __init__(self, proc, ahead_us=0, begin=True):
+        self.proc = proc
+        around = DeepSurroundings(map_keys=100, ahead_us=lambda: ahead_us)
+        self.ticks = DeepTicks(MANIFESTS, {SDA: "sda"}.get, Threads(proc), around)
+        for name in NAMES if begin else ():
+            self.tick(name, 0)
+        self.ticks.taken()
+
+    def line(self, text):
+        self.ticks.take(Printed(text))
+
+    def map(self, script, role, **values):
+        """By its role, so that the scripts may name their maps as they like."""
+        spec = next(
+            spec
+            for manifest in MANIFESTS
+            for spec in manifest.maps
+            if manifest.name == script and spec.role == role and spec.stages in ((), ("hba",), ("resume",))
+        )
+        rows = {}
+        for key, value in values.items():
+            parts = dict(part.split("=") for part in key.split(";"))
+            rows[str(sum(int(n) << spec.part(name).shift for name, n in parts.items()))] = value
+        self.ticks.take(MapPrinted(spec.name, rows))
+
+    def hba(self, count, us=1000):
+        self.map("stages_c", "histogram", **{f"dev={SDA};bucket={bucket_index(us)}": count})
+
+    def begin(self, script, number, at_us=None):
+        self.line(f"tick {script} {number} {(number * 1_000_000 if at_us is None else at_us) * 1000}")
+
+    def tick(self, script, number, **maps):
+        self.begin(script, number)
+        if "hba" in maps:
+            self.hba(maps["hba"])
+        self.line(f"done {script}")
+
+    def count(self):
+        histogram = self.ticks.taken().interval.traced.histograms.get(HBA)
+        return 0 if histogram is None else histogram.count
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path)
+
+
+# Ticks
+
+
+def test_what_was_completed_is_told_once(run):
+    run.tick("stages_c", 1, hba=3)
+    window = run.ticks.taken()
+    assert window.interval.traced.histograms[HBA].count == 3
+    assert (window.ticks, window.mono_us, window.losses) == (1, 1_000_000, Losses())
+    assert run.count() == 0
+    run.tick("stages_c", 2, hba=5)
+    assert run.count() == 2
+
+
+def test_a_tick_that_is_being_printed_waits_for_its_end(run):
+    run.begin("stages_c", 1)
+    run.hba(3)
+    assert (run.ticks.taken().ticks, run.count()) == (0, 0)
+    run.line("done stages_c")
+    assert run.count() == 3
+
+
+def test_several_ticks_are_one_window(run):
+    for number in range(1, 4):
+        run.tick("stages_c", number, hba=number)
+    window = run.ticks.taken()
+    assert (window.ticks, window.mono_us) == (3, 3_000_000)
+    assert window.interval.traced.histograms[HBA].count == 3
+
+
+def test_scripts_tick_each_for_itself_and_their_lines_mix(run):
+    run.begin("stages_c", 1)
+    run.begin("softirqs_c", 1, 1_100_000)
+    run.hba(2)
+    run.map("softirqs_c", "softirq_run", **{f"vec=4;cpu=1;bucket={bucket_index(9)}": 7})
+    run.line("done softirqs_c")
+    found = run.ticks.taken()
+    assert found.interval.softirqs[SoftirqCpu("BLOCK", 1)].run.count == 7
+    assert found.interval.traced.histograms == {}
+    assert found.mono_us == 1_100_000
+    run.line("done stages_c")
+    assert run.count() == 2
+
+
+def test_what_came_before_a_scripts_first_tick_is_nobodys(tmp_path):
+    run = Run(tmp_path, begin=False)
+    run.hba(9)
+    run.tick("stages_c", 0, hba=9)
+    assert (run.ticks.taken().ticks, run.count()) == (0, 0)
+    run.tick("stages_c", 1, hba=10)
+    assert run.count() == 1
+
+
+def test_a_tick_whose_first_line_is_torn_counts_with_the_next(run):
+    run.line("tick stages_c x 1")
+    run.hba(3)
+    run.line("done stages_c")
+    window = run.ticks.taken()
+    assert (window.losses.undecoded, window.ticks) == (1, 0)
+    run.tick("stages_c", 2)
+    assert run.count() == 3
+
+
+def test_stamps_of_boottime_are_put_on_the_monotonic_clock(tmp_path):
+    run = Run(tmp_path, ahead_us=400_000)
+    run.line("late wakeups_c 12 120 9000000000 1500 0 120 kworker/0:1H")
+    run.tick("wakeups_c", 1)
+    window = run.ticks.taken()
+    assert window.mono_us == 600_000
+    assert window.records[0].get("woken_ns") == 8_600_000_000
+
+
+# Records, threads, handlers
+
+
+def test_slow_resumed_and_late_come_as_they_are(run):
+    run.line("slow stages_c 1 2")
+    run.line("late wakeups_c 12 120 9000 1500 0 -1 kworker/0:1H")
+    run.line("resumed wakeups_c 8388608 2048 9000 700 4711 120 my program")
+    window = run.ticks.taken()
+    assert [(one.kind, one.text) for one in window.records] == [("late", "kworker/0:1H"), ("resumed", "my program")]
+    assert window.losses.undecoded == 1
+    assert run.ticks.taken().records == ()
+
+
+def test_a_flood_of_records_is_bounded_and_counted(run, monkeypatch):
+    monkeypatch.setattr(bpftrace_deep_ticks, "_MAX_RECORDS", 3)
+    for _ in range(5):
+        run.line("late wakeups_c 12 120 9000 1500 0 -1 x")
+    window = run.ticks.taken()
+    assert (len(window.records), window.losses.dropped) == (3, 2)
+
+
+def test_a_handlers_record_names_it(run):
+    spec = next(spec for spec in MANIFESTS[2].maps if spec.role == "handler_run")
+    number = 11 << 28 | 77
+    key = str(number << spec.part("handler").shift | 1 << spec.part("returned").shift | bucket_index(20))
+    for tick, line in enumerate(("", f"handler irqs_c {number} 11 nvme0q1"), 1):
+        run.begin("irqs_c", tick)
+        run.line(line)
+        run.ticks.take(MapPrinted(spec.name, {key: 30 * tick}))
+        run.line("done irqs_c")
+        handlers = run.ticks.taken().interval.handlers
+        name = Handler(11, "nvme0q1") if line else UNKNOWN
+        assert {handler: runs.run.count for handler, runs in handlers.items()} == {name: 30}
+
+
+def test_a_threads_record_names_it(run):
+    run.line("thread wakeups_c 12 49 ksoftirqd/0")
+    run.begin("wakeups_c", 1)
+    run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": 2})
+    run.map("wakeups_c", "wakeup_instead", **{"thread=12;other=0": 1})
+    run.line("done wakeups_c")
+    (wakeups,) = run.ticks.taken().interval.wakeups
+    assert wakeups.thread == Thread(12, "ksoftirqd/0", "", 49, kernel=False)
+    assert (wakeups.delay.count, wakeups.instead) == (2, {"idle": 1})
+
+
+# Losses and the end
+
+
+def test_losses(run):
+    for event in (Lost(3), Lost(-1), HelperFailed("x", -7, ""), HelperFailed("x", -2, ""), Undecoded("?"), Attached(4)):
+        run.ticks.take(event)
+    run.ticks.take(MapPrinted("nobody", {}))
+    run.ticks.take(MapPrinted("stages_c_path", {str(n): 1 for n in range(100)}))
+    assert run.ticks.taken().losses == Losses(lost=3, map_full=2, undecoded=3)
+    assert run.ticks.taken().losses == Losses()
+
+
+def test_lines_of_nobody_are_nothing(run):
+    for text in (
+        "",
+        "tick",
+        "tick nobody 1 1",
+        "done nobody",
+        "ready stages_c 1",
+        "stages_c",
+        "slow",
+        "hello stages_c 1",
+    ):
+        run.line(text)
+    assert run.ticks.taken().losses == Losses()
+
+
+def test_the_end_is_complete_without_a_done(run):
+    run.tick("stages_c", 1, hba=1)
+    run.ticks.end()
+    run.line("last stages_c 2 1500000000")
+    run.hba(4)
+    run.ticks.take(MapPrinted("stages_c_tick", {"": 2}))
+    window = run.ticks.taken()
+    assert window.interval.traced.histograms[HBA].count == 4
+    assert (window.mono_us, window.losses) == (1_500_000, Losses())
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(lambda text: text.encode()))))
+def test_no_output_raises(tmp_path_factory, portions):
+    run = Run(tmp_path_factory.getbasetemp())
+    decoder = Decoder()
+    for portion in portions:
+        for event in decoder.feed(b'{"type": "printf", "data": "late wakeups_c ' + portion + b'"}\n' + portion + b"\n"):
+            run.ticks.take(event)
+    window = run.ticks.taken()
+    assert window.losses.undecoded + len(window.records) >= 0
