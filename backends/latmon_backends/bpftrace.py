@@ -15,16 +15,17 @@ from typing import Self
 from latmon import __version__, host
 from latmon.backend import Options
 from latmon.model import Frame, Health, Missing, Origin
-from latmon_backends import bpftrace_tool, outliers, request_flags, sampler
+from latmon_backends import bpftrace_tool, outliers, request_flags, root_launcher, sampler
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_deep import Deep
 from latmon_backends.bpftrace_frames import Frames
 from latmon_backends.bpftrace_ticks import Window
 from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.deep_programs import DeepPrograms, Host
+from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
 from latmon_backends.interrupts import Interrupts
-from latmon_backends.launching import Direct
+from latmon_backends.launching import Direct, Launcher
 from latmon_backends.outliers import Outliers
+from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.threads import Threads
 
@@ -46,16 +47,20 @@ class BpftraceBackend:
 
     async def __aenter__(self) -> Self:
         tool = self._find_tool()
-        self._launcher = Direct(tool, self._options.proc)
+        self._launcher: Launcher = Direct(tool, self._options.proc)
         self._frames = Frames(self._sampler, self._options.sys)
         self._sampler.require_selected()
         self._always = AlwaysOn(self._options, tool, self._launcher, self._sampler, self._frames)
-        asking = asyncio.create_task(asyncio.to_thread(lambda: tool.version))  # while the probe compiles
+        # While the probe compiles: once it runs, every line of it that waits is a late frame.
+        asking = asyncio.create_task(asyncio.to_thread(lambda: tool.version))
+        looking = asyncio.create_task(asyncio.to_thread(Inventory, self._options))
         try:
             refusals = await self._always.choose(self._only)
         finally:
-            await asyncio.wait({asking})
-        await self._prepare_deep()
+            await asyncio.wait({asking, looking})
+        if root_launcher.needed():
+            self._launcher = self._always.launcher = RootLauncher(tool, self._always.probe.pid)
+        self._prepare_deep(await looking)
         manifest = self._always.variant.manifest
         self._origin = replace(
             self._origin,
@@ -75,8 +80,7 @@ class BpftraceBackend:
         )
         return self
 
-    async def _prepare_deep(self) -> None:
-        """While we are root still, for what is looked up in tracefs."""
+    def _prepare_deep(self, inventory: Inventory) -> None:
         variant, block = self._always.variant, self._sampler.block
         threads = Threads(self._options.proc)
         here = Host(
@@ -87,7 +91,7 @@ class BpftraceBackend:
             self._frames.selected_name,
             threads,
         )
-        self._programs = await asyncio.to_thread(DeepPrograms, self._options, here)
+        self._programs = DeepPrograms(self._options, here, inventory)
         self._interrupts = Interrupts(self._options.sys)
         self._deep = Deep(self._options, self._launcher, self._programs)
         self._outliers = Outliers(

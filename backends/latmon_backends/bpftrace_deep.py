@@ -191,7 +191,7 @@ class Deep:
         elif want is None:
             await self._end_unwanted()
         elif run is None:
-            if want.forced or now >= self._paused_until:
+            if now >= self._paused_until:
                 await self._start(want)
         elif not run.want.covers(want):
             if want.forced or now - run.begun >= REMIX_S:

@@ -44,11 +44,11 @@ class Probe:
 
     @classmethod
     async def start(cls, launcher: Launcher, program: Program) -> Probe:
-        """RefusedError when the program doesn't run here; UnavailableError when the host is too slow for any."""
+        """RefusedError when this program doesn't run here, UnavailableError when none would."""
         try:
             probe = cls(await launcher.launch(program), program)
         except OSError as error:
-            raise RefusedError(f"the shell can't be started: {error.strerror}") from error
+            raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
         try:
             await probe._until_ready()
         except BaseException:

@@ -54,26 +54,39 @@ class Host:
     threads: Threads
 
 
+class Inventory:
+    """The deep scripts, and what is looked up for them: half a second of work, off the loop, as root if we are."""
+
+    def __init__(self, options: Options, probes: Path | None = None) -> None:
+        self.manifests = deep_scripts.deep_manifests(probes)
+        self.tracepoints = Tracepoints(options.sys)
+        self.words = deep_scripts.words(self.tracepoints, options.sys)
+        self.tracepoints.has("tracepoint:block:block_rq_issue")  # what only root may look at is looked at now
+
+
 class DeepPrograms:
     """Starts what of the deep scripts runs here, and remembers what was refused."""
 
-    def __init__(self, options: Options, here: Host, probes: Path | None = None) -> None:
+    def __init__(self, options: Options, here: Host, inventory: Inventory) -> None:
         self._options, self._here = options, here
-        self._found = deep_scripts.deep_manifests(probes)
-        self._tracepoints = Tracepoints(options.sys)
-        self._words = deep_scripts.words(self._tracepoints, options.sys, here.always_on)
+        self.manifests = inventory.manifests
+        self._tracepoints = inventory.tracepoints
+        self._words = deep_scripts.with_found(inventory.words, here.always_on)
         self._refused: dict[str, str] = {}
-        self._told: set[str] = set()
-        self._told |= {one.name for one in self.choice().missing}
+        self._choice: Choice | None = None
+        self._told = {one.name for one in self.choice().missing}
 
     def choice(self) -> Choice:
         """What runs here as far as is known by now."""
-        return deep_scripts.choose(self._found, self._here.tier, self._tracepoints.has, self._words, self._refused)
+        if self._choice is None:
+            tier, has = self._here.tier, self._tracepoints.has
+            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused)
+        return self._choice
 
-    @property
-    def manifests(self) -> tuple[Manifest, ...]:
-        """All that may ever run here."""
-        return self._found
+    def refuse(self, name: str, why: str) -> None:
+        """Another variant is tried from now on, else none."""
+        self._refused[name] = why
+        self._choice = None
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -110,7 +123,7 @@ class DeepPrograms:
             except RefusedError as refusal:
                 if bpftrace_tool.is_privilege(str(refusal)):
                     raise
-                self._refused[_refused_script(program, refusal)] = str(refusal)
+                self.refuse(_refused_script(program, refusal), str(refusal))
                 continue
             manifests = [one.manifest for one in program.scripts]
             around = DeepSurroundings(program.map_keys, host.suspended_us)
@@ -127,7 +140,7 @@ class DeepPrograms:
         try:
             return deep_scripts.script(manifest, self._tracepoints.has, self._words, values)
         except ManifestError as error:
-            self._refused[manifest.name] = str(error)
+            self.refuse(manifest.name, str(error))
             return None
 
     def _values(self, target: Target, one_in: int) -> dict[str, int | str]:

@@ -55,7 +55,7 @@ def choose(
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
     for stem in _stems(found):
-        why = "there is no variant for this tier"
+        why = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
         for one in _variants(found, stem, tier):
             why = (refused or {}).get(one.name, "") or _obstacle(one, has, words, chosen)
             if not why:
@@ -76,8 +76,8 @@ def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script
     return Script(manifest, {name: value for name, value in {**known, **values}.items() if name in taken})
 
 
-def words(tracepoints: Tracepoints, sys: Path, always_on: Values, machine: str = platform.machine()) -> Words:
-    """What this kernel calls things. What the always-on probe found by trying is taken from it."""
+def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()) -> Words:
+    """What this kernel calls things."""
     told = tracepoints.has("tracepoint:irq_vectors:local_timer_entry")
     has_timer = machine in ("x86_64", "i686") if told is None else told
     entry, leave = ("local_timer_entry", "local_timer_exit") if has_timer else ("irq_handler_entry", "irq_handler_exit")
@@ -85,12 +85,19 @@ def words(tracepoints: Tracepoints, sys: Path, always_on: Values, machine: str =
     bio = btf.request_argument(sys / "kernel/btf/vmlinux", "block_bio_queue") or 0
     issued = btf.request_argument(sys / "kernel/btf/vmlinux", "block_rq_issue") or 0
     return {
-        "disk": (always_on.get("disk", "q->disk"), "bi_disk" if "bi_disk" in tracepoints else "bi_bdev->bd_disk"),
+        "disk": ("q->disk", "bi_disk" if "bi_disk" in tracepoints else "bi_bdev->bd_disk"),
         "request": (f"arg{issued}",),
         "bio": (f"arg{bio}",),
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
         "timer_context": (int(has_timer),),
+    }
+
+
+def with_found(words: Words, always_on: Values) -> Words:
+    """What the always-on probe found by trying is better than what was looked up."""
+    return {
+        name: (*((always_on[name],) if name in always_on else ()), *words.get(name, ())) for name in {*words, "disk"}
     }
 
 

@@ -19,7 +19,9 @@ from latmon.framing import Framer
 from latmon.model import Flow, Series
 from latmon_backends.bpftrace_json import HelperFailed, Lost, MapPrinted, Printed, Undecoded
 from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import has_kprobes, variants
+from latmon_backends.launching import Direct
 
 SYS = Path("/sys")
 KPROBES = "bus/event_source/devices/kprobe"
@@ -119,7 +121,8 @@ def protocol(seen, name):
 async def test_it_counts_a_known_load_or_says_why_not(suite, variant, loop, tmp_path):
     path, number = loop
     try:
-        probe = await Probe.start(tool(suite, tmp_path), variant)
+        program = Program((variant.script,), 8192)
+        probe = await Probe.start(Direct(tool(suite, tmp_path)), program)
     except RefusedError as refusal:
         why = str(refusal)
         probe = None
