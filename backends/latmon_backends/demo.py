@@ -15,10 +15,11 @@ from typing import Self
 from latmon import __version__
 from latmon.errors import UsageError
 from latmon.model import Frame, Missing, Origin
-from latmon_backends import demo_host
+from latmon_backends import demo_deep, demo_host
 
 SCENARIOS: dict[str, str] = {
-    "host": "eight devices behind two drivers: one SAS disk has rare outliers, a backup bursts, an SSD pauses.",
+    "host": "eight devices behind two drivers: one SAS disk waits for a completion thread, one for softirqs that the "
+    "tick runs, a backup bursts, an SSD pauses.",
 }
 """Name -> one sentence, for `latmon demo --list`."""
 
@@ -28,7 +29,7 @@ START_WALL = 1_767_582_000.0
 """2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
 START_MONO_US = 86_400_000_000
 
-_NOT_IN_DEMO = "the demo's host is measured by request stamps alone"
+_TRACED = "told of the traced requests alone: request stamps don't have it"
 
 
 class DemoBackend:
@@ -60,9 +61,7 @@ class DemoBackend:
             measured=MappingProxyType(
                 {"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()},
             ),
-            absent=tuple(
-                Missing(stage, _NOT_IN_DEMO) for stage in ("requeue", "irq", "softirq", "completion", "resume")
-            ),
+            absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
             latency_from="queued",
             reason="synthetic: nothing of this host is measured",
         )
@@ -76,12 +75,14 @@ class DemoBackend:
     async def frames(self) -> AsyncIterator[Frame]:
         """The same frames from the start at each call."""
         rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
+        deep = Random(self._seed + 1)  # noqa: S311 - one of its own, so that what is traced changes no I/O
         loop = asyncio.get_running_loop()
         start = loop.time()
         seq = 0
         while self._limit is None or seq < self._limit:
             await asyncio.sleep(max(0.0, start + self._due(seq) - loop.time()))
-            yield demo_host.window(rng, seq, START_WALL, START_MONO_US)
+            loads = demo_host.drawn(rng, seq)
+            yield demo_deep.deepened(deep, demo_host.framed(rng, loads, seq, START_WALL, START_MONO_US), loads)
             seq += 1
 
     def _due(self, seq: int) -> float:

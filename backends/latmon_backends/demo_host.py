@@ -15,10 +15,12 @@ from types import MappingProxyType
 
 from latmon.histogram import Histogram
 from latmon.model import Completed, Device, Flow, Frame, Health, Outstanding, Series
-from latmon_backends.synthetic import Mode, Shape, binomial, histogram, pair, poisson
+from latmon_backends.synthetic import Group, Mode, Shape, binomial, histogram, meet, poisson
 
 INTERVAL_US = 1_000_000
 UNLIKE = "sdd"
+TICKING = "sdb"
+"""Not in the backup: its tail is another story."""
 PERIOD = 90
 """Windows after which the host's rhythm repeats."""
 _SUSPENDED = frozenset(range(28, 40))
@@ -26,9 +28,9 @@ _BURST = frozenset(range(46, 54))
 _MISSED = 0.0003
 """Share of completions that the probe doesn't see: BPF programs are skipped when they nest."""
 
-_HBA = "0000:3b:00.0"
+HBA = "0000:3b:00.0"
 _DISKS = tuple(
-    Device(f"sd{letter}", 8, 16 * i, driver="mpt3sas", controller=_HBA, model="HDD 8T 7200rpm", serial=f"DEMO-HDD-{i}")
+    Device(f"sd{letter}", 8, 16 * i, driver="mpt3sas", controller=HBA, model="HDD 8T 7200rpm", serial=f"DEMO-HDD-{i}")
     for i, letter in enumerate("abcde")
 )
 _SSDS = tuple(
@@ -73,6 +75,10 @@ class Drawn:
     total: Histogram
     seen: Completed
     kernel: Completed
+    met: tuple[tuple[int, int, int], ...]
+    """The timed I/Os as (size, queue, hba)."""
+    sizes: tuple[int, int]
+    """Bytes of a small one and of a large one."""
 
 
 def steady(seq: int) -> Mood:
@@ -125,7 +131,8 @@ def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], Mood]) -> Iter
 def _disk_loads(device: str) -> Iterable[Load]:
     unlike = device == UNLIKE
     for op, rate, small, large in (("read", 110.0, 8192, 262144), ("write", 70.0, 16384, 524288), ("flush", 3.0, 0, 0)):
-        yield Load(device, op, rate, _DISK_QUEUE, _disk(op, unlike=unlike), bursting, small, large)
+        rhythm = steady if device == TICKING else bursting
+        yield Load(device, op, rate, _DISK_QUEUE, _disk(op, unlike=unlike), rhythm, small, large)
 
 
 LOADS = (
@@ -137,18 +144,27 @@ LOADS = (
 
 def window(rng: Random, seq: int, start_wall: float, start_mono_us: int) -> Frame:
     """Window `seq` (from 0) of the host; windows must be drawn in order, they share one generator."""
-    drawn = [one for one in (_draw(rng, load, seq) for load in LOADS) if one.kernel.count]
-    missed = sum(d.kernel.count - d.seen.count for d in drawn)
-    kernel = {d.flow: d.kernel for d in drawn} | _volume(drawn)
+    return framed(rng, drawn(rng, seq), seq, start_wall, start_mono_us)
+
+
+def drawn(rng: Random, seq: int) -> list[Drawn]:
+    """What every load did in window `seq`."""
+    return [one for one in (_draw(rng, load, seq) for load in LOADS) if one.kernel.count]
+
+
+def framed(rng: Random, loads: list[Drawn], seq: int, start_wall: float, start_mono_us: int) -> Frame:
+    """What the request stamps and the kernel's counters tell of it."""
+    missed = sum(d.kernel.count - d.seen.count for d in loads)
+    kernel = {d.flow: d.kernel for d in loads} | _volume(loads)
     return Frame(
         seq=seq,
         wall=start_wall + (seq + 1) * INTERVAL_US / 1e6,
         mono_us=start_mono_us + (seq + 1) * INTERVAL_US,
         dt_us=INTERVAL_US,
-        histograms=MappingProxyType({series: h for d in drawn for series, h in _series(d) if h}),
-        seen=MappingProxyType({d.flow: d.seen for d in drawn}),
+        histograms=MappingProxyType({series: h for d in loads for series, h in _series(d) if h}),
+        seen=MappingProxyType({d.flow: d.seen for d in loads}),
         kernel=MappingProxyType(kernel),
-        outstanding=MappingProxyType(_outstanding(rng, drawn)),
+        outstanding=MappingProxyType(_outstanding(rng, loads)),
         devices=DEVICES if seq == 0 else (),
         health=Health(probes_attached=1, probes_wanted=1, skipped=missed, probe_ns_per_io=round(rng.gauss(560, 12), 1)),
     )
@@ -160,7 +176,8 @@ def _draw(rng: Random, load: Load, seq: int) -> Drawn:
     missed = binomial(rng, issued, _MISSED)
     queue = (_CONGESTED_QUEUE if mood.congested else load.queue).draw(rng, issued - missed)
     hba = load.hba.draw(rng, issued - missed)
-    total = histogram(pair(rng, queue, hba))
+    met = meet(rng, queue, hba)
+    total = histogram([Group(n, q + h) for n, q, h in met])
     large = binomial(rng, issued - missed, 0.06)
     size = load.bytes_small * (issued - missed - large) + load.bytes_large * large
     mean_us = 0 if total.mean is None else round(total.mean)
@@ -171,6 +188,8 @@ def _draw(rng: Random, load: Load, seq: int) -> Drawn:
         total=total,
         seen=Completed(issued - missed, size, total.sum),
         kernel=Completed(issued, size + missed * load.bytes_small, (total.sum or 0) + missed * mean_us),
+        met=tuple(met),
+        sizes=(load.bytes_small, load.bytes_large),
     )
 
 

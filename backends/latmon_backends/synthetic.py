@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from random import Random
 from typing import NamedTuple
@@ -22,6 +22,8 @@ FEW = 24
 _NORMAL_FROM = 6
 """Expected counts from here on are drawn from the normal distribution."""
 _NEGLIGIBLE = 1e-8
+bucket = lru_cache(maxsize=1 << 14)(bucket_index)
+"""The same times come again and again, and a window asks for thousands."""
 
 
 class Mode(NamedTuple):
@@ -111,28 +113,33 @@ def poisson(rng: Random, expected: float) -> int:
     return count
 
 
-def pair(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[Group]:
-    """Sums of two stages of the same I/Os: each keeps its counts, who meets whom is drawn."""
+def meet(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[tuple[int, int, int]]:
+    """Two stages of the same I/Os as (size, us of the first, us of the second); who meets whom is drawn."""
     lefts, rights = _shuffled(rng, first), list(second)
-    sums: list[Group] = []
+    found: list[tuple[int, int, int]] = []
     i = j = taken_i = taken_j = 0
     while i < len(lefts) and j < len(rights):
         count = min(lefts[i].size - taken_i, rights[j].size - taken_j)
-        sums.append(Group(count, lefts[i].us + rights[j].us))
+        found.append((count, lefts[i].us, rights[j].us))
         taken_i, taken_j = taken_i + count, taken_j + count
         if taken_i == lefts[i].size:
             i, taken_i = i + 1, 0
         if taken_j == rights[j].size:
             j, taken_j = j + 1, 0
-    return sums
+    return found
+
+
+def pair(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[Group]:
+    """Sums of two stages of the same I/Os: each keeps its counts."""
+    return [Group(size, one + other) for size, one, other in meet(rng, first, second)]
 
 
 def histogram(groups: Sequence[Group]) -> Histogram:
     """Groups as a histogram with exact sum and maximum."""
     counts: dict[int, int] = {}
     for size, us in groups:
-        bucket = bucket_index(us)
-        counts[bucket] = counts.get(bucket, 0) + size
+        index = bucket(us)
+        counts[index] = counts.get(index, 0) + size
     return Histogram.of(counts, sum(g.size * g.us for g in groups), max((g.us for g in groups), default=0))
 
 

@@ -14,9 +14,11 @@ from latmon.model import STAGES, UNACCOUNTED, Flow, Missing, Origin, Series, Tra
 from latmon.report.figures import order, shares, summed
 
 _TOTAL = "total"
+NOT_PASSED = "n/a: "
+"""How the reason begins for a stage that is measured and that no request passed."""
 _PASSED = {
-    "requeue": "n/a: no request was refused by the driver",
-    "resume": "n/a: no thread was seen to wait for it",
+    "requeue": "no request was refused by the driver",
+    "resume": "no thread was seen to wait for it",
 }
 
 
@@ -81,7 +83,7 @@ def _absent(device: str, passed: Mapping[str, Histogram], traced: Traced) -> dic
         elif holders.get(name) in passed:
             found[name] = f"not measured: its time is in {holders[name]}"
         else:
-            found[name] = _PASSED.get(name) or f"n/a: {_completes(device, traced)}"
+            found[name] = NOT_PASSED + (_PASSED.get(name) or _completes(device, traced))
     return found
 
 

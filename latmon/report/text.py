@@ -11,6 +11,7 @@ from typing import Any
 
 from latmon.report import text_deep
 from latmon.report.figures import QUANTILES
+from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
 from latmon.views.units import UNKNOWN, count, duration, part, percent, rate
 
@@ -106,6 +107,7 @@ def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
     for op, one in device["ops"].items():
         yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
         yield from _stages(one)
+    yield from _not_passed(device["ops"])
     if sentence := text_deep.tail_sentence(name, device):
         yield from _wrapped(sentence, "  ")
     if "outstanding" in device:
@@ -117,7 +119,8 @@ def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
 def _stages(op: _Json) -> Iterator[str]:
     """The latency, then the stages with their shares of all the time of the I/Os whose stages they are."""
     latency, traced = op.get("latency_us"), op.get("of", {}).get("latency_us")
-    whole = (traced or {}).get("sum") or (latency["mean"] or 0) * latency["count"] if latency else 0
+    base = traced or latency
+    whole = (base["mean"] or 0) * base["count"] if base else 0
     if latency:
         yield _row("total", latency)
     if traced and (not latency or traced["count"] != latency["count"]):
@@ -126,6 +129,16 @@ def _stages(op: _Json) -> Iterator[str]:
     for stage, figures in rows.items():
         known = whole and figures["sum"] is not None and stage != "resume"
         yield _row(stage, figures) + (f"{part(min(1.0, figures['sum'] / whole)):>6}" if known else "")
+
+
+def _not_passed(ops: _Json) -> Iterator[str]:
+    """Stages that are measured and that none of the device's I/Os passed."""
+    reasons: dict[str, list[str]] = {}
+    for stage, why in {stage: why for op in ops.values() for stage, why in op["stages_absent"].items()}.items():
+        if why.startswith(NOT_PASSED) and all(stage not in op["stages"] for op in ops.values()):
+            reasons.setdefault(why.removeprefix(NOT_PASSED), []).append(stage)
+    for why, stages in reasons.items():
+        yield from _wrapped(f"n/a: {', '.join(stages)} ({why})", "  ")
 
 
 def _volume(op: _Json, seconds: float) -> str:
@@ -167,7 +180,9 @@ def _meaning(summary: _Json) -> list[str]:
     for device in summary["devices"].values():
         for op in device["ops"].values():
             includes |= {stage: one["includes"] for stage, one in op["stages"].items() if one["includes"]}
-            for stage, why in op["stages_absent"].items():
+            for stage, why in op["stages_absent"].items() if device.get("timed", True) else ():
+                if why.startswith(NOT_PASSED):
+                    continue
                 stages = absent.setdefault(why, [])
                 stages += [] if stage in stages else [stage]
     lines = _wrapped(_FROM[summary["latency_from"]]) if summary.get("latency_from") in _FROM else []

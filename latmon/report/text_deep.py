@@ -13,7 +13,7 @@ from latmon.model import STAGES, UNACCOUNTED
 from latmon.views.units import UNKNOWN, count, duration, exact, part, spelled
 
 WIDTH = 79
-MAX_OUTLIERS = 10
+MAX_OUTLIERS = 5
 MAX_ROWS = 12
 """Of a table: the rest is in the JSON."""
 _BAR = 24
@@ -30,7 +30,7 @@ def tail_sentence(name: str, device: _Json) -> str:
     shares = sorted(tail["share"].items(), key=lambda one: -one[1])
     told = [f"{_percent(share)} {stage}" for at, (stage, share) in enumerate(shares) if not at or share >= _TOLD_SHARE]
     ios = "1 I/O" if tail["count"] == 1 else f"{tail['count']:,} I/Os"
-    return f"{name} above {spelled(tail['cut_us'])}: {', '.join(told)} ({ios})"
+    return f"{name} above {spelled(tail['cut_us'], 2)}: {', '.join(told)} ({ios})"
 
 
 def trust(health: _Json) -> list[str]:
@@ -98,12 +98,12 @@ def interrupts(summary: _Json) -> list[str]:
 def _softirqs(softirqs: _Json) -> list[str]:
     if not softirqs:
         return []
-    lines = [f"{'softirq':<12}{'runs':>10}{'delay p50':>11}{'p99':>7}{'max':>8}{'run p99':>9}  ran in"]
+    lines = [f"{'softirq':<9}{'runs':>9}{'delay p50':>10}{'p99':>7}{'max':>7}{'run p99':>8}  ran in"]
     for vector, one in softirqs.items():
         where = ", ".join(f"{part(n / sum(one['ran_in'].values()))} {name}" for name, n in _most(one["ran_in"])[:2])
         delay = one["delay_us"]
-        cells = f"{_us(delay['p50']):>11}{_us(delay['p99']):>7}{_max(delay):>8}{_us(one['run_us']['p99']):>9}"
-        lines.append(f"{vector[:11]:<12}{count(one['count']):>10}{cells}  {where}"[:WIDTH].rstrip())
+        cells = f"{_us(delay['p50']):>10}{_us(delay['p99']):>7}{_max(delay):>7}{_us(one['run_us']['p99']):>8}"
+        lines.append(f"{vector[:8]:<9}{count(one['count']):>9}{cells}  {where}"[:WIDTH].rstrip())
     return [*lines, ""]
 
 
@@ -127,11 +127,11 @@ def _wakeups(summary: _Json) -> list[str]:
     rows = summary.get("wakeups", [])
     if not rows:
         return []
-    lines = [f"{'woken thread':<18}{'policy':>9}{'prio':>5}{'count':>9}{'p50':>7}{'p99':>7}{'max':>8}  instead"]
+    lines = [f"{'woken thread':<16}{'policy':>7}{'prio':>5}{'count':>8}{'p50':>7}{'p99':>7}{'max':>7}  instead"]
     for one in rows[:MAX_ROWS]:
         delay = one["delay_us"]
-        who = f"{one['thread'][:17]:<18}{one['policy'][:8] or UNKNOWN:>9}{one['priority']:>5}{count(one['count']):>9}"
-        cells = f"{_us(delay['p50']):>7}{_us(delay['p99']):>7}{_max(delay):>8}"
+        who = f"{one['thread'][:15]:<16}{one['policy'][:6] or UNKNOWN:>7}{one['priority']:>5}{count(one['count']):>8}"
+        cells = f"{_us(delay['p50']):>7}{_us(delay['p99']):>7}{_max(delay):>7}"
         instead = next((name for name, _ in _most(one["instead"])), "")
         lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
     return [*lines, *_rest(len(rows)), ""]
