@@ -1,0 +1,71 @@
+"""When the deep probes are wanted, and for whom."""
+
+import pytest
+
+from latmon_backends.demand import LOOKED_S, Demand, Want
+from latmon_backends.suspicion import Suspect
+
+SDA = Suspect("sda", "I/Os above 20 ms")
+
+
+def test_auto_wants_nothing_by_itself():
+    assert Demand("auto").wanted((), 0.0) is None
+
+
+def test_a_suspect_is_wanted_and_why():
+    assert Demand("auto").wanted((SDA, Suspect("sdb", SDA.why)), 0.0) == Want(("sda", "sdb"), "I/Os above 20 ms")
+
+
+def test_who_looks_is_forgotten_a_minute_after_the_last_look():
+    demand = Demand("auto")
+    demand.deepen(("sdb",), 0.0)
+    demand.deepen(("sdb",), 30.0)
+    assert demand.wanted((), 29 + LOOKED_S) == Want(("sdb",), "somebody looks")
+    assert demand.wanted((), 30 + LOOKED_S) is None
+
+
+def test_who_looks_comes_before_suspects_and_there_are_four_at_most():
+    demand = Demand("auto")
+    for n in range(6):
+        demand.deepen((f"sd{n}",), float(n))
+    want = demand.wanted((SDA,), 6.0)
+    assert want.devices == ("sd2", "sd3", "sd4", "sd5")
+    demand = Demand("auto")
+    demand.deepen(("sdz",), 0.0)
+    assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why)
+
+
+def test_looking_at_all_devices():
+    demand = Demand("auto")
+    demand.deepen((), 0.0)
+    assert demand.wanted((SDA,), 1.0) == Want((), "somebody looks")
+    assert demand.wanted((SDA,), LOOKED_S) == Want(("sda",), SDA.why)
+
+
+def test_basic_is_never_and_all_is_always():
+    demand = Demand("basic")
+    demand.deepen(("sda",), 0.0)
+    assert demand.wanted((SDA,), 0.0) is None
+    demand.set_mode("all")
+    assert demand.wanted((), 0.0) == Want((), "--stages all", forced=True)
+    demand.set_mode("auto")
+    assert demand.wanted((), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted", "covers"),
+    [
+        (("sda", "sdb"), ("sda",), True),
+        (("sda",), ("sda", "sdb"), False),
+        ((), (), True),
+        (("sda",), (), False),
+        ((), ("sda",), False),
+    ],
+    ids=["fewer", "more", "all", "from some to all", "from all to some"],
+)
+def test_what_runs_will_do(runs, wanted, covers):
+    assert Want(runs).covers(Want(wanted)) is covers
+
+
+def test_a_forced_probe_is_not_an_unforced_one():
+    assert not Want(forced=False).covers(Want(forced=True))
