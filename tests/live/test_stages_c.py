@@ -1,0 +1,127 @@
+"""stages_c on a disk of our own: every request's stages add up, its issuer is known, and its path has a name.
+
+The host's bpftrace by default, 0.23 and 0.27 under the marker `versions`.
+"""
+
+import mmap
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from attached import Attached, manifest
+from bpftraces import ROOT, each_bpftrace
+from workload import LoopDevice
+
+from latmon.deep_framing import DeepFramer
+from latmon.histogram import bucket_bounds
+from latmon.model import UNACCOUNTED, Series
+
+MANIFEST = manifest("stages_c")
+WRITES, FLUSHES = 400, 10
+STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", UNACCOUNTED)
+
+
+@pytest.fixture
+def loop(tmp_path):
+    if not ROOT or shutil.which("losetup") is None or not Path("/dev/loop-control").exists():
+        pytest.skip("needs root and loop devices")
+    with LoopDevice(tmp_path / "image", 4 << 20) as device:
+        yield device
+
+
+def number(device):
+    found = Path(device.path).stat().st_rdev
+    return os.major(found) << 20 | os.minor(found)
+
+
+def write(path):
+    """WRITES direct writes of 4 KiB and FLUSHES flushes; how long the longest of them took, in us."""
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    longest = 0.0
+    try:
+        with mmap.mmap(-1, 4096) as page:
+            for n in range(WRITES):
+                begun = time.monotonic()
+                os.pwrite(fd, page, n * 4096)
+                longest = max(longest, time.monotonic() - begun)
+                if n % (WRITES // FLUSHES) == 0:
+                    os.fsync(fd)
+    finally:
+        os.close(fd)
+    return longest * 1e6
+
+
+def interval(run, device):
+    framer = DeepFramer(MANIFEST, {number(device): "disk"}.get)
+    for name in (spec.name for spec in MANIFEST.maps):
+        framer.printed(name, {int(key): n for key, n in run.maps.get(name, {}).items()})
+    return framer.interval(None, lambda _: pytest.fail("no thread is in its maps"))
+
+
+@each_bpftrace
+def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
+    # From 1 us on every I/O is slow: as many records as there are tokens.
+    with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), threshold_us=1) as run:
+        longest = write(loop.path)
+    whole = interval(run, loop)
+    traced = whole.traced
+    assert (whole.undecoded, traced.off) == (0, 0)
+    written = {stage: traced.histograms.get(Series("disk", "write", stage)) for stage in (*STAGES, "total")}
+    # The kernel skips a few programs (recursion), seldom more than one in a hundred.
+    assert WRITES * 0.95 <= written["total"].count <= WRITES + FLUSHES
+    assert FLUSHES * 0.5 <= traced.histograms[Series("disk", "flush", "total")].count <= FLUSHES + 1
+    followed, lost = sum(traced.paths["disk"].values()), sum(traced.unfollowed.get("disk", {}).values())
+    assert lost <= 0.05 * followed
+    assert not [name for name in (*traced.paths["disk"], *traced.unfollowed.get("disk", {})) if "unknown" in name]
+    # Of all stages together, the requests of a bucket of the total took as long as the bucket says.
+    for bucket, n in written["total"].buckets:
+        took = sum(traced.by_total.get(Series("disk", "write", stage), {}).get(bucket, 0) for stage in STAGES)
+        low, high = bucket_bounds(bucket)
+        assert n * low <= took < n * high
+    assert all(int(key) >> 16 == number(loop) for spec in MANIFEST.maps for key in run.maps.get(spec.name, {}))
+    assert run.slow
+    for one in run.slow:
+        passed = [one.get(f"{stage}_us") for stage in STAGES]
+        assert sum(us for us in passed if us is not None) == one.get("total_us")
+        assert one.get("dev") == number(loop)
+    writes = [one for one in run.slow if one.rwbs.startswith("W")]
+    assert writes
+    for one in writes:
+        assert (one.get("pid"), one.get("bytes")) == (os.getpid(), 4096)
+        assert one.text == Path("/proc/self/comm").read_text().strip()
+        assert one.get("total_us") <= longest + 1
+
+
+@each_bpftrace
+def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
+    with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), one_in=4) as run:
+        write(loop.path)
+    traced = interval(run, loop).traced
+    assert WRITES / 8 <= traced.histograms[Series("disk", "write", "total")].count <= WRITES / 2
+    assert traced.unfollowed.get("disk", {}).get("start not seen", 0) <= FLUSHES
+
+
+@each_bpftrace
+def test_the_always_on_probe_counts_each_slow_one_and_tells_of_some(suite, loop, tmp_path):
+    block_c = manifest("block_c")
+    with Attached(suite, tmp_path, block_c, threshold_us=1) as run:
+        longest = write(loop.path)
+    ours = {name: of_device(values, number(loop)) for name, values in run.maps.items() if name.startswith("block_c")}
+    told = [one for one in run.slow if one.get("dev") == number(loop)]
+    above = sum(ours["block_c_above"].values())
+    timed = sum(n for key, n in ours["block_c_hba"].items() if key & 255)
+    assert above == timed
+    assert above == len(told) + sum(ours.get("block_c_suppressed", {}).values())
+    assert set(ours["block_c_level"].values()) == {1}
+    assert told
+    for one in told:
+        assert one.get("done_ns") - one.get("begun_ns") == one.get("total_us") * 1000
+        assert one.get("bytes") == (4096 if one.rwbs.startswith("W") else 0)
+        assert one.rwbs.startswith("FF") or one.get("total_us") <= longest + 1
+
+
+def of_device(values, device):
+    """All its maps have the device from bit 16 on."""
+    return {int(key): n for key, n in values.items() if int(key) >> 16 == device} if isinstance(values, dict) else {}
