@@ -1,0 +1,443 @@
+"""Stages, outliers and interrupts as a user drives them: number keys, closer looks, a region of a map, on demand."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
+from test_app import make, screen, settled
+
+from latmon.tui.actions import ACTIONS, works
+from latmon.tui.attention import looked_at
+from latmon.tui.foot import foot
+from latmon.tui.screens.main import screen_lines
+from latmon.tui.steps import STEPS
+from latmon.views.choice import Choice
+from latmon.views.lines import plain
+from latmon.views.scene import Scene
+
+FRAMES = deep_host(8, 57)
+EMPTY = [frame(1)]
+
+
+def scene(frames, choice=Choice(), origin=ORIGIN, **options):  # noqa: B008  frozen
+    made = Scene(choice, **options)
+    made.store.origin = origin
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def press(made, *steps, size=(80, 24)):
+    """Steps as the keys would make them, each with a picture before it: a cursor counts in what was drawn."""
+    screen_lines(made, (), *size)
+    for step in steps:
+        name, _, by = step.partition(":")
+        assert works(name, int(by or 0), made.choice.context), (step, made.choice.context)
+        made.choose(STEPS[name](made.sight, int(by or 0)))
+        screen_lines(made, (), *size)
+    return text(made, size)
+
+
+def text(made, size=(80, 24)):
+    return "\n".join(plain(line) for line in screen_lines(made, foot(made.sight, None, "dark", size[0]), *size))
+
+
+# ---- stages
+
+
+def test_stages_of_all_then_of_one_then_back():
+    made = scene(FRAMES)
+    assert f"{ODD} above" in press(made, "screen:1")
+    one = press(made, "enter")
+    assert f" {ODD} stages" in one
+    assert "completion  n/a" in one
+    assert " nvme0n1 stages" in press(made, "move:1")
+    press(made, "leave")
+    assert made.choice.screen == "stages"
+    press(made, "leave")
+    assert made.choice.context == "overview"
+
+
+def test_stages_that_nobody_traces_say_how_to_get_them():
+    assert "press S, or --stages all" in press(scene(host(3, 5)), "screen:1")
+    assert "(--stages basic)" in press(scene(host(3, 5), Choice(stages="basic")), "screen:1")
+    assert "not in this recording" in " ".join(press(scene(host(3, 5), mode="REPLAY"), "screen:1").split())
+    assert "stages off" in press(scene(host(3, 5)), "screen:1")
+
+
+# ---- the overview's last column, and the health line
+
+
+def test_the_table_says_where_the_tail_is_when_there_is_something_traced():
+    line = next(line for line in text(scene(FRAMES)).splitlines() if line.startswith(f"▸{ODD}"))
+    assert line.rstrip().endswith("softirq >99%")
+    assert len(line) == 80
+    wide = text(scene(FRAMES), (160, 50)).splitlines()
+    assert "where the tail is" in wide[1]
+    assert "trend" in wide[1]
+    assert "trend" in text(scene(host(3, 5))).splitlines()[1]
+
+
+def test_the_tail_column_leaves_with_the_window():
+    made = scene(FRAMES, Choice(window_us=15 * SECOND))
+    for number in range(58, 80):
+        made.append(frame(number))
+    assert "trend" in text(made).splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("one_in", "devices", "said"),
+    [
+        (1, (), "tracing all"),
+        (16, (), "tracing 1 in 16"),
+        (4, ("sda",), "tracing sda 1 in 4"),
+        (1, ("a", "b", "c"), "tracing a,b…"),
+    ],
+)
+def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said):
+    last = FRAMES[-1]
+    made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
+    line = text(made, (160, 50)).splitlines()[-2]
+    for part in (said, "untraced <1%", "left out 57", "tracing cpu 1.2%"):
+        assert part in line
+
+
+# ---- outliers
+
+
+def test_what_is_picked_stays_picked_while_newer_ones_come():
+    made = scene(FRAMES[:30])
+    press(made, "screen:2", "pick:1", "pick:1")
+    picked = made.choice.outlier
+    for one in FRAMES[30:34]:
+        made.append(one)
+    assert f"▸{picked.sector}" not in text(made)
+    (line,) = [line for line in text(made).splitlines() if line.startswith("▸")]
+    assert made.choice.outlier == picked
+    assert str(picked.total_us)[:3] in line
+
+
+def test_an_opened_outlier_stays_open_when_the_window_left_it():
+    made = scene(FRAMES, Choice(window_us=15 * SECOND))
+    opened = press(made, "screen:2", "read")
+    for number in range(58, 90):
+        made.append(frame(number))
+    assert opened.splitlines()[1] == text(made).splitlines()[1]
+    assert "sum" in text(made)
+    assert "no threshold is known" in " ".join(press(made, "leave").split())
+
+
+def test_next_and_previous_in_the_waterfall():
+    made = scene(FRAMES)
+    first = press(made, "screen:2", "read")
+    assert made.choice.context == "outlier"
+    second = press(made, "pick:1")
+    assert second.splitlines()[1] != first.splitlines()[1]
+    assert press(made, "pick:-1") == first
+    assert press(made, "pick:-1") == first
+
+
+def test_by_time_or_by_total():
+    made = scene(FRAMES)
+    press(made, "screen:2", "order")
+    assert "longest first" in text(made, (160, 50))
+    longest = max(o.total_us for one in FRAMES for o in one.outliers)
+    press(made, "pick:-1")
+    assert made.choice.outlier.total_us == longest
+
+
+def test_ops_and_filter_hold_for_outliers():
+    made = scene(FRAMES)
+    assert "171 of 228" in press(made, "screen:2")
+    assert "171 of 228" in press(made, "ops", "ops")
+    assert made.choice.op == "write"
+    assert "above its device's threshold" in " ".join(press(made, "ops").split()) or "no I/O above" in text(made)
+    made.choose(replace(made.choice, op="all", pattern="nvme0"))
+    assert "▸" not in text(made)
+
+
+# ---- interrupts
+
+
+def test_three_parts_their_rows_and_a_vectors_delays():
+    made = scene(FRAMES)
+    tables = press(made, "screen:3")
+    for said in ("▸BLOCK", "slow_none", "emlxs_thread"):
+        assert said in tables
+    assert "▸TIMER" in press(made, "line:1", "line:1", "line:1")
+    assert "▸NET_RX" in press(made, "line:-1")
+    delays = press(made, "delays")
+    assert "NET_RX delay" in delays
+    assert "CONFIG_HZ=250" in delays
+    press(made, "leave")
+    assert "▸" in press(made, "part:1")
+    assert made.choice.row is None
+    press(made, "delays")
+    assert made.choice.context == "interrupts", "a handler has no delays"
+    assert made.choice.part == 1
+    press(made, "part:-1", "part:-1")
+    assert made.choice.part == 2
+
+
+def test_the_selected_row_is_known_by_its_name():
+    made = scene(FRAMES[:5])
+    press(made, "screen:3", "line:1")
+    assert made.choice.row == "NET_RX"
+    made.append(replace(FRAMES[5], softirqs={k: v for k, v in FRAMES[5].softirqs.items() if k.vector != "BLOCK"}))
+    assert "▸NET_RX" in text(made)
+
+
+# ---- a region of a map
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_a_region_is_marked_and_its_outliers_shown(size):
+    made = scene(FRAMES)
+    marked = press(
+        made, "zoom", "mark", "across:-1", "across:-1", "mark", *["across:-1"] * 6, *["up:-1"] * 3, size=size
+    )
+    assert made.choice.context == "cursor"
+    assert f" {ODD} region 03:00:4" in marked
+    assert "└" in marked
+    drawn = made.sight.sweep.drawn
+    region = made.choice.cursor.region(drawn.scale)
+    assert region.last - region.first == 6
+    assert drawn.scale.row(region.high) - drawn.scale.row(region.low) == 3
+    shown = press(made, "gather", size=size)
+    assert made.choice.context == "outliers"
+    begin, end = made.choice.region.begin_us, made.choice.region.end_us
+    inside = [o for one in FRAMES for o in one.outliers if begin < o.mono_us + o.total_us <= end]
+    inside = [o for o in inside if made.choice.region.holds(o)]
+    assert end - begin == 7 * SECOND * (drawn.timeline.column_us // SECOND)
+    assert inside
+    assert f"{len(inside)} of {len(inside)}" in shown
+    assert f"outliers {made.choice.region.words}" in shown
+    assert "region" in press(made, "leave", size=size)
+    press(made, "leave", "leave", size=size)
+    assert made.choice.context == "overview"
+
+
+def test_the_newest_column_goes_on_filling_in_the_region():
+    made = scene(FRAMES[:40], Choice(window_us=600 * SECOND, selected=ODD))
+    press(made, "zoom", "mark", *["grow_up:-1"] * 3, "gather")
+    picked = made.choice.region
+    assert picked.end_us > FRAMES[39].mono_us
+    held = sum(picked.holds(o) for o in made.history.deep.outliers)
+    assert f"{held} of {held}" in text(made)
+    for one in FRAMES[40:50]:
+        made.append(one)
+    later = sum(picked.holds(o) for o in made.history.deep.outliers)
+    assert later > held
+    assert f"{later} of {later}" in text(made)
+
+
+def test_shift_and_an_arrow_hold_the_corner_at_once():
+    made = scene(FRAMES)
+    press(made, "mark", "mark", "across:-1")
+    by_v = made.choice.cursor
+    other = scene(FRAMES)
+    press(other, "mark", "grow_across:-1")
+    assert other.choice.cursor == by_v
+    press(other, "grow_up:-1", "mark")
+    assert other.choice.cursor.corner is None, "v lets go"
+
+
+def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
+    made = scene(FRAMES)
+    press(made, "mark", *["across:-1"] * 5)
+    when = press(made, "mark").splitlines()[3].split(",")[0]
+    assert text(made, (160, 50)).splitlines()[3].split(",")[0] == when
+    made.append(deep_host(8, 58)[-1])
+    assert text(made).splitlines()[3].split(",")[0] == when
+    press(made, "window:1")
+    assert made.choice.cursor is not None
+
+
+def test_a_cursor_stops_at_the_edges_and_an_empty_map_has_none():
+    made = scene(FRAMES)
+    press(made, "mark", "across:1000", "across:-1000", *["up:1"] * 40)
+    drawn = made.sight.sweep.drawn
+    assert made.choice.cursor.at.column == drawn.timeline.columns[0].number
+    assert drawn.scale.row(made.choice.cursor.at.bucket) == drawn.scale.rows - 1
+    empty = scene([frame(1, devices=FRAMES[0].devices)])
+    press(empty, "mark")
+    assert empty.choice.cursor is None
+    assert empty.choice.panel == "zoom"
+
+
+# ---- every key, everywhere, without a mouse
+
+
+WAYS = {
+    "overview": (),
+    "zoom": ("enter",),
+    "maps": ("tab",),
+    "cursor": ("v",),
+    "stages": ("2",),
+    "stage": ("2", "enter"),
+    "outliers": ("4",),
+    "outlier": ("4", "enter"),
+    "region": ("v", "v", "left", "enter"),
+    "interrupts": ("5",),
+    "delays": ("5", "enter"),
+}
+
+
+async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
+    app = make(Source(FRAMES[:20]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for way, keys in WAYS.items():
+            app.scene.choice = Choice()
+            await pilot.press(*keys)
+            there = app.scene.choice
+            own = [a for a in ACTIONS if there.context in a.on]
+            assert own, way
+            for key in dict.fromkeys(key for a in own for key in a.keys.split(",")):
+                app.scene.choose(there)
+                await pilot.press(key)
+                assert len(screen(app).splitlines()) == 24
+        assert app.is_running
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_step_from_everywhere_leaves_a_screen(way):
+    base = scene(FRAMES[:20])
+    for key in WAYS[way]:
+        named = next(a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, base.choice.context))
+        press(base, f"{named.name}:{named.by}")
+    there = base.choice
+    for action in ACTIONS:
+        if action.name in STEPS and works(action.name, action.by, there.context):
+            base.choose(there)
+            assert len(press(base, f"{action.name}:{action.by}").splitlines()) == 24
+
+
+@pytest.mark.parametrize("frames", [EMPTY, host(2, 3)], ids=["no device", "nothing traced"])
+@pytest.mark.parametrize("origin", [ORIGIN, PROCFS], ids=["bpftrace", "procfs"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
+def test_every_screen_says_why_it_is_empty(frames, origin, size):
+    for number in range(4):
+        for closer in ("enter", "read", "delays", "zoom"):
+            made = scene(frames, origin=origin)
+            press(made, f"screen:{number}", size=size)
+            if works(closer, 0, made.choice.context):
+                press(made, closer, size=size)
+            lines = text(made, size).splitlines()
+            assert len(lines) == size[1]
+            assert any(line.strip() for line in lines[1:-3])
+
+
+async def test_number_keys_and_three_is_nobodys():
+    app = make(Source(FRAMES[:10]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for key, name in (
+            ("2", "stages"),
+            ("4", "outliers"),
+            ("5", "interrupts"),
+            ("3", "interrupts"),
+            ("1", "overview"),
+        ):
+            await pilot.press(key)
+            assert app.scene.choice.screen == name
+        assert "outstanding" not in screen(app)
+
+
+async def test_a_region_with_keys_alone_live():
+    app = make(Source(deep_host(8, 90), pace=0.02))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.5)
+        await pilot.press("enter", "v", "v", *["left"] * 5, *["down"] * 3, "enter")
+        assert app.scene.choice.screen == "outliers"
+        assert "▸03:0" in screen(app) or "none of them" in screen(app)
+        await pilot.pause(0.2)
+        await pilot.press("escape", "escape", "escape")
+        assert app.scene.choice.context == "overview"
+
+
+# ---- on demand
+
+
+async def test_who_looks_is_told_at_once_and_again(monkeypatch):
+    monkeypatch.setattr("latmon.tui.app.LOOK_S", 0.05)
+    looked = []
+    app = make(Source(FRAMES[:5]), deepen=looked.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert looked == []
+        await pilot.press("2")
+        assert looked[:1] == [()]
+        await pilot.press("down", "enter")
+        assert looked[-1] == (app.scene.choice.selected,)
+        before = len(looked)
+        await asyncio.sleep(0.3)
+        assert len(looked) > before
+        await pilot.press("1")
+        before = len(looked)
+        await asyncio.sleep(0.15)
+        assert len(looked) == before
+
+
+def test_what_is_looked_at():
+    assert looked_at(Choice()) is None
+    assert looked_at(Choice(screen="stages", selected="sda")) == ()
+    assert looked_at(Choice(screen="stages", selected="sda", opened=True)) == ("sda",)
+    assert looked_at(Choice(screen="interrupts", opened=True)) == ()
+    made = scene(FRAMES)
+    press(made, "mark", "gather")
+    assert looked_at(made.choice) == (ODD,)
+
+
+async def test_the_mode_goes_round_or_says_why_not():
+    asked = []
+    app = make(Source(FRAMES[:5]), set_stages=asked.append)
+    async with app.run_test(size=(160, 50)) as pilot:
+        await settled(pilot)
+        await pilot.press("S")
+        assert "stages basic" in screen(app)
+        await pilot.press("S", "S")
+        assert asked == ["basic", "all", "auto"]
+    app = make(Source(FRAMES[:5]), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("S")
+        assert "this isn't a live capture" in screen(app)
+        assert app.scene.choice.stages == "auto"
+
+
+# ---- pictures
+
+
+PICTURES = {
+    "tail": (),
+    "stages": ("2",),
+    "stage": ("2", "enter"),
+    "outliers": ("4",),
+    "outlier": ("4", "down", "enter"),
+    "interrupts": ("5", "tab", "down"),
+    "delays": ("5", "enter"),
+    "cursor": ("enter", "v", "left", "left", "v", "left", "left", "left", "left", "down", "down"),
+    "region": ("v", "left", "left", "v", "left", "left", "left", "left", "down", "down", "enter"),
+}
+
+
+async def _press(pilot, keys):
+    await settled(pilot)
+    await pilot.press(*keys)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures(snap_compare, name, size):
+    app = make(Source(FRAMES))
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, PICTURES[name]))
+
+
+@pytest.mark.parametrize(("theme", "depth"), [("dark", "16"), ("dark", "none"), ("light", "256")])
+@pytest.mark.parametrize("name", ["stages", "cursor"])
+def test_pictures_of_themes(snap_compare, name, theme, depth):
+    app = make(Source(FRAMES), theme=theme, depth=depth)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, PICTURES[name]))
