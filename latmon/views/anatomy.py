@@ -126,9 +126,9 @@ def anatomy(
 
 
 def share(parts: Parts, stage: str) -> float | None:
-    """A stage's share of all time; None when there is none."""
+    """A stage's share of all time; None when there is none, or when nobody tells the stage's."""
     total = sum(parts.values())
-    return parts.get(stage, 0.0) / total if total > 0 else None
+    return parts[stage] / total if total > 0 and stage in parts else None
 
 
 def largest(parts: Parts) -> str:
@@ -196,15 +196,16 @@ def _times(
     found = {}
     for stage in PARTS:
         fast = between = slow = 0
-        for op in ops:
-            for index, us in traced.by_total.get(Series(device, op, stage), {}).items():
+        told = [by for op in ops if (by := traced.by_total.get(Series(device, op, stage))) is not None]
+        for by in told:
+            for index, us in by.items():
                 if index >= first:
                     slow += us
                 elif index >= middle:
                     between += us
                 else:
                     fast += us
-        if fast or between or slow:
+        if told:
             found[stage] = (float(fast), float(between), float(slow))
     return found
 

@@ -13,6 +13,8 @@ from latmon.views.lines import Line, Span, cell, fit
 
 T = TypeVar("T")
 _MARK = 1
+_ROOM = 16
+"""Cells that must be left for bars and words to grow, for each rank above 1: one more column isn't worth them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
     for rank in range(max(f.rank for f in fields), -1, -1):
         some = [f for f in fields if f.rank <= rank]
         left = _left(some, width)
-        if left >= 0:
+        if left >= _ROOM * max(rank - 1, 0):
             return _grown(some, left)
     while _left(some, width) < 0 and len(some) > 1:
         some.pop()

@@ -117,6 +117,8 @@ def parts_of(one: Outlier) -> dict[str, float]:
 def _head(shown: Listing, width: int) -> Line:
     """How many there were, are told and were left out: in as many words as fit."""
     left = (Span(" outliers", "accent"), Span(f" {shown.where}" if shown.where else ""))
+    if not shown.rows and not shown.above:
+        return fit((*left, Span("  none", "dim")), width)
     told, above = count(shown.told), count(shown.above)
     rows = f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.told else ""
     left_out = f", {count(shown.suppressed)} left out" if shown.suppressed else ""

@@ -102,7 +102,7 @@ def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
         bar(1),
         bar(2),
         Field("I/Os", _VALUE, lambda a, _: _above(a), rank=1),
-        Field("most of it", 15, lambda a, _: _most(a), rank=2, right=False),
+        Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
     ]
 
 

@@ -30,7 +30,9 @@ def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
 
 def mean(us: float | None) -> str:
     """A mean in at most five cells; it may well be a part of a microsecond."""
-    return "<0.1u" if us is not None and 0 < us < 0.1 else duration(us)  # noqa: PLR2004  three digits of it take six cells
+    if us is None or us == 0 or us >= 1:
+        return duration(us)
+    return f"{us:.1f}u" if us >= 0.1 else "<0.1u"  # noqa: PLR2004  what one decimal can tell
 
 
 def spelled(us: float) -> str:

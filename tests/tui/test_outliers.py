@@ -273,6 +273,8 @@ def test_ten_thousand_are_drawn_at_once():
         (part(0.9999), ">99%"),
         (part(1.0), "100%"),
         (mean(0.02), "<0.1u"),
+        (mean(0.304), "0.3u"),
+        (mean(0), "0u"),
         (mean(3.99), "3.99u"),
         (mean(None), "-"),
         (spelled(72_000_000), "1:12 min"),

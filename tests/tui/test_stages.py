@@ -1,5 +1,7 @@
 """The stages view as text: bars that read without colour, rows that say why they are empty, who makes the tail."""
 
+from dataclasses import replace
+
 import pytest
 from frames import ORIGIN, PROCFS
 from hypothesis import given
@@ -83,6 +85,14 @@ def test_a_bar_needs_no_rows():
     assert brief.rows == ()
     assert (brief.bands, brief.whole, brief.total) == (SLOW.bands, SLOW.whole, SLOW.total)
     assert text(overview([brief, QUICK], "sdc", 80, 10, RAMP)) == text(overview([SLOW, QUICK], "sdc", 80, 10, RAMP))
+
+
+def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
+    without = replace(SDC, by_total={s: by for s, by in SDC.by_total.items() if s.stage != "resume"})
+    rows = {r.stage: r for r in of("sdc", without).rows}
+    assert (rows["resume"].share, rows["resume"].tail) == (None, None)
+    assert rows["resume"].histogram.count == 3031
+    assert {r.stage: r for r in QUICK.rows}[UNACCOUNTED].share == 0
 
 
 def test_one_ops_stages_are_its_own():
