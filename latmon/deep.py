@@ -17,9 +17,11 @@ PARTS = (*STAGES[:-1], UNACCOUNTED)
 """What a request's time is made of, in the order in which it passes."""
 MIN_FOR_CUT = 100
 """Fewer traced requests have no p99."""
-_OPEN_GROUPS = 32
+_OPEN_GROUPS = 16
 """Rows that a new one is held against: without a bound a flood would take the square of its length."""
 _SAME_US = 1
+_FEW_US = 16
+"""Ten stages that differ by 1 us each make totals differ by less."""
 _SAME_TOTAL = 8
 """Rows that wait for one thread are the same when their totals differ by less than an eighth: one bucket."""
 
@@ -124,6 +126,8 @@ def fold(outliers: Sequence[Outlier]) -> list[Folded]:
     still_open: dict[tuple[str, str, str], deque[list[Outlier]]] = {}
     for one in sorted(outliers, key=lambda o: o.mono_us):
         near = still_open.setdefault((one.device, one.op, one.path), deque(maxlen=_OPEN_GROUPS))
+        while near and near[0][-1].mono_us + near[0][-1].total_us < one.mono_us:
+            near.popleft()
         group = next((group for group in near if _same(group[-1], one)), None)
         if group is None:
             group = []
@@ -134,15 +138,18 @@ def fold(outliers: Sequence[Outlier]) -> list[Folded]:
 
 
 def _same(earlier: Outlier, later: Outlier) -> bool:
-    if later.mono_us > earlier.mono_us + earlier.total_us:
+    apart = abs(earlier.total_us - later.total_us)
+    # neither rule lets totals differ by more; what differs mostly does so here
+    if later.mono_us > earlier.mono_us + earlier.total_us or apart > max(_FEW_US, later.total_us // _SAME_TOTAL):
         return False
-    if _woken(earlier) & _woken(later):
-        return abs(earlier.total_us - later.total_us) * _SAME_TOTAL <= max(earlier.total_us, later.total_us)
-    stages = earlier.stages_us.keys()
+    if later.waits and earlier.waits and _woken(earlier) & _woken(later):
+        return True
+    one, other = earlier.stages_us, later.stages_us
     return (
-        bool(stages)
-        and stages == later.stages_us.keys()
-        and all(abs(earlier.stages_us[name] - later.stages_us[name]) <= _SAME_US for name in stages)
+        bool(one)
+        and apart <= _FEW_US
+        and one.keys() == other.keys()
+        and all(abs(us - other[name]) <= _SAME_US for name, us in one.items())
         and abs(earlier.unaccounted_us - later.unaccounted_us) <= _SAME_US
     )
 

@@ -78,9 +78,12 @@ def _op(
 
 
 def _count(flow: Flow, found: Mapping[str, Histogram], totals: Totals) -> int:
-    """Completions that the probe saw; without a probe's count what was timed, or what the kernel says."""
+    """Completions that the probe saw; without a probe's count what was timed or traced, or what the kernel says."""
     counted = totals.seen.get(flow) or totals.kernel.get(flow)
-    return counted.count if counted else max((one.count for one in found.values()), default=0)
+    if counted:
+        return counted.count
+    traced = deep.total_of(totals.traced, flow.device, (flow.op,))
+    return max((one.count for one in (*found.values(), traced)), default=0)
 
 
 def _kernel(done: Completed) -> dict[str, Any]:

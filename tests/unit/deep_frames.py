@@ -140,6 +140,8 @@ def traced_disk(fast: int = 98, slow: int = 2) -> Traced:
 def outlier(mono_us: int = 10_000_000, **changed: object) -> Outlier:
     """A write on sdc that waited 1.2 s for its completion thread."""
     wanted: dict[str, object] = {
+        "device": "sdc",
+        "op": "write",
         "total_us": 1_238_999,
         "stages_us": {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903},
         "unaccounted_us": 2,
@@ -155,4 +157,4 @@ def outlier(mono_us: int = 10_000_000, **changed: object) -> Outlier:
         "path": "irq thread",
         "waits": (Wait("completion", "emlxs_thread", 77, 97, 10_000_094, 1_238_738, "zpool-data (prio 99)"),),
     }
-    return Outlier(1_000_000.0 + mono_us / 1e6, mono_us, "sdc", "write", **(wanted | changed))  # type: ignore[arg-type]
+    return Outlier(1_000_000.0 + mono_us / 1e6, mono_us, **(wanted | changed))  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def write(path: Path) -> None:
     writer.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(DEEP_FRAMES)
 def test_what_deep_probes_tell_comes_back_as_it_was(one):
     assert decode_frame(parse(to_bytes(encode_frame(one)))) == one

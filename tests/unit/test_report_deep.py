@@ -1,0 +1,192 @@
+"""What a report says of traced requests, tails, outliers, interrupts and wake-ups; what nobody measured isn't in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from deep_frames import of, outlier, traced_disk
+from recorded import ORIGIN, frame
+from test_recording_deep import DEEP
+
+from latmon.model import (
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Missing,
+    Series,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.recording import Writer, open_recording
+from latmon.report import outliers as rows
+from latmon.report import render_text, summarise
+
+NEW_KEYS = {"softirqs", "irqs", "wakeups", "outliers", "outliers_left_out"}
+
+
+@pytest.fixture
+def summary_of(tmp_path):
+    def made(*frames: Frame, origin=ORIGIN):
+        writer = Writer.create(tmp_path / "r", origin)
+        for seq, one in enumerate(frames):
+            writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
+        writer.close()
+        found = summarise(open_recording(tmp_path / "r"))
+        json.dumps(found, allow_nan=False)
+        return found
+
+    return made
+
+
+def test_what_nobody_measured_is_not_there(summary_of):
+    summary = summary_of(frame(0))
+    assert not NEW_KEYS & set(summary)
+    assert not {"suppressed", "untraced_share", "traced", "probe_cpu_percent"} & set(summary["health"])
+    assert not {"tail", "traced", "above", "threshold_us"} & set(summary["devices"]["sda"])
+    assert not {"of", "tail", "unaccounted"} & set(summary["devices"]["sda"]["ops"]["read"])
+
+
+def test_stages_are_those_of_the_traced_requests(summary_of):
+    summary = summary_of(DEEP, DEEP)
+    write = summary["devices"]["sdc"]["ops"]["write"]
+    assert list(write["stages"]) == ["queue", "hba", "softirq"]
+    assert write["stages"]["softirq"]["sum"] == 2 * (98 * 7 + 2 * 30_000)
+    assert (write["of"]["one_in"], write["of"]["latency_us"]["count"]) == (1, 200)
+    parts = sum(one["sum"] for one in write["stages"].values())
+    assert parts == write["of"]["latency_us"]["sum"]
+    assert summary["devices"]["sdc"]["traced"] == {"paths": {"BLOCK softirq": 200}}
+    assert list(summary["devices"]["sda"]["ops"]["read"]["stages"]) == ["hba"]
+
+
+def test_the_tail_says_which_stage_makes_it(summary_of):
+    summary = summary_of(DEEP)
+    found = summary["devices"]["sdc"]["tail"]
+    assert found == summary["devices"]["sdc"]["ops"]["write"]["tail"]
+    assert (found["cut_us"], found["count"]) == (28_672, 2)
+    assert found["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
+    assert "sdc above 28.7 ms: >99 % softirq (2 I/Os)" in render_text(summary)
+
+
+def test_a_threshold_that_the_user_fixed_is_the_cut(summary_of):
+    summary = summary_of(DEEP, origin=replace(ORIGIN, extra={"threshold_us": 100}))
+    assert summary["devices"]["sdc"]["tail"]["cut_us"] == 104
+
+
+def test_a_stage_without_a_number_says_why(summary_of):
+    nvme = Traced(
+        {Series("nvme0n1", "read", stage): of(90) for stage in ("hba", "total")},
+        paths={"nvme0n1": {"hard interrupt": 1}},
+        one_in=4,
+        includes={"hba": ("irq",)},
+        absent=(Missing("resume", "no wake-ups here"),),
+    )
+    summary = summary_of(frame(0, traced=nvme))
+    read = summary["devices"]["nvme0n1"]["ops"]["read"]
+    assert read["stages_absent"] == {
+        "queue": "n/a: completes in the hard interrupt",
+        "requeue": "n/a: no request was refused by the driver",
+        "irq": "not measured: its time is in hba",
+        "softirq": "n/a: completes in the hard interrupt",
+        "completion": "n/a: completes in the hard interrupt",
+        "resume": "no wake-ups here",
+    }
+    assert read["stages"]["hba"]["includes"] == ["irq"]
+    text = " ".join(render_text(summary).split())
+    assert "traced 1 I/Os (1 in 4)" in text
+    assert "softirq, completion (completes in the hard interrupt)" in text
+    assert "not measured: resume (no wake-ups here)" in text
+
+
+def test_what_was_not_followed_is_told_with_its_reasons(summary_of):
+    lost = replace(traced_disk(), unfollowed={"sdc": {"polled": 10}}, off=2)
+    summary = summary_of(frame(0, traced=lost), frame(1))
+    assert summary["health"]["untraced_share"] == 0.1
+    assert summary["health"]["traced"] == {"count": 100, "one_in": 1, "unfollowed": {"polled": 10}, "off": 2}
+    assert "not followed: 10 polled" in render_text(summary)
+
+
+def test_an_outlier_has_all_that_is_known_of_it(summary_of):
+    summary = summary_of(DEEP)
+    (one,) = summary["outliers"]
+    assert one["time"] == "1970-01-12T13:46:50.000000Z"
+    assert (one["total_us"], sum(one["stages_us"].values()) + one["unaccounted_us"]) == (1_238_999, 1_238_999)
+    assert (one["flags"], one["pid"], one["comm"], one["repeats"]) == (["sync"], 4211, "ora_lgwr", 1)
+    assert one["waits"][0]["instead"] == "zpool-data (prio 99)"
+    assert summary["devices"]["sdc"]["above"] == {"write": 31}
+    assert summary["devices"]["sdc"]["threshold_us"] == 20_000
+    assert summary["health"]["suppressed"] == 12
+
+
+def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
+    same = tuple(outlier(10_000_000 + n) for n in range(8))
+    summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
+    assert [(one["total_us"], one["repeats"]) for one in summary["outliers"]] == [(1_238_999, 8), (50_000, 1)]
+    assert "x8" in render_text(summary)
+
+
+def test_the_worst_are_kept_and_the_others_counted(monkeypatch):
+    monkeypatch.setattr(rows, "MAX_ROWS", 10)
+    monkeypatch.setattr(rows, "_KEPT", 40)
+    worst = rows.Worst()
+    for n in range(500):
+        worst.add(outlier(n * 10_000_000, total_us=n, stages_us={}))
+    told = rows.outliers(worst)
+    assert [one["total_us"] for one in told["outliers"]] == list(range(499, 489, -1))
+    assert told["outliers_left_out"] == 490
+
+
+def test_measured_and_none_is_an_empty_list(summary_of):
+    assert summary_of(frame(0, thresholds_us={"sda": 1000}))["outliers"] == []
+
+
+def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
+    summary = summary_of(DEEP, DEEP)
+    (irq,) = summary["irqs"]
+    assert (irq["irq"], irq["handler"], irq["count"], irq["returned"]) == (16, "uhci_hcd", 4, {"none": 4})
+    assert (irq["run_us"]["sum"], irq["shared_with"], irq["device"]) == (82, ["nvme0q1"], "0000:00:01.2")
+    block = summary["softirqs"]["BLOCK"]
+    assert (block["count"], block["ran_in"], block["cpus"]) == (2, {"ksoftirqd": 2}, {"1": 2})
+    assert block["delay_us"]["max"] == 3990
+    assert [one["thread"] for one in summary["wakeups"]] == ["emlxs_thread", "ora_lgwr"]
+    assert summary["wakeups"][0]["instead"] == {"zpool-data (prio 99)": 2}
+    text = render_text(summary)
+    assert "100% ksoftirqd" in text
+    assert "shared with nvme0q1" in " ".join(text.split())
+
+
+def test_threads_beyond_a_limit_are_passed_over(summary_of, monkeypatch):
+    monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
+    frames = [
+        frame(seq, wakeups=tuple(Wakeups(Thread(10 * seq + n, "x", "", 120), of(1)) for n in range(4)))
+        for seq in range(3)
+    ]
+    assert len(summary_of(*frames)["wakeups"]) == 5
+
+
+def test_the_text_of_anything_fits_a_ticket(summary_of):
+    name = "a-very-long-device-name-of-some-multipath-head"
+    wide = replace(outlier(), device=name, comm="x" * 64, overtaken_by=10**9, path="y" * 60, sector=10**15)
+    runs = HandlerRuns(of(3_000_000), {"none": 10**9}, 10**12, "z" * 60, ("w" * 40,) * 3)
+    summary = summary_of(
+        frame(
+            0,
+            devices=(Device(name, 8, 0),),
+            above={Flow(name, "write"): 10**12},
+            thresholds_us={name: 1},
+            outliers=(wide,) * 30,
+            traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
+            handlers={Handler(4000, "h" * 60): runs},
+            wakeups=(Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1}),),
+            softirqs=DEEP.softirqs,
+            health=Health(suppressed=10**9),
+        )
+    )
+    text = render_text(summary)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "INCOMPLETE" not in text
