@@ -7,12 +7,13 @@ from collections.abc import Hashable, Sequence
 from latmon.views import empty
 from latmon.views.delays import OPS, delay_frames, delay_map, tick_us
 from latmon.views.delays import room as cells_of
-from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of
-from latmon.views.lines import Line
+from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of, needed
+from latmon.views.lines import BLANK, Line
 from latmon.views.sight import Sight, no_rows, sentence
 from latmon.views.sweep import Sweep, shape
 
 _SECOND_US = 1e6
+_MIN_MAP = 10
 
 
 def tables(sight: Sight) -> Interrupts:
@@ -37,14 +38,15 @@ def position(some: Sequence[Hashable], row: Hashable | None) -> int:
 
 
 def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
-    """The tables, the focused one with the most lines; opened, a heat map."""
+    """The tables, the focused one with the most lines, with room a vector's heat map below; opened, the map alone."""
     origin, choice = sight.origin, sight.choice
     if origin is None or not sight.history.window.frames:
         return sentence(no_rows(sight), width, room)
     if choice.opened:
         return _delays(sight, str(choice.row), width, room)
     shown = tables(sight)
-    return interrupts(
+    left = room - needed(shown) - 1
+    lines = interrupts(
         shown,
         width,
         room,
@@ -54,6 +56,14 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
         first_cpu=choice.first_cpu,
         why=empty.not_traced("interrupts", origin, mode=choice.stages, recorded=sight.recorded),
     )
+    if left < _MIN_MAP or not shown.vectors:
+        return lines
+    return [*lines, BLANK, *_delays(sight, _vector(shown, choice.row), width, left)]
+
+
+def _vector(shown: Interrupts, row: Hashable | None) -> str:
+    """The selected vector, else the one with the longest wait."""
+    return next((v.name for v in shown.vectors if v.name == row), shown.vectors[0].name)
 
 
 def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
