@@ -55,6 +55,12 @@ class Tally:
     lost_events: int = 0
     map_full: int = 0
     gaps: int = 0
+    above: int = 0
+    """I/Os above their device's threshold."""
+    suppressed: int = 0
+    """Of these the ones that are not told one by one."""
+    one_in: int = 0
+    """One request in so many is traced at the moment; 0: none."""
 
     def note(self, frame: Frame) -> None:
         self.frames += 1
@@ -62,6 +68,9 @@ class Tally:
         self.lost_events += frame.health.lost_events
         self.map_full += frame.health.map_full
         self.gaps += bool(frame.gap)
+        self.above += sum(frame.above.values())
+        self.suppressed += frame.health.suppressed
+        self.one_in = frame.traced.one_in
 
     @property
     def complete(self) -> bool:

@@ -111,7 +111,15 @@ def _progress(seconds: float, tally: Tally, size: int) -> str:
         )
         if count
     ]
-    return ", ".join([f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *trouble])
+    return ", ".join([f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_deep(tally), *trouble])
+
+
+def _deep(tally: Tally) -> list[str]:
+    """Outliers so far, and whether stages are traced: nothing of either while there is none."""
+    left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
+    outliers = [f"{tally.above:,} outliers{left_out}"] if tally.above else []
+    sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
+    return [*outliers, *([f"stages{sampled} traced"] if tally.one_in else [])]
 
 
 def _size(path: Path) -> int:

@@ -63,3 +63,8 @@ def test_no_foreign_byte_reaches_the_terminal(tmp_path):
     said = run(io.StringIO(), tmp_path / "x\x1b[31m", Outcome("over\x07"))
     assert "\x1b" not in said
     assert "\x07" not in said
+
+
+def test_outliers_and_traced_stages_are_in_the_line(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x", Outcome("over"), above=1310, suppressed=12, one_in=8)
+    assert "300 I/Os, 0 B, 1,310 outliers (12 left out), stages of 1 in 8 traced" in said
