@@ -117,6 +117,7 @@ class Deep:
 
     def add_to(self, frame: Frame, window: DeepWindow) -> Frame:
         """The frame with what was traced."""
+        self._note_failure()
         deep = window.interval
         return replace(
             frame,
@@ -151,7 +152,7 @@ class Deep:
         return replace(traced, one_in=run.one_in, devices=run.target.devices)
 
     def _health(self, health: Health, window: DeepWindow) -> Health:
-        run, losses, failed = self._run, window.losses, self._failure()
+        run, losses = self._run, window.losses
         return replace(
             health,
             probes_attached=health.probes_attached + (run.probe.attached if run else 0),
@@ -160,17 +161,16 @@ class Deep:
             map_full=health.map_full + losses.map_full,
             undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
             probe_cpu_percent=run.percent if run else None,
-            notice="; ".join(one for one in (health.notice, self._news.taken(), failed) if one),
+            notice="; ".join(one for one in (health.notice, self._news.taken()) if one),
         )
 
-    def _failure(self) -> str:
+    def _note_failure(self) -> None:
         """A mistake of ours in steering is said once; the capture goes on without the deep probes."""
         steering = self._steering
-        if steering is None or not steering.done() or steering.cancelled() or steering.exception() is None:
-            return ""
-        self._steering = None
-        self._why_paused = f"the deep probes failed: {steering.exception()!r}"
-        return f"stages: {self._why_paused}"
+        if steering is not None and steering.done() and not steering.cancelled() and steering.exception() is not None:
+            self._steering = None
+            self._why_paused = f"the deep probes failed: {steering.exception()!r}"
+            self._news.say(self._why_paused)
 
     # Following what is wanted
 

@@ -90,9 +90,9 @@ class DeepPrograms:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that are traced where the deep probes run."""
-        chosen = (one for one in self.choice().manifests if one.group != "bios")
-        return tuple(sorted({stage for one in chosen for stage in one.stages} - {"total"}))
+        """The stages that there is no word about while the deep probes don't run."""
+        traced = (one for one in self.manifests if one.group != "bios")
+        return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
 
     def news(self) -> tuple[Missing, ...]:
         """What was refused since it was asked last; what is known before the first start is the origin's."""

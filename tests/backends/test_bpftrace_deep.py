@@ -1,0 +1,319 @@
+"""The deep process's life, with shell scripts in bpftrace's place: when it starts, what frames say, what ends it."""
+
+import asyncio
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from latmon.backend import Options
+from latmon.model import Completed, Device, Flow, Frame
+from latmon_backends import bpftrace_deep, deep_meter
+from latmon_backends.bpf_programs import Totals
+from latmon_backends.bpftrace_deep import Deep
+from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
+from latmon_backends.launching import Direct
+from latmon_backends.threads import Threads
+
+DEVICES = {
+    "sda": Device("sda", 8, 0),
+    "sdb": Device("sdb", 8, 16),
+    "dm-0": Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False),
+}
+INVENTORY = Inventory(Options(sys=Path("/nonexistent")))
+TICKS = r"""
+ready() { echo '{"type": "printf", "data": "ready x 1"}'; }
+tick() { echo "{\"type\": \"printf\", \"data\": \"tick stages_c $1 ${1}000000\"}"
+         echo '{"type": "printf", "data": "done stages_c"}'; }
+ready; tick 1
+"""
+LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sleep 0.05; done"
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch):
+    monkeypatch.setattr(bpftrace_deep, "_STEP_S", 0.02)
+    monkeypatch.setattr(bpftrace_deep, "REMIX_S", 0.0)
+    monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 1e9)
+    monkeypatch.setattr(deep_meter, "PHASE_S", 0.01)
+
+
+class Measured(Direct):
+    """Whose programs take these percents of a CPU, one after the other, as nobody can tell a real one to."""
+
+    def __init__(self, tool, *percents):
+        super().__init__(tool)
+        self.percents, self.counting = list(percents), []
+        self._ns = 0
+
+    async def totals(self, _pid):
+        if self._ns % 2:
+            self._ns += 2 * int(1e12 * self.percents[0])  # in 10 ms, or a little more
+        self._ns += 1
+        return Totals(run_ns=self._ns)
+
+    async def count_time(self, *, on):
+        self.counting.append(on)
+        return on
+
+
+@pytest.fixture
+async def deep(tmp_path):
+    """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
+    made = []
+
+    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=()):
+        path = tmp_path / "bpftrace"
+        keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
+        path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
+        path.chmod(0o755)
+        options = Options(stages=mode, sys=tmp_path, proc=tmp_path, devices=globs)
+        here = Host(
+            tier="C",
+            always_on={},
+            devices=lambda: devices,
+            selects=lambda one: not globs or one.name in globs,
+            device_name=lambda _: "sda",
+            threads=Threads(tmp_path),
+        )
+        tool = Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+        one = Deep(options, launcher(tool), DeepPrograms(options, here, INVENTORY))
+        made.append(one)
+        one.begin()
+        return one
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def programs(tmp_path):
+    def read():
+        kept = tmp_path / "programs"
+        return kept.read_text().split("\0")[:-1] if kept.exists() else []
+
+    return read
+
+
+FRAME = Frame(seq=1, wall=0.0, mono_us=1_000_000, dt_us=1_000_000)
+
+
+class Seen(list):
+    """Frames, one after the other, until one is as wanted; what they said is kept."""
+
+    @property
+    def said(self):
+        return "\n".join(one.health.notice for one in self if one.health.notice)
+
+
+async def until(deep, wanted, frame=FRAME, seconds=10.0):
+    seen = Seen()
+    async with asyncio.timeout(seconds):
+        while not seen or not wanted(seen[-1]):
+            await asyncio.sleep(0.02)
+            seen.append(deep.add_to(frame, deep.taken(frame)))
+    return seen
+
+
+def traced(frame):
+    return frame.traced.one_in > 0
+
+
+async def test_all_is_from_the_start_and_for_every_device(deep, programs):
+    seen = await until(deep(mode="all"), traced)
+    assert seen[0].traced.one_in == 0
+    assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the deep probes are starting"}
+    assert seen.said == "stages: tracing all devices: --stages all"
+    assert seen[-1].traced.devices == ()
+    assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
+    (program,) = programs()
+    assert "BEGIN" in program
+
+
+async def test_basic_starts_nothing(deep, programs):
+    one = deep(mode="basic")
+    one.deepen(("sda",))
+    await asyncio.sleep(0.2)
+    assert one.add_to(FRAME, one.taken(FRAME)) == FRAME
+    assert programs() == []
+
+
+async def test_who_looks_is_served_and_the_kernel_filters(deep, programs):
+    one = deep()
+    await asyncio.sleep(0.1)
+    assert programs() == []
+    one.deepen(("sdb",))
+    seen = await until(one, traced)
+    assert seen[-1].traced.devices == ("sdb",)
+    assert seen.said == "stages: tracing sdb: somebody looks"
+    assert str(8 << 20 | 16) in programs()[0]
+
+
+async def test_a_device_without_requests_is_traced_at_its_members(deep):
+    one = deep()
+    one.deepen(("dm-0",))
+    assert (await until(one, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
+
+
+async def test_bios_only_where_there_is_such_a_device(deep, programs):
+    await until(deep(mode="all"), traced)
+    await until(deep(mode="all", devices={"sda": DEVICES["sda"]}), traced)
+    with_dm, without = programs()
+    assert "@bios_c_" in with_dm
+    assert "@bios_c_" not in without
+
+
+async def test_the_users_globs_are_a_filter_as_well(deep):
+    assert (await until(deep(mode="all", globs=("sdb",)), traced))[-1].traced.devices == ("sdb",)
+
+
+async def test_other_devices_are_taken_in(deep, programs):
+    one = deep()
+    one.deepen(("sda",))
+    await until(one, traced)
+    one.deepen(("sdb",))
+    await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
+    assert len(programs()) == 2
+
+
+async def test_nobody_looks_any_more(deep):
+    one = deep()
+    one.deepen(("sda",))
+    await until(one, traced)
+    one.set_stages("auto")
+    seen = await until(one, lambda frame: "no longer traced: nobody looks, nothing is slow" in frame.health.notice)
+    assert not one.runs
+    assert seen[-1].traced.absent == ()
+
+
+async def test_slow_devices_are_traced_by_themselves(deep):
+    one = deep()
+    slow = [
+        Frame(
+            seq=n,
+            wall=0.0,
+            mono_us=n * 10**6,
+            dt_us=10**6,
+            above={Flow("sda", "read"): 1},
+            thresholds_us={"sda": 20_000},
+        )
+        for n in range(3)
+    ]
+    for frame in slow:
+        one.taken(frame)
+    seen = await until(one, traced)
+    assert seen.said == "stages: tracing sda: I/Os above 20 ms"
+
+
+async def test_an_end_is_said_and_mended_and_not_for_ever(deep, programs):
+    one = deep(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
+    seen = await until(one, lambda frame: "not traced for" in frame.health.notice, seconds=20)
+    assert seen.said.count("ended and are started again (out of luck)") == 3
+    assert "ended 4 times within a minute, the last time: out of luck" in seen.said
+    assert len(programs()) == 4
+    paused = (await until(one, lambda _: True))[-1]
+    assert "ended 4 times" in paused.traced.absent[0].reason
+    one.set_stages("all")
+    await until(one, lambda _: one.runs)  # the user's word ends the pause
+
+
+async def test_a_silent_process_is_replaced(deep, monkeypatch):
+    monkeypatch.setattr(bpftrace_deep, "_SILENT_S", 0.5)
+    monkeypatch.setattr(bpftrace_deep, "_SILENT_TICKS", 0)
+    seen = await until(
+        deep(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
+    )
+    assert "started again" in seen.said
+
+
+async def test_a_script_that_is_refused_is_left_out(deep, programs):
+    no = "stdin:1:1-2: ERROR: tracepoint not found: irq:irq_handler_entry"
+    refuses = f"case $word in *irq_handler_entry*) echo '{no}' >&2; exit 1;; esac\n"
+    ticks = LIVES.replace("stages_c", "wakeups_c")
+    seen = await until(deep(refuses + ticks, mode="all"), traced)
+    assert "without irqs: tracepoint not found: irq:irq_handler_entry" in seen.said
+    assert "@irqs_c_" not in programs()[-1]
+    assert "@wakeups_c_" in programs()[-1]
+
+
+async def test_where_none_runs_it_is_said_once_and_tried_again_later(deep, programs):
+    one = deep("echo 'ERROR: no' >&2; exit 1", mode="all")
+    seen = await until(one, lambda frame: "none of the deep probes runs here" in frame.health.notice, seconds=20)
+    tries = len(programs())
+    await asyncio.sleep(0.2)
+    assert len(programs()) == tries
+    assert "no" in seen[-1].traced.absent[0].reason
+
+
+async def test_a_lack_of_rights_is_no_scripts_fault(deep, programs):
+    one = deep("echo 'ERROR: bpftrace currently only supports running as the root user.' >&2; exit 1", mode="all")
+    await until(one, lambda frame: "root user" in frame.health.notice)
+    assert len(programs()) == 1
+
+
+async def test_many_requests_are_sampled_from_the_beginning(deep):
+    one = deep()
+    busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
+    one.taken(busy)
+    one.deepen(())
+    seen = await until(one, traced, busy)
+    assert seen[-1].traced.one_in == 16
+    assert seen.said == "stages: tracing all devices, one I/O in 16: somebody looks"
+
+
+@pytest.fixture
+def measuring(monkeypatch):
+    monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(deep_meter, "EVERY_S", 0.05)
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_above_the_budget_a_sample_then_nothing(deep):
+    one = deep(launcher=lambda tool: Measured(tool, 1.0))
+    one.deepen(())
+    seen = await until(one, lambda frame: "are off" in frame.health.notice, seconds=20)
+    assert "the budget is 5 %" in seen.said
+    assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
+    assert re.search(r"one I/O in 256", seen.said)
+    assert any(frame.health.probe_cpu_percent for frame in seen)
+    after = (await until(one, lambda _: True))[-1]
+    assert "budget" in after.traced.absent[0].reason
+    assert one._launcher.counting[-1] is False
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_an_explicit_all_knows_no_budget(deep):
+    one = deep(launcher=lambda tool: Measured(tool, 1.0), mode="all")
+    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    await asyncio.sleep(0.3)
+    assert one.runs
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_what_cannot_be_measured_is_not_known(deep):
+    one = deep(mode="all")
+    one._launcher.count_time = lambda **_: asyncio.sleep(0, False)
+    seen = await until(one, traced)
+    assert {frame.health.probe_cpu_percent for frame in seen} == {None}
+
+
+@pytest.mark.parametrize("lines", [LIVES, "exec sleep 60"], ids=["while it runs", "while it starts"])
+async def test_it_ends_in_time(deep, lines):
+    one = deep(lines, mode="all")
+    await asyncio.sleep(0.5)
+    begun = time.monotonic()
+    await one.close()
+    assert time.monotonic() - begun < 2
+    assert not one.runs
+
+
+async def test_a_mistake_of_ours_ends_the_deep_probes_and_nothing_else(deep, monkeypatch):
+    monkeypatch.setattr(DeepPrograms, "target", None)
+    one = deep(mode="all")
+    seen = await until(one, lambda frame: "failed" in frame.health.notice)
+    assert "TypeError" in seen[-1].traced.absent[0].reason
+    assert (await until(one, lambda _: True)).said == ""
