@@ -125,9 +125,10 @@ def _titles(shown: Sequence[int], cpus: Sequence[int], wide: bool) -> Line:
 
 def _row(one: Vector, shown: Sequence[int], wide: bool, ink: Ink) -> Line:
     if wide:
-        worst = max(one.p99_us.values(), default=0)
+        longest = max(one.p99_us.values(), default=0)
+        worst = longest if longest > min(one.p99_us.values(), default=0) else -1
         return tuple(
-            Span(f"{duration(us, 2) if us is not None else '':>{_CELL}} ", "strong" if us == worst and us else "text")
+            Span(f"{duration(us, 2) if us is not None else '':>{_CELL}} ", "strong" if us == worst else "text")
             for us in (one.p99_us.get(cpu) for cpu in shown)
         )
     return tuple(Span(*_glyph(one.p99_us.get(cpu), ink)) for cpu in shown)
