@@ -1,0 +1,142 @@
+"""stages_a and the scripts beside it on a disk of our own: requests are followed, stages add up, issuers are known.
+
+The host's bpftrace by default, 0.23 and 0.27 under the marker `versions`; raw tracepoints came with 0.18.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
+
+from latmon.deep_framing import DeepFramer
+from latmon.manifest import load
+from latmon.model import UNACCOUNTED, Series
+from latmon.records import record
+from latmon.resources import data_dir
+from latmon_backends.bpftrace_program import Program, Script
+
+DIRECTORY = data_dir("probes") / "linux"
+MANIFEST = load(DIRECTORY / "stages_a.yaml")
+SCRIPTS = ("stages_a", "who_a", "csd_a", "workers_a")
+"""Without those for drivers' modules, which may not be loaded."""
+VALUES = {"step_ms": 50, "gate_ns": 60_000_000_000, "disk": "q->disk", "request": "arg0", "one_in": 1, "any_dev": 0}
+STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
+IO_START = Path("/sys/kernel/tracing/events/block/block_io_start")
+
+
+def program(names, **values):
+    manifests = [load(DIRECTORY / f"{name}.yaml") for name in names]
+    given = {**VALUES, **dict.fromkeys(("dev1", "dev2", "dev3", "threshold_us"), 0), **values}
+    return Program(tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192)
+
+
+class Run:
+    """The scripts attached to one device; `traced` and `slow` are what they said when they ended."""
+
+    def __init__(self, suite, directory, device, **values):
+        self._device = number(device)
+        found = tool(suite, directory)
+        if found.version < "0.19":
+            pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
+        text = program(SCRIPTS, dev0=self._device, **values).text()
+        self._output = directory / "said"
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen(
+                dataclasses.replace(found, map_keys=8192).command(text),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self.slow = []
+
+    def __enter__(self):
+        deadline = time.monotonic() + TIMEOUT_S
+        # Its second tick: every probe is attached by then.
+        while self._output.read_text(errors="replace").count("done stages_a") < 2:
+            if self._process.poll() is not None:
+                why = self._process.stderr.read().decode(errors="replace")
+                assert "no valid attach points" in why or "does not exist" in why, why
+                pytest.skip(f"refused: {why.splitlines()[0]}")
+            assert time.monotonic() < deadline, "it didn't start"
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_exc):
+        self._process.stdin.close()
+        assert self._process.wait(TIMEOUT_S) == 0
+        self._process.stderr.close()
+        framer = DeepFramer(MANIFEST, {self._device: "disk"}.get)
+        maps = {}
+        for line in self._output.read_text(errors="replace").splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("type") == "map":
+                maps.update({name.removeprefix("@"): values for name, values in told["data"].items()})
+            elif str(told.get("data")).startswith("slow "):
+                self.slow.append(record(told["data"].removesuffix("\n"), MANIFEST.records["slow"]))
+        for name in (spec.name for spec in MANIFEST.maps):
+            framer.printed(name, {int(key): n for key, n in maps.get(name, {}).items()})
+        self.traced = framer.interval(None, lambda _: pytest.fail("no thread is in its maps")).traced
+
+
+def writes(traced, stage):
+    histogram = traced.histograms.get(Series("disk", "write", stage))
+    return histogram.count if histogram else 0
+
+
+def spent(traced, stage, op):
+    return sum(traced.by_total.get(Series("disk", op, stage), {}).values())
+
+
+@each_bpftrace
+def test_every_request_is_followed_and_its_stages_add_up(suite, loop, tmp_path):  # noqa: F811
+    # From 1 us on every I/O is slow: as many records as there are tokens.
+    with Run(suite, tmp_path, loop, threshold_us=1) as run:
+        write(loop.path)
+    assert run.traced.off == 0
+    done = writes(run.traced, "total")
+    # The kernel skips a few programs, seldom more than one in a hundred.
+    assert WRITES * 0.95 <= done <= WRITES + FLUSHES
+    assert writes(run.traced, "hba") + writes(run.traced, UNACCOUNTED) == done
+    assert writes(run.traced, "hba") >= done * 0.95
+    # A loop device's worker ends them through BLOCK softirq, and no interrupt has a part in it.
+    assert set(run.traced.paths) == {"disk"}
+    assert max(run.traced.paths["disk"], key=run.traced.paths["disk"].get) == "BLOCK softirq"
+    assert run.traced.histograms[Series("disk", "flush", "total")].count >= FLUSHES * 0.8
+    assert run.slow
+    for one in run.slow:
+        told = one.fields
+        parts = [told.get(f"{stage}_us", 0) for stage in (*STAGES, UNACCOUNTED)]
+        assert sum(parts) == told["total_us"]
+        assert told["done_ns"] - told["begun_ns"] == pytest.approx(told["total_us"] * 1000, abs=1000)
+    ours = [one for one in run.slow if one.fields["op"] == 1]
+    assert {one.fields["pid"] for one in ours} == {os.getpid()}
+
+
+@each_bpftrace
+def test_one_request_in_so_many_is_traced(suite, loop, tmp_path):  # noqa: F811
+    with Run(suite, tmp_path, loop, one_in=8) as run:
+        write(loop.path)
+    # 400 writes: 50 on average, and 7 is their standard deviation.
+    assert 15 <= writes(run.traced, "total") <= 100
+    assert spent(run.traced, "hba", "write") > 0
+
+
+@each_bpftrace
+def test_a_device_that_is_not_asked_for_is_not_traced(suite, loop, tmp_path):  # noqa: F811
+    with Run(suite, tmp_path, loop) as run:
+        os.sync()
+    assert set(run.traced.paths) <= {"disk"}
+
+
+def test_the_scripts_for_drivers_make_one_program():
+    text = program((*SCRIPTS, "scsi_a", "nvme_a"), dev0=0).text()
+    assert text.count("BEGIN") == 1
+    assert text.count("rawtracepoint:") == len([line for line in text.splitlines() if line.startswith("rawtrace")])
+    assert "{{" not in text
