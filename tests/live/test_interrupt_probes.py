@@ -1,0 +1,281 @@
+"""The probes of interrupts, softirqs, wake-ups and bios beside the kernel's own counters and a hog of our own.
+
+Tier C on the host's bpftrace; under the marker `versions` tier A on 0.23 and tier C on 0.27.
+"""
+
+import dataclasses
+import json
+import mmap
+import os
+import selectors
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
+from workload import LoopDevice
+
+from latmon.deep_framing import DeepFramer
+from latmon.histogram import bucket_bounds
+from latmon.manifest import load
+from latmon.model import Flow, Series, Thread
+from latmon.records import record
+from latmon.resources import data_dir
+from latmon_backends.bpftrace_program import Program, Script
+
+PROBES = data_dir("probes") / "linux"
+EVENTS = Path("/sys/kernel/tracing/events")
+ZRAM = Path("/sys/class/zram-control")
+VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+PAGE = 4096
+WRITES = 400
+OFTEN = 50
+"""Counts below say little: the kernel skips a few programs, and we read its counters a moment before or after."""
+SKIPPED = 0.9
+HOG = """
+import os, time
+os.sched_setaffinity(0, {0})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print(flush=True)
+while True:
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until:
+        pass
+    time.sleep(0.005)
+"""
+
+
+def tier(suite):
+    return "a" if suite == "trixie" else "c"
+
+
+def values(manifest, **given):
+    """Every device, every request, and x86's timer interrupt where it has tracepoints."""
+    timer = not EVENTS.exists() or (EVENTS / "irq_vectors/local_timer_entry").exists()
+    known = {"step_ms": 50, "gate_ns": 60_000_000_000, "any_dev": 1, "one_in": 1, "timer_context": int(timer), **given}
+    at = {"timer_entry": int(not timer), "timer_exit": int(not timer)}
+    words = {p.name: p.words[at.get(p.name, 0)] for p in manifest.parameters if p.words}
+    return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in manifest.parameters}
+
+
+class Run:
+    """Some scripts as one program; `maps` and `records` are what they said when it ended."""
+
+    def __init__(self, suite, directory, *kinds, **given):
+        self.manifests = [load(PROBES / f"{kind}_{tier(suite)}.yaml") for kind in kinds]
+        program = Program(tuple(Script(m, values(m, **given)) for m in self.manifests), 8192)
+        command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(program.text())
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._said = b""
+        self.maps, self.records = {}, []
+
+    def __enter__(self):
+        deadline = time.monotonic() + TIMEOUT_S
+        sign = f"done {self.manifests[-1].name}".encode()
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            # Its second tick: every probe is attached by then.
+            while self._said.count(sign) < 2:
+                assert ready.select(deadline - time.monotonic()), f"it didn't start: {self._said[-500:]!r}"
+                self._said += os.read(self._process.stdout.fileno(), 65536)
+                assert self._process.poll() is None, "it ended"
+        return self
+
+    def __exit__(self, *_exc):
+        # Its buffers are read a few times a step; what is in them at its end is lost.
+        time.sleep(0.3)
+        self._process.stdin.close()
+        with self._process.stdout as rest:
+            self._said += rest.read()
+        assert self._process.wait(TIMEOUT_S) == 0
+        for line in self._said.decode().splitlines():
+            self._hear(line)
+
+    def _hear(self, line):
+        told = json.loads(line) if line.startswith("{") else {}
+        match told.get("type"), told.get("data"):
+            case "map", data:
+                self.maps.update({name.removeprefix("@"): of for name, of in data.items()})
+            case "printf", str(text):
+                kind, probe, *_ = text.split(maxsplit=2)
+                spec = next(m for m in self.manifests if m.name == probe).records.get(kind)
+                if spec is not None:
+                    self.records.append(record(text.removesuffix("\n"), spec))
+
+    def told(self, kind):
+        return [one for one in self.records if one.kind == kind]
+
+    def interval(self, name=lambda _: "disk"):
+        (manifest,) = self.manifests
+        framer = DeepFramer(manifest, name)
+        for one in self.told("handler"):
+            framer.handler(one)
+        for spec in manifest.maps:
+            framer.printed(spec.name, {int(key): n for key, n in self.maps.get(spec.name, {}).items()})
+        return framer.interval(None, lambda pid: Thread(pid, "", "", -1))
+
+
+@pytest.fixture
+def loop(tmp_path):
+    if not ROOT or not Path("/dev/loop-control").exists():
+        pytest.skip("needs root and loop devices")
+    with LoopDevice(tmp_path / "image", 4 << 20) as device:
+        yield device
+
+
+def number(path):
+    found = Path(path).stat().st_rdev
+    return os.major(found) << 20 | os.minor(found)
+
+
+def write(path, at_least_s=0.0):
+    """WRITES direct writes, one after the other, or more that take so long; how many."""
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    end, n = time.monotonic() + at_least_s, 0
+    with mmap.mmap(-1, PAGE) as page:
+        while n < WRITES or time.monotonic() < end:
+            os.pwrite(fd, page, n % 1024 * PAGE)
+            n += 1
+    os.close(fd)
+    return n
+
+
+def interrupts():
+    """(irq -> its interrupts, irq -> its line), where somebody handles it."""
+    cpus, *lines = Path("/proc/interrupts").read_text().splitlines()
+    known = {int(irq): rest for irq, _, rest in (line.partition(":") for line in lines) if irq.strip().isdigit()}
+    return {irq: sum(map(int, rest.split()[: len(cpus.split())])) for irq, rest in known.items()}, known
+
+
+def softirqs():
+    lines = [line.split() for line in Path("/proc/softirqs").read_text().splitlines()[1:]]
+    return {(name.rstrip(":"), cpu): int(n) for name, *of in lines for cpu, n in enumerate(of)}
+
+
+@each_bpftrace
+def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_path):
+    with Run(suite, tmp_path, "irqs") as run:
+        before, _ = interrupts()
+        write(loop.path)
+        after, lines = interrupts()
+    interval = run.interval()
+    assert interval.undecoded == 0
+    for handler, runs in interval.handlers.items():
+        assert handler.name in lines[handler.irq]
+        assert sum(runs.returned.values()) == runs.run.count
+    for irq, count in after.items():
+        runs = sum(of.run.count for handler, of in interval.handlers.items() if handler.irq == irq)
+        assert runs >= SKIPPED * (count - before[irq]) - OFTEN
+    names = [(one.get("irq"), one.text) for one in run.told("handler")]
+    assert len(names) == len(set(names))
+
+
+@each_bpftrace
+def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
+    with Run(suite, tmp_path, "softirqs") as run:
+        before = softirqs()
+        write(loop.path)
+        after = softirqs()
+    interval = run.interval()
+    assert interval.undecoded == 0
+    known = {(one.vector, one.cpu): of for one, of in interval.softirqs.items()}
+    assert {vector for vector, _ in known} <= set(VECTORS)
+    for key, count in after.items():
+        if count - before[key] >= OFTEN:
+            runs = known[key]
+            assert runs.run.count >= SKIPPED * (count - before[key])
+            assert SKIPPED * runs.run.count <= sum(runs.ran_in.values()) <= runs.run.count + OFTEN
+            # A raise during a run may find its vector due already.
+            assert runs.delay.count <= sum(runs.raised_in.values()) + 1 <= runs.run.count * 1.1 + OFTEN
+
+
+@contextmanager
+def hog():
+    """Holds CPU 0 for 20 ms of every 25, above everybody else; answers with its pid."""
+    process = subprocess.Popen([sys.executable, "-c", HOG], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        if not process.stdout.readline():
+            pytest.skip("no real-time priority to be had here")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@each_bpftrace
+def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
+    before = os.sched_getaffinity(0)
+    with Run(suite, tmp_path, "wakeups", any_dev=0, dev0=number(loop.path)) as run:
+        try:
+            os.sched_setaffinity(0, {0})
+            with hog() as pid:
+                writes = write(loop.path, 0.3)
+        finally:
+            os.sched_setaffinity(0, before)
+    interval = run.interval({number(loop.path): "disk"}.get)
+    assert interval.undecoded == 0
+    resume = interval.traced.histograms[Series("disk", "write", "resume")]
+    # A write that is done before its thread sleeps has no waiter.
+    assert writes * 0.5 <= resume.count <= writes
+    (ours,) = [one for one in interval.wakeups if one.thread.pid == os.getpid()]
+    # An interrupt in the completing thread may wake somebody else first.
+    assert ours.delay.count >= resume.count * 0.7
+    threads = {one.get("thread"): one for one in run.told("thread")}
+    assert threads[os.getpid()].text == Path("/proc/self/comm").read_text().strip()
+    assert any(one.text.startswith("kworker/") for one in threads.values())
+    if tier(suite) == "a":
+        assert threads[pid].get("policy") == os.SCHED_FIFO  # by its last line: it began as an ordinary thread
+        assert all(one.get("flags") & 0x200000 for one in threads.values() if one.text.startswith("kworker/"))
+    late = [one for one in run.told("late") if one.get("thread") == os.getpid() and one.get("instead") == pid]
+    assert late
+    assert {one.get("instead_priority") for one in late} == {49}
+    assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
+
+
+@pytest.fixture
+def zram():
+    """A device without requests: a bio ends in the call that submits it."""
+    if not ROOT or not (ZRAM / "hot_add").exists():
+        pytest.skip("needs root and zram")
+    n = (ZRAM / "hot_add").read_text().strip()
+    path, sys_path = Path(f"/dev/zram{n}"), Path(f"/sys/block/zram{n}")
+    (sys_path / "disksize").write_text("16M")
+    deadline = time.monotonic() + 5
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    yield path
+    with suppress(OSError):
+        (sys_path / "reset").write_text("1")
+    (ZRAM / "hot_remove").write_text(n)
+
+
+@each_bpftrace
+@pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), (4, (0.15, 0.4))])
+def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
+    ours = {"any_dev": 0, "dev0": number(zram), "major0": number(zram) >> 20, "one_in": one_in, "threshold_us": 1}
+    with Run(suite, tmp_path, "bios", **ours) as run:
+        write(zram)
+    interval = run.interval({number(zram): "zram"}.get)
+    assert interval.undecoded == 0
+    total = interval.traced.histograms[Series("zram", "write", "total")]
+    assert WRITES * some[0] <= total.count <= WRITES * some[1]
+    assert total == interval.traced.histograms[Series("zram", "write", "hba")]
+    for bucket, us in interval.traced.by_total[Series("zram", "write", "hba")].items():
+        at, end = bucket_bounds(bucket)
+        n = dict(total.buckets)[bucket]
+        assert n * at <= us < n * end
+    assert interval.thresholds_us == {"zram": 1}
+    above = interval.above[Flow("zram", "write")]
+    assert above == sum(n for bucket, n in total.buckets if bucket_bounds(bucket)[0] >= 1)
+    slow = run.told("slow")
+    assert len(slow) + interval.suppressed == above
+    for one in slow:
+        assert (one.get("dev"), one.get("bytes"), one.get("pid")) == (number(zram), PAGE, os.getpid())
+        assert one.get("total_us") == one.get("hba_us") >= 1
+        assert one.get("done_ns") - one.get("begun_ns") >= 1000
