@@ -76,6 +76,11 @@ def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script
     return Script(manifest, {name: value for name, value in {**known, **values}.items() if name in taken})
 
 
+def hooks(manifest: Manifest, has: Has, words: Words) -> tuple[str, ...]:
+    """What it attaches to here."""
+    return tuple(dict.fromkeys(_hooks(manifest, _words_of(manifest, has, words))))
+
+
 def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()) -> Words:
     """What this kernel calls things."""
     told = tracepoints.has("tracepoint:irq_vectors:local_timer_entry")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from latmon import __version__, host
 from latmon.doctor import kernel, privilege, software, terminal, tier
 from latmon.doctor.check import Check, Place, Status
+from latmon.doctor.tier import TierReport
 from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
 
 SCHEMA = "latmon.doctor/1"
@@ -29,13 +30,12 @@ _LINUX: tuple[Callable[[Place], Check], ...] = (
 _MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
-def checks(place: Place | None = None) -> list[Check]:
+def checks(here: Place, explained: TierReport) -> list[Check]:
     """Every check, in the order in which a person would ask."""
-    here = place or Place()
     found = [software.python(here), *software.packages(here), *(check(here) for check in _ALWAYS)]
     if here.platform == "linux":
         found += [check(here) for check in _LINUX]
-    return [*found, terminal.terminal(here), tier.tier(here)]
+    return [*found, terminal.terminal(here), tier.tier(explained)]
 
 
 def usable(found: Sequence[Check]) -> bool:
@@ -45,32 +45,39 @@ def usable(found: Sequence[Check]) -> bool:
     return needed and (status["tier"] is Status.OK or status["diskstats"] is not Status.MISSING)
 
 
-def render_text(found: Sequence[Check]) -> str:
-    """One line per check, its remedy indented below it."""
+def render_text(found: Sequence[Check], explained: TierReport) -> str:
+    """One line per check, its remedy indented below it; then what measures each stage."""
     width = max(len(check.name) for check in found)
     lines = [f"latmon {__version__} on {host.name()}, {host.kernel()}"]
     for check in found:
         lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
+    if stages := tier.matrix(explained):
+        lines += ["", *stages, ""]
     lines.append(
         "latmon can measure here." if usable(found) else "latmon can't measure here; `latmon demo` still runs."
     )
     return "\n".join(lines)
 
 
-def render_json(found: Sequence[Check]) -> str:
+def render_json(found: Sequence[Check], explained: TierReport) -> str:
     """The same for scripts; `remedy` is absent where there is nothing to do."""
     listed = [
         {"name": check.name, "status": check.status.value, "what": check.what}
         | ({"remedy": check.remedy} if check.remedy else {})
         for check in found
     ]
-    return json.dumps({"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}, indent=2)
+    whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}
+    if stages := tier.as_values(explained):
+        whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
+    return json.dumps(whole, indent=2)
 
 
 def doctor_command(as_json: bool) -> int:
     """The command: prints, and exits 0 when latmon can measure here, 3 when it can't."""
-    found = checks()
-    print(render_json(found) if as_json else render_text(found))
+    here = Place()
+    explained = tier.report(here)
+    found = checks(here, explained)
+    print(render_json(found, explained) if as_json else render_text(found, explained))
     return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE

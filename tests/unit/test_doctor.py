@@ -282,7 +282,7 @@ def test_no_terminal_at_all(host, monkeypatch):
     ],
 )
 def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
-    found = tier.tier(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why))
+    found = tier.tier(tier.report(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why)))
     assert found.status is status
     assert found.what.endswith(words)
 
@@ -291,7 +291,43 @@ def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
     def refuse(_name, _target):
         raise UnavailableError("it isn't there.")
 
-    assert tier.tier(host.place, refuse).what == "D, the kernel's counters only: it isn't there."
+    found = tier.report(host.place, refuse)
+    assert tier.tier(found).what == "D, the kernel's counters only: it isn't there."
+    assert tier.matrix(found) == []
+
+
+def stage(name, always, a, c):
+    return SimpleNamespace(stage=name, always=always, traced={"A": a, "C": c})
+
+
+EXPLAINED = SimpleNamespace(
+    tier="B",
+    why="",
+    stages=(
+        stage("hba", "yes, with irq in it", "stages_a", "stages_c"),
+        stage("irq", "no: not told apart", "stages_a", "no: no such hook"),
+        stage("softirq", "no: not told apart", "stages_a", "no: no such hook"),
+    ),
+    hooks={"stages_a": ("rawtracepoint:x",), "stages_c": ("tracepoint:block:y", "tracepoint:irq:z")},
+)
+
+
+def test_stage_by_stage_what_measures_it_and_why_not():
+    head, *rows = (line.split() for line in tier.matrix(EXPLAINED))
+    assert " ".join(head) == "stage always traced, tier A traced, tier C (here)"
+    assert [" ".join(row) for row in rows] == [
+        "hba yes, with irq in it stages_a stages_c",
+        "irq - stages_a -",
+        "softirq - stages_a -",
+        "irq, softirq not traced: no such hook",
+        "stages_c hooks tracepoint:block:y, tracepoint:irq:z",
+    ]
+
+
+def test_without_an_always_on_probe_no_tier_is_the_hosts():
+    without = SimpleNamespace(tier="", why="needs root", stages=EXPLAINED.stages, hooks=EXPLAINED.hooks)
+    assert "(here)" not in "".join(tier.matrix(without))
+    assert tier.as_values(without)[0]["here"] == ""
 
 
 def found(**statuses):
@@ -310,41 +346,43 @@ def found(**statuses):
     ],
 )
 def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
-    monkeypatch.setattr(doctor, "checks", lambda: found(**statuses))
+    monkeypatch.setattr(doctor, "checks", lambda *_: found(**statuses))
+    monkeypatch.setattr(tier, "report", lambda _: EXPLAINED)
     assert doctor.doctor_command(as_json=False) == (0 if expected else 3)
     assert ("can measure here" in capsys.readouterr().out) is expected
 
 
 def test_text_has_each_check_and_its_remedy():
-    lines = doctor.render_text(found(tier=Status.DEGRADED)).splitlines()
+    lines = doctor.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
     assert lines[1].split() == ["python", "ok", "what"]
     assert lines[3].split() == ["tier", "degraded", "what"]
     assert lines[4].split() == ["->", "mend"]
+    assert lines[6].startswith("stage")
 
 
 def test_json_is_for_scripts():
-    told = json.loads(doctor.render_json(found(tier=Status.DEGRADED)))
+    told = json.loads(doctor.render_json(found(tier=Status.DEGRADED), EXPLAINED))
     assert (told["schema"], told["usable"]) == ("latmon.doctor/1", True)
     assert told["checks"][0] == {"name": "python", "status": "ok", "what": "what"}
     assert told["checks"][2]["remedy"] == "mend"
+    assert told["stages"][0] == {
+        "stage": "hba",
+        "always": "yes, with irq in it",
+        "traced": {"A": "stages_a", "C": "stages_c"},
+        "here": "C",
+    }
+    assert told["hooks"]["stages_a"] == ["rawtracepoint:x"]
 
 
-@pytest.fixture
-def tierless(monkeypatch):
-    monkeypatch.setattr(tier, "tier", lambda _place: Check("tier", Status.DEGRADED, "not asked"))
-
-
-@pytest.mark.usefixtures("tierless")
 def test_every_check_runs_on_a_host_with_nothing(host):
     host.root.joinpath("proc").mkdir()
-    checks = doctor.checks(host.place)
+    checks = doctor.checks(host.place, EXPLAINED)
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.what.isprintable() for check in checks)
 
 
-@pytest.mark.usefixtures("tierless")
 def test_on_another_system_the_linux_checks_are_left_out(host):
-    names = [check.name for check in doctor.checks(replace(host.place, platform="freebsd14"))]
+    names = [check.name for check in doctor.checks(replace(host.place, platform="freebsd14"), EXPLAINED)]
     assert "btf" not in names
     assert "tier" in names
 

@@ -1,0 +1,102 @@
+"""What this host gets of bpftrace, for the doctor: the tier, found out by trying, and what measures each stage.
+
+Stages are looked up, not tried: the deep scripts by their manifests and the hooks that the kernel has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from latmon.backend import Options
+from latmon.errors import UnavailableError
+from latmon.manifest import Manifest
+from latmon.model import STAGES, Origin
+from latmon_backends import deep_scripts
+from latmon_backends.bpftrace import BpftraceBackend
+from latmon_backends.deep_programs import Inventory
+from latmon_backends.deep_scripts import Choice
+
+_TIERS = ("A", "C")
+"""Of deep scripts: A' traces as A does, B as C."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What measures one stage here; a text that begins with "no: " says why nothing does."""
+
+    stage: str
+    always: str
+    """By the always-on probe."""
+    traced: Mapping[str, str]
+    """By the deep probes, by tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """What this host gets: the tier ("" for none), why not a better one, stages, and the deep scripts' hooks."""
+
+    tier: str
+    why: str
+    stages: tuple[StageReport, ...] = ()
+    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def explain() -> TierReport:
+    """Finds out by trying, which takes as long as a start."""
+    return asyncio.run(_explain())
+
+
+async def _explain() -> TierReport:
+    options = Options(stages="basic")
+    inventory = Inventory(options)
+    has, words = inventory.tracepoints.has, inventory.words
+    choices = {tier: deep_scripts.choose(inventory.manifests, tier, has, words) for tier in _TIERS}
+    hooks = {
+        one.name: deep_scripts.hooks(one, has, words)
+        for choice in choices.values()
+        for one in choice.manifests
+        if one.group != "bios"
+    }
+    try:
+        async with BpftraceBackend(options) as backend:
+            origin = backend.origin
+    except UnavailableError as refusal:
+        return TierReport("", str(refusal), stages(None, choices), hooks)
+    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks)
+
+
+def stages(origin: Origin | None, choices: Mapping[str, Choice]) -> tuple[StageReport, ...]:
+    """Every stage; `origin` None where no always-on probe runs."""
+    return tuple(
+        StageReport(stage, _always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
+        for stage in STAGES
+    )
+
+
+def _always(stage: str, origin: Origin | None) -> str:
+    if origin is None:
+        return "no: no always-on probe runs here"
+    if stage in origin.measured:
+        inside = origin.measured[stage]
+        return f"yes, with {', '.join(inside)} in it" if inside else "yes"
+    why = next((one.reason for one in origin.absent if one.name == stage), "not told apart by this probe")
+    return f"no: {why}"
+
+
+def _traced(stage: str, choice: Choice) -> str:
+    """The scripts that feed it, and whose time it holds; else why none does."""
+    feeding = [one for one in choice.manifests if one.group != "bios" and stage in one.stages]
+    if feeding:
+        inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
+        return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
+    return f"no: {_why_not(stage, choice.manifests) or '; '.join(_refusals(choice)) or 'no probe measures it'}"
+
+
+def _why_not(stage: str, manifests: tuple[Manifest, ...]) -> str:
+    return next((one.absent[stage] for one in manifests if one.group == "stages" and stage in one.absent), "")
+
+
+def _refusals(choice: Choice) -> list[str]:
+    return [f"{one.name}: {one.reason}" for one in choice.missing if one.name in ("stages", "wakeups")]
