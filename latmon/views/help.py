@@ -12,6 +12,17 @@ _FROM = {
     "queued": "latency (total) runs from the moment the request was queued in the block layer to its completion",
     "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
 }
+_STAGES = (
+    ("queue", "from the request's begin until the driver gets it"),
+    ("requeue", "from the first time the driver got it until the last: it was refused in between"),
+    ("hba", "from the driver until the interrupt that completes it: driver, controller, wire, device"),
+    ("irq", "the interrupt until it raised the softirq or was done; handlers before its own on the vector too"),
+    ("softirq", "from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed"),
+    ("completion", "a completion thread's wait and work, where a thread completes requests"),
+    ("resume", "from the completion until the thread that waited for it runs"),
+    ("unaccounted", "what the stages leave of the total: never hidden, never in another stage"),
+    ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
+)
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
@@ -48,6 +59,7 @@ def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: i
     for title, keys in sections:
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
+    lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
     if origin is not None:
         lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
         lines += _missing(" Not measured here", origin.absent, width)

@@ -85,7 +85,7 @@ def headline(region: Region, timeline: Timeline, device: str, told: int) -> Line
     return (
         Span(f" {device}", "accent"),
         Span(f" region {words(region, timeline)}  "),
-        Span(f"{count(n)} I/Os, {count(told)} in the outlier log", "strong"),
+        Span(f"{count(n)} I/Os, {count(told)} outliers", "strong"),
     )
 
 

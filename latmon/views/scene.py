@@ -54,7 +54,7 @@ class Scene:
         self.message = ""
         self.ended: str | None = None
         self._mode = mode
-        self._sweep = Sweep()
+        self._sweep, self._waits = Sweep(), Sweep()
 
     @property
     def store(self) -> Store:
@@ -62,7 +62,7 @@ class Scene:
 
     @property
     def sight(self) -> Sight:
-        return Sight(self.history, self._sweep, self.choice, self.ink, recorded=self._mode == "REPLAY")
+        return Sight(self.history, self._sweep, self.choice, self.ink, self._waits, recorded=self._mode == "REPLAY")
 
     @property
     def mode(self) -> status.Mode:
@@ -83,16 +83,22 @@ class Scene:
     def resume(self) -> None:
         """Go to the live edge."""
         self.history.resume()
-        self._sweep.restart()
+        self._restart()
 
     def choose(self, choice: Choice) -> None:
         """Look at something else; only what depends on the change is summed anew."""
         old, self.choice = self.choice, choice
         if (old.window_us, old.ops) != (choice.window_us, choice.ops):
             self.history.look(choice.window_us, choice.ops)
-            self._sweep.restart()
+            self._restart()
+        elif old.screen != choice.screen:
+            self._waits.restart()
         elif old.panel != choice.panel:
             self._sweep.forget()
+
+    def _restart(self) -> None:
+        self._sweep.restart()
+        self._waits.restart()
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""

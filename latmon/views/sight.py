@@ -22,6 +22,8 @@ class Sight:
     sweep: Sweep
     choice: Choice
     ink: Ink
+    waits: Sweep
+    """Of the delays of softirqs, as `sweep` is of latencies."""
     recorded: bool = False
     """A recording is played: what isn't in it can't be asked for."""
 

@@ -78,7 +78,7 @@ def test_it_is_told_in_words(low, high, said):
 def test_its_headline_counts_both():
     line = plain(headline(rows(2, 4, 0, 9), timeline(8), "sdc", 2))
     assert line.startswith(" sdc region ")
-    assert line.endswith("9 I/Os, 2 in the outlier log")
+    assert line.endswith("9 I/Os, 2 outliers")
 
 
 def drawn(region, seconds=8, style=STYLE):

@@ -10,7 +10,7 @@ from latmon.views.delays import room as cells_of
 from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of, needed
 from latmon.views.lines import BLANK, Line
 from latmon.views.sight import Sight, no_rows, sentence
-from latmon.views.sweep import Sweep, shape
+from latmon.views.sweep import shape
 
 _SECOND_US = 1e6
 _MIN_MAP = 10
@@ -67,12 +67,14 @@ def _vector(shown: Interrupts, row: Hashable | None) -> str:
 
 
 def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
-    """A sweep of its own for each picture: only delays of the window are in it, and its scales are theirs."""
-    history, origin = sight.history, sight.origin
+    """On a sweep of its own, whose scales are the delays'."""
+    history, origin, sweep = sight.history, sight.origin, sight.waits
     last = history.window.last
     assert origin is not None and last is not None  # noqa: S101, PT018  drawn only once there is a frame
-    sweep = Sweep()
     cut = shape(cells_of(width), sight.choice.window_us, history.interval_us)
     timeline = sweep.slots(cut, OPS, lambda: delay_frames(history.deep.delays, last))
+    seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
+    for frame in delay_frames([one for one in history.deep.delays if one[0] > seen_us], last):
+        sweep.advance(frame)
     style = sweep.style(timeline, room - 2, cells_of(width), sight.ink, tick_us(origin.hz))
     return delay_map(timeline, vector, style, width, hz=origin.hz)

@@ -37,15 +37,13 @@ def _table(sight: Sight, rows: list[Subject], total: int, width: int) -> list[Li
     bounds = trends.bounds()
     some = f"{len(rows)} of {total}" if len(rows) < total else ""
     gap = (Span(" "),) if trend else ()
-    lines: list[Line] = [(*header(columns, trend, sight.choice, some), *gap, *_title(some, trend, tail_cells))]
+    in_trend = some if not tail_cells else ""
+    head = header(columns, trend, sight.choice, in_trend)
+    lines: list[Line] = [(*head, *gap, Span(tail.title(tail_cells, some), "dim"))]
     for s in rows:
         line = row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         lines.append((*line, *gap, *_tail(sight, s, tail_cells)))
     return lines
-
-
-def _title(some: str, trend: int, cells: int) -> Line:
-    return (Span(tail.title(cells, "" if trend else some), "dim"),)
 
 
 def _tail(sight: Sight, subject: Subject, cells: int) -> Line:
