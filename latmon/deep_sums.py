@@ -6,11 +6,11 @@ is, who shares a vector, how many requests are traced) are the latest ones. Know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from latmon.histogram import EMPTY, Histogram
+from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import (
     Flow,
     Frame,
@@ -69,6 +69,23 @@ def flatten(frame: Frame) -> Flat:
         frame.thresholds_us,
     )
     return Flat(dict(_histograms(frame)), {key: n for key, n in _counts(frame) if n}, facts)
+
+
+def together(parts: Sequence[Flat]) -> Flat:
+    """Several frames' tables as one; of the facts the latest."""
+    grouped: dict[Key, list[Histogram]] = {}
+    counts: dict[Key, int] = {}
+    for part in parts:
+        for key, one in part.histograms.items():
+            grouped.setdefault(key, []).append(one)
+        for key, n in part.counts.items():
+            counts[key] = counts.get(key, 0) + n
+    facts = replace(
+        parts[-1].facts,
+        threads={pid: thread for part in parts for pid, thread in part.facts.threads.items()},
+        handlers={handler: told for part in parts for handler, told in part.facts.handlers.items()},
+    )
+    return Flat({key: merge(some) for key, some in grouped.items()}, counts, facts)
 
 
 def _histograms(frame: Frame) -> Iterator[tuple[Key, Histogram]]:

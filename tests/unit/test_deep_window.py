@@ -37,7 +37,7 @@ def values(sums):
 
 @given(DEEP_FRAMES)
 def test_what_is_packed_comes_back(one):
-    assert unpack(pack(one, {}, None)) == flatten(one)
+    assert unpack(pack(flatten(one), 0, {})) == flatten(one)
 
 
 @settings(max_examples=25)
@@ -116,9 +116,9 @@ def test_the_store_keeps_deep_values_packed_and_as_long_as_its_frames():
     for second in range(0, 2000, 20):
         kept = store.append(at(second, traced=traced_disk(), outliers=(outlier(second),)))
         assert (kept.traced, kept.outliers) == (Traced(), ())
-    assert len(store.deep.entries) == len(store.frames)
+    assert len(store.deep.every()) == len(store.frames)
     assert len(store.deep.outliers(0, 2000 * SECOND)) == len(store.frames)
-    assert len(store.deep._keys) <= 4
+    assert len(store.deep.keys) <= 4
     store.append(at(5, traced=traced_disk()))
     assert len(store.deep.entries) == 1
     assert not store.deep.outliers(0, 2000 * SECOND)
@@ -141,5 +141,5 @@ def test_eleven_minutes_of_many_traced_devices_are_small(devices):
         for stage in ("queue", "hba", "irq", "softirq", "completion", "unaccounted", "total")
     }
     one = at(1, traced=Traced(stages, {series: dict(one.buckets) for series, one in stages.items()}))
-    packed = pack(one, {}, None)
+    packed = pack(flatten(one), 0, {})
     assert len(packed.numbers) < 12_000
