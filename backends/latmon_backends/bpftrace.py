@@ -29,6 +29,9 @@ from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.threads import Threads
 
+_FINISHING_S = 1.1
+"""A capture waits 1.4 s for its last frame."""
+
 
 class BpftraceBackend:
     """Frames from bpftrace. Times come from the kernel's stamps, never from when a line was read."""
@@ -122,8 +125,17 @@ class BpftraceBackend:
         yield self._frames.farewell(Health(probes_wanted=1))
 
     async def finish(self) -> Frame | None:
-        """Ends the probes; the frame of the interval that was begun, so that the totals are those at the end."""
-        window, _ = await asyncio.gather(self._always.last(), self._deep.finish())
+        """Ends the probes; the frame of the interval that was begun, so that the totals are those at the end.
+
+        The deep process has many more probes to detach: what it hasn't said in time is not worth the frame.
+        """
+        begun = time.monotonic()
+        ending = asyncio.create_task(self._deep.finish())
+        try:
+            window = await self._always.last()
+            await asyncio.wait({ending}, timeout=max(0.0, begun + _FINISHING_S - time.monotonic()))
+        finally:
+            ending.cancel()
         return None if window is None else self._frame(window, None)
 
     def _frame(self, window: Window, skipped: int | None) -> Frame:
