@@ -1,4 +1,4 @@
-"""The probe's shim behind a real sudo: it starts from a terminal's ticket and ends with us.
+"""Behind a real sudo: the shim starts from a terminal's ticket; `sudo latmon` starts probes after it gave up root.
 
 A throw-away user with a rule of its own; both are gone afterwards.
 """
@@ -7,11 +7,17 @@ import os
 import pty
 import secrets
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+
+from latmon.errors import RecordingError
+from latmon.model import Frame
+from latmon.processes import descendants
+from latmon.recording import open_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"
@@ -106,3 +112,82 @@ def test_the_ticket_of_the_terminal_is_found(user, kind):
 def test_without_a_ticket_the_reason_is_said(user):
     user("ALL")
     assert "a password is required" in on_a_terminal()
+
+
+class Sudoed:
+    """`sudo latmon --record FILE --stages all`, as sudo leaves it: root with the user's number in the environment."""
+
+    def __init__(self, directory):
+        directory.chmod(0o777)
+        self.file = directory / "a.latmon.jsonl.gz"
+        words = [PYTHON, "-m", "latmon", "--backend", "bpftrace", "--stages", "all", "--record", str(self.file)]
+        path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"}
+        ids = subprocess.run(["id", "-u", NAME], capture_output=True, text=True, check=True).stdout.strip()
+        self.uid = int(ids)
+        self.said = directory / "said"
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                words, env=env | {"SUDO_UID": ids, "SUDO_GID": ids}, stdin=subprocess.DEVNULL, stderr=said, cwd="/"
+            )
+
+    def frames(self):
+        try:
+            return [item for item in open_recording(self.file) if isinstance(item, Frame)]
+        except (OSError, RecordingError):
+            return []
+
+    def until(self, wanted, seconds=60.0):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.said.read_text()
+            if found := [frame for frame in self.frames() if wanted(frame)]:
+                return found[0]
+            time.sleep(0.2)
+        raise AssertionError("no such frame")
+
+    def family(self):
+        """What was started: pid -> argument list."""
+        return {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(self.process.pid)}
+
+
+@pytest.fixture
+def sudoed(user, tmp_path_factory):
+    if not shutil.which("bpftrace") or subprocess.run([PYTHON, "-c", "import yaml"], check=False).returncode:
+        pytest.skip("needs bpftrace, and PyYAML for the system's Python")
+    user("NOPASSWD: ALL")
+    directory = tmp_path_factory.mktemp("sudo")
+    for parent in (directory, *directory.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    one = Sudoed(directory)
+    yield one
+    one.process.kill()
+    one.process.wait()
+
+
+def test_root_is_given_up_and_probes_are_started_all_the_same(sudoed):
+    frame = sudoed.until(lambda frame: frame.traced.one_in)
+    assert frame.health.skipped is not None, "the kernel's counters are root's to read"
+    owner = Path(f"/proc/{sudoed.process.pid}").stat().st_uid
+    assert owner == sudoed.uid
+    family = sudoed.family()
+    always = [pid for pid, words in family.items() if words.startswith(b"/usr/bin/bpftrace") and b"@block_" in words]
+    (starter,) = [pid for pid, words in family.items() if b"root_starter" in words]
+    assert Path(f"/proc/{starter}").stat().st_uid == 0
+    assert sudoed.until(lambda frame: frame.health.probe_cpu_percent is not None)
+    os.kill(always[0], signal.SIGKILL)
+    assert "was started again" in sudoed.until(lambda frame: frame.gap == "probe-restart").health.notice
+    family = sudoed.family()
+    sudoed.process.kill()
+    sudoed.process.wait()
+    probes = {pid for pid, words in family.items() if not words.startswith(b"sh")}
+    assert not alive(probes, 2.0), "a probe or the process with root"
+    assert not alive(set(family), 3.0), "a shell that waits for one"
+
+
+def alive(pids, seconds):
+    """Those that are still there when the time is over."""
+    end = time.monotonic() + seconds
+    while (left := {pid for pid in pids if Path(f"/proc/{pid}").exists()}) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
