@@ -174,7 +174,8 @@ class Capture:
         self.watch = Watch()
         with self._err.open("w") as err:
             self._process = subprocess.Popen(
-                latmon("--record", str(self.file), *words),
+                # Deep probes only where a test asks for them: on tier C they make the always-on probe miss more.
+                latmon("--record", str(self.file), "--stages", "basic", *words),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,
