@@ -1,0 +1,68 @@
+"""What programs cost, measured for a moment, and BPF_ENABLE_STATS itself."""
+
+import os
+import platform
+
+import pytest
+
+from latmon_backends import bpf_stats, deep_meter
+from latmon_backends.bpf_programs import Totals
+from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.launching import Direct
+
+TOOL = Tool("/bin/false", sudo=False, mount_tracefs=False, map_keys=1)
+
+
+class Told:
+    """A launcher whose programs have run for so long at each reading."""
+
+    def __init__(self, *readings, counts=True):
+        self.readings, self.counts, self.switched = list(readings), counts, []
+
+    async def totals(self, _pid):
+        return Totals(run_ns=self.readings.pop(0))
+
+    async def count_time(self, *, on):
+        self.switched.append(on)
+        return on and self.counts
+
+
+async def test_percent_of_one_cpu_and_the_counting_is_given_back():
+    told = Told(1_000, 5_001_000)
+    (percent,) = await deep_meter.measure(told, [7], 0.05)
+    assert 2 < percent <= 10
+    assert told.switched == [True, False]
+
+
+async def test_what_cannot_be_read_is_not_known():
+    assert await deep_meter.measure(Told(None, 5), [7], 0.0) == (None,)
+    without = Told(counts=False)
+    assert await deep_meter.measure(without, [7, 8]) == (None, None)
+
+
+async def test_a_counter_that_went_back_is_nothing():
+    assert await deep_meter.measure(Told(5, 1), [7], 0.001) == (0.0,)
+
+
+async def test_the_counting_is_given_back_whatever_happens():
+    told = Told(1)
+    with pytest.raises(IndexError):
+        await deep_meter.measure(told, [7], 0.0)
+    assert told.switched == [True, False]
+
+
+def test_a_machine_whose_call_has_no_known_number(monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    with pytest.raises(OSError, match="pdp11"):
+        bpf_stats.open_stats()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have run times counted")
+async def test_counting_is_a_file_that_is_ours_alone():
+    direct = Direct(TOOL)
+    if not await direct.count_time(on=True):
+        pytest.skip("this kernel or container has no BPF_ENABLE_STATS")
+    assert not os.get_inheritable(direct._stats)
+    assert await direct.count_time(on=True)
+    await direct.close()
+    assert direct._stats < 0
