@@ -55,6 +55,7 @@ class DeepFramer:
         self._own = {spec.name for spec in self._specs}
         # A record tells the whole pointer, a key as much of it as it has room for.
         self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
+        self._told_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
         self._handlers: dict[int, Handler] = {}
 
     def printed(self, name: str, values: Counts) -> None:
@@ -105,23 +106,35 @@ class DeepFramer:
                     for stage in spec.stages:
                         by_total[Series(device, op, stage)][bucket] += n
         return Traced(
-            histograms,
+            {series: self._with_sum(series, one, by_total) for series, one in histograms.items()},
             {series: dict(sums) for series, sums in by_total.items()},
             _plain(unfollowed),
             _plain(paths),
             off,
         )
 
+    def _with_sum(self, series: Series, one: Histogram, by_total: Mapping[Series, Counter[int]]) -> Histogram:
+        """Of a stage whose time is told by the requests' total; where that was not printed, only nothing is known."""
+        if one.sum is not None or series.stage not in self._told_by_total:
+            return one
+        sums = by_total.get(series)
+        return (
+            one
+            if sums is None and any(index for index, _ in one.buckets)
+            else replace(one, sum=sum((sums or {}).values()))
+        )
+
 
 def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:
     """Of the scripts of one process as one; a stage is absent where no script measures it."""
     each, known = list(intervals), list(manifests)
-    scripts = [one for one in known if one.group in ("stages", "bios")]
     measured = {stage for one in known for stage in one.stages}
-    absent = {stage: why for one in scripts for stage, why in one.absent.items() if stage not in measured}
+    by_request = [one for one in known if one.group == "stages"]
+    absent = {stage: why for one in by_request for stage, why in one.absent.items() if stage not in measured}
     traced = replace(
         _together([one.traced for one in each]),
-        includes={stage: into for one in scripts for stage, into in one.includes.items()},
+        includes=_includes(by_request),
+        bio_includes=_includes(one for one in known if one.group == "bios"),
         absent=tuple(Missing(stage, why) for stage, why in absent.items()),
     )
     return DeepInterval(
@@ -134,6 +147,10 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
         {flow: n for one in each for flow, n in one.above.items()},
         {device: us for one in each for device, us in one.thresholds_us.items()},
     )
+
+
+def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
+    return {stage: into for one in manifests for stage, into in one.includes.items()}
 
 
 def _together(parts: list[Traced]) -> Traced:

@@ -62,6 +62,7 @@ def flatten(frame: Frame) -> Flat:
             one_in=frame.traced.one_in,
             devices=frame.traced.devices,
             includes=frame.traced.includes,
+            bio_includes=frame.traced.bio_includes,
             absent=frame.traced.absent,
         ),
         {one.thread.pid: one.thread for one in frame.wakeups},

@@ -104,8 +104,15 @@ class Traced:
     devices: tuple[str, ...] = ()
     """The only devices that are traced; empty: all."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    bio_includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """As `includes`, of devices without requests (dm, md, zram), which are timed by their bios."""
     absent: tuple[Missing, ...] = ()
     """Stages that the deep probes can't measure here, and why."""
+
+    def includes_of(self, device: str) -> Mapping[str, tuple[str, ...]]:
+        """Only requests have paths."""
+        by_request = device in self.paths or device in self.unfollowed
+        return self.includes if by_request else self.bio_includes or self.includes
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ def traced(line: Json) -> Traced:
         one_in=checks.integer(told, "one_in", high=MAX_ONE_IN),
         devices=checks.labels(told, "devices"),
         includes=measured(_few(told, "includes")),
+        bio_includes=measured(_few(told, "bio_includes")),
         absent=missing(told, "absent"),
     )
 

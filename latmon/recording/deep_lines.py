@@ -81,6 +81,7 @@ def _traced(traced: Traced) -> Line:
             ("unfollowed", {device: dict(named) for device, named in traced.unfollowed.items()}),
             ("paths", {device: dict(named) for device, named in traced.paths.items()}),
             ("includes", _includes(traced.includes)),
+            ("bio_includes", _includes(traced.bio_includes)),
             ("absent", [missing(one) for one in traced.absent]),
         )
         if value

@@ -30,7 +30,7 @@ def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: 
         return _always(always, origin)
     passed = {name: one for name, one in found.items() if name != UNACCOUNTED}
     return {
-        "stages": _each(passed, traced.includes),
+        "stages": _each(passed, traced.includes_of(flow.device)),
         "stages_absent": _absent(flow.device, passed, traced),
         "of": {"one_in": traced.one_in, "latency_us": summed(total)},
         **({"unaccounted": summed(found[UNACCOUNTED])} if UNACCOUNTED in found else {}),
@@ -75,7 +75,7 @@ def _each(found: Mapping[str, Histogram], includes: Mapping[str, tuple[str, ...]
 def _absent(device: str, passed: Mapping[str, Histogram], traced: Traced) -> dict[str, str]:
     """Not measured here, or measured and passed by none of them."""
     reasons = _reasons(traced.absent)
-    holders = {inner: name for name, others in traced.includes.items() for inner in others}
+    holders = {inner: name for name, others in traced.includes_of(device).items() for inner in others}
     found = {}
     for name in (one for one in STAGES if one != _TOTAL and one not in passed):
         if name in reasons:

@@ -109,7 +109,7 @@ def anatomy(
                 stages.get(stage, EMPTY),
                 share(whole, stage) if stage in stages else None,
                 share(tail.parts, stage) if tail and stage in stages else None,
-                traced.includes.get(stage, ()),
+                traced.includes_of(device).get(stage, ()),
                 "" if stage in stages else _not_passed(stage, traced.absent, paths),
             )
             for stage in (PARTS if detailed else ())

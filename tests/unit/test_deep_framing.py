@@ -223,7 +223,8 @@ def test_softirqs_by_vector_and_cpu(framer):
 
 
 def test_the_scripts_of_a_process_are_one_value(manifest):
-    stages, bios = manifest("tiny"), manifest("bios", group="bios", absent={"hba": "no", "irq": "no irq"}, maps={})
+    stages = manifest("tiny")
+    bios = manifest("bios", group="bios", includes={"hba": ["queue"]}, absent={"queue": "in hba"}, maps={})
     irqs = manifest("irqs", group="irqs", absent={"queue": "never"}, maps={})
     one, other = DeepFramer(stages, NAMES.get), DeepFramer(stages, NAMES.get)
     each = [
@@ -239,8 +240,9 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
     assert found.traced.paths == {"vda": {"hard interrupt": 3}}
     assert found.traced.unfollowed == {"vda": {"batched completion": 1}}
     assert found.traced.off == 2
-    assert found.traced.includes == {"hba": ("irq",)}
-    assert found.traced.absent == (Missing("resume", "not here"), Missing("irq", "no irq"))
+    assert found.traced.absent == (Missing("resume", "not here"),)
+    assert found.traced.includes_of("vda") == {"hba": ("irq",)}
+    assert found.traced.includes_of("dm-0") == {"hba": ("queue",)}
 
 
 def test_of_no_script_there_is_nothing():
