@@ -122,7 +122,7 @@ class BpftraceBackend:
             frame = self._frame(window, await self._always.skipped())
             yield frame
             await self._always.mend(window, frame.gap)
-        yield self._frames.farewell(Health(probes_wanted=1))
+        yield self._frames.farewell(Health(probes_wanted=self._always.probe.wanted))
 
     async def finish(self) -> Frame | None:
         """Ends the probes; the frame of the interval that was begun, so that the totals are those at the end.
@@ -147,7 +147,12 @@ class BpftraceBackend:
         deep = self._deep.taken(frame)
         self._outliers.take((*window.records, *deep.records))
         settled = self._outliers.settled(frame.wall, frame.mono_us, outliers.HOLD if self._deep.runs else 0)
-        whole = self._deep.add_to(replace(frame, outliers=settled.outliers), deep)
+        health = replace(
+            frame.health,
+            suppressed=frame.health.suppressed + settled.dropped,
+            undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
+        )
+        whole = self._deep.add_to(replace(frame, outliers=settled.outliers, health=health), deep)
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._sampler.block.devices))
 
     def _health(self, window: Window, skipped: int | None) -> Health:
