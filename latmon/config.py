@@ -47,11 +47,8 @@ def interval_us(text: str) -> int:
 
 
 def threshold_us(text: str) -> int:
-    """A duration above zero."""
-    value = duration_us(text)
-    if value <= 0:
-        raise ValueError(f"{text!r} is not a threshold above zero")
-    return value
+    """A duration; 0 makes every I/O an outlier."""
+    return duration_us(text)
 
 
 def stages_mode(text: str) -> str:

@@ -112,8 +112,8 @@ def pace(interval_ms: int) -> dict[str, int | str]:
 
 
 def outliers(threshold_us: int | None) -> dict[str, int | str]:
-    """What makes an I/O an outlier; 0: the script finds it per device."""
-    return {"threshold_us": threshold_us or 0}
+    """What makes an I/O an outlier. A script's 0 means that it finds one per device, so the user's 0 is 1 us."""
+    return {"threshold_us": 0 if threshold_us is None else max(1, threshold_us)}
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:

@@ -67,7 +67,6 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("budget_percent: 101", r"config.yaml: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
         ("budget_percent: nan", r"config.yaml: budget_percent: 'nan' is not a share"),
         ("threshold: yes", r"config.yaml: threshold: expected one value, not bool"),
-        ("threshold: 0", r"config.yaml: threshold: '0' is not a threshold above zero"),
         ('theme: "a\\x1bb"', r"config.yaml: theme: .* is not a name"),
         ("theme: ''", r"config.yaml: theme: '' is not a name"),
         ("- theme", r"config.yaml: expected lines of `key: value`"),
