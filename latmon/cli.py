@@ -57,7 +57,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
     options = Options(
         interval_us=args.interval or defaults.interval or Options().interval_us,
         devices=tuple(args.device),
-        threshold_us=args.threshold or defaults.threshold,
+        threshold_us=defaults.threshold if args.threshold is None else args.threshold,
         stages=args.stages or defaults.stages or Options().stages,
         budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
