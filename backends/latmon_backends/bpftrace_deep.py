@@ -17,10 +17,11 @@ from latmon.backend import Options
 from latmon.errors import UnavailableError
 from latmon.model import Frame, Health, Missing, Traced
 from latmon_backends import deep_meter
-from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_deep_ticks import DeepWindow
+from latmon_backends.bpftrace_probe import RefusedError
 from latmon_backends.budget import PAUSE_S, Budget, Verdict
-from latmon_backends.deep_programs import DeepPrograms, Target
+from latmon_backends.deep_programs import DeepPrograms
+from latmon_backends.deep_run import Run
 from latmon_backends.demand import REMIX_S, Demand, Want
 from latmon_backends.launching import Launcher
 from latmon_backends.suspicion import Suspicion
@@ -29,24 +30,6 @@ _STEP_S = 1.0
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """A deep process that runs."""
-
-    probe: Probe
-    ticks: DeepTicks
-    want: Want
-    target: Target
-    one_in: int
-    begun: float
-    heard: float
-    measured: float
-    percent: float | None = None
-    ended: str = ""
-    reading: asyncio.Task[None] | None = None
-    windows: int = 0
 
 
 @dataclass(slots=True)
@@ -76,7 +59,8 @@ class Deep:
         self._options, self._launcher, self._programs, self._clock = options, launcher, programs, clock
         self._demand, self._suspicion = Demand(options.stages), Suspicion()
         self._budget = Budget(options.budget_percent)
-        self._run: _Run | None = None
+        self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
+        self._run: Run | None = None
         self._news = _News()
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._paused_until, self._why_paused = 0.0, ""
@@ -111,9 +95,7 @@ class Deep:
         run = self._run
         if run is None:
             return DeepWindow()
-        window = run.ticks.taken()
-        run.windows += bool(window.ticks)
-        return window
+        return run.taken()
 
     def add_to(self, frame: Frame, window: DeepWindow) -> Frame:
         """The frame with what was traced."""
@@ -132,10 +114,7 @@ class Deep:
         """The process ends and all it said is read, so that the last frame has it."""
         await self._stop_steering()
         if self._run is not None:
-            self._run.probe.end()
-            self._run.ticks.end()
-            if self._run.reading is not None:
-                await asyncio.wait({self._run.reading})
+            await self._run.finish()
 
     async def close(self) -> None:
         """Ended for certain when this returns, within 2 s."""
@@ -186,7 +165,7 @@ class Deep:
         """One thing at a time: bury, end, begin, change, or measure."""
         now, run = self._clock(), self._run
         want = self._demand.wanted(self._suspicion.suspects(), now)
-        if run is not None and self._is_dead(run, now):
+        if run is not None and run.is_dead(now, self._silent_s):
             await self._bury(run, now)
         elif want is None:
             await self._end_unwanted()
@@ -200,13 +179,7 @@ class Deep:
         elif now >= run.measured:
             await self._measure(run)
 
-    def _is_dead(self, run: _Run, now: float) -> bool:
-        silent_s = max(_SILENT_S, _SILENT_TICKS * self._options.interval_us / 1e6)
-        if not run.ended and now - run.heard > silent_s:
-            run.ended = f"it printed nothing for {silent_s:.0f} s"
-        return bool(run.ended)
-
-    async def _bury(self, run: _Run, now: float) -> None:
+    async def _bury(self, run: Run, now: float) -> None:
         """After an end that nobody asked for: again, at most three times a minute."""
         await self._stop()
         if len(self._deaths) == _RESTARTS and now - self._deaths[0] < _WITHIN_S:
@@ -235,9 +208,9 @@ class Deep:
         except (RefusedError, UnavailableError) as refusal:
             self._pause(str(refusal))
             return
-        now = self._clock()
-        self._run = run = _Run(probe, ticks, want, target, one_in, now, now, now + deep_meter.FIRST_AFTER_S)
-        run.reading = asyncio.create_task(self._read(run))
+        self._run = run = Run(probe, ticks, want, target, one_in=one_in, clock=self._clock)
+        run.measured = run.begun + deep_meter.FIRST_AFTER_S
+        run.begin(self._changed.set)
         self._why_paused = ""
         whom = ", ".join(want.devices) or "all devices"
         self._news.say(f"tracing {whom}{_sampled(one_in)}: {want.why}")
@@ -246,12 +219,8 @@ class Deep:
 
     async def _stop(self) -> None:
         run, self._run = self._run, None
-        if run is None:
-            return
-        await run.probe.stop()
-        if run.reading is not None:
-            run.reading.cancel()
-            await asyncio.wait({run.reading})
+        if run is not None:
+            await run.stop()
 
     async def _stop_steering(self) -> None:
         steering, self._steering = self._steering, None
@@ -259,22 +228,13 @@ class Deep:
             steering.cancel()
             await asyncio.wait({steering})
 
-    async def _read(self, run: _Run) -> None:
-        """The process's events as they come; between two of them everybody else has a turn."""
-        while (event := await run.probe.next()) is not None:
-            run.ticks.take(event)
-            run.heard = self._clock()
-            await asyncio.sleep(0)
-        run.ended = await run.probe.complaint()
-        self._changed.set()
-
     def _pause(self, why: str) -> None:
         self._paused_until, self._why_paused = self._clock() + PAUSE_S, why
         self._news.say(f"not traced for {PAUSE_S / 60:.0f} min: {why}")
 
     # The budget
 
-    async def _measure(self, run: _Run) -> None:
+    async def _measure(self, run: Run) -> None:
         (percent,) = await deep_meter.measure(self._launcher, [run.probe.pid])
         run.percent, run.measured = percent, self._clock() + deep_meter.EVERY_S
         if percent is None or run.want.forced:
@@ -285,7 +245,7 @@ class Deep:
         elif percent > self._budget.percent:
             run.measured = self._clock()
 
-    async def _obey(self, verdict: Verdict, run: _Run) -> None:
+    async def _obey(self, verdict: Verdict, run: Run) -> None:
         await self._stop()
         cost = f"they took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
         if not verdict.one_in:

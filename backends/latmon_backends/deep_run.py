@@ -1,0 +1,70 @@
+"""A deep process that runs: read event by event in a task of its own, so that it keeps nobody waiting, until it ends.
+
+Knows neither why it was started nor what it may cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
+from latmon_backends.bpftrace_probe import Probe
+from latmon_backends.deep_programs import Target
+from latmon_backends.demand import Want
+
+
+class Run:
+    """From `begin` to `stop`. `percent` and `measured` are its meter's: what it takes, and when to look again."""
+
+    def __init__(
+        self, probe: Probe, ticks: DeepTicks, want: Want, target: Target, *, one_in: int, clock: Callable[[], float]
+    ) -> None:
+        self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
+        self._ticks, self._clock = ticks, clock
+        self.begun = self._heard = self.measured = clock()
+        self.percent: float | None = None
+        self.ended = ""
+        """Why, once it has."""
+        self.windows = 0
+        """Those that had something in them."""
+        self._reading: asyncio.Task[None] | None = None
+
+    def begin(self, tell: Callable[[], None]) -> None:
+        """Read it from now on; `tell` is called when it ends by itself."""
+        self._reading = asyncio.create_task(self._read(tell))
+
+    def taken(self) -> DeepWindow:
+        """What it completed since the last call."""
+        window = self._ticks.taken()
+        self.windows += bool(window.ticks)
+        return window
+
+    def is_dead(self, now: float, silent_s: float) -> bool:
+        """It ended, or has been silent for too long."""
+        if not self.ended and now - self._heard > silent_s:
+            self.ended = f"it printed nothing for {silent_s:.0f} s"
+        return bool(self.ended)
+
+    async def finish(self) -> None:
+        """It is asked to end, and all that it says then is taken."""
+        self.probe.end()
+        self._ticks.end()
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+
+    async def stop(self) -> None:
+        """Ended for certain when this returns, within 2 s."""
+        await self.probe.stop()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+    async def _read(self, tell: Callable[[], None]) -> None:
+        """Between two events everybody else has a turn."""
+        while (event := await self.probe.next()) is not None:
+            self._ticks.take(event)
+            self._heard = self._clock()
+            await asyncio.sleep(0)
+        self.ended = await self.probe.complaint()
+        tell()
