@@ -66,5 +66,6 @@ class Run:
             self._ticks.take(event)
             self._heard = self._clock()
             await asyncio.sleep(0)
-        self.ended = await self.probe.complaint()
+        why = await self.probe.complaint()
+        self.ended = self.ended or why  # what it says when it is ended for its silence is no reason
         tell()
