@@ -29,6 +29,8 @@ from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.threads import Threads
 
+_TRACED_S = 90.0
+"""How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
 
@@ -64,6 +66,8 @@ class BpftraceBackend:
         if root_launcher.needed():
             self._launcher = self._always.launcher = RootLauncher(tool, self._always.probe.pid)
         self._prepare_deep(await looking)
+        if self._options.stages == "all":
+            await self._until_traced()
         manifest = self._always.variant.manifest
         self._origin = replace(
             self._origin,
@@ -104,6 +108,20 @@ class BpftraceBackend:
             request_flags.USUAL,
             self._times,
         )
+
+    async def _until_traced(self) -> None:
+        """Who asked for all stages wants them from the first frame on: what comes before it is left out."""
+        self._deep.begin()
+        tried = asyncio.create_task(asyncio.wait_for(self._deep.tried(), _TRACED_S))
+        try:
+            while not tried.done() and await self._always.window() is not None:
+                pass
+        except BaseException:
+            await self.__aexit__()
+            raise
+        finally:
+            tried.cancel()
+            await asyncio.wait({tried})
 
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.gather(self._always.probe.stop(), self._deep.close())

@@ -67,11 +67,17 @@ class Deep:
         self._iops = 0.0
         self._coarse = 1
         self._changed = asyncio.Event()
+        self._tried = asyncio.Event()
         self._steering: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """From now on it follows what is wanted."""
-        self._steering = asyncio.create_task(self._steer())
+        if self._steering is None:
+            self._steering = asyncio.create_task(self._steer())
+
+    async def tried(self) -> None:
+        """Once they run for the first time, or can't."""
+        await self._tried.wait()
 
     def deepen(self, devices: tuple[str, ...]) -> None:
         self._demand.deepen(devices, self._clock())
@@ -208,6 +214,8 @@ class Deep:
         except (RefusedError, UnavailableError) as refusal:
             self._pause(str(refusal))
             return
+        finally:
+            self._tried.set()
         self._run = run = Run(probe, ticks, want, target, one_in=one_in, clock=self._clock)
         run.measured = run.begun + deep_meter.FIRST_AFTER_S
         run.begin(self._changed.set)
