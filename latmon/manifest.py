@@ -27,7 +27,7 @@ MAX_BYTES = 64 * 1024
 _NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
 _OPTIONAL = (
     *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
-    *("paths", "unfollowed", "contexts", "records", "needs", "group"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus"),
 )
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
 _NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
