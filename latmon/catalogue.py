@@ -10,6 +10,16 @@ from latmon.manifest import Manifest, load_all
 from latmon.resources import data_dir
 
 
+_TABLES = {
+    "handler_run": "run time of each interrupt handler, by what it returned",
+    "handler_before": "how long other handlers of its vector ran first",
+    "softirq_delay": "raise to entry of each softirq vector, by CPU",
+    "softirq_run": "run time of each softirq vector, by CPU",
+    "wakeup": "waking to running of threads",
+}
+"""What a map of a role says, where it is no stage of an I/O."""
+
+
 def list_probes() -> int:
     """One line per probe on stdout; the exit code."""
     manifests = load_all(data_dir("probes"))
@@ -37,7 +47,9 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
         ("platform", f"{probe.platform}, {probe.tool}, tier {probe.tier}"),
         ("cost", probe.cost),
         *(("needs", need) for need in probe.requirements),
+        *(("part of", f"{name}, in one program with it") for name in probe.needs),
         *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
+        *(("measures", what) for what in _tables(probe)),
         *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
         *(("note", note) for note in probe.notes),
         ("script", str(probe.script)),
@@ -48,6 +60,11 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
 
 def _stages(probe: Manifest) -> list[str]:
     return list(dict.fromkeys(stage for one in probe.maps if one.role == "histogram" for stage in one.stages))
+
+
+def _tables(probe: Manifest) -> list[str]:
+    roles = {one.role for one in probe.maps}
+    return [what for role, what in _TABLES.items() if role in roles]
 
 
 def _measured(stage: str, probe: Manifest) -> str:
