@@ -9,7 +9,6 @@ from latmon.errors import EXIT_DONE, UsageError
 from latmon.manifest import Manifest, load_all
 from latmon.resources import data_dir
 
-
 _TABLES = {
     "handler_run": "run time of each interrupt handler, by what it returned",
     "handler_before": "how long other handlers of its vector ran first",
@@ -18,6 +17,12 @@ _TABLES = {
     "wakeup": "waking to running of threads",
 }
 """What a map of a role says, where it is no stage of an I/O."""
+
+_TOLD = {
+    "slow": "each I/O above the threshold, as far as the rate limit lets it",
+    "resumed": "who waited for a slow I/O, and how long until it ran again",
+    "late": "wake-ups of 1 ms and more",
+}
 
 
 def list_probes() -> int:
@@ -50,6 +55,7 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
         *(("part of", f"{name}, in one program with it") for name in probe.needs),
         *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
         *(("measures", what) for what in _tables(probe)),
+        *(("tells", _TOLD[kind]) for kind in probe.records if kind in _TOLD),
         *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
         *(("note", note) for note in probe.notes),
         ("script", str(probe.script)),
