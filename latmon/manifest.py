@@ -64,6 +64,8 @@ class Manifest:
     needs: tuple[str, ...] = ()
     """Scripts whose maps this one reads: they stand before it in the same program."""
     group: str = "always"
+    max_cpus: int = 0
+    """The most CPUs that it is for: what it costs grows with their number. 0: any."""
 
     @property
     def script(self) -> Path:
@@ -158,6 +160,7 @@ class _Reader(Checks):
             },
             needs=self.texts(top.get("needs", []), "needs"),
             group=self.word(top.get("group", "always"), "group", parts.GROUPS),
+            max_cpus=self.within(top.get("max_cpus", 0), "max_cpus", 0, 1 << 16),
         )
 
     def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:

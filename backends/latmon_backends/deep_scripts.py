@@ -50,14 +50,18 @@ def choose(
     has: Has,
     words: Words,
     refused: Mapping[str, str] | None = None,
+    cpus: int | None = None,
 ) -> Choice:
-    """One variant of each script, the best that can run; `refused`: those that were tried, and what was said."""
+    """One variant of each script, the best that can run; `refused`: those that were tried, and what was said.
+
+    `cpus`: how many the kernel may ever have, as far as that is known.
+    """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
     for stem in _stems(found):
         why = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
         for one in _variants(found, stem, tier):
-            why = (refused or {}).get(one.name, "") or _obstacle(one, has, words, chosen)
+            why = (refused or {}).get(one.name, "") or _too_many(one, cpus) or _obstacle(one, has, words, chosen)
             if not why:
                 chosen[one.name] = one
                 break
@@ -99,6 +103,16 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
     }
 
 
+def possible_cpus(sys: Path) -> int | None:
+    """CPUs that a map has a place for, plugged in or not: "0-3" or "0,2-5"; None: not known."""
+    try:
+        ranges = (sys / "devices/system/cpu/possible").read_text(encoding="ascii").strip().split(",")
+        ends = [[int(end) for end in one.split("-")] for one in ranges]
+    except (OSError, ValueError):
+        return None
+    return sum(one[-1] - one[0] + 1 for one in ends)
+
+
 def with_found(words: Words, always_on: Values) -> Words:
     """What the always-on probe found by trying is better than what was looked up."""
     return {
@@ -129,6 +143,13 @@ def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manife
         return f"needs {absent}"
     lost = next((hook for hook in _hooks(one, _words_of(one, has, words)) if has(hook) is False), "")
     return f"this kernel has no tracepoint {lost.partition(':')[2]}" if lost else ""
+
+
+def _too_many(one: Manifest, cpus: int | None) -> str:
+    """Why the script costs too much here."""
+    if not one.max_cpus or cpus is None or cpus <= one.max_cpus:
+        return ""
+    return f"costs too much on more than {one.max_cpus} CPUs, this kernel has room for {cpus}"
 
 
 def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str]:
