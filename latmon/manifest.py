@@ -27,7 +27,7 @@ MAX_BYTES = 64 * 1024
 _NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
 _OPTIONAL = (
     *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
-    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless"),
 )
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
 _NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
@@ -66,6 +66,8 @@ class Manifest:
     group: str = "always"
     max_cpus: int = 0
     """The most CPUs that it is for: what it costs grows with their number. 0: any."""
+    unless: tuple[str, ...] = ()
+    """Scripts that do this one's work as well: where one of them runs, it isn't needed."""
 
     @property
     def script(self) -> Path:
@@ -161,6 +163,7 @@ class _Reader(Checks):
             needs=self.texts(top.get("needs", []), "needs"),
             group=self.word(top.get("group", "always"), "group", parts.GROUPS),
             max_cpus=self.within(top.get("max_cpus", 0), "max_cpus", 0, 1 << 16),
+            unless=self.texts(top.get("unless", []), "unless"),
         )
 
     def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:

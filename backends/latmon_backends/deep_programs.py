@@ -61,6 +61,7 @@ class Inventory:
         self.manifests = deep_scripts.deep_manifests(probes)
         self.tracepoints = Tracepoints(options.sys)
         self.words = deep_scripts.words(self.tracepoints, options.sys)
+        self.cpus = deep_scripts.possible_cpus(options.sys)
         self.tracepoints.has("tracepoint:block:block_rq_issue")  # what only root may look at is looked at now
 
 
@@ -72,6 +73,7 @@ class DeepPrograms:
         self.manifests = inventory.manifests
         self._tracepoints = inventory.tracepoints
         self._words = deep_scripts.with_found(inventory.words, here.always_on)
+        self._cpus = inventory.cpus
         self._refused: dict[str, str] = {}
         self._choice: Choice | None = None
         self._told = {one.name for one in self.choice().missing}
@@ -80,7 +82,7 @@ class DeepPrograms:
         """What runs here as far as is known by now."""
         if self._choice is None:
             tier, has = self._here.tier, self._tracepoints.has
-            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused)
+            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused, self._cpus)
         return self._choice
 
     def refuse(self, name: str, why: str) -> None:

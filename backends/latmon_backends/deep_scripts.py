@@ -61,6 +61,8 @@ def choose(
     for stem in _stems(found):
         why = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
         for one in _variants(found, stem, tier):
+            if chosen.keys() & set(one.unless):
+                break
             why = (refused or {}).get(one.name, "") or _too_many(one, cpus) or _obstacle(one, has, words, chosen)
             if not why:
                 chosen[one.name] = one
