@@ -16,8 +16,9 @@ from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
 
-_READY_S = 90.0
-"""How long a busy or emulated host may take to compile and attach; another variant would take no less."""
+_READY_S = 180.0
+"""How long a busy or emulated host may take to compile and attach, all deep probes in 60 to 100 s where everything is
+emulated; another variant would take no less."""
 _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
 _LINE = re.compile(r"^stdin:(\d+):\d+")
