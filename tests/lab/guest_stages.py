@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ DEEP_S = 240.0
 WORK = Path("/tmp/latmon-lab")
 DELAY_MS = 25
 HANDLER_US = 20
+HOG = "hog"
+HOG_PRIORITY = 60
 Told = dict[str, Any]
 
 
@@ -43,9 +46,10 @@ def traced(*words: str, **load: dict[str, object]) -> Told:
         wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
         before = Path("/proc/interrupts").read_text()
         issued = fio(WORK, SECONDS, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
-        after = Path("/proc/interrupts").read_text()
         time.sleep(SETTLED_S)
+        after = Path("/proc/interrupts").read_text()
         exit_code = capture.stop()
+        shutil.copy(capture.file, Path(__file__).parents[2])  # beside the result
         return {
             "kernel": os.uname().release,
             "exit": exit_code,
@@ -102,26 +106,41 @@ def threads() -> Told:
     return traced(**on_every_disk())
 
 
+def hog(cpu: int) -> None:
+    """Doesn't let go of its CPU for 40 ms in 50, above the interrupt threads and below the measurement.
+
+    Not all the time: since 6.12 the kernel lets a real-time thread starve the ones below it for good.
+    """
+    Path("/proc/self/comm").write_text(HOG)
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(HOG_PRIORITY))
+    while True:
+        until = time.monotonic() + 0.04
+        while time.monotonic() < until:
+            pass
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
-def hogs(priority: int) -> Iterator[None]:
-    """Two threads that don't let go of the CPUs, above the interrupt threads and below ourselves."""
-    command = ["stress-ng", "--cpu", "2", "--sched", "fifo", "--sched-prio", str(priority), "--timeout", "600s", "-q"]
-    process = subprocess.Popen(command)
+def hogs() -> Iterator[None]:
+    """One on each CPU."""
+    cpus = os.sched_getaffinity(0)
+    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu)]) for cpu in cpus]
     try:
         yield
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def pressed() -> Told:
-    """As `threads`, with the hogs that keep completion threads and waiters from their CPUs."""
+    """As `threads`, with hogs that keep completion threads and waiters from their CPUs."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(80))
-    load = on_every_disk(1)
+    jobs = [{"name": name, "rw": "randread", **job} for name, job in on_every_disk(1).items()]
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all") as capture:
         wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
-        jobs = [{"name": name, "rw": "randread", **job} for name, job in load.items()]
-        with hogs(60):
+        with hogs():
             words = ["chrt", "--other", "0", sys.executable, __file__, "load", json.dumps(jobs)]
             subprocess.run(words, check=True, cwd=WORK)
         time.sleep(SETTLED_S)
@@ -130,14 +149,16 @@ def pressed() -> Told:
 
 
 def shared() -> Told:
-    """A stranger's slow handler before the disk's own on one vector: the guest is booted with pci=nomsi."""
+    """A stranger's slow handler before the disks' own on one vector: the guest is booted with pci=nomsi."""
     nvme = next(line for line in Path("/proc/interrupts").read_text().splitlines() if "nvme" in line)
     irq = nvme.split(":")[0].strip()
     run("modprobe", "-r", "nvme")
     run("insmod", "/host/slow_handler.ko", f"irq={irq}", f"us={HANDLER_US}")
-    run("modprobe", "nvme")
-    wait_for(lambda: any(name.startswith("nvme") for name in disks()), 30)
-    return traced(**on_every_disk()) | {"irq": int(irq), "us": HANDLER_US}
+    for module, disk in (("nvme", "nvme"), ("megaraid_sas", ""), ("sd_mod", "sd")):
+        run("modprobe", module)
+        wait_for(lambda disk=disk: not disk or any(name.startswith(disk) for name in disks()), 30)
+    load = {name: job for name, job in on_every_disk().items() if name.startswith("nvme")}
+    return traced(**load) | {"irq": int(irq), "us": HANDLER_US}
 
 
 def irq_poll() -> Told:
@@ -177,6 +198,8 @@ def main(incident: str, result: str) -> None:
     if incident == "load":
         fio(WORK, SECONDS, *json.loads(result))
         return
+    if incident == HOG:
+        hog(int(result))
     WORK.mkdir(exist_ok=True)
     Path(result).write_text(json.dumps(INCIDENTS[incident]()))
 

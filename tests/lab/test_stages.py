@@ -37,7 +37,9 @@ def reads(told, device):
 
 
 def sums(read):
-    return {stage: one["sum"] for stage, one in read["stages"].items()}
+    """Of the traced requests, in us; `unaccounted` beside the stages, as what adds up."""
+    found = {stage: one["sum"] for stage, one in read["stages"].items()}
+    return found | {"unaccounted": read.get("unaccounted", {}).get("sum", 0)}
 
 
 def p50_ms(read, stage):
@@ -71,17 +73,20 @@ def test_each_driver_s_own_path(every_driver):
 
 
 def test_the_stages_add_up(every_driver):
+    """Each stage is cut to whole microseconds in the kernel: less than 1 us of each stage and request is missing."""
     for name in every_driver["issued"].keys() - {"volume"}:
         read = reads(every_driver, name)
-        parts = sums(read)
-        stages = sum(parts.get(stage, 0) for stage in TRACED)
-        requests = max(one["count"] for one in read["stages"].values())
-        assert 0 <= parts["total"] - stages <= len(TRACED) * requests if "total" in parts else True, (name, parts)
+        parts, total = sums(read), read["of"]["latency_us"]
+        missing = total["sum"] - sum(parts.get(stage, 0) for stage in TRACED)
+        print(name, total["count"], total["sum"], "missing", missing, parts)
+        assert abs(missing) <= len(TRACED) * total["count"], (name, parts, total)
     assert every_driver["report"]["health"]["untraced_share"] < 0.1
 
 
 def test_a_volume_has_its_own_time(every_driver):
-    read = reads(every_driver, every_driver["volume"])
+    """Where an interrupt comes while the same program runs on its CPU the kernel skips it, and says how often."""
+    read, health = reads(every_driver, every_driver["volume"]), every_driver["report"]["health"]
+    print(read["stages"]["hba"], "of", every_driver["issued"]["volume"], "skipped", health["skipped"])
     assert read["stages"]["hba"]["count"] >= 0.9 * every_driver["issued"]["volume"]
 
 
@@ -101,6 +106,7 @@ def test_a_disk_that_completes_from_a_timer_is_slow_in_hba(tmp_path):
     told = incident(tmp_path, "debug_delay")
     read = reads(told, told["device"])
     parts = sums(read)
+    print(parts, told["report"]["devices"][told["device"]]["traced"])
     assert p50_ms(read, "hba") >= DELAY_MS
     assert parts["hba"] >= 0.8 * sum(parts.get(stage, 0) for stage in TRACED)
 
@@ -109,6 +115,8 @@ def test_a_volume_that_waits_is_slow_and_its_disk_is_not(tmp_path):
     told = incident(tmp_path, "dm_delay")
     assert p50_ms(reads(told, told["volume"]), "hba") >= DELAY_MS
     below = reads(told, told["member"])
+    for one in (reads(told, told["volume"]), below):
+        print(one["count"], one.get("latency_us", ""), one["stages"].get("hba"))
     assert below["latency_us"]["p50"] / 1000 < DELAY_MS / 3
 
 
@@ -132,9 +140,21 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
         print(name, parts)
         waiting = parts.get("completion", 0) + parts.get("softirq", 0) + parts.get("resume", 0)
         assert waiting > 2 * parts["hba"], parts
-    late = [wait for one in told["report"]["outliers"] for wait in one.get("waits", ())]
-    assert any(wait["thread"].startswith(("irq/", "ksoftirqd/", "fio")) for wait in late), late[:3]
-    assert any("stress-ng" in wait.get("instead", "") for wait in late), late[:3]
+    late = [wait for one in told["report"]["outliers"] for wait in one["waits"]]
+    print(*late[:10], sep="\n")
+    threads = [wait for wait in late if wait["thread"].startswith("irq/")]
+    waiters = [wait for wait in late if wait["thread"] == "fio"]
+    assert {(wait["stage"], wait["priority"]) for wait in threads} == {("completion", 49)}
+    assert {(wait["stage"], wait["priority"]) for wait in waiters} == {("resume", 120)}
+    for some in (threads, waiters):
+        assert any(wait["instead"] == "hog (prio 39)" for wait in some), some[:3]
+
+
+HANDLERS = (
+    "-device megasas,id=h9,addr=0xa -device scsi-hd,bus=h9.0,drive=d9 "
+    "-drive driver=null-co,read-zeroes=on,size=1G,if=none,id=d9"
+)
+"""A fourth handler: 4 slots behind the NVMe disk's, so on its line."""
 
 
 def test_a_stranger_on_the_vector_is_named(tmp_path):
@@ -146,16 +166,33 @@ def test_a_stranger_on_the_vector_is_named(tmp_path):
     )
     if module.returncode:
         pytest.skip(f"the module can't be built: {module.stderr[-300:]}")
-    told = incident(tmp_path, "shared", "--disk", "nvme", "--append", "pci=nomsi")
+    told = incident(tmp_path, "shared", "--disk", "nvme", "--append", "pci=nomsi", "--qemu", HANDLERS)
     rows = {one["handler"]: one for one in told["report"]["irqs"] if one["irq"] == told["irq"]}
-    print(rows)
-    slow, own = rows["slow_handler"], rows["nvme0q1"]
-    assert slow["returned"] == {"none": slow["count"]}
-    assert slow["run_us"]["p50"] >= told["us"]
-    assert {"nvme0q1", "nvme0q0"} <= set(slow["shared_with"])
-    assert own["device"].startswith("nvme")
-    taken = slow["count"] * slow["run_us"]["mean"]
-    assert own["before_us"] == pytest.approx(taken, rel=0.1)
+    ran = [interrupts(text, told["irq"]) for text in told["interrupts"]]
+    for name, one in rows.items():
+        print(name, one["device"], one["count"], one["returned"], one["run_us"], one["before_us"], one["shared_with"])
+    print("interrupts", ran)
+    assert set(rows) == {"slow_handler", "nvme0q0", "nvme0q1", "megasas0"}
+    for name, one in rows.items():
+        assert set(one["shared_with"]) == rows.keys() - {name}
+        assert one["count"] == pytest.approx(ran[1] - ran[0], rel=0.05, abs=10), name
+        assert sum(one["returned"].values()) == one["count"]
+    slow, admin, own, other = (rows[name] for name in ("slow_handler", "nvme0q0", "nvme0q1", "megasas0"))
+    for one in (slow, admin, other):
+        assert one["returned"] == {"none": one["count"]}
+    assert own["returned"]["handled"] >= 0.95 * own["count"]
+    assert [one["device"] for one in (slow, admin, own, other)] == [None, *[*told["issued"]] * 2, "sda"]
+    assert slow["run_us"]["p50"] >= told["us"] / 2 ** (1 / 8)
+    # The disk's own other queue comes before it as well.
+    strangers = own["before_us"] - admin["run_us"]["sum"]
+    print("victim time", strangers, "slow_handler", slow["run_us"]["sum"])
+    assert strangers == pytest.approx(slow["count"] * slow["run_us"]["mean"], rel=0.1)
+
+
+def interrupts(text, irq):
+    """How often it came on all CPUs, by /proc/interrupts."""
+    (line,) = [line.split() for line in text.splitlines() if line.split()[0] == f"{irq}:"]
+    return sum(int(word) for word in line[1:3])
 
 
 def test_irq_poll_is_seen(tmp_path):
@@ -163,5 +200,27 @@ def test_irq_poll_is_seen(tmp_path):
     print(told["report"]["softirqs"]["IRQ_POLL"])
     assert told["report"]["softirqs"]["IRQ_POLL"]["count"] > 100
     (device,) = [name for name in told["issued"] if name.startswith("nvme")]
+    print(told["report"]["devices"][device]["traced"], sums(reads(told, device)))
     stages = reads(told, device)["stages"]
+    assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
+    paths = told["report"]["devices"][device]["traced"]["paths"]
+    assert paths["IRQ_POLL softirq"] >= 0.9 * sum(paths.values())
+
+
+def test_the_oldest_tools(tmp_path):
+    """bpftrace 0.17 has no raw tracepoints with a clock: tracepoints alone, keyed by device and sector."""
+    told = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "megasas", release="bookworm")
+    assert told["report"]["health"]["tier"] == "B"
+    found = by_driver(told)
+    for driver, name in found.items():
+        read, parts = reads(told, name), sums(reads(told, name))
+        total = read["of"]["latency_us"]
+        print(driver, name, read["count"], total["count"], total["sum"], parts, read["stages_absent"])
+        print("   ", told["report"]["devices"][name]["traced"])
+        assert total["count"] >= 0.9 * read["count"]
+        missing = total["sum"] - sum(parts.get(stage, 0) for stage in TRACED)
+        assert abs(missing) <= len(TRACED) * total["count"], (name, parts, total)
+        assert read["stages"]["resume"]["count"] > 0
+    assert "hard interrupt" in reads(told, found["nvme"])["stages_absent"]["softirq"]
+    stages = reads(told, found["megaraid_sas"])["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
