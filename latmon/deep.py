@@ -83,9 +83,10 @@ def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0)
 
 def untraced_share(traced: Traced, device: str = "") -> float | None:
     """Of the traced requests the share whose path could not be followed; None when none was traced."""
-    devices = (device,) if device else tuple({series.device for series in traced.histograms})
+    # only requests have paths; where none is told, all that was traced counts
+    devices = (device,) if device else {*traced.paths, *traced.unfollowed} or {s.device for s in traced.histograms}
     count = sum(
-        one.count for series, one in traced.histograms.items() if _is_total(series) and series.device in devices
+        one.count for name in devices for op in OPS if (one := traced.histograms.get(Series(name, op, "total")))
     )
     lost = sum(n for name in devices for n in traced.unfollowed.get(name, {}).values())
     return min(1.0, lost / count) if count else None
@@ -156,10 +157,6 @@ def _same(earlier: Outlier, later: Outlier) -> bool:
 
 def _woken(one: Outlier) -> set[tuple[int, int]]:
     return {(wait.pid, wait.woken_us) for wait in one.waits if wait.stage != "resume"}
-
-
-def _is_total(series: Series) -> bool:
-    return series.stage == "total"
 
 
 def _merged(traced: Traced, device: str, ops: tuple[str, ...], stage: str) -> Histogram:

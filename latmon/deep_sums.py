@@ -1,142 +1,144 @@
-"""What the deep probes told of several frames, added up: one flat table of histograms and one of counts.
+"""What the deep probes told of several frames, added up.
 
 Merging is addition, and a frame that was added can be taken away again, exactly. Facts that don't add up (who a thread
 is, who shares a vector, how many requests are traced) are the latest ones. Knows neither time nor file.
+
+The values that a sum gives are made of it when they are read: they are its own until the next frame is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, TypeVar
 
-from latmon.histogram import EMPTY, Histogram, merge
-from latmon.model import (
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-)
-from latmon.tally import Peak, Tally
+from latmon.deep_flat import GROUPS, Counted, Facts, Flat, Key, flatten, group_of
+from latmon.histogram import EMPTY, Histogram
+from latmon.model import Flow, Frame, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.packed import Packed, Part
+from latmon.tally import Peak, Running
+
+_SOURCE = {"total": "traced", "stage": "traced"}
+"""Sum -> the table of a frame that it adds up, where its name is another."""
+
+K = TypeVar("K")
 
 
-class Key(NamedTuple):
-    """What a sum is about: a kind of our own, the thing, and for a count the name of what was counted."""
+class TableSum(Mapping[K, Histogram]):
+    """The running sum of one table; read as a mapping, whose histograms are made once per frame."""
 
-    kind: str
-    about: Series | Flow | Handler | SoftirqCpu | int | str
-    name: str = ""
+    def __init__(self, wanted: Callable[[K], bool] | None = None, *, peaks: bool = True) -> None:
+        self.tallies: dict[K, Running] = {}
+        self._wanted = wanted
+        self._peaks: dict[K, Peak] | None = {} if peaks else None
+        self._made: dict[K, Histogram] = {}
 
+    def add(self, table: Packed[K], stamp: int) -> None:
+        for key, part in self._parts(table):
+            tally = self.tallies.get(key)
+            if tally is None:
+                tally = self.tallies[key] = Running()
+            indices = table.indices[part.begin : part.end]
+            tally.add(indices, table.counts[part.begin : part.end], table.known(table.sums, part.row))
+            if self._peaks is not None:
+                peak = self._peaks.get(key) or self._peaks.setdefault(key, Peak())
+                peak.see(stamp, table.known(table.maxima, part.row), indices[-1])
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is true now and doesn't add up."""
+    def remove(self, table: Packed[K], stamp: int) -> list[K]:
+        """The keys that nothing is left of."""
+        gone = []
+        for key, part in self._parts(table):
+            tally = self.tallies.get(key)
+            if tally is None:  # sums of 0 leave with the first of them
+                continue
+            span = slice(part.begin, part.end)
+            tally.remove(table.indices[span], table.counts[span], table.known(table.sums, part.row))
+            if not tally.counts:
+                del self.tallies[key]
+                gone.append(key)
+            if self._peaks is None:
+                continue
+            if tally.counts:
+                self._peaks[key].forget(stamp)
+            else:
+                del self._peaks[key]
+        return gone
 
-    traced: Traced = field(default_factory=Traced)
-    """Without its sums."""
-    threads: Mapping[int, Thread] = field(default_factory=dict)
-    handlers: Mapping[Handler, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Device and shared_with."""
-    thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    def __getitem__(self, key: K) -> Histogram:
+        made = self._made.get(key)
+        if made is None:
+            peak = self._peaks[key].maximum() if self._peaks is not None else None
+            made = self._made[key] = self.tallies[key].histogram(peak)
+        return made
 
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.tallies)
 
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """One frame's deep values as two tables and the facts beside them."""
+    def __len__(self) -> int:
+        return len(self.tallies)
 
-    histograms: Mapping[Key, Histogram]
-    counts: Mapping[Key, int]
-    facts: Facts = Facts()
-
-
-def flatten(frame: Frame) -> Flat:
-    """All of a frame's deep values but its outliers."""
-    facts = Facts(
-        Traced(
-            one_in=frame.traced.one_in,
-            devices=frame.traced.devices,
-            includes=frame.traced.includes,
-            bio_includes=frame.traced.bio_includes,
-            absent=frame.traced.absent,
-        ),
-        {one.thread.pid: one.thread for one in frame.wakeups},
-        {handler: (runs.device, runs.shared_with) for handler, runs in frame.handlers.items()},
-        frame.thresholds_us,
-    )
-    return Flat(dict(_histograms(frame)), {key: n for key, n in _counts(frame) if n}, facts)
-
-
-def together(parts: Sequence[Flat]) -> Flat:
-    """Several frames' tables as one; of the facts the latest."""
-    grouped: dict[Key, list[Histogram]] = {}
-    counts: dict[Key, int] = {}
-    for part in parts:
-        for key, one in part.histograms.items():
-            grouped.setdefault(key, []).append(one)
-        for key, n in part.counts.items():
-            counts[key] = counts.get(key, 0) + n
-    facts = replace(
-        parts[-1].facts,
-        threads={pid: thread for part in parts for pid, thread in part.facts.threads.items()},
-        handlers={handler: told for part in parts for handler, told in part.facts.handlers.items()},
-    )
-    return Flat({key: merge(some) for key, some in grouped.items()}, counts, facts)
+    def _parts(self, table: Packed[K]) -> Iterator[tuple[K, Part]]:
+        """The rows that hold something; what was made of the sum holds no longer."""
+        self._made = {}
+        wanted = self._wanted
+        return ((key, part) for key, part in table.parts() if part.begin < part.end and (wanted is None or wanted(key)))
 
 
-def _histograms(frame: Frame) -> Iterator[tuple[Key, Histogram]]:
-    for series, one in frame.traced.histograms.items():
-        yield Key("traced", series), one
-    for series, one in frame.histograms.items():
-        if series.stage != "total":
-            yield Key("basic", series), one
-    for series, sums in frame.traced.by_total.items():
-        # a sum per bucket is a histogram whose counts are microseconds
-        yield Key("by_total", series), Histogram.of(sums)
-    for handler, runs in frame.handlers.items():
-        yield Key("handler", handler), runs.run
-    for where, ran in frame.softirqs.items():
-        yield Key("delay", where), ran.delay
-        yield Key("softirq", where), ran.run
-    for woken in frame.wakeups:
-        yield Key("wakeup", woken.thread.pid), woken.delay
+Read = Callable[[str], "DeepSums"]
+"""Group -> its sums, which are begun when they are first read."""
 
 
-def _counts(frame: Frame) -> Iterator[tuple[Key, int]]:
-    yield Key("off", ""), frame.traced.off
-    yield Key("suppressed", ""), frame.health.suppressed
-    for flow, n in frame.above.items():
-        yield Key("above", flow), n
-    for kind, devices in (("unfollowed", frame.traced.unfollowed), ("path", frame.traced.paths)):
-        for device, named in devices.items():
-            yield from _named(kind, device, named)
-    for handler, runs in frame.handlers.items():
-        yield Key("before", handler), runs.before_us
-        yield from _named("returned", handler, runs.returned)
-    for where, ran in frame.softirqs.items():
-        yield from _named("ran_in", where, ran.ran_in)
-        yield from _named("raised_in", where, ran.raised_in)
-    for woken in frame.wakeups:
-        yield from _named("instead", woken.thread.pid, woken.instead)
+def traced_of(read: Read) -> Traced:
+    """What was traced; of its tables those are read that somebody asks for."""
+    return replace(read("totals").followed, histograms=_Traced(read), by_total=_Buckets(read))
 
 
-def _named(
-    kind: str, about: Flow | Handler | SoftirqCpu | int | str, named: Mapping[str, int]
-) -> Iterator[tuple[Key, int]]:
-    return ((Key(kind, about, name), n) for name, n in named.items())
+class _Traced(Mapping[Series, Histogram]):
+    """Totals and stages, each asked for by itself: a screen mostly wants the totals alone."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def __getitem__(self, series: Series) -> Histogram:
+        return self._table("total" if _is_total(series) else "stage")[series]
+
+    def __iter__(self) -> Iterator[Series]:
+        return chain(self._table("total"), self._table("stage"))
+
+    def __len__(self) -> int:
+        return len(self._table("total")) + len(self._table("stage"))
+
+    def _table(self, name: str) -> TableSum[Series]:
+        return self._read(f"{name}s").tables[name]
+
+
+class _Buckets(Mapping[Series, Mapping[int, int]]):
+    """A table's sums per bucket, with nothing made of them."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def __getitem__(self, series: Series) -> Mapping[int, int]:
+        return self._tallies[series].counts
+
+    def __iter__(self) -> Iterator[Series]:
+        return iter(self._tallies)
+
+    def __len__(self) -> int:
+        return len(self._tallies)
+
+    @property
+    def _tallies(self) -> dict[Series, Running]:
+        return self._read("tails").tables["by_total"].tallies
 
 
 class DeepSums:
-    """Filled by `add`; the properties make values of the same types as a frame's."""
+    """Filled by `add`, of some groups or all; the properties make values of the same types as a frame's."""
 
-    def __init__(self, frames: Iterable[Frame] = ()) -> None:
-        self._tallies: dict[Key, Tally] = {}
-        self._peaks: dict[Key, Peak] = {}
+    def __init__(self, frames: Iterable[Frame] = (), groups: Sequence[str] = tuple(GROUPS)) -> None:
+        self._groups = groups
+        self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
         self._threads: dict[int, Thread] = {}
         self._handlers: dict[Handler, tuple[str, tuple[str, ...]]] = {}
@@ -145,27 +147,37 @@ class DeepSums:
             self.add(flatten(frame))
 
     def add(self, flat: Flat, stamp: int = 0) -> None:
-        for key, one in flat.histograms.items():
-            if one:
-                self._tally(key, one, 1)
-                self._peaks.setdefault(key, Peak()).add(stamp, one)
+        for name, table in self.tables.items():
+            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
+                table.add(one, stamp)
         self._count(flat, 1)
-        self._threads.update(flat.facts.threads)
-        self._handlers.update(flat.facts.handlers)
+        if "wakeup" in self.tables:
+            self._threads.update(flat.facts.threads)
+        if "handler" in self.tables:
+            self._handlers.update(flat.facts.handlers)
         self._facts = flat.facts
 
     def remove(self, flat: Flat, stamp: int = 0) -> None:
         """Take away what was added with `stamp`; frames leave in the order in which they came."""
-        for key, one in flat.histograms.items():
-            if not one:
-                continue
-            self._tally(key, one, -1)
-            if key in self._tallies:
-                self._peaks[key].forget(stamp)
-            else:
-                del self._peaks[key]
-                self._forget(key)
+        for name, table in self.tables.items():
+            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
+                for key in table.remove(one, stamp):
+                    self._forget(name, key)
         self._count(flat, -1)
+
+    @property
+    def flat(self) -> Flat:
+        """The sum as if it were one frame's."""
+        grouped: dict[str, dict[Key, int]] = {}
+        for key, n in self._counts.items():
+            grouped.setdefault(group_of(key), {})[key] = n
+        traced = {"traced": {**self.tables["total"], **self.tables["stage"]}}
+        tables = {name: table for name, table in self.tables.items() if name not in _SOURCE} | traced
+        return Flat(
+            {name: Packed.of(table) for name, table in tables.items() if table},
+            {group: Counted.of(counts.items()) for group, counts in grouped.items()},
+            replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
+        )
 
     @property
     def above(self) -> dict[Flow, int]:
@@ -182,61 +194,51 @@ class DeepSums:
     @property
     def traced(self) -> Traced:
         """`one_in`, `devices`, `includes` and `absent` are those of the last frame."""
+        return traced_of(lambda _: self)
+
+    @property
+    def followed(self) -> Traced:
+        """As `traced`, without its histograms."""
         return replace(
             self._facts.traced,
-            histograms={key.about: one for key, one in self._of("traced") if isinstance(key.about, Series)},
-            by_total={
-                key.about: dict(one.buckets) for key, one in self._of("by_total") if isinstance(key.about, Series)
-            },
             unfollowed=self._by_device("unfollowed"),
             paths=self._by_device("path"),
             off=self._counts.get(Key("off", ""), 0),
         )
 
     @property
-    def basic(self) -> dict[Series, Histogram]:
-        return {key.about: one for key, one in self._of("basic") if isinstance(key.about, Series)}
+    def basic(self) -> Mapping[Series, Histogram]:
+        return self.tables["basic"]
 
     @property
     def handlers(self) -> dict[Handler, HandlerRuns]:
         returned = self._grouped("returned")
-        found = {}
-        for key, one in self._of("handler"):
-            if isinstance(key.about, Handler):
-                device, shared = self._handlers.get(key.about, ("", ()))
-                before = self._counts.get(Key("before", key.about), 0)
-                found[key.about] = HandlerRuns(one, returned.get(key.about, {}), before, device, shared)
-        return found
+        return {
+            handler: HandlerRuns(
+                run,
+                returned.get(handler, {}),
+                self._counts.get(Key("before", handler), 0),
+                *self._handlers.get(handler, ("", ())),
+            )
+            for handler, run in self.tables["handler"].items()
+        }
 
     @property
     def softirqs(self) -> dict[SoftirqCpu, SoftirqRuns]:
-        delays, runs = dict(self._of("delay")), dict(self._of("softirq"))
+        delays, runs = self.tables["delay"], self.tables["softirq"]
         ran, raised = self._grouped("ran_in"), self._grouped("raised_in")
-        every = {key.about: None for key in (*delays, *runs) if isinstance(key.about, SoftirqCpu)}
         return {
             where: SoftirqRuns(
-                delays.get(Key("delay", where), EMPTY),
-                runs.get(Key("softirq", where), EMPTY),
-                ran.get(where, {}),
-                raised.get(where, {}),
+                delays.get(where, EMPTY), runs.get(where, EMPTY), ran.get(where, {}), raised.get(where, {})
             )
-            for where in every
+            for where in dict.fromkeys((*delays, *runs))
         }
 
     @property
     def wakeups(self) -> tuple[Wakeups, ...]:
         instead = self._grouped("instead")
         return tuple(
-            Wakeups(self._threads[key.about], one, instead.get(key.about, {}))
-            for key, one in self._of("wakeup")
-            if isinstance(key.about, int)
-        )
-
-    def _of(self, kind: str) -> Iterator[tuple[Key, Histogram]]:
-        return (
-            (key, tally.histogram(self._peaks[key].maximum()))
-            for key, tally in self._tallies.items()
-            if key.kind == kind
+            Wakeups(self._threads[pid], delay, instead.get(pid, {})) for pid, delay in self.tables["wakeup"].items()
         )
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
@@ -249,23 +251,28 @@ class DeepSums:
     def _by_device(self, kind: str) -> dict[str, dict[str, int]]:
         return {str(device): named for device, named in self._grouped(kind).items()}
 
-    def _tally(self, key: Key, one: Histogram, sign: int) -> None:
-        tally = self._tallies.setdefault(key, Tally())
-        tally.add(one, sign)
-        if not tally.counts:
-            del self._tallies[key]
-
     def _count(self, flat: Flat, sign: int) -> None:
-        for key, n in flat.counts.items():
-            left = self._counts.get(key, 0) + sign * n
-            if left:
-                self._counts[key] = left
-            else:
-                self._counts.pop(key, None)
+        for some in (flat.counted[group] for group in self._groups if group in flat.counted):
+            for key, n in zip(some.keys, some.counts, strict=True):
+                left = self._counts.get(key, 0) + sign * n
+                if left:
+                    self._counts[key] = left
+                else:
+                    self._counts.pop(key, None)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, table: str, key: Any) -> None:
         """Whom nothing is told of any more is not remembered."""
-        if key.kind == "wakeup" and isinstance(key.about, int):
-            self._threads.pop(key.about, None)
-        if isinstance(key.about, Handler):
-            self._handlers.pop(key.about, None)
+        if table == "wakeup":
+            self._threads.pop(key, None)
+        elif table == "handler":
+            self._handlers.pop(key, None)
+
+
+def _sum_of(table: str) -> TableSum[Any]:
+    if table in ("total", "stage"):
+        return TableSum(_is_total if table == "total" else lambda series: not _is_total(series))
+    return TableSum(peaks=table != "by_total")
+
+
+def _is_total(series: Series) -> bool:
+    return series.stage == "total"

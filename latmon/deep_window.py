@@ -1,20 +1,21 @@
-"""The history of the deep values and a window over it with running sums. Beside store.py, because it is kept otherwise.
+"""The history of the deep values and windows over it with running sums. Beside store.py, because it is kept otherwise.
 
 A frame's deep values are hundreds of histograms (24 devices x 2 ops x 7 stages): as objects, eleven minutes of them
-would be 200 MB. They are packed, and behind the last minute ten seconds are one entry: sums lose nothing by that, only
-where a long window begins is told to a sixtieth of it. Outliers are kept as they are, the newest 10,000.
+would be 200 MB. They are arrays of numbers, and behind the last minute ten seconds are one entry, and compressed: sums
+lose nothing by that, only where a long window begins is told to a sixtieth of it. Outliers are kept as they are, the
+newest 10,000. What nobody asks for is not summed.
 """
 
 from __future__ import annotations
 
-import zlib
-from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from latmon.deep_sums import DeepSums, Facts, Flat, Key, flatten, together
+from latmon.deep_flat import Counted, Flat, Pressed, flatten
+from latmon.deep_sums import DeepSums, traced_of
 from latmon.histogram import Histogram, merge
 from latmon.model import (
     Flow,
@@ -34,75 +35,56 @@ MAX_OUTLIERS = 10_000
 FINE_US = 60_000_000
 """So far back every frame is an entry of its own."""
 COARSE_US = 10_000_000
+PATIENCE = 8
+"""A sum that nobody read in so many steps is given up."""
 _STEPS = 60
 """A window forgets in so many steps: up to a minute of seconds that is frame by frame."""
-_UNKNOWN = -1
-Keys = tuple[Key, ...]
+_TIDY = 256
+"""Frames between two looks at which shared keys are still used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """One frame's deep values in a few kB: the keys are shared with the frames that have the same."""
+class Entry:
+    """One frame's deep values, or those of a stretch that ends at `mono_us`."""
 
     mono_us: int
-    histograms: Keys
-    counts: Keys
-    facts: Facts
-    numbers: bytes
+    told: Flat | Pressed
+
+    @property
+    def flat(self) -> Flat:
+        return self.told if isinstance(self.told, Flat) else self.told.flat
 
 
-def pack(flat: Flat, mono_us: int, shared: dict[Keys, Keys], before: Facts | None = None) -> Packed:
-    """`shared` holds the key tuples that earlier frames have, `before` is what was true in the last one."""
-    facts = before if before is not None and before == flat.facts else flat.facts
-    numbers = array("q", flat.counts.values())
-    for one in flat.histograms.values():
-        numbers.extend((len(one.buckets), _number(one.sum), _number(one.max), one.bits))
-        numbers.extend(part for bucket in one.buckets for part in bucket)
-    histograms, counts = (shared.setdefault(keys, keys) for keys in (tuple(flat.histograms), tuple(flat.counts)))
-    # level 1: half the time of the default for 10 % more bytes
-    return Packed(mono_us, histograms, counts, facts, zlib.compress(numbers.tobytes(), 1))
-
-
-def unpack(packed: Packed) -> Flat:
-    """What was packed."""
-    numbers = array("q")
-    numbers.frombytes(zlib.decompress(packed.numbers))
-    at = len(packed.counts)
-    counts = dict(zip(packed.counts, numbers[:at].tolist(), strict=True))
-    histograms = {}
-    for key in packed.histograms:
-        length, total, maximum, bits = numbers[at : at + 4]
-        end = at + 4 + 2 * length
-        flat = numbers[at + 4 : end].tolist()
-        buckets = tuple(zip(flat[::2], flat[1::2], strict=True))
-        histograms[key] = Histogram(buckets, _known(total), _known(maximum), bits)
-        at = end
-    return Flat(histograms, counts, packed.facts)
-
-
-def combined(parts: Sequence[Packed], shared: dict[Keys, Keys]) -> Packed:
+def combined(parts: Sequence[Entry]) -> Entry:
     """Entries that follow each other as one."""
     if len(parts) == 1:
         return parts[0]
-    return pack(together([unpack(one) for one in parts]), parts[-1].mono_us, shared, parts[-1].facts)
+    sums = DeepSums()
+    for one in parts:
+        sums.add(one.flat, one.mono_us)
+    return Entry(parts[-1].mono_us, Pressed(sums.flat))
 
 
 class DeepLog:
     """What the store keeps of deep values; `forget` follows the store's own frames."""
 
     def __init__(self, max_outliers: int = MAX_OUTLIERS) -> None:
-        self.entries: deque[Packed] = deque()
-        self.keys: dict[Keys, Keys] = {}
-        self._ageing: list[Packed] = []
-        self._old: deque[Packed] = deque()
+        self.entries: deque[Entry] = deque()
+        self.keys: dict[Any, Any] = {}
+        """Rows of tables, and what is in them: one object for all frames that have the same."""
+        self._appended = 0
+        self._ageing: list[Entry] = []
+        self._old: deque[Entry] = deque()
         self._outliers: deque[tuple[int, Outlier]] = deque(maxlen=max_outliers)
 
     def append(self, frame: Frame) -> None:
-        before = self.entries[-1].facts if self.entries else None
-        self.entries.append(pack(flatten(frame), frame.mono_us, self.keys, before))
+        self.entries.append(Entry(frame.mono_us, self._shared(flatten(frame))))
         self._outliers.extend((frame.mono_us, one) for one in frame.outliers)
         while self.entries[0].mono_us <= frame.mono_us - FINE_US:
             self._age(self.entries.popleft())
+        self._appended += 1
+        if self._appended % _TIDY == 0:
+            self.keys = {part: part for one in self.every() for rows in _rows(one.told) for part in (rows, *rows)}
 
     def forget(self, before_us: int) -> None:
         """Drop what ends before `before_us`."""
@@ -110,16 +92,29 @@ class DeepLog:
             self._old.popleft()
         while self._outliers and self._outliers[0][0] < before_us:
             self._outliers.popleft()
-        if len(self.keys) > 2 * len(self.every()) + 16:
-            self.keys = {keys: keys for one in self.every() for keys in (one.histograms, one.counts)}
 
-    def every(self) -> list[Packed]:
+    def _shared(self, flat: Flat) -> Flat:
+        """The same with keys and facts that earlier frames have too."""
+        before = self.entries[-1].told.facts if self.entries else None
+        for table in flat.tables.values():
+            table.rows = self._known(table.rows)
+        counted = {group: Counted(self._known(some.keys), some.counts) for group, some in flat.counted.items()}
+        return Flat(flat.tables, counted, flat.facts if before is None or before != flat.facts else before)
+
+    def _known(self, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        found: tuple[Any, ...] | None = self.keys.get(rows)
+        if found is None:
+            found = tuple(self.keys.setdefault(one, one) for one in rows)
+            self.keys[found] = found
+        return found
+
+    def every(self) -> list[Entry]:
         """All that is kept, oldest first."""
         return [*self._old, *self._ageing, *self.entries]
 
-    def _age(self, one: Packed) -> None:
+    def _age(self, one: Entry) -> None:
         if self._ageing and one.mono_us // COARSE_US != self._ageing[-1].mono_us // COARSE_US:
-            self._old.append(combined(self._ageing, self.keys))
+            self._old.append(combined(self._ageing))
             self._ageing = []
         self._ageing.append(one)
 
@@ -131,7 +126,7 @@ class DeepLog:
         """Those of the frames that end behind `after_us` and not behind `until_us`, oldest first."""
         return tuple(one for stamp, one in self._outliers if after_us < stamp <= until_us)
 
-    def between(self, after_us: int, until_us: int) -> list[Packed]:
+    def between(self, after_us: int, until_us: int) -> list[Entry]:
         """Entries that end behind `after_us` and not behind `until_us`."""
         every = self.entries if self.entries and after_us >= self.entries[0].mono_us else self.every()
         return [one for one in every if after_us < one.mono_us <= until_us]
@@ -140,7 +135,8 @@ class DeepLog:
 class DeepWindow:
     """Sums of the deep values over the last `length_us` of a log, up to the frame that ends at `until_us`.
 
-    Read its properties; each is made once per frame. Nothing is summed that nobody advanced to.
+    Read its properties; each is made once per frame and holds until the next one. A group of tables is summed from the
+    moment on when one of them is read, and no longer when none was read for a while.
     """
 
     def __init__(self, length_us: int, log: DeepLog, until_us: int | None = None) -> None:
@@ -151,9 +147,10 @@ class DeepWindow:
         self.advance(last if until_us is None else until_us)
 
     def _reset(self) -> None:
-        self._sums = DeepSums()
-        self._open: list[Packed] = []
-        self._taken: deque[Packed] = deque()
+        self._sums: dict[str, DeepSums] = {}
+        self._unread: dict[str, int] = {}
+        self._open: list[Entry] = []
+        self._taken: deque[Entry] = deque()
         self._delays: deque[tuple[int, Mapping[str, Histogram]]] = deque()
         self._until_us = -1
 
@@ -161,53 +158,76 @@ class DeepWindow:
         """Up to the frame that ends at `until_us`; frames that end before the window begins leave it."""
         if until_us < self._until_us:  # another boot
             self._reset()
+        self._give_up()
         begin = until_us - self.length_us
         if self._open and self._open[-1].mono_us <= begin:
-            self._taken.append(combined(self._open, self._log.keys))
-            self._open = []
-        for packed in self._log.between(max(self._until_us, begin), until_us):
-            flat = unpack(packed)
-            self._sums.add(flat, packed.mono_us)
-            self._delays.append((packed.mono_us, _delays(flat)))
-            self._take(packed)
+            self._close()
+        for entry in self._log.between(max(self._until_us, begin), until_us):
+            for flat, sums in self._each(entry):
+                sums.add(flat, entry.mono_us)
+            self._take(entry)
         while self._taken and self._taken[0].mono_us <= begin:
             gone = self._taken.popleft()
-            self._sums.remove(unpack(gone), gone.mono_us)
-        while self._delays and self._delays[0][0] <= begin:
-            self._delays.popleft()
+            for flat, sums in self._each(gone):
+                sums.remove(flat, gone.mono_us)
         self._until_us = until_us
         for name in _CACHED:
             self.__dict__.pop(name, None)
 
-    def _take(self, packed: Packed) -> None:
+    def _each(self, entry: Entry) -> Iterator[tuple[Flat, DeepSums]]:
+        """An entry and the sums that it is to be added to: it isn't opened where there are none."""
+        if self._sums:
+            flat = entry.flat
+            yield from ((flat, sums) for sums in self._sums.values())
+
+    def _take(self, entry: Entry) -> None:
         """Remember what is to be taken away again, a step at a time."""
         step = max(self.length_us // _STEPS, 1)
-        if self._open and packed.mono_us // step != self._open[-1].mono_us // step:
-            self._taken.append(combined(self._open, self._log.keys))
-            self._open = []
-        self._open.append(packed)
+        if self._open and entry.mono_us // step != self._open[-1].mono_us // step:
+            self._close()
+        self._open.append(entry)
+
+    def _close(self) -> None:
+        self._taken.append(combined(self._open))
+        self._open = []
+
+    def _give_up(self) -> None:
+        for group in list(self._sums):
+            self._unread[group] += 1
+            if self._unread[group] > PATIENCE:
+                del self._sums[group]
+
+    def _read(self, group: str) -> DeepSums:
+        """The group's sums, begun now where nobody asked for them of late."""
+        self._unread[group] = 0
+        sums = self._sums.get(group)
+        if sums is None:
+            sums = self._sums[group] = DeepSums(groups=(group,))
+            for entry in (*self._taken, *self._open):
+                sums.add(entry.flat, entry.mono_us)
+        return sums
 
     @cached_property
     def traced(self) -> Traced:
         """All that was traced; `one_in` and `devices` as they are now: `one_in` 0 says that the probes don't run."""
-        return self._sums.traced
+        return traced_of(self._read)
 
     @cached_property
     def basic(self) -> Mapping[Series, Histogram]:
         """The stages that the always-on probe measured, a population of its own; `total` is the window's."""
-        return self._sums.basic
+        return self._read("basic").basic
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._sums.handlers
+        return self._read("interrupts").handlers
 
     @cached_property
     def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._sums.softirqs
+        return self._read("interrupts").softirqs
 
     @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._sums.wakeups
+        return self._read("wakeups").wakeups
 
     @cached_property
     def outliers(self) -> tuple[Outlier, ...]:
@@ -217,20 +237,26 @@ class DeepWindow:
     @cached_property
     def above(self) -> Mapping[Flow, int]:
         """I/Os above the threshold, each of them."""
-        return self._sums.above
+        return self._read("always").above
 
     @property
     def suppressed(self) -> int:
-        return self._sums.suppressed
+        return self._read("always").suppressed
 
     @property
     def thresholds_us(self) -> Mapping[str, int]:
         """As they are now."""
-        return self._sums.thresholds_us
+        return self._read("always").thresholds_us
 
-    @property
+    @cached_property
     def delays(self) -> list[tuple[int, Mapping[str, Histogram]]]:
         """For a heat map: (a frame's `mono_us`, softirq vector -> raise to entry on all CPUs), oldest first."""
+        begin = self._until_us - self.length_us
+        while self._delays and self._delays[0][0] <= begin:
+            self._delays.popleft()
+        told = self._delays[-1][0] if self._delays else begin
+        for entry in self._log.between(max(told, begin), self._until_us):
+            self._delays.append((entry.mono_us, _delays(entry.flat)))
         return list(self._delays)
 
 
@@ -239,15 +265,16 @@ _CACHED = tuple(name for name, value in vars(DeepWindow).items() if isinstance(v
 
 def _delays(flat: Flat) -> Mapping[str, Histogram]:
     found: dict[str, list[Histogram]] = {}
-    for key, one in flat.histograms.items():
-        if key.kind == "delay" and isinstance(key.about, SoftirqCpu):
-            found.setdefault(key.about.vector, []).append(one)
+    table = flat.tables.get("delay")
+    if table is not None:
+        for where, one in zip(table.rows, table.values_in_order(), strict=True):
+            found.setdefault(where.vector, []).append(one)
     return {vector: merge(parts) for vector, parts in found.items()}
 
 
-def _number(value: int | None) -> int:
-    return _UNKNOWN if value is None else value
-
-
-def _known(value: int) -> int | None:
-    return None if value == _UNKNOWN else value
+def _rows(told: Flat | Pressed) -> Iterator[tuple[Any, ...]]:
+    if isinstance(told, Pressed):
+        yield from told.keys
+        return
+    yield from (table.rows for table in told.tables.values())
+    yield from (some.keys for some in told.counted.values())

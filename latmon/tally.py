@@ -5,7 +5,8 @@ A maximum can't be subtracted: `Peak` remembers the ones that may still be the w
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from latmon.histogram import BITS, Histogram, bucket_bounds
@@ -37,6 +38,36 @@ class Tally:
 
 
 @dataclass(slots=True)
+class Running:
+    """As a Tally, of one row of packed histograms, which are taken away one by one as they came."""
+
+    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    sum: int = 0
+    unknown_sums: int = 0
+
+    def add(self, indices: bytes, counts: Sequence[int], total: int | None) -> None:
+        sums = self.counts
+        for index, n in zip(indices, counts, strict=True):
+            sums[index] += n
+        self.sum += total or 0
+        self.unknown_sums += total is None
+
+    def remove(self, indices: bytes, counts: Sequence[int], total: int | None) -> None:
+        sums = self.counts
+        for index, n in zip(indices, counts, strict=True):
+            left = sums[index] - n
+            if left:
+                sums[index] = left
+            else:
+                del sums[index]
+        self.sum -= total or 0
+        self.unknown_sums -= total is None
+
+    def histogram(self, maximum: int | None = None) -> Histogram:
+        return Histogram(tuple(sorted(self.counts.items())), None if self.unknown_sums else self.sum, maximum)
+
+
+@dataclass(slots=True)
 class Peak:
     """The greatest value of a sliding window, in memory that grows with how often it fell: (stamp, value), falling."""
 
@@ -45,10 +76,16 @@ class Peak:
     """Where a histogram has no exact maximum: the highest value that it may hold."""
 
     def add(self, stamp: int, histogram: Histogram) -> None:
-        if histogram.max is not None:
-            _push(self.known, stamp, histogram.max)
-        elif histogram:
-            _push(self.bounds, stamp, bucket_bounds(histogram.buckets[-1][0], histogram.bits)[1] - 1)
+        last = histogram.buckets[-1][0] if histogram else 0
+        if histogram or histogram.max is not None:
+            self.see(stamp, histogram.max, last, histogram.bits)
+
+    def see(self, stamp: int, maximum: int | None, last: int, bits: int = BITS) -> None:
+        """`last`: the highest bucket, which counts where the maximum isn't known."""
+        if maximum is not None:
+            _push(self.known, stamp, maximum)
+        else:
+            _push(self.bounds, stamp, bucket_bounds(last, bits)[1] - 1)
 
     def forget(self, until: int) -> None:
         """What came at `until` or earlier has left the window."""

@@ -1,12 +1,18 @@
 """What a window line tells of the deep probes and of outliers, as keys of its own that an older reader passes over.
 
 Values in, plain JSON values out; what is at its default is left out. The way back is deep_decode.py's.
+
+The histograms of a table are one, because hundreds of objects per line cost their reader more than all else: `rows`
+say what each is about, `b` holds their bucket numbers, 256 x row + bucket, each less the one before it, `n` the counts
+of these, `sum` and `max` a number per row, -1 where it isn't known.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import sub
 from typing import Any
 
 from latmon.histogram import BITS, Histogram
@@ -23,8 +29,11 @@ from latmon.model import (
     Wait,
     Wakeups,
 )
+from latmon.packed import UNKNOWN, Packed, Sums
 
 Line = dict[str, Any]
+WIDTH = 256
+"""Numbers that a row of a table has for its buckets, which are fewer."""
 
 
 def encode_deep(frame: Frame) -> Line:
@@ -34,9 +43,9 @@ def encode_deep(frame: Frame) -> Line:
         "thresholds": dict(frame.thresholds_us),
         "outliers": [_outlier(one) for one in frame.outliers],
         "traced": _traced(frame.traced),
-        "irqs": [_handler(handler, runs) for handler, runs in frame.handlers.items()],
-        "softirqs": [_softirq(where, runs) for where, runs in frame.softirqs.items()],
-        "wakeups": [_woken(one) for one in frame.wakeups],
+        "irqs": _handlers(frame.handlers),
+        "softirqs": _softirqs(frame.softirqs),
+        "wakeups": _wakeups(frame.wakeups),
     }
 
 
@@ -76,8 +85,8 @@ def _traced(traced: Traced) -> Line:
     return told | {
         key: value
         for key, value in (
-            ("histograms", [_labels(series) | histogram(one) for series, one in traced.histograms.items()]),
-            ("by_total", [_labels(series) | {"b": _flat(sums.items())} for series, sums in traced.by_total.items()]),
+            ("histograms", _of_series(Packed.of(traced.histograms))),
+            ("by_total", _of_series(Sums.of(traced.by_total).packed)),
             ("unfollowed", {device: dict(named) for device, named in traced.unfollowed.items()}),
             ("paths", {device: dict(named) for device, named in traced.paths.items()}),
             ("includes", _includes(traced.includes)),
@@ -103,23 +112,50 @@ def _wait(one: Wait) -> Line:
     return dataclasses.asdict(one)
 
 
-def _handler(handler: Handler, runs: HandlerRuns) -> Line:
-    line = {"irq": handler.irq, "name": handler.name, "run": histogram(runs.run)} | unlike_default(runs)
-    return line | ({"returned": dict(runs.returned)} if runs.returned else {})
+def _handlers(handlers: Mapping[Handler, HandlerRuns]) -> Line:
+    rows = [
+        [*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)]
+        for handler, runs in handlers.items()
+    ]
+    return _told(rows) | _table(Packed.of({handler: runs.run for handler, runs in handlers.items()}))
 
 
-def _softirq(where: SoftirqCpu, runs: SoftirqRuns) -> Line:
-    line: Line = {"vec": where.vector, "cpu": where.cpu, "delay": histogram(runs.delay), "run": histogram(runs.run)}
-    return line | {key: dict(named) for key, named in (("ran_in", runs.ran_in), ("raised_in", runs.raised_in)) if named}
+def _softirqs(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> Line:
+    if not softirqs:
+        return {}
+    return {
+        "rows": [[*where, dict(runs.ran_in), dict(runs.raised_in)] for where, runs in softirqs.items()],
+        "delay": _table(Packed.of({where: runs.delay for where, runs in softirqs.items()})),
+        "run": _table(Packed.of({where: runs.run for where, runs in softirqs.items()})),
+    }
 
 
-def _woken(one: Wakeups) -> Line:
-    line = dataclasses.asdict(one.thread) | {"delay": histogram(one.delay)}
-    return line | ({"instead": dict(one.instead)} if one.instead else {})
+def _wakeups(wakeups: Iterable[Wakeups]) -> Line:
+    rows = [
+        [one.thread.pid, one.thread.comm, one.thread.policy, one.thread.priority, one.thread.kernel, dict(one.instead)]
+        for one in wakeups
+    ]
+    return _told(rows) | _table(Packed.of({one.thread.pid: one.delay for one in wakeups}))
 
 
-def _labels(series: Series) -> Line:
-    return {"m": series.stage, "l": [series.device, series.op]}
+def _told(rows: list[Any]) -> Line:
+    return {"rows": rows} if rows else {}
+
+
+def _of_series(packed: Packed[Series]) -> Line:
+    """Its rows are a device, an op and the stages of these."""
+    rows = [[*flow, [one.stage for one in some]] for flow, some in groupby(packed.rows, lambda series: series[:2])]
+    return _told(rows) | _table(packed)
+
+
+def _table(packed: Packed[Any]) -> Line:
+    """`b`, `n`, and `sum` and `max` where one is known."""
+    slots = [WIDTH * part.row + index for _, part in packed.parts() for index in packed.indices[part.begin : part.end]]
+    line: Line = {"b": [*slots[:1], *map(sub, slots[1:], slots)], "n": packed.counts.tolist()} if slots else {}
+    for name, values in (("sum", packed.sums), ("max", packed.maxima)):
+        if any(value != UNKNOWN for value in values):
+            line[name] = values.tolist()
+    return line
 
 
 def _includes(includes: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from latmon.deep_sums import flatten
+from latmon.deep_flat import flatten, names
 from latmon.errors import RecordingError
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks, decode
@@ -32,9 +32,7 @@ MAX_BEFORE_HEADER = 20
 MAX_LINES = 100_000
 """In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
 MAX_SERIES = 65_536
-"""In one recording: a reader's memory grows with their number."""
-_OF_THREADS = ("wakeup", "instead")
-"""Threads come and go for as long as a recording lasts; who adds them up sets his own limit."""
+"""In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
 
 _DECODERS: dict[str, Callable[[checks.Json], Item]] = {
     "window": decode.decode_frame,
@@ -142,9 +140,8 @@ def _admit(frame: Frame, course: _Course) -> None:
     """RecordingError when a reader of all frames could not bear this one."""
     if frame.mono_us <= course.mono_us:
         raise RecordingError("a window goes back in time and is left out")
-    deep = flatten(frame)
     found: set[tuple[Any, ...]] = {*frame.histograms, *frame.seen, *frame.kernel}
-    found |= {key for key in (*deep.histograms, *deep.counts) if key.kind not in _OF_THREADS}
+    found |= names(flatten(frame))
     new = (found | {(name,) for name in frame.outstanding} | {(one.name,) for one in frame.devices}) - course.series
     if len(course.series) + len(new) > MAX_SERIES:
         raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from latmon.coverage import NONE, Coverage, by_device, total
-from latmon.deep_sums import DeepSums, flatten
+from latmon.deep_flat import flatten
+from latmon.deep_sums import DeepSums
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
 from latmon.recording import End, Gap, Mark

@@ -42,7 +42,7 @@ def maps(keys, values, size=4):
 _NAMED = maps(NAMES, COUNTS)
 _INCLUDES = maps(st.sampled_from(STAGES), _FEW)
 _SERIES = st.builds(Series, DEVICE_NAMES, OP_NAMES, _STAGE_NAMES)
-_SUMS = st.dictionaries(st.integers(0, bucket_index(MAX_US)), COUNTS, max_size=5).map(MappingProxyType)
+_SUMS = st.dictionaries(st.integers(0, bucket_index(MAX_US)), st.integers(1, 2**40), max_size=5).map(MappingProxyType)
 _DEVICE_COUNTS = maps(DEVICE_NAMES, _NAMED)
 TRACED = st.builds(
     Traced,

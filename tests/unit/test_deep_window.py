@@ -9,8 +9,10 @@ from deep_frames import DEEP_FRAMES, outlier, traced_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latmon.deep_sums import DeepSums, flatten
-from latmon.deep_window import DeepLog, DeepWindow, pack, unpack
+from latmon.deep import tail, untraced_share
+from latmon.deep_flat import Pressed, flatten
+from latmon.deep_sums import DeepSums, TableSum
+from latmon.deep_window import PATIENCE, DeepLog, DeepWindow
 from latmon.histogram import Histogram
 from latmon.model import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.store import Store
@@ -36,8 +38,8 @@ def values(sums):
 
 
 @given(DEEP_FRAMES)
-def test_what_is_packed_comes_back(one):
-    assert unpack(pack(flatten(one), 0, {})) == flatten(one)
+def test_what_is_pressed_comes_back(one):
+    assert Pressed(flatten(one)).flat == flatten(one)
 
 
 @settings(max_examples=25)
@@ -72,7 +74,8 @@ def test_a_window_that_all_left_is_empty_and_remembers_nobody():
     log.append(at(9))
     window.advance(9 * SECOND)
     assert values(window) == values(DeepSums([Frame(0, 0.0, 0, 0)]))
-    assert not any((window._sums._peaks, window._sums._threads, window._sums._handlers))
+    for sums in window._sums.values():
+        assert not any((sums._threads, sums._handlers, *(table._peaks for table in sums.tables.values())))
 
 
 def test_one_in_is_what_it_is_now():
@@ -82,6 +85,15 @@ def test_one_in_is_what_it_is_now():
     window = DeepWindow(60 * SECOND, log)
     assert window.traced.one_in == 0
     assert window.traced.histograms == traced_disk().histograms
+
+
+def test_a_stage_that_took_no_time_leaves_as_it_came():
+    log = DeepLog()
+    window = DeepWindow(2 * SECOND, log)
+    for second, sums in enumerate(({4: 0}, {4: 0}, {5: 3}, {}, {})):
+        log.append(at(second, traced=Traced(by_total={Series("sda", "read", "irq"): sums})))
+        window.advance(second * SECOND)
+        assert sum(us for of in window.traced.by_total.values() for us in of.values()) == 3 * (second in (2, 3))
 
 
 def test_the_delays_of_every_frame_are_there_for_a_heat_map():
@@ -118,7 +130,7 @@ def test_the_store_keeps_deep_values_packed_and_as_long_as_its_frames():
         assert (kept.traced, kept.outliers) == (Traced(), ())
     assert len(store.deep.every()) == len(store.frames)
     assert len(store.deep.outliers(0, 2000 * SECOND)) == len(store.frames)
-    assert len(store.deep.keys) <= 4
+    assert len(store.deep.keys) <= 12
     store.append(at(5, traced=traced_disk()))
     assert len(store.deep.entries) == 1
     assert not store.deep.outliers(0, 2000 * SECOND)
@@ -141,5 +153,68 @@ def test_eleven_minutes_of_many_traced_devices_are_small(devices):
         for stage in ("queue", "hba", "irq", "softirq", "completion", "unaccounted", "total")
     }
     one = at(1, traced=Traced(stages, {series: dict(one.buckets) for series, one in stages.items()}))
-    packed = pack(flatten(one), 0, {})
-    assert len(packed.numbers) < 12_000
+    flat = flatten(one)
+    assert len(Pressed(flat).numbers) < 15_000
+    arrays = [a for t in flat.tables.values() for a in (t.indices, t.ends, t.counts, t.sums, t.maxima)]
+    assert sum(memoryview(a).nbytes for a in arrays) < 50_000
+
+
+def _spied(before, seen):
+    def spied(self, table, stamp):
+        seen.append(table)
+        return before(self, table, stamp)
+
+    return spied
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """The tables that were added to a sum or taken away from one."""
+    seen = []
+    for name in ("add", "remove"):
+        monkeypatch.setattr(TableSum, name, _spied(getattr(TableSum, name), seen))
+    return seen
+
+
+def traced_for(seconds: int, window: DeepWindow, log: DeepLog, read=lambda _: None) -> None:
+    softirqs = {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([9]), Histogram.record([9]))}
+    for _ in range(seconds):
+        second = log.entries[-1].mono_us // SECOND + 1 if log.entries else 1
+        log.append(at(second, traced=traced_disk(), softirqs=softirqs))
+        window.advance(second * SECOND)
+        read(window)
+
+
+def test_nothing_is_summed_that_nobody_reads(added):
+    log = DeepLog()
+    traced_for(50, DeepWindow(30 * SECOND, log), log)
+    assert added == []
+
+
+def test_a_frame_is_added_once_and_taken_away_once_whatever_is_read(added):
+    log = DeepLog()
+    window = DeepWindow(30 * SECOND, log)
+
+    def read(window):
+        for _ in range(3):
+            assert untraced_share(window.traced) == 0
+            assert tail(window.traced, "sdc").count
+
+    traced_for(45, window, log, read)
+    added.clear()
+    traced_for(10, window, log, read)
+    totals_and_tails = 2
+    assert len(added) == 10 * 2 * totals_and_tails
+    assert set(window._sums) == {"totals", "tails"}
+
+
+def test_what_was_not_read_for_a_while_is_summed_no_longer_and_anew_when_it_is(added):
+    log = DeepLog()
+    window = DeepWindow(60 * SECOND, log)
+    traced_for(30, window, log)
+    assert len(window.softirqs) == 1
+    traced_for(PATIENCE + 1, window, log)
+    added.clear()
+    traced_for(5, window, log)
+    assert added == []
+    assert window.softirqs == DeepWindow(60 * SECOND, log).softirqs

@@ -87,7 +87,28 @@ def test_the_golden_recording_is_read():
     assert recording.damage == []
 
 
-HIST = {"b": [1, 1]}
+HIST = {"b": [1], "n": [1]}
+BAD_TABLES = (
+    {"b": [1]},
+    {"b": [1], "n": [1, 1]},
+    {"b": [-1], "n": [1]},
+    {"b": [4, 0], "n": [1, 1]},
+    {"b": [4, -3], "n": [1, 1]},
+    {"b": [4.0], "n": [1]},
+    {"b": [True], "n": [1]},
+    {"b": [10**30], "n": [1]},
+    {"b": [512], "n": [1]},
+    {"b": [250], "n": [1]},
+    {"b": [1] * 600_000, "n": [1] * 600_000},
+    {"b": [1], "n": [0]},
+    {"b": [1], "n": [2**60]},
+    {"b": [1], "n": [None]},
+    HIST | {"sum": [1]},
+    HIST | {"sum": [1, -2]},
+    HIST | {"max": [1, 2**60]},
+    HIST | {"max": [1, None]},
+)
+"""Of two rows."""
 
 
 @pytest.mark.parametrize(
@@ -115,21 +136,31 @@ HIST = {"b": [1, 1]}
         {"traced": {"one_in": -1}},
         {"traced": {"one_in": 2**60}},
         {"traced": {"off": True}},
-        {"traced": {"histograms": [{"m": "hba", "l": ["sda", "read"], "b": [1]}]}},
-        {"traced": {"by_total": [{"m": "hba", "l": ["sda", "read"], "b": [1]}]}},
-        {"traced": {"by_total": [{"m": "hba", "l": ["sda", "read"], "b": [10**6, 1]}]}},
-        {"traced": {"by_total": [{"m": "hba", "l": ["sda", "read"], "b": [1, 1, 1, 1]}]}},
+        {"traced": {"histograms": [1]}},
+        {"traced": {"histograms": {"rows": [["sda", "read"]]}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", "hba"]]}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", ["hba"]]] * 2}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", ["hba"] * 20_000]]}}},
+        {"traced": {"histograms": {"rows": [["sda", 1, ["hba"]]]} | HIST}},
+        {"traced": {"histograms": {"rows": [], "b": [1], "n": [1]}}},
+        {"traced": {"by_total": {"rows": [["sda", "read", ["hba"]]], "b": [300], "n": [1]}}},
+        *({"traced": {"histograms": {"rows": [["sda", "read", ["hba", "irq"]]]} | one}} for one in BAD_TABLES),
         {"traced": {"paths": {"sda": {"x": "y"}}}},
         {"traced": {"unfollowed": {"sda": [1]}}},
-        {"irqs": [{"irq": 1, "run": HIST}]},
-        {"irqs": [{"irq": 1, "name": "x", "run": {"b": "?"}}]},
-        {"irqs": [{"irq": 1, "name": "x", "run": HIST}] * 2},
-        {"irqs": [{"irq": 1, "name": "x", "shared_with": ["y"] * 100}]},
-        {"softirqs": [{"vec": "BLOCK", "cpu": 2**40}]},
-        {"softirqs": [{"vec": "BLOCK", "cpu": 1, "ran_in": {str(n): 1 for n in range(100)}}]},
-        {"wakeups": [{"pid": 1, "comm": "x", "kernel": 1}]},
-        {"wakeups": [{"pid": 1, "comm": "x", "priority": 2**40}]},
-        {"wakeups": [{"pid": 1, "comm": "x", "delay": HIST}] * 2},
+        {"irqs": [1]},
+        {"irqs": {"rows": [[1]]}},
+        {"irqs": {"rows": [[1, 2, 0, "", [], {}]]}},
+        {"irqs": {"rows": [[-1, "x", 0, "", [], {}]]}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], {}]], "b": "?"}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], {}]] * 2}},
+        {"irqs": {"rows": [[1, "x", 0, "", ["y"] * 100, {}]]}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], []]]}},
+        {"softirqs": {"rows": [["BLOCK", 2**40, {}, {}]]}},
+        {"softirqs": {"rows": [["BLOCK", 1, {str(n): 1 for n in range(100)}, {}]]}},
+        {"softirqs": {"rows": [["BLOCK", 1, {}, {}]], "run": HIST | {"n": [0]}}},
+        {"wakeups": {"rows": [[1, "x", "", 0, 1, {}]]}},
+        {"wakeups": {"rows": [[1, "x", "", 2**40, True, {}]]}},
+        {"wakeups": {"rows": [[1, "x", "", 0, True, {}]] * 2} | HIST},
         {"health": {"suppressed": -1}},
     ],
 )
@@ -141,9 +172,10 @@ def test_nonsense_is_refused(changed):
 def test_what_a_later_version_adds_is_ignored():
     line = parse(to_bytes(encode_frame(DEEP)))
     line["outliers"][0]["mood"] = "bad"
-    line["traced"]["histograms"].append({"m": "hba", "l": ["sda", "read", "cpu3"], "b": "?"})
+    line["traced"]["histograms"]["median"] = "?"
     line["traced"]["seen_from"] = [1]
-    line["irqs"][0]["storm"] = True
+    line["irqs"]["rows"][0].append("storm")
+    line["wakeups"]["storm"] = True
     assert decode_frame(line) == DEEP
 
 
@@ -163,9 +195,10 @@ def test_no_string_can_do_anything_but_be_shown():
     assert is_clean(said)
 
 
+_KEYS = st.sampled_from(["rows", "n", "b", "pid", "run"])
 _SCRAPS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["m", "l", "b", "pid", "vec"]), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner),
     max_leaves=6,
 )
 
@@ -175,7 +208,7 @@ def test_any_json_is_a_value_or_one_sentence(scraps, data):
     with contextlib.suppress(RecordingError):
         decode_frame(WINDOW | scraps)
     line = json.loads(json.dumps(encode_deep(DEEP)))
-    one = data.draw(st.sampled_from([line["outliers"][0], line["traced"], line["irqs"][0], line["wakeups"][0]]))
+    one = data.draw(st.sampled_from([line["outliers"][0], line["traced"], line["irqs"], line["wakeups"]]))
     one[data.draw(st.sampled_from(list(one)))] = data.draw(_SCRAPS)
     with contextlib.suppress(RecordingError):
         decode_frame(WINDOW | line)
