@@ -82,7 +82,7 @@ class DeepPrograms:
         """What runs here as far as is known by now."""
         if self._choice is None:
             tier, has = self._here.tier, self._tracepoints.has
-            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused, self._cpus)
+            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused, cpus=self._cpus)
         return self._choice
 
     def refuse(self, name: str, why: str) -> None:

@@ -50,6 +50,7 @@ def choose(
     has: Has,
     words: Words,
     refused: Mapping[str, str] | None = None,
+    *,
     cpus: int | None = None,
 ) -> Choice:
     """One variant of each script, the best that can run; `refused`: those that were tried, and what was said.

@@ -7,7 +7,7 @@ import pytest
 from latmon.errors import ManifestError
 from latmon_backends import deep_scripts
 from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.deep_scripts import choose, deep_manifests, script, stem, with_found
+from latmon_backends.deep_scripts import choose, deep_manifests, possible_cpus, script, stem, with_found
 from latmon_backends.tracepoints import Tracepoints
 
 FOUND = deep_manifests()
@@ -46,8 +46,9 @@ def missing(choice):
 @pytest.mark.parametrize("has", [everything, nothing_known])
 def test_with_raw_tracepoints_the_better_variants(has):
     chosen = names(choose(FOUND, "A", has, WORDS))
-    assert chosen[0] == "stages_a"
-    assert {stem(name) for name in chosen} == {stem(name) for name in NAMES}
+    # Its part of a completion comes first.
+    assert chosen[:2] == ["depth_a", "stages_a"]
+    assert {stem(name) for name in chosen} == {stem(name) for name in NAMES} - {"who"}
     assert all(name.endswith("_a") for name in chosen)
 
 
@@ -70,6 +71,28 @@ def test_a_kernel_without_a_tracepoint():
     choice = choose(FOUND, "A", without("irq_handler_exit"), WORDS)
     assert not {"irqs_a", "irqs_c"} & set(names(choice))
     assert missing(choice)["irqs"] == "this kernel has no tracepoint irq:irq_handler_exit"
+
+
+def test_a_script_that_costs_too_much_on_many_cpus_gives_way_to_a_lesser_one():
+    choice = choose(FOUND, "A", everything, WORDS, cpus=10_000)
+    assert missing(choice)["depth"].startswith("costs too much on more than ")
+    assert {"stages_a", "who_a"} < set(names(choice))
+
+
+def test_what_another_script_does_as_well_is_neither_chosen_nor_missing():
+    choice = choose(FOUND, "A", everything, WORDS, cpus=2)
+    assert "depth_a" in names(choice)
+    assert "who" not in {*missing(choice), *map(stem, names(choice))}
+    assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"depth_a": "Cannot cast"}))
+
+
+@pytest.mark.parametrize(("said", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])
+def test_how_many_cpus_there_may_be(tmp_path, said, cpus):
+    assert possible_cpus(tmp_path) is None
+    directory = tmp_path / "devices/system/cpu"
+    directory.mkdir(parents=True)
+    (directory / "possible").write_text(said)
+    assert possible_cpus(tmp_path) == cpus
 
 
 def test_what_a_script_needs_stands_before_it():

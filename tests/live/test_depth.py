@@ -1,0 +1,128 @@
+"""How many requests were in flight when a slow one was issued, and how many overtook it, on a disk of our own.
+
+bpftrace 0.21 and newer can read a sum that is kept per CPU; the host's own may be older.
+"""
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import test_stages_a
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from test_stages_a import DIRECTORY, Run, program
+from test_stages_c import loop  # noqa: F401 - a fixture is found by its name
+from workload import fio
+
+from latmon_backends.btf import request_argument
+
+SCRIPTS = ("depth_a", "stages_a", "csd_a", "workers_a")
+DEPTH = 16
+MOST = 2**32
+
+
+@pytest.fixture(autouse=True)
+def with_depth(monkeypatch):
+    monkeypatch.setattr(test_stages_a, "SCRIPTS", SCRIPTS)
+
+
+def able(suite, directory):
+    found = tool(suite, directory)
+    if tuple(int(part) for part in found.version.split(".")[:2]) < (0, 21):
+        pytest.skip(f"bpftrace {found.version} can't read a sum that is kept per CPU")
+    if request_argument(Path("/sys/kernel/btf/vmlinux"), "block_io_start") is None:
+        pytest.skip("this kernel has no block_io_start")
+    return found
+
+
+def records(suite, directory, device, depth):
+    """What is told of reads, `depth` of them at once."""
+    able(suite, directory)
+    with Run(suite, directory, device, threshold_us=1) as run:
+        job = {"name": "reads", "filename": device.path, "rw": "randread", "size": "4M", "iodepth": depth}
+        fio(directory, 1, job)
+    told = [one.fields for one in run.slow if one.fields["op"] == 0]
+    known = [one for one in told if "outstanding" in one]
+    # The kernel skips a program now and then.
+    assert len(known) >= 0.9 * len(told) > 0
+    return known
+
+
+@each_bpftrace
+def test_one_at_a_time_has_nothing_beside_it(suite, loop, tmp_path):  # noqa: F811
+    told = records(suite, tmp_path, loop, 1)
+    assert {(one["outstanding"], one["overtaken"]) for one in told} == {(0, 0)}
+    assert all(one["pid"] > 0 for one in told)
+
+
+@each_bpftrace
+def test_as_many_as_are_given_at_once(suite, loop, tmp_path):  # noqa: F811
+    told = [one["outstanding"] for one in records(suite, tmp_path, loop, DEPTH)]
+    assert max(told) == DEPTH - 1
+
+
+def expressions():
+    """The lines of the script that tell both numbers from what was counted."""
+    text = (DIRECTORY / "depth_a.bt").read_text()
+    (then,) = re.findall(r"@depth_a_open\[\(uint64\)arg0\] = \((\(\$out << 32\).*?), \(uint64\)pid", text)
+    (later,) = re.findall(r"^(\s*\$done = .*?)^\s*@stages_a_depth", text, re.MULTILINE | re.DOTALL)
+    return then, later
+
+
+@each_bpftrace
+def test_the_arithmetic(suite, tmp_path):
+    """(issued with itself, completed, merged) at its issue, completed when it completes: (in flight, overtaken by)."""
+    found = able(suite, tmp_path)
+    then, later = expressions()
+    cases = {
+        (1, 0, 0, 0): (0, 0),
+        (16, 0, 0, 15): (15, 0),
+        (16, 0, 0, 20): (15, 5),
+        (16, 0, 0, 3): (15, 0),
+        (100, 90, 4, 96): (5, 1),
+        # 2^32 completions: the counters go on, what is kept of them wraps.
+        (MOST + 3, MOST - 1, 0, MOST + 9): (3, 7),
+        (3 * MOST, 3 * MOST - 2, 1, 3 * MOST - 1): (0, 1),
+    }
+    lines = [
+        f"$in = (uint64){issued}; $out = (uint64){completed}; $merged = (uint64){merged}; $then = {then};"
+        f' $out = (uint64){now}; {later} printf("%llu %llu\\n", $before, $overtaken);'
+        for issued, completed, merged, now in cases
+    ]
+    command = found.command("BEGIN { " + " ".join(lines) + " exit(); }")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        said = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
+    told = [tuple(map(int, one["data"].split())) for one in said if one["type"] == "printf"]
+    assert told == list(cases.values())
+
+
+@each_bpftrace
+def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F811
+    """The kernel may have skipped any program: what it counted is right all the same."""
+    able(suite, tmp_path)
+    shown = re.sub(r"clear\(@depth_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
+    with (tmp_path / "said").open("w") as output:
+        process = subprocess.Popen(
+            tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + TIMEOUT_S
+        while (tmp_path / "said").read_text().count("done stages_a") < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        job = {"filename": loop.path, "rw": "randrw", "size": "4M", "iodepth": DEPTH, "fsync": 32}
+        fio(tmp_path, 1, job | {"name": "one"}, job | {"name": "other"})
+        time.sleep(0.3)
+        process.stdin.close()
+        assert process.wait(TIMEOUT_S) == 0
+    said = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
+    maps = {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
+    issued, completed = maps["@depth_a_in"], maps["@depth_a_out"]
+    busiest = max(issued, key=issued.get)
+    assert issued[busiest] > 500
+    assert issued[busiest] == completed[busiest] + maps["@depth_a_merged"].get(busiest, 0)
