@@ -157,7 +157,8 @@ class Outlier:
     outstanding_at_issue: int | None = None
     """Requests of the device in flight when it was issued, itself not counted."""
     overtaken_by: int | None = None
-    """Requests of the device that were issued later and completed earlier."""
+    """Requests of the device that were issued later and completed earlier, or fewer: what completed meanwhile less what
+    was in flight at its issue, which is exact unless some of those are still in flight."""
     path: str = ""
     """How it completed: hard interrupt, BLOCK softirq, irq thread, ... or why that could not be followed."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
