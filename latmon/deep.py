@@ -82,14 +82,14 @@ def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0)
 
 
 def untraced_share(traced: Traced, device: str = "") -> float | None:
-    """Of the traced requests the share whose path could not be followed; None when none was traced."""
-    # only requests have paths; where none is told, all that was traced counts
-    devices = (device,) if device else {*traced.paths, *traced.unfollowed} or {s.device for s in traced.histograms}
-    count = sum(
-        one.count for name in devices for op in OPS if (one := traced.histograms.get(Series(name, op, "total")))
-    )
+    """Of the requests whose end was traced the share whose path could not be followed, over all ops.
+
+    None where no request was: bios have no path.
+    """
+    devices = (device,) if device else {*traced.paths, *traced.unfollowed}
+    followed = sum(n for name in devices for n in traced.paths.get(name, {}).values())
     lost = sum(n for name in devices for n in traced.unfollowed.get(name, {}).values())
-    return min(1.0, lost / count) if count else None
+    return lost / (followed + lost) if followed + lost else None
 
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:

@@ -41,7 +41,7 @@ def trust(health: _Json) -> list[str]:
     sampled = "" if traced["one_in"] == 1 else f" (1 in {traced['one_in']})"
     lost = sum(traced["unfollowed"].values())
     said = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"
-    if traced["count"]:
+    if health["untraced_share"] is not None:
         said += f" ({part(health['untraced_share'])})"
     said += f"; stages that miss their total {traced['off']:,}"
     cpu = health.get("probe_cpu_percent")

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS, cut, stages_of, total_of
+from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
 from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
 from latmon.views.units import part, spelled
 
+ALL_OPS = "all ops"
 Parts = Mapping[str, float]
 """Stage -> time in us."""
 _NOT_PASSED = {
@@ -51,7 +52,7 @@ class Anatomy:
     """A device's stages over the window."""
 
     device: str
-    op_label: str = "all ops"
+    op_label: str = ALL_OPS
     total: Histogram = EMPTY
     rows: tuple[StageRow, ...] = ()
     whole: Parts = field(default_factory=lambda: MappingProxyType({}))
@@ -61,7 +62,7 @@ class Anatomy:
     deep: bool = False
     one_in: int = 0
     untraced_share: float | None = None
-    """Of the traced requests, those whose path could not be followed."""
+    """Of the device's traced requests, of whatever op, those whose path could not be followed; None: they have none."""
     unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     paths: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     why: str = ""
@@ -81,7 +82,7 @@ def anatomy(
     total: Histogram = EMPTY,
     basic: Mapping[Series, Histogram] = MappingProxyType({}),
     cut_us: int | None = None,
-    op_label: str = "all ops",
+    op_label: str = ALL_OPS,
     detailed: bool = True,
 ) -> Anatomy:
     """`total` and `basic`: the always-on latency of these ops, and stages; `cut_us`: the user's threshold, else p99.
@@ -118,7 +119,7 @@ def anatomy(
         bands=bands,
         deep=True,
         one_in=traced.one_in,
-        untraced_share=min(1.0, sum(lost.values()) / of_traced.count),
+        untraced_share=untraced_share(traced, device),
         unfollowed=lost,
         paths=paths,
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",

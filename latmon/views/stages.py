@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from latmon.views.anatomy import Anatomy, Band, StageRow, largest, share, tail_sentence
+from latmon.views.anatomy import ALL_OPS, Anatomy, Band, StageRow, largest, share, tail_sentence
 from latmon.views.bars import legend, profile, role, share_bar, stacked
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import Ink
@@ -81,10 +81,13 @@ def population(one: Anatomy) -> str:
     if not one.deep:
         return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
     of = f", 1 in {one.one_in}" if one.one_in > 1 else ""
+    if one.untraced_share is None:
+        return f"{count(one.total.count)} I/Os traced{of}"
     if not one.unfollowed:
         return f"{count(one.total.count)} I/Os traced{of}, each followed to its end"
     reasons = ", ".join(f"{why} {count(n)}" for why, n in sorted(one.unfollowed.items(), key=lambda p: -p[1]))
-    return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)} not followed: {reasons}"
+    ops = "" if one.op_label == ALL_OPS else f" of {ALL_OPS}"
+    return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
 
 
 def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:

@@ -131,6 +131,19 @@ def test_what_could_not_be_followed_is_a_number():
     assert SLOW.untraced_share == pytest.approx(15 / 3031)
 
 
+def test_what_could_not_be_followed_is_told_of_all_ops_also_beside_one_of_them():
+    more = traced([{"hba": 9}] * 5, op="read")
+    both = replace(SDC, histograms={**SDC.histograms, **more.histograms}, by_total={**SDC.by_total, **more.by_total})
+    one = anatomy("sdc", ("read",), both, ORIGIN, op_label="read")
+    assert one.untraced_share == SLOW.untraced_share
+    assert population(one).startswith("5 I/Os traced, 1 in 4, <1% of all ops not followed: polled 12")
+
+
+def test_a_volume_has_no_paths_that_could_be_lost():
+    one = of("dm-0", traced([{"hba": 9}] * 5, "dm-0"))
+    assert population(one) == "5 I/Os traced"
+
+
 # ---- the panels
 
 

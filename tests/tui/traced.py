@@ -71,7 +71,7 @@ def softirq_ios(n=3000, slow=31, seed=1):
 
 SDC = traced(
     softirq_ios(),
-    paths={"sdc": {"BLOCK softirq": 3000}},
+    paths={"sdc": {"BLOCK softirq": 3016}},
     unfollowed={"sdc": {"polled": 12, "batched completion": 3}},
     one_in=4,
     absent=(Missing("completion", "no completion thread on this path"),),

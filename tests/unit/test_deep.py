@@ -76,10 +76,21 @@ def test_shares_are_those_of_the_ios_above_the_cut(times, data):
 
 
 def test_what_was_not_followed_is_a_share_of_what_was_traced():
-    lost = replace(SDC, unfollowed={"sdc": {"polled": 5, "batched": 5}})
+    lost = replace(SDC, paths={"sdc": {"BLOCK softirq": 90}}, unfollowed={"sdc": {"polled": 5, "batched": 5}})
     assert untraced_share(lost) == untraced_share(lost, "sdc") == 0.1
     assert untraced_share(lost, "sda") is None
     assert untraced_share(Traced()) is None
+
+
+def test_a_share_is_of_one_population_however_few_totals_are_there():
+    sick = replace(SDC, histograms={}, paths={"sdc": {"BLOCK softirq": 10}}, unfollowed={"sdc": {"polled": 30}})
+    assert untraced_share(sick) == 0.75
+
+
+def test_bios_have_no_path_that_could_be_lost():
+    assert untraced_share(replace(SDC, paths={})) is None
+    disk_and_volume = replace(SDC, paths={"sdc": {"BLOCK softirq": 1}}, unfollowed={"sdc": {"polled": 1}})
+    assert untraced_share(disk_and_volume, "dm-0") is None
 
 
 def test_softirqs_of_all_cpus_together():

@@ -104,7 +104,7 @@ def test_a_stage_without_a_number_says_why(summary_of):
 
 
 def test_what_was_not_followed_is_told_with_its_reasons(summary_of):
-    lost = replace(traced_disk(), unfollowed={"sdc": {"polled": 10}}, off=2)
+    lost = replace(traced_disk(), paths={"sdc": {"BLOCK softirq": 90}}, unfollowed={"sdc": {"polled": 10}}, off=2)
     summary = summary_of(frame(0, traced=lost), frame(1))
     assert summary["health"]["untraced_share"] == 0.1
     assert summary["health"]["traced"] == {"count": 100, "one_in": 1, "unfollowed": {"polled": 10}, "off": 2}
