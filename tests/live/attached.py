@@ -22,14 +22,17 @@ def manifest(name):
 
 
 class Attached:
-    """`maps` are the last that it printed, `slow` its records; no tick after the second, the maps come when it ends."""
+    """`maps` are the last that it printed, `slow` its records; no tick after the second, the maps come when it ends.
 
-    def __init__(self, suite, directory, manifest, **values):
+    `changed` makes of the script's text what is run.
+    """
+
+    def __init__(self, suite, directory, manifest, changed=str, **values):
         self._manifest = manifest
         begin = "block_io_start" if (EVENTS / "block_io_start").exists() or not EVENTS.exists() else "block_getrq"
         fixed = {"step_ms": 50, "gate_ns": 60_000_000_000, "begin": begin, "one_in": 1, "threshold_us": 0, "any_dev": 0}
         text = manifest.program({**fixed, **dict.fromkeys(("dev0", "dev1", "dev2", "dev3"), 0), **values})
-        command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(text)
+        command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(changed(text))
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )

@@ -5,6 +5,7 @@ The host's bpftrace by default, 0.23 and 0.27 under the marker `versions`.
 
 import mmap
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from latmon.model import UNACCOUNTED, Series
 
 MANIFEST = manifest("stages_c")
 WRITES, FLUSHES = 400, 10
+SEEDED = 40
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", UNACCOUNTED)
 
 
@@ -101,6 +103,29 @@ def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
     traced = interval(run, loop).traced
     assert WRITES / 8 <= traced.histograms[Series("disk", "write", "total")].count <= WRITES / 2
     assert traced.unfollowed.get("disk", {}).get("start not seen", 0) <= FLUSHES
+
+
+@each_bpftrace
+@pytest.mark.parametrize("turn", [0, 1])
+def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path, turn):
+    left = f"((((nsecs / 1000) - 60000000) & 2147483647) << 32) | {8 << 16}"
+
+    def seeded(text):
+        """As if a request at each sector had begun a minute ago, in one map or the other, and its end was skipped."""
+        seeds = "".join(
+            f"@stages_c_start{n % 2}[(uint64){number(loop)}, (uint64){n * 8}] = ($left, $left, (uint64)0, comm);\n"
+            for n in range(SEEDED)
+        )
+        own_turn = re.sub(r"\((\$\w+|nsecs) >> 36\) & 1", str(turn), text)
+        return own_turn.replace("BEGIN\n{\n", f"BEGIN\n{{\n$left = (uint64)({left});\n{seeds}", 1)
+
+    with Attached(suite, tmp_path, MANIFEST, seeded, dev0=number(loop)) as run:
+        longest = write(loop.path)
+    traced = interval(run, loop).traced
+    for stage in ("queue", "total"):
+        buckets = traced.histograms[Series("disk", "write", stage)].buckets
+        assert bucket_bounds(buckets[-1][0])[0] <= longest
+    assert traced.histograms[Series("disk", "write", "total")].count >= WRITES * 0.95
 
 
 @each_bpftrace
