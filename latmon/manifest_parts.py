@@ -14,7 +14,7 @@ PLATFORMS = ("linux", "illumos", "freebsd")
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime")
-GROUPS = ("always", "stages", "wakeups", "irqs", "softirqs", "bios")
+GROUPS = ("always", "depth", "stages", "wakeups", "irqs", "softirqs", "bios")
 """always: from the first frame to the last. The others are deep: on demand."""
 DECODERS = ("dev_t", "op", "bucket", "integer")
 ROLES: dict[str, tuple[str, ...]] = {

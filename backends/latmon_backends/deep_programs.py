@@ -81,9 +81,21 @@ class DeepPrograms:
     def choice(self) -> Choice:
         """What runs here as far as is known by now."""
         if self._choice is None:
-            tier, has = self._here.tier, self._tracepoints.has
-            self._choice = deep_scripts.choose(self.manifests, tier, has, self._words, self._refused, cpus=self._cpus)
+            self._choice = self._choose(self._refused)
         return self._choice
+
+    def _choose(self, refused: Mapping[str, str]) -> Choice:
+        tier, has = self._here.tier, self._tracepoints.has
+        return deep_scripts.choose(self.manifests, tier, has, self._words, refused, cpus=self._cpus)
+
+    def _affordable(self, one_in: int) -> Choice:
+        """What is in flight is counted with every request: not where they are too many to be traced each."""
+        if one_in == 1:
+            return self.choice()
+        dear = {
+            one.name: "counts every request, and they are sampled" for one in self.manifests if one.group == "depth"
+        }
+        return self._choose({**dear, **self._refused})
 
     def refuse(self, name: str, why: str) -> None:
         """Another variant is tried from now on, else none."""
@@ -134,7 +146,7 @@ class DeepPrograms:
     def program(self, target: Target, one_in: int) -> Program:
         """The scripts that run here, put together. Those for bios only where there is a device without requests."""
         values = self._values(target, one_in)
-        wanted = (one for one in self.choice().manifests if one.group != "bios" or values["major0"])
+        wanted = (one for one in self._affordable(one_in).manifests if one.group != "bios" or values["major0"])
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
         return Program(tuple(scripts), map_keys(os.cpu_count() or 1))
 

@@ -95,11 +95,12 @@ def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
     sys, found = Path("/sys"), deep_scripts.deep_manifests()
     tracepoints = Tracepoints(sys)
     words = deep_scripts.words(tracepoints, sys, {})
-    choice = deep_scripts.choose(found, tier, tracepoints.has, words)
+    wanted = [one for one in found if one.group in groups]
+    choice = deep_scripts.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
     values = bpftrace_tiers.pace(1000) | bpftrace_tiers.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
-    chosen = [one for one in choice.manifests if one.group in groups]
-    program = Program(tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in chosen), tool.map_keys)
+    scripts = tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in choice.manifests)
+    program = Program(scripts, tool.map_keys)
     return Script(f"latmon tier {tier}: {', '.join(groups)}", tool, program.text())
 
 
