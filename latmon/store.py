@@ -2,7 +2,7 @@
 
 Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
 A frame is kept without the stages no view asks for (24 devices x 3 stages x 1 h would be 300 MB) and without what the
-deep probes told: deep_window.py keeps that.
+deep probes told: deep_log.py keeps that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from latmon.coverage import NONE, Coverage, by_device, total
-from latmon.deep_window import DeepLog
+from latmon.deep_log import DeepLog
 from latmon.histogram import EMPTY, Histogram, merge, merged_max
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series, Traced
 from latmon.tally import Tally

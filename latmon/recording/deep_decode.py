@@ -5,15 +5,11 @@ Every count and length is bounded, every string clean, every name said once; Rec
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from latmon.errors import RecordingError
-from latmon.histogram import TOP
 from latmon.model import (
     Flow,
     Handler,
@@ -27,11 +23,11 @@ from latmon.model import (
     Wait,
     Wakeups,
 )
-from latmon.packed import UNKNOWN, Packed, Sums, numbers
+from latmon.packed import Packed, Sums
 from latmon.recording import checks
 from latmon.recording.checks import Json
-from latmon.recording.deep_lines import WIDTH
 from latmon.recording.pieces import flow, measured, missing, once
+from latmon.recording.tables import Row, rows, table
 
 MAX_FEW = 64
 """Stages, flags, reasons or waits of one thing: ours have ten at most."""
@@ -40,18 +36,11 @@ MAX_PID = 1 << 22
 """The kernel's own PID_MAX_LIMIT."""
 MAX_CPU = 1 << 16
 MAX_IRQ = 1 << 32
-MAX_SLOTS = 1 << 19
-"""Buckets of one table: 900 devices with all their ops and stages have fewer."""
-MAX_IN_TABLE = 1 << 52
-"""Counts of one table, or its microseconds: 2,000 frames of them can be added up."""
 _PRIORITY = 1 << 16
 _ABOVE = 3
 _SERIES_CELLS, _HANDLER_CELLS, _SOFTIRQ_CELLS, _THREAD_CELLS = 3, 6, 4, 6
 Counts = Mapping[str, int]
 _NONE: Counts = MappingProxyType({})
-Row = list[Any]
-
-Key = TypeVar("Key")
 
 
 def above(line: Json) -> Mapping[Flow, int]:
@@ -97,12 +86,12 @@ def traced(line: Json) -> Traced:
 def handlers(line: Json) -> Mapping[Handler, HandlerRuns]:
     """`irqs`."""
     told = checks.mapping(line, "irqs")
-    rows = _rows(told, _HANDLER_CELLS)
-    keys = [Handler(checks.whole(r[0], "irq", high=MAX_IRQ), checks.label(r[1], "irqs")) for r in rows]
+    told_rows = rows(told, _HANDLER_CELLS)
+    keys = [Handler(checks.whole(r[0], "irq", high=MAX_IRQ), checks.label(r[1], "irqs")) for r in told_rows]
     return once(
         [
             (key, HandlerRuns(run, _named(r[5], "returned"), checks.whole(r[2], "before"), *_shared(r)))
-            for key, r, run in zip(keys, rows, _table(told, keys).values_in_order(), strict=True)
+            for key, r, run in zip(keys, told_rows, table(told, keys).values_in_order(), strict=True)
         ]
     )
 
@@ -110,13 +99,13 @@ def handlers(line: Json) -> Mapping[Handler, HandlerRuns]:
 def softirqs(line: Json) -> Mapping[SoftirqCpu, SoftirqRuns]:
     """`softirqs`."""
     told = checks.mapping(line, "softirqs")
-    rows = _rows(told, _SOFTIRQ_CELLS)
-    keys = [SoftirqCpu(checks.label(r[0], "vec"), checks.whole(r[1], "cpu", high=MAX_CPU)) for r in rows]
-    delays, runs = (_table(checks.mapping(told, name), keys).values_in_order() for name in ("delay", "run"))
+    told_rows = rows(told, _SOFTIRQ_CELLS)
+    keys = [SoftirqCpu(checks.label(r[0], "vec"), checks.whole(r[1], "cpu", high=MAX_CPU)) for r in told_rows]
+    delays, runs = (table(checks.mapping(told, name), keys).values_in_order() for name in ("delay", "run"))
     return once(
         [
             (key, SoftirqRuns(delay, run, _named(r[2], "ran_in"), _named(r[3], "raised_in")))
-            for key, r, delay, run in zip(keys, rows, delays, runs, strict=True)
+            for key, r, delay, run in zip(keys, told_rows, delays, runs, strict=True)
         ]
     )
 
@@ -124,69 +113,22 @@ def softirqs(line: Json) -> Mapping[SoftirqCpu, SoftirqRuns]:
 def wakeups(line: Json) -> tuple[Wakeups, ...]:
     """`wakeups`, each thread once."""
     told = checks.mapping(line, "wakeups")
-    rows = _rows(told, _THREAD_CELLS)
-    threads = [_thread(row) for row in rows]
-    delays = _table(told, [one.pid for one in threads]).values_in_order()
+    told_rows = rows(told, _THREAD_CELLS)
+    threads = [_thread(row) for row in told_rows]
+    delays = table(told, [one.pid for one in threads]).values_in_order()
     return tuple(
         Wakeups(thread, delay, _named(row[5], "instead", checks.MAX_ITEMS))
-        for thread, row, delay in zip(threads, rows, delays, strict=True)
+        for thread, row, delay in zip(threads, told_rows, delays, strict=True)
     )
 
 
 def _of_series(line: Json, low: int = 1) -> Packed[Series]:
     """A table whose rows are a device, an op and the stages of these."""
     keys = []
-    for device, op, stages, *_ in _rows(line, _SERIES_CELLS):
+    for device, op, stages, *_ in rows(line, _SERIES_CELLS):
         name, kind = checks.label(device, "a device"), checks.label(op, "an op")
         keys += [Series(name, kind, stage) for stage in checks.labels({"stages": stages}, "stages")]
-    return _table(line, keys, low)
-
-
-def _rows(line: Json, cells: int) -> list[Row]:
-    """What the histograms of a table are about; what a later version adds to a row stands at its end."""
-    found = checks.items(line, "rows")
-    if not all(isinstance(row, list) and len(row) >= cells for row in found):
-        raise RecordingError("'rows' has one that is too short")
-    return found
-
-
-def _table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
-    """Its histograms. Every check is one over all numbers at once: there are thousands in a line."""
-    gaps, counts = (_numbers(line, name, MAX_SLOTS) for name in ("b", "n"))
-    slots = list(accumulate(gaps))
-    if len(set(keys)) != len(keys) or len(keys) > checks.MAX_ITEMS:
-        raise RecordingError("a table names one thing twice, or too many")
-    if slots and (slots[0] < 0 or min(gaps[1:], default=1) < 1 or slots[-1] >= WIDTH * len(keys)):
-        raise RecordingError("'b' has buckets out of order or out of range")
-    if len(counts) != len(slots) or min(counts, default=low) < low or sum(counts) > MAX_IN_TABLE:
-        raise RecordingError("'n' is not a count for each bucket")
-    indices = _low_bytes(slots)
-    if max(indices, default=0) > TOP:
-        raise RecordingError("'b' has a bucket beyond the last")
-    ends = [bisect_left(slots, end) for end in range(WIDTH, WIDTH * len(keys) + 1, WIDTH)]
-    sums, maxima = (_each(line, name, len(keys)) for name in ("sum", "max"))
-    return Packed(tuple(keys), ends, indices, counts, sums=sums, maxima=maxima)
-
-
-def _low_bytes(slots: list[int]) -> bytes:
-    """Each number modulo WIDTH."""
-    whole = numbers(slots)
-    return whole.tobytes()[0 if sys.byteorder == "little" else whole.itemsize - 1 :: whole.itemsize]
-
-
-def _each(line: Json, name: str, rows: int) -> list[int]:
-    """A number for each row, or none at all."""
-    found = _numbers(line, name, checks.MAX_ITEMS)
-    if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > MAX_IN_TABLE):
-        raise RecordingError(f"{name!r} is not a number for each row")
-    return found
-
-
-def _numbers(line: Json, name: str, most: int) -> list[int]:
-    found = line.get(name, [])
-    if not isinstance(found, list) or len(found) > most or not {*map(type, found)} <= {int}:
-        raise RecordingError(f"{name!r} is no list of numbers")
-    return found
+    return table(line, keys, low)
 
 
 def _outlier(line: Json) -> Outlier:

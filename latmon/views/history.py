@@ -5,6 +5,9 @@ Frames come in, sums are read. Knows no panel, no key and no size.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
 from latmon.deep import Folded, fold
 from latmon.deep_window import DeepWindow
 from latmon.model import OPS, Device, Frame
@@ -13,6 +16,7 @@ from latmon.views.peers import INTERVALS, unlike
 from latmon.views.trends import Trends
 
 _TREND_STRETCHES = 12
+T = TypeVar("T")
 
 
 class History:
@@ -24,7 +28,7 @@ class History:
         self._paused_at: int | None = None
         self._shown = 0
         self._traced_us: int | None = None
-        self._folded: list[Folded] | None = None
+        self._made: dict[Hashable, Any] = {}
         self._deep_until_us = 0
         self.look(window_us, ops)
 
@@ -48,16 +52,19 @@ class History:
         if self._deep_until_us != self.until_us:
             self._deep_until_us = self.until_us
             self._deep.advance(self.until_us)
-            self._folded = None
         return self._deep
 
     @property
     def folded(self) -> list[Folded]:
         """The window's outliers, identical neighbours as one; made once per frame."""
-        outliers = self.deep.outliers
-        if self._folded is None:
-            self._folded = fold(outliers)
-        return self._folded
+        return self.made("folded", lambda: fold(self.deep.outliers))
+
+    def made(self, what: Hashable, make: Callable[[], T]) -> T:
+        """What panels and keys make of the sums: made once per frame that is shown. `what` names all it depends on."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
 
     @property
     def any_traced(self) -> bool:
@@ -77,6 +84,7 @@ class History:
         if self.paused:
             return None
         self._shown = self.store.arrived
+        self._made = {}
         self.window.advance(kept)
         self.trends.advance(kept)
         self._compare(kept)
@@ -99,7 +107,7 @@ class History:
         self.window = Window(window_us, frames)
         self.trends = Trends(max(window_us // _TREND_STRETCHES, 1), ops, frames)
         self._deep = DeepWindow(window_us, self.store.deep, self.until_us)
-        self._folded = None
+        self._made = {}
         self._deep_until_us = self.until_us
         self._part = -1
         if frames:

@@ -116,7 +116,8 @@ class Scene:
         if not self.history.any_traced:
             return status.Tracing(asked=asked)
         traced = self.history.deep.traced
-        return status.Tracing(traced.one_in, traced.devices, untraced_share(traced), asked)
+        lost = self.history.made("untraced", lambda: untraced_share(traced))
+        return status.Tracing(traced.one_in, traced.devices, lost, asked)
 
     def _body(self, width: int, room: int) -> list[Line]:
         """The panel; drawn again when its map was cut anew below the cursor."""

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from latmon.deep import tail, untraced_share
 from latmon.deep_flat import Pressed, flatten
-from latmon.deep_sums import DeepSums, TableSum
-from latmon.deep_window import PATIENCE, DeepLog, DeepWindow
+from latmon.deep_log import DeepLog
+from latmon.deep_sums import DeepSums
+from latmon.deep_window import PATIENCE, DeepWindow
 from latmon.histogram import Histogram
 from latmon.model import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.store import Store
+from latmon.table_sum import TableSum
 
 SECOND = 1_000_000
 

@@ -19,7 +19,10 @@ _MIN_MAP = 10
 def tables(sight: Sight) -> Interrupts:
     """The three tables as they are shown."""
     deep, window = sight.history.deep, sight.history.window
-    return interrupts_of(deep.softirqs, deep.handlers, deep.wakeups, max(window.covered_us, 1) / _SECOND_US)
+    return sight.history.made(
+        "interrupts",
+        lambda: interrupts_of(deep.softirqs, deep.handlers, deep.wakeups, max(window.covered_us, 1) / _SECOND_US),
+    )
 
 
 def names(shown: Interrupts, part: int) -> Sequence[Hashable]:

@@ -49,8 +49,8 @@ def _table(sight: Sight, rows: list[Subject], total: int, width: int) -> list[Li
 def _tail(sight: Sight, subject: Subject, cells: int) -> Line:
     if not cells:
         return ()
-    choice, traced = sight.choice, sight.history.deep.traced
-    found = tail.worst(traced, subject.device.name, choice.ops, choice.threshold_us)
+    asked = (subject.device.name, sight.choice.ops, sight.choice.threshold_us)
+    found = sight.history.made(("tail", *asked), lambda: tail.worst(sight.history.deep.traced, *asked))
     return tail.tail_cell(found, cells, sight.ink)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from latmon.deep import total_of
 from latmon.views import empty, stages
 from latmon.views.anatomy import Anatomy, anatomy
 from latmon.views.lines import Line
@@ -25,15 +26,19 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
 
 def _anatomy(sight: Sight, subject: Subject, *, detailed: bool = True) -> Anatomy:
     assert sight.origin is not None  # noqa: S101  drawn only once there is a row
-    choice, name = sight.choice, subject.device.name
-    return anatomy(
-        name,
-        choice.ops,
-        sight.history.deep.traced,
-        sight.origin,
-        total=sight.history.window.latency(name, choice.ops),
-        basic=sight.history.deep.basic,
-        cut_us=choice.threshold_us,
-        op_label=choice.op_label,
-        detailed=detailed,
+    origin, choice, name, deep = sight.origin, sight.choice, subject.device.name, sight.history.deep
+    return sight.history.made(
+        ("anatomy", name, choice.op, choice.threshold_us, detailed),
+        lambda: anatomy(
+            name,
+            choice.ops,
+            deep.traced,
+            origin,
+            total=sight.history.window.latency(name, choice.ops),
+            # asked for only where nothing is traced: asking begins a sum
+            basic={} if total_of(deep.traced, name, choice.ops) else deep.basic,
+            cut_us=choice.threshold_us,
+            op_label=choice.op_label,
+            detailed=detailed,
+        ),
     )
