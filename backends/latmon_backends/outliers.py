@@ -27,7 +27,12 @@ HOLD = 2
 """Ticks."""
 MAX_WAITING = 10_000
 """Records of one kind: 100 s of a probe's rate limit."""
+_BEGUN_NS = 5_000
+"""Both probes take a request's begin from its own stamp; the one by way of two times that are cut to whole us."""
+_DONE_NS = 50_000
+"""Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
 _SAME_NS = 1_000_000
+"""As much where they agree on the request and its begin: an interrupt may come between them."""
 Aged = list[tuple[int, Record]]
 
 
@@ -130,7 +135,7 @@ class Outliers:
             near = [
                 told
                 for told in self._places.get(place, ())
-                if abs(told.done_ns - done) < _SAME_NS and getattr(told, free) is None
+                if getattr(told, free) is None and _is_of(told, record, done)
             ]
             if near:
                 return min(near, key=lambda told: abs(told.done_ns - done))
@@ -158,6 +163,20 @@ class Outliers:
         elif told.deep is None and not self._times(made.device, made.op):
             return None
         return made
+
+
+def _is_of(told: Told, record: Record, done: int) -> bool:
+    """Of the same I/O: by its address and begin where both tell them, else by when it was done."""
+    apart = abs(told.done_ns - done)
+    request, begun = record.get("request"), record.get("begun_ns")
+    for one in told.sources():
+        other, start = one.get("request"), one.get("begun_ns")
+        if request and other:
+            if request != other:
+                return False
+            if begun is not None and start is not None:
+                return apart < _SAME_NS and abs(begun - start) <= _BEGUN_NS
+    return apart <= _DONE_NS
 
 
 def _places(record: Record) -> list[tuple[str, int, int]]:

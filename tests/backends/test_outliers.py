@@ -152,7 +152,8 @@ def test_without_the_requests_address_its_place_does(joined):
 @pytest.mark.parametrize(
     "other",
     [
-        {"done_ns": DONE_NS + 1_000_000},
+        {"done_ns": DONE_NS + 60_000},
+        {"request": 1},
         {"dev": DM},
         {"request": 1, "sector": 4096},
         {"request": None, "sector": None},
@@ -160,6 +161,38 @@ def test_without_the_requests_address_its_place_does(joined):
 )
 def test_another_request_is_not_the_same(joined, other):
     assert only(joined, always(), deep(**other)).comm == ""
+
+
+def test_a_tag_that_is_used_again_at_once_is_another_request(joined):
+    """Both of one address, the second begun when the first was done."""
+    again, short = DONE_NS + 300_000, 290_000
+    joined.take([always(begun_ns=DONE_NS - 9_000_400, bytes=1), always(done_ns=again, begun_ns=again - short, bytes=2)])
+    joined.take(
+        [deep(done_ns=again + 900, begun_ns=again - short + 400, comm="second", total_us=290, hba_us=90, queue_us=1)]
+    )
+    assert [(one.bytes, one.comm) for one in settled(joined).outliers] == [(1, ""), (2, "second")]
+
+
+def test_a_request_whose_tag_is_told_of_another_begin_has_no_deep_stages(joined):
+    found = only(joined, always(begun_ns=DONE_NS - 9_000_000), deep(begun_ns=DONE_NS - 8_990_000))
+    assert (found.comm, found.stages_us) == ("", {"queue": 1000, "hba": 7999})
+
+
+def test_the_same_begin_may_be_told_with_an_interrupt_between_the_two_ends(joined):
+    stamps = {"begun_ns": DONE_NS - 9_000_000, "done_ns": DONE_NS + 800_000}
+    assert only(joined, always(begun_ns=DONE_NS - 9_001_000), deep(**stamps)).comm == "fio"
+
+
+def test_begins_are_not_compared_where_the_one_is_the_issue(joined):
+    """Without addresses: the always-on probe's I/O begins at its issue there, the deep one's when it is queued."""
+    joined.take([always(request=None, begun_ns=DONE_NS - 8_000_000)])
+    joined.take([deep(request=None, begun_ns=DONE_NS - 9_000_000, done_ns=DONE_NS + 45_000)])
+    assert [one.comm for one in settled(joined).outliers] == ["fio"]
+
+
+def test_a_waiter_is_that_of_the_request_that_was_done_then(joined):
+    joined.take([always(), resumed(done_ns=DONE_NS + 300_000)])
+    assert [one.stages_us.get("resume") for one in settled(joined).outliers] == [None]
 
 
 def test_of_several_at_one_place_the_closest_in_time_is_meant(joined):
