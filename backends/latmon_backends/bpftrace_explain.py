@@ -52,9 +52,7 @@ async def _explain() -> TierReport:
     options = Options(stages="basic")
     inventory = Inventory(options)
     has, words = inventory.tracepoints.has, inventory.words
-    choices = {
-        tier: deep_scripts.choose(inventory.manifests, tier, has, words, cpus=inventory.cpus) for tier in _TIERS
-    }
+    choices = {tier: deep_scripts.choose(inventory.manifests, tier, has, words, cpus=inventory.cpus) for tier in _TIERS}
     hooks = {
         one.name: deep_scripts.hooks(one, has, words)
         for choice in choices.values()
