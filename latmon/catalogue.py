@@ -52,7 +52,7 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
         ("platform", f"{probe.platform}, {probe.tool}, tier {probe.tier}"),
         ("cost", probe.cost),
         *(("needs", need) for need in probe.requirements),
-        *(("part of", f"{name}, in one program with it") for name in probe.needs),
+        *(("part of", f"{name}, in one program with it") for name in _partners(probe)),
         *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
         *(("measures", what) for what in _tables(probe)),
         *(("tells", _TOLD[kind]) for kind in probe.records if kind in _TOLD),
@@ -62,6 +62,11 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
     ]
     keys = ["", *(key for key, _ in lines)]
     return [("" if key == before else key, text) for before, (key, text) in zip(keys, lines, strict=False)]
+
+
+def _partners(probe: Manifest) -> tuple[str, ...]:
+    """Probes it can't do without. What is in flight is told by the stages' probe, which `needs` can't say: it stands later."""
+    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "depth" else ())
 
 
 def _stages(probe: Manifest) -> list[str]:
