@@ -31,6 +31,11 @@ class Options:
     budget_percent: float = 5.0
     """Of one CPU, for the deep probes' programs; 0: none, they may take what they take."""
 
+    @property
+    def fixed(self) -> dict[str, int]:
+        """What the user fixed and readers of the frames need as well: a part of Origin.extra."""
+        return {} if self.threshold_us is None else {"threshold_us": self.threshold_us}
+
 
 class Backend(Protocol):
     """`async with` opens it (UnavailableError says why it can't run here), `origin` is known from then on.

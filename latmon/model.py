@@ -311,3 +311,9 @@ class Origin:
     reason: str = ""
     """Why this backend and not a better one; empty when it is the best there is."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def threshold_us(self) -> int | None:
+        """The threshold that the user fixed, where the capture says so; an automatic one moves and is no cut."""
+        told = self.extra.get("threshold_us")
+        return told if type(told) is int and told >= 0 else None

@@ -83,7 +83,7 @@ class BpftraceBackend:
             probes_missing=self._programs.choice().missing,
             latency_from=manifest.latency_from,
             reason=self._always.why_lesser(refusals),
-            extra={"probe": self._always.variant.name, "refused": refusals},
+            extra={"probe": self._always.variant.name, "refused": refusals, **self._options.fixed},
         )
         return self
 

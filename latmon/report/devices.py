@@ -28,7 +28,7 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, A
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
     above = {flow.op: n for flow, n in totals.deep.above.items() if flow.device == name}
-    cut_us = deep.cut(totals.traced, name, threshold_us=_fixed(origin))
+    cut_us = deep.cut(totals.traced, name, threshold_us=origin.threshold_us)
     return {
         **(_identity(known) if known else {}),
         "ops": {op: _op(Flow(name, op), ops[op], origin, totals, cut_us) for op in busy},
@@ -37,12 +37,6 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, A
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
         **({"outstanding": _outstanding(totals.depths[name])} if name in totals.depths else {}),
     }
-
-
-def _fixed(origin: Origin) -> int | None:
-    """The threshold that the user chose, where the capture says so; an automatic one moves and is no cut."""
-    told = origin.extra.get("threshold_us")
-    return told if type(told) is int and told > 0 else None
 
 
 def _identity(device: Device) -> dict[str, Any]:

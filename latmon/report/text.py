@@ -13,7 +13,7 @@ from latmon.report import text_deep
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
-from latmon.views.units import UNKNOWN, count, duration, part, percent, rate
+from latmon.views.units import UNKNOWN, bound, count, duration, part, percent, rate
 
 WIDTH = 79
 MAX_LISTED = 20
@@ -157,13 +157,9 @@ def _volume(op: _Json, seconds: float) -> str:
 
 
 def _row(stage: str, q: _Json) -> str:
-    bound = q.get("max_bound")
-    top = f"≤{duration(bound, 2, up=True)}" if bound is not None else duration(q["max"])
-    # a quantile in the bucket of the maximum is the maximum: rounded up it would stand above it
-    quantiles = [
-        top if q[name] is not None and q[name] == q["max"] else duration(q[name], 2, up=True) for name in QUANTILES
-    ]
-    cells = [duration(q["mean"]), *quantiles, top]
+    limit = q.get("max_bound")
+    top = f"≤{duration(limit, 2, up=True)}" if limit is not None else duration(q["max"])
+    cells = [duration(q["mean"]), *(bound(q[name], q["max"]) for name in QUANTILES), top]
     return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latmon.model import STAGES, UNACCOUNTED
-from latmon.views.units import UNKNOWN, count, duration, exact, part, spelled
+from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, spelled
 
 WIDTH = 79
 MAX_OUTLIERS = 5
@@ -102,7 +102,7 @@ def _softirqs(softirqs: _Json) -> list[str]:
     for vector, one in softirqs.items():
         where = ", ".join(f"{part(n / sum(one['ran_in'].values()))} {name}" for name, n in _most(one["ran_in"])[:2])
         delay = one["delay_us"]
-        cells = f"{_us(delay['p50']):>10}{_us(delay['p99']):>7}{_max(delay):>7}{_us(one['run_us']['p99']):>8}"
+        cells = f"{_q(delay, 'p50'):>10}{_q(delay, 'p99'):>7}{_max(delay):>7}{_q(one['run_us'], 'p99'):>8}"
         lines.append(f"{vector[:8]:<9}{count(one['count']):>9}{cells}  {where}"[:WIDTH].rstrip())
     return [*lines, ""]
 
@@ -116,7 +116,8 @@ def _irqs(irqs: list[_Json]) -> list[str]:
         runs = sum(one["returned"].values())
         none = part(one["returned"].get("none", 0) / runs) if runs else UNKNOWN
         run = one["run_us"]
-        cells = f"{count(one['count']):>9}{none:>8}{_us(run['p50']):>7}{_us(run['p99']):>7}{_us(one['before_us']):>8}"
+        times = f"{_q(run, 'p50'):>7}{_q(run, 'p99'):>7}{duration(one['before_us']):>8}"
+        cells = f"{count(one['count']):>9}{none:>8}{times}"
         shared = f", shared with {', '.join(one['shared_with'])}" if one["shared_with"] else ""
         said = f"{one['irq']:<6}{one['handler'][:17]:<18}{cells}  {one['device'] or UNKNOWN}{shared}"
         lines += textwrap.wrap(said, WIDTH, subsequent_indent="      ", drop_whitespace=True) or [said]
@@ -131,7 +132,7 @@ def _wakeups(summary: _Json) -> list[str]:
     for one in rows[:MAX_ROWS]:
         delay = one["delay_us"]
         who = f"{one['thread'][:15]:<16}{one['policy'][:6] or UNKNOWN:>7}{one['priority']:>5}{count(one['count']):>8}"
-        cells = f"{_us(delay['p50']):>7}{_us(delay['p99']):>7}{_max(delay):>7}"
+        cells = f"{_q(delay, 'p50'):>7}{_q(delay, 'p99'):>7}{_max(delay):>7}"
         instead = next((name for name, _ in _most(one["instead"])), "")
         lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
     return [*lines, *_rest(len(rows)), ""]
@@ -154,8 +155,8 @@ def _max(q: _Json) -> str:
     return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
 
 
-def _us(us: int | None) -> str:
-    return duration(us, 2, up=True)
+def _q(q: _Json, name: str) -> str:
+    return bound(q[name], q["max"])
 
 
 def _percent(share: float) -> str:

@@ -62,7 +62,14 @@ class Scene:
 
     @property
     def sight(self) -> Sight:
-        return Sight(self.history, self._sweep, self.choice, self.ink, self._waits, recorded=self._mode == "REPLAY")
+        return Sight(self.history, self._sweep, self._asked(), self.ink, self._waits, recorded=self._mode == "REPLAY")
+
+    def _asked(self) -> Choice:
+        """A recording's threshold is the one of its capture, unless the user has one now."""
+        origin, choice = self.store.origin, self.choice
+        if origin is None or choice.threshold_us is not None or origin.threshold_us is None:
+            return choice
+        return replace(choice, threshold_us=origin.threshold_us)
 
     @property
     def mode(self) -> status.Mode:

@@ -15,7 +15,7 @@ from latmon.views.columns import Field, Placed, around, heads, layout, row
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, fit, width
 from latmon.views.scale import level
-from latmon.views.units import duration, maximum, part, quantile, rate
+from latmon.views.units import bound, maximum, part, quantile, rate
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "othr"))
 """Where a softirq ran, and the title of its share."""
@@ -128,7 +128,7 @@ def _row(one: Vector, shown: Sequence[int], wide: bool, ink: Ink) -> Line:
         longest = max(one.p99_us.values(), default=0)
         worst = longest if longest > min(one.p99_us.values(), default=0) else -1
         return tuple(
-            Span(f"{duration(us, 2) if us is not None else '':>{_CELL}} ", "strong" if us == worst else "text")
+            Span(f"{bound(us, one.delay.max) if us is not None else '':>{_CELL}} ", "strong" if us == worst else "text")
             for us in (one.p99_us.get(cpu) for cpu in shown)
         )
     return tuple(Span(*_glyph(one.p99_us.get(cpu), ink)) for cpu in shown)

@@ -50,11 +50,15 @@ def quantile(histogram: Histogram, q: float) -> str:
     value = histogram.quantile(q)
     if value is None:
         return UNKNOWN
-    if histogram.bits < 2:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
+    if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
         return f"~{duration(value, 1)}"
-    if value == histogram.max:
-        return duration(value)
-    return duration(value, 2, up=True)
+    return bound(value, histogram.max)
+
+
+def bound(us: float | None, top_us: int | None) -> str:
+    """An upper bound in the two digits that it has, rounded up, but never above the exact maximum."""
+    above = us is not None and top_us is not None and (us == top_us or _rounded_up(us) > top_us)
+    return duration(us) if above else duration(us, 2, up=True)
 
 
 def maximum(histogram: Histogram) -> str:
@@ -151,6 +155,12 @@ def span(us: int) -> str:
     """A window's length: 60 s, 5 min."""
     seconds = us / 1e6
     return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
+
+
+def _rounded_up(us: float) -> float:
+    """What `duration(us, 2, up=True)` says, in us."""
+    step = 1e6 if us >= _MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    return math.ceil(us / step - 1e-9) * step
 
 
 def _significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:

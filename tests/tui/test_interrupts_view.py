@@ -42,7 +42,7 @@ def test_few_cpus_are_numbers():
     lines = text(softirqs_view.matrix(SHOWN.vectors, 0, (80, 8), RAMP)).splitlines()
     assert lines == [
         " softirq     /s   p50   p99   max  cpu  irq tick  ksd  cpu0  cpu1  cpu2  cpu3   ",
-        "▸BLOCK     21.0   22u 3.90m 3.90m    2  92%   5%   3%   39u   39u  3.9m   39u   ",
+        "▸BLOCK     21.0   22u 3.90m 3.90m    2  92%   5%   3%   39u   39u 3.90m   39u   ",
         " NET_RX    20.0   22u   39u   39u    0  97%   0%   3%   39u   39u   39u   39u   ",
         " TIMER     20.0   22u   39u   39u    0  97%   0%   3%   39u   39u   39u   39u   ",
     ]

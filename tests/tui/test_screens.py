@@ -7,6 +7,7 @@ import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
 from test_app import make, screen, settled
 
+from latmon.backend import Options
 from latmon.tui.actions import ACTIONS, works
 from latmon.tui.attention import looked_at
 from latmon.tui.foot import foot
@@ -57,6 +58,15 @@ def test_stages_of_all_then_of_one_then_back():
     assert made.choice.screen == "stages"
     press(made, "leave")
     assert made.choice.context == "overview"
+
+
+def test_a_recording_is_cut_where_its_capture_was():
+    fixed = replace(ORIGIN, extra=Options(threshold_us=100_000).fixed)
+    live = scene(FRAMES, Choice(screen="stages", threshold_us=100_000))
+    replayed = scene(FRAMES, Choice(screen="stages"), fixed, mode="REPLAY")
+    assert "above 106 ms" in text(replayed)
+    assert text(replayed).splitlines()[1:] == text(live).splitlines()[1:]
+    assert "above 213 ms" in text(scene(FRAMES, Choice(screen="stages", threshold_us=200_000), fixed))
 
 
 def test_stages_that_nobody_traces_say_how_to_get_them():

@@ -33,6 +33,28 @@ def test_a_bound_is_never_rounded_down(us):
     assert float(text[:-1]) * factor >= us * (1 - 1e-9)
 
 
+@given(
+    st.lists(st.integers(1, MAX_US), min_size=2, max_size=30), st.sampled_from([0.0, 0.3, 0.5]), st.sampled_from([3, 1])
+)
+def test_no_quantile_is_shown_above_the_maximum(values, q, bits):
+    one = Histogram.record(values).coarsen(bits)
+    shown, most = units.quantile(one, q).removeprefix("~"), units.maximum(one)
+    assert in_us(shown) <= in_us(most) or bits == 1
+
+
+def test_a_bound_just_below_the_maximum_keeps_a_digit_more():
+    assert units.bound(1_230, 1_240) == "1.23m"
+    assert units.bound(1_230, 1_300) == units.bound(1_230, None) == "1.3m"
+    assert units.bound(65_200_000, 65_300_000) == "1:05"
+
+
+def in_us(text):
+    if ":" in text:
+        minutes, seconds = text.split(":")
+        return (60 * int(minutes) + int(seconds)) * 10**6
+    return round(float(text[:-1]) * {"u": 1, "m": 1000, "s": 1_000_000}[text[-1]])
+
+
 def test_a_quantile_has_the_digits_of_its_bucket():
     fine = Histogram.record([1100] * 200 + [1200])
     assert units.quantile(fine, 0.5) == "1.2m"

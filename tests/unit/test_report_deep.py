@@ -10,6 +10,7 @@ from deep_frames import of, outlier, traced_disk
 from recorded import ORIGIN, frame
 from test_recording_deep import DEEP
 
+from latmon.backend import Options
 from latmon.model import (
     Device,
     Flow,
@@ -73,9 +74,16 @@ def test_the_tail_says_which_stage_makes_it(summary_of):
     assert "sdc above 28.7 ms: >99 % softirq (2 I/Os)" in render_text(summary)
 
 
-def test_a_threshold_that_the_user_fixed_is_the_cut(summary_of):
-    summary = summary_of(DEEP, origin=replace(ORIGIN, extra={"threshold_us": 100}))
-    assert summary["devices"]["sdc"]["tail"]["cut_us"] == 104
+@pytest.mark.parametrize(("threshold_us", "cut_us", "count"), [(100, 104, 2), (0, 0, 100)])
+def test_a_threshold_that_the_user_fixed_is_the_cut(summary_of, threshold_us, cut_us, count):
+    summary = summary_of(DEEP, origin=replace(ORIGIN, extra=Options(threshold_us=threshold_us).fixed))
+    tail = summary["devices"]["sdc"]["tail"]
+    assert (tail["cut_us"], tail["count"]) == (cut_us, count)
+
+
+@pytest.mark.parametrize("told", [-1, True, "1ms", None, 1.5])
+def test_what_is_no_threshold_is_none(told):
+    assert replace(ORIGIN, extra={"threshold_us": told}).threshold_us is None
 
 
 def test_a_stage_without_a_number_says_why(summary_of):
