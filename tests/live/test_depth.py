@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import test_stages_a
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
-from test_stages_a import DIRECTORY, Run, program
+from test_stages_a import DIRECTORY, Run, program, refused
 from test_stages_c import loop  # noqa: F401 - a fixture is found by its name
 from workload import fio
 
@@ -107,12 +107,13 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
     shown = re.sub(r"clear\(@depth_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
     with (tmp_path / "said").open("w") as output:
         process = subprocess.Popen(
-            tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL,
+            tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         deadline = time.monotonic() + TIMEOUT_S
         while (tmp_path / "said").read_text().count("done stages_a") < 2:
-            assert process.poll() is None
+            if process.poll() is not None:
+                refused(process)
             assert time.monotonic() < deadline
             time.sleep(0.05)
         job = {"filename": loop.path, "rw": "randrw", "size": "4M", "iodepth": DEPTH, "fsync": 32}
@@ -120,6 +121,7 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         time.sleep(0.3)
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
+        process.stderr.close()
     said = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
     maps = {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
     issued, completed = maps["@depth_a_in"], maps["@depth_a_out"]

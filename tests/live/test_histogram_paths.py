@@ -32,7 +32,7 @@ SHIFTING = re.compile(
 sort is below 2^32 by then."""
 CLAMP = "if ($value > 4294967295) { $value = 4294967295; } "
 ENDS = re.compile(r"if \(\$e >= 3\)|= \(\$e << 3\) \+ ")
-NO_INDEX = {"path", "in", "other"}
+NO_INDEX = {"path", "why", "in", "other"}
 """Counted by something else than a time."""
 COUNTED = re.compile(r"\| \$(\w+)\] = count\(\)")
 NAMED = (

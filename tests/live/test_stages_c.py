@@ -82,6 +82,9 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
         took = sum(traced.by_total.get(Series("disk", "write", stage), {}).get(bucket, 0) for stage in STAGES)
         low, high = bucket_bounds(bucket)
         assert n * low <= took < n * high
+    # The total's sum comes from the two ends alone.
+    parts = sum(sum(traced.by_total.get(Series("disk", "write", stage), {}).values()) for stage in STAGES)
+    assert abs(written["total"].sum - parts) <= written["total"].count
     assert all(int(key) >> 16 == number(loop) for spec in MANIFEST.maps for key in run.maps.get(spec.name, {}))
     assert run.slow
     for one in run.slow:
