@@ -24,7 +24,7 @@ _OWN = ("by_total", "path", "off")
 _TABLES = ("handler", "softirq", "wakeup")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(-1, "unknown")
-"""A handler whose record was lost."""
+"""Handlers whose records were lost, or for whose names there was no room."""
 Paths = Mapping[str, Mapping[str, int]]
 
 
@@ -39,8 +39,9 @@ class DeepInterval:
     suppressed: int = 0
     """Records that the rate limit left out."""
     undecoded: int = 0
+    """And names of handlers for which there was no room: they are UNKNOWN together."""
     above: Mapping[Flow, int] = field(default_factory=dict)
-    """Of devices that the always-on probe doesn't time (dm, md): add these to a frame's own."""
+    """Of devices that the always-on probe doesn't time (dm, md): a frame has them beside its own."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -57,6 +58,7 @@ class DeepFramer:
         self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
         self._told_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
         self._handlers: dict[int, Handler] = {}
+        self._left_out = 0
 
     def printed(self, name: str, values: Counts) -> None:
         """One map as the tool printed it."""
@@ -65,14 +67,20 @@ class DeepFramer:
     def handler(self, record: Record) -> None:
         """A `handler` record: what a handler's number stands for."""
         number, irq = record.get("handler"), record.get("irq")
-        if number is not None and irq is not None and len(self._handlers) < _MAX_HANDLERS:
-            self._handlers[number & ((1 << self._bits) - 1)] = Handler(irq, record.text)
+        if number is None or irq is None:
+            return
+        key = number & ((1 << self._bits) - 1)
+        if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
+            self._handlers[key] = Handler(irq, record.text)
+        else:
+            self._left_out += 1
 
     def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
         """Closes an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
         gains = [(spec, self._maps.gained(spec.name)) for spec in self._specs]
-        undecoded = series.undecoded + self._maps.close()
+        undecoded = series.undecoded + self._maps.close() + self._left_out
+        self._left_out = 0
         return DeepInterval(
             self._traced(series.histograms, gains),
             deep_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),

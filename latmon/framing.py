@@ -91,7 +91,7 @@ class Framer:
             if spec.role in _ROLES:
                 self._add(spec, self._maps.gained(spec.name), sums)
             elif spec.role == "suppressed":
-                suppressed += sum(self._maps.gained(spec.name).values())
+                suppressed += self._named(spec, self._maps.gained(spec.name))
             elif spec.role == "level":
                 self._level(spec, self._maps.latest(spec.name))
             elif spec.role == "max" and spec.slot == slot:
@@ -112,6 +112,11 @@ class Framer:
     def times(self, flow: Flow) -> bool:
         """False of flushes whose times are not their own."""
         return not (self._guards_flush and flow.op == "flush" and self._several_queues(flow.device))
+
+    def _named(self, spec: MapSpec, gained: Counts) -> int:
+        """As `above`, only of devices that have a name here."""
+        dev = self._parts[spec.name]["dev"]
+        return sum(n for key, n in gained.items() if self._device_name(dev.read(key)) is not None)
 
     def _level(self, spec: MapSpec, levels: Counts) -> None:
         """A threshold stays until another is told."""

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from latmon.backend import Options
 from latmon.errors import UnavailableError
@@ -20,6 +20,7 @@ from latmon_backends import deep_meter
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.bpftrace_probe import RefusedError
 from latmon_backends.budget import PAUSE_S, Budget, Verdict
+from latmon_backends.deep_news import News
 from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_run import Run
 from latmon_backends.demand import REMIX_S, Demand, Want
@@ -30,20 +31,6 @@ _STEP_S = 1.0
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
-
-
-@dataclass(slots=True)
-class _News:
-    """What the next frame says once."""
-
-    notices: list[str] = field(default_factory=list)
-
-    def say(self, what: str) -> None:
-        self.notices.append(f"stages: {what}")
-
-    def taken(self) -> str:
-        said, self.notices = "; ".join(self.notices), []
-        return said
 
 
 class Deep:
@@ -61,7 +48,7 @@ class Deep:
         self._budget = Budget(options.budget_percent)
         self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
         self._run: Run | None = None
-        self._news = _News()
+        self._news = News()
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._paused_until, self._why_paused = 0.0, ""
         self._iops = 0.0
@@ -109,6 +96,8 @@ class Deep:
         deep = window.interval
         return replace(
             frame,
+            above={**deep.above, **frame.above},
+            thresholds_us={**deep.thresholds_us, **frame.thresholds_us},
             traced=self._traced(deep.traced),
             handlers=deep.handlers,
             softirqs=deep.softirqs,
@@ -144,7 +133,9 @@ class Deep:
             probes_wanted=health.probes_wanted + (run.probe.wanted if run else 0),
             lost_events=health.lost_events + losses.lost,
             map_full=health.map_full + losses.map_full,
+            suppressed=health.suppressed + window.interval.suppressed + losses.dropped,
             undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
+            skipped=self._news.taken_skipped(health.skipped),
             probe_cpu_percent=run.percent if run else None,
             notice="; ".join(one for one in (health.notice, self._news.taken()) if one),
         )
@@ -171,6 +162,7 @@ class Deep:
         """One thing at a time: bury, end, begin, change, or measure."""
         now, run = self._clock(), self._run
         want = self._demand.wanted(self._suspicion.suspects(), now)
+        self._news.say_left(() if want is None else want.left)
         if run is not None and run.is_dead(now, self._silent_s):
             await self._bury(run, now)
         elif want is None:
@@ -220,8 +212,11 @@ class Deep:
         run.measured = run.begun + deep_meter.FIRST_AFTER_S
         run.begin(self._changed.set)
         self._why_paused = ""
-        whom = ", ".join(want.devices) or "all devices"
-        self._news.say(f"tracing {whom}{_sampled(one_in)}: {want.why}")
+        whom = "all devices" if target.why_all else ", ".join(want.devices) or "all devices"
+        because = f"{want.why} ({target.why_all})" if target.why_all else want.why
+        self._news.say(f"tracing {whom}{_sampled(one_in)}: {because}")
+        if majors := ", ".join(map(str, self._programs.unfiltered())):
+            self._news.say(f"without bios of major {majors}: the kernel's filter has no room")
         for missing in self._programs.news():
             self._news.say(f"without {missing.name}: {missing.reason}")
 
@@ -243,14 +238,16 @@ class Deep:
     # The budget
 
     async def _measure(self, run: Run) -> None:
-        (percent,) = await deep_meter.measure(self._launcher, [run.probe.pid])
+        (found,) = await deep_meter.measure(self._launcher, [run.probe.pid])
+        percent = found.percent
         run.percent, run.measured = percent, self._clock() + deep_meter.EVERY_S
+        self._news.add_skipped(run.skipped.since_last(found.skipped))
         if percent is None or run.want.forced:
             return
         verdict = self._budget.judge(percent, run.one_in)
         if verdict is not None:
             await self._obey(verdict, run)
-        elif percent > self._budget.percent:
+        elif self._budget.exceeded(percent):
             run.measured = self._clock()
 
     async def _obey(self, verdict: Verdict, run: Run) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from latmon.deep_framing import DeepFramer, DeepInterval, joined
 from latmon.differences import Counts
 from latmon.manifest import Manifest
+from latmon.model import Thread
 from latmon.records import Record, record, shifted
 from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
 from latmon_backends.bpftrace_ticks import Losses, stamped
@@ -27,6 +28,7 @@ _MAP_FULL = -7
 _MAX_RECORDS = 10_000
 _SLOTS = 4
 _TOO_MANY = 2**63
+_BIOS = "bios"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class DeepSurroundings:
     map_keys: int
     ahead_us: Callable[[], int] = lambda: 0
     """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    timed: Callable[[str], bool] = lambda _: False
+    """Whether the always-on probe times a device: then its bios are told of nowhere, they are its requests."""
 
 
 class _Script:
@@ -57,6 +61,9 @@ class _Script:
 
     def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None]) -> None:
         self.manifest, self.framer = manifest, DeepFramer(manifest, device_name)
+        self.device_name = device_name
+        self.waiting: list[Record] = []
+        """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
         self.arriving: dict[str, Counts] = {}
         self.open: tuple[int, int] | None = None
         self.begun = False
@@ -76,6 +83,13 @@ class _Script:
         self.open = None
         return True
 
+    def begin(self, thread: Callable[[int], Thread]) -> None:
+        """Its counting begins now: what came before is nobody's."""
+        self.begun = True
+        self.framer.interval(None, thread)
+        self.numbers.clear()
+        self.waiting.clear()
+
     def slot(self) -> int | None:
         """Of the maxima: only where the window is one tick."""
         return self.numbers[0] % _SLOTS if len(self.numbers) == 1 else None
@@ -91,7 +105,13 @@ class DeepTicks:
         threads: Threads,
         around: DeepSurroundings,
     ) -> None:
-        self._scripts = {one.name: _Script(one, device_name) for one in manifests}
+
+        def untimed_name(number: int) -> str | None:
+            name = device_name(number)
+            return None if name is None or around.timed(name) else name
+
+        names = {True: untimed_name, False: device_name}
+        self._scripts = {one.name: _Script(one, names[one.group == _BIOS]) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
         self._threads, self._around = threads, around
         self._losses = Losses()
@@ -123,7 +143,7 @@ class DeepTicks:
         scripts = list(self._scripts.values())
         if self._ending:
             for script in scripts:
-                script.complete()
+                self._complete(script)
         interval = joined(
             [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
             [one.manifest for one in scripts],
@@ -157,12 +177,19 @@ class DeepTicks:
         if kind in ("tick", "last"):
             script.open = stamped(text.split())
             self._losses.undecoded += script.open is None
-        elif kind == "done" and script.complete() and not script.begun:
-            script.begun = True
-            script.framer.interval(None, self._threads.of)
-            script.numbers.clear()
+        elif kind == "done":
+            self._complete(script)
         elif kind in script.manifest.records:
             self._record(text, script)
+
+    def _complete(self, script: _Script) -> None:
+        """A tick's maps are there, and with them the records that they count."""
+        if not script.complete():
+            return
+        if not script.begun:
+            script.begin(self._threads.of)
+        self._records.extend(script.waiting)
+        script.waiting.clear()
 
     def _record(self, text: str, script: _Script) -> None:
         found = record(text, script.manifest.records[text.partition(" ")[0]])
@@ -172,10 +199,18 @@ class DeepTicks:
             script.framer.handler(found)
         elif found.kind == "thread":
             self._threads.learn(found)
-        elif len(self._records) < _MAX_RECORDS:
-            self._records.append(shifted(found, self._ahead_us(script.manifest) * 1000))
+        elif found.kind == "slow" and script.manifest.group == _BIOS:
+            if script.device_name(found.get("dev") or 0) is not None:
+                self._losses.dropped += not self._keep(script.waiting, found, script.manifest)
         else:
-            self._losses.dropped += 1
+            self._losses.lost += not self._keep(self._records, found, script.manifest)
+
+    def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
+        """False where there is no room."""
+        if len(records) >= _MAX_RECORDS:
+            return False
+        records.append(shifted(found, self._ahead_us(manifest) * 1000))
+        return True
 
     def _ahead_us(self, manifest: Manifest) -> int:
         return self._around.ahead_us() if manifest.clock == "boottime" else 0

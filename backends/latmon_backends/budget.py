@@ -42,9 +42,13 @@ class Budget:
             one_in *= FACTOR
         return one_in
 
+    def exceeded(self, percent: float) -> bool:
+        """Never without a budget."""
+        return 0 < self.percent < percent
+
     def judge(self, percent: float, one_in: int) -> Verdict | None:
         """After each measurement; None: go on as it is."""
-        self._above = [*self._above, percent] if self.percent and percent > self.percent else []
+        self._above = [*self._above, percent] if self.exceeded(percent) else []
         if len(self._above) < IN_A_ROW:
             return None
         spent, self._above = min(self._above), []

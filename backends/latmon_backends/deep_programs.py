@@ -15,7 +15,7 @@ from latmon.backend import Options
 from latmon.errors import ManifestError
 from latmon.manifest import Manifest
 from latmon.model import Device, Missing
-from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts
+from latmon_backends import bpftrace_tiers, bpftrace_tool, btf, deep_scripts, request_flags
 from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.bpftrace_probe import Probe, RefusedError
 from latmon_backends.bpftrace_program import Program, Script
@@ -37,6 +37,8 @@ class Target:
 
     devices: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    why_all: str = ""
+    """Why all devices are traced though only some are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Inventory:
         self.manifests = deep_scripts.deep_manifests(probes)
         self.tracepoints = Tracepoints(options.sys)
         self.words = deep_scripts.words(self.tracepoints, options.sys)
+        self.flag_bits = request_flags.positions(btf.enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits"))
         self.cpus = deep_scripts.possible_cpus(options.sys)
         self.tracepoints.has("tracepoint:block:block_rq_issue")  # what only root may look at is looked at now
 
@@ -121,8 +124,10 @@ class DeepPrograms:
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
         numbers = tuple(known[name].major << _MAJOR | known[name].minor for name in names)
-        if not numbers or len(numbers) > _FILTERS:
-            return Target()
+        if len(numbers) > _FILTERS:
+            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {_FILTERS}")
+        if wanted and not numbers:
+            return Target(why_all=f"{', '.join(wanted)} not found")
         return Target(tuple(names), numbers)
 
     async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:
@@ -140,8 +145,19 @@ class DeepPrograms:
                 self.refuse(_refused_script(program, refusal), str(refusal))
                 continue
             manifests = [one.manifest for one in program.scripts]
-            around = DeepSurroundings(program.map_keys, host.suspended_us)
+            around = DeepSurroundings(program.map_keys, host.suspended_us, self._times)
             return probe, DeepTicks(manifests, self._here.device_name, self._here.threads, around)
+
+    def unfiltered(self) -> tuple[int, ...]:
+        """Majors of devices without requests for which the filter has no room: their bios are not traced."""
+        return self._majors()[_FILTERS:]
+
+    def _majors(self) -> tuple[int, ...]:
+        return tuple(sorted({one.major for one in self._here.devices().values() if not one.timed}))
+
+    def _times(self, name: str) -> bool:
+        device = self._here.devices().get(name)
+        return device is not None and device.timed
 
     def program(self, target: Target, one_in: int) -> Program:
         """The scripts that run here, put together. Those for bios only where there is a device without requests."""
@@ -159,7 +175,6 @@ class DeepPrograms:
 
     def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
         interval_ms = self._options.interval_us // 1000
-        majors = sorted({one.major for one in self._here.devices().values() if not one.timed})
         numbers = [*target.numbers, *(0,) * _FILTERS][:_FILTERS]
         return {
             **bpftrace_tiers.pace(interval_ms),
@@ -167,7 +182,7 @@ class DeepPrograms:
             "one_in": one_in,
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
-            **{f"major{at}": major for at, major in enumerate([*majors, *(0,) * _FILTERS][:_FILTERS])},
+            **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * _FILTERS][:_FILTERS])},
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from latmon_backends.bpf_programs import Skipped
 from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.deep_programs import Target
@@ -24,6 +25,8 @@ class Run:
         self._ticks, self._clock = ticks, clock
         self.begun = self._heard = self.measured = clock()
         self.percent: float | None = None
+        self.skipped = Skipped()
+        self.skipped.since_last(0)  # no program has run before it was loaded
         self.ended = ""
         """Why, once it has."""
         self.windows = 0

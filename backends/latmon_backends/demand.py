@@ -23,6 +23,8 @@ class Want:
     why: str = ""
     forced: bool = False
     """Asked for in so many words: no budget stops it."""
+    left: tuple[str, ...] = ()
+    """Wanted as well, beyond what the kernel's filter has room for."""
 
     def covers(self, other: Want) -> bool:
         """True when a probe that runs for this one will do for the other."""
@@ -60,8 +62,9 @@ class Demand:
         if now - self._looked_at_all < LOOKED_S:
             return Want(why="somebody looks")
         newest = sorted(self._looked, key=lambda name: -self._looked[name])
-        chosen = tuple(dict.fromkeys((*newest[:AT_MOST], *(one.device for one in suspects))))[:AT_MOST]
+        every = tuple(dict.fromkeys((*newest, *(one.device for one in suspects))))
+        chosen = every[:AT_MOST]
         if not chosen:
             return None
         reasons = dict.fromkeys(one.why for one in suspects if one.device in chosen)
-        return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks")
+        return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks", left=every[AT_MOST:])

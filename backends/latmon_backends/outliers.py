@@ -33,6 +33,8 @@ _DONE_NS = 50_000
 """Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
 _SAME_NS = 1_000_000
 """As much where they agree on the request and its begin: an interrupt may come between them."""
+_SPEAK = ("always", "bios")
+"""Groups of the scripts that count what is above; the others tell more of it."""
 Aged = list[tuple[int, Record]]
 
 
@@ -42,7 +44,9 @@ class Settled:
 
     outliers: tuple[Outlier, ...] = ()
     dropped: int = 0
-    """Records for which there was no room."""
+    """I/Os above the threshold for whose record there was no room."""
+    lost: int = 0
+    """Other records for which there was none: an outlier lacks what they told."""
     undecoded: int = 0
     """Records that tell what can't be, or of a script that isn't known."""
 
@@ -64,7 +68,7 @@ class Outliers:
         self._places: defaultdict[tuple[str, int, int], list[Told]] = defaultdict(list)
         self._resumed: Aged = []
         self._late: Aged = []
-        self._tick = self._dropped = self._undecoded = 0
+        self._tick = self._dropped = self._lost = self._undecoded = 0
 
     def add(self, manifests: Iterable[Manifest]) -> None:
         """Scripts that were started later."""
@@ -99,15 +103,15 @@ class Outliers:
         for _, told in self._told:
             for record in told.sources():
                 self._place(record, told)
-        settled = Settled(tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._undecoded)
-        self._dropped = self._undecoded = 0
+        settled = Settled(tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._lost, self._undecoded)
+        self._dropped = self._lost = self._undecoded = 0
         return settled
 
     def _keep(self, waiting: Aged, record: Record) -> None:
         if len(waiting) < MAX_WAITING:
             waiting.append((self._tick, record))
         else:
-            self._dropped += 1
+            self._lost += 1
 
     def _slow(self, record: Record) -> None:
         done, manifest = record.get("done_ns"), self._names.manifests.get(record.probe)
@@ -118,7 +122,9 @@ class Outliers:
         told = self._find(record, done, source)
         if told is None:
             if len(self._told) >= MAX_WAITING:
-                self._dropped += 1
+                speaks = manifest.group in _SPEAK
+                self._dropped += speaks
+                self._lost += not speaks
                 return
             told = Told(done)
             self._told.append((self._tick, told))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from latmon.histogram import Histogram, merge
+from latmon.histogram import Histogram, bucket_index, merge
 from latmon.model import Device, Frame
 
 INTERVALS, ABOVE_IN = 10, 3
@@ -40,10 +40,11 @@ class Suspect:
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of a device: when, how bad (the more the worse), and which."""
+    """The last sign of a device: when, which, and its slow I/Os of the last intervals."""
 
     at_us: int
-    weight: float
+    slow: int
+    """Above the device's threshold, or FAR times slower than its peers' p99."""
     why: str
 
 
@@ -71,9 +72,9 @@ class Suspicion:
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """At most AT_MOST, the worst first."""
-        worst = sorted(self._signs.items(), key=lambda one: (-one[1].weight, one[0]))
-        return tuple(Suspect(name, sign.why) for name, sign in worst[:AT_MOST])
+        """The worst first: those with the most slow I/Os."""
+        worst = sorted(self._signs.items(), key=lambda one: (-one[1].slow, one[0]))
+        return tuple(Suspect(name, sign.why) for name, sign in worst)
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in self._above[-1]:
@@ -86,22 +87,24 @@ class Suspicion:
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
             return
-        tails = {name: tail for name, tail in self._tails() if tail is not None}
+        wholes = dict(self._wholes())
+        tails = {name: tail for name, one in wholes.items() if (tail := one.quantile(0.99)) is not None}
         for name, tail in tails.items():
             peers = [tails[peer] for peer in self._like(name) if peer in tails]
             if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
                 why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
-                yield _Sign(frame.mono_us, tail / max(1, median(peers)), why), name
+                yield _Sign(frame.mono_us, _from(wholes[name], round(FAR * median(peers))), why), name
 
-    def _tails(self) -> Iterator[tuple[str, int | None]]:
-        """Each device's p99 over the last intervals, None where too few I/Os tell it."""
+    def _wholes(self) -> Iterator[tuple[str, Histogram]]:
+        """Each device's latencies over the last intervals, where there are enough."""
         parts: defaultdict[str, list[Histogram]] = defaultdict(list)
         for totals in self._totals:
             for name, one in totals.items():
                 parts[name].append(one)
         for name, found in parts.items():
             whole = merge(found)
-            yield name, whole.quantile(0.99) if whole.count >= ENOUGH else None
+            if whole.count >= ENOUGH:
+                yield name, whole
 
     def _like(self, name: str) -> tuple[str, ...]:
         """Others of the same model behind the same driver."""
@@ -114,6 +117,12 @@ class Suspicion:
             for other in self._devices.values()
             if other.name != name and (other.kind, other.driver, other.model) == like
         )
+
+
+def _from(one: Histogram, us: int) -> int:
+    """How many took as long or longer, by buckets."""
+    first = bucket_index(us, one.bits)
+    return sum(n for index, n in one.buckets if index >= first)
 
 
 def _by_device(frame: Frame) -> dict[str, int]:

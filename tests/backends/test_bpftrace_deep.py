@@ -3,13 +3,15 @@
 import asyncio
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic_btf import ENUM, Btf
 
 from latmon.backend import Options
-from latmon.model import Completed, Device, Flow, Frame
-from latmon_backends import bpftrace_deep, deep_meter
+from latmon.model import Completed, Device, Flow, Frame, Health
+from latmon_backends import bpftrace_deep, deep_meter, request_flags
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_deep import Deep
 from latmon_backends.bpftrace_tool import Tool
@@ -43,16 +45,16 @@ def in_no_time(monkeypatch):
 class Measured(Direct):
     """Whose programs take these percents of a CPU, one after the other, as nobody can tell a real one to."""
 
-    def __init__(self, tool, *percents):
+    def __init__(self, tool, *percents, skipped=None):
         super().__init__(tool)
         self.percents, self.counting = list(percents), []
-        self._ns = 0
+        self._ns, self._skipped = 0, skipped
 
     async def totals(self, _pid):
         if self._ns % 2:
             self._ns += 2 * int(1e12 * self.percents[0])  # in 10 ms, or a little more
         self._ns += 1
-        return Totals(run_ns=self._ns)
+        return Totals(run_ns=self._ns, skipped=self._skipped)
 
     async def count_time(self, *, on):
         self.counting.append(on)
@@ -64,18 +66,18 @@ async def deep(tmp_path):
     """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
     made = []
 
-    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=()):
+    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=(), budget=5.0):
         path = tmp_path / "bpftrace"
         keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
         path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
         path.chmod(0o755)
-        options = Options(stages=mode, sys=tmp_path, proc=tmp_path, devices=globs)
+        options = Options(stages=mode, sys=tmp_path, proc=tmp_path, devices=globs, budget_percent=budget)
         here = Host(
             tier="C",
             always_on={},
             devices=lambda: devices,
             selects=lambda one: not globs or one.name in globs,
-            device_name=lambda _: "sda",
+            device_name={one.major << 20 | one.minor: name for name, one in devices.items()}.get,
             threads=Threads(tmp_path),
         )
         tool = Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
@@ -168,6 +170,73 @@ async def test_bios_only_where_there_is_such_a_device(deep, programs):
 
 async def test_the_users_globs_are_a_filter_as_well(deep):
     assert (await until(deep(mode="all", globs=("sdb",)), traced))[-1].traced.devices == ("sdb",)
+
+
+MANY = {f"sd{n}": Device(f"sd{n}", 8, 16 * n) for n in range(6)}
+
+
+async def test_what_does_not_fit_the_kernels_filter_is_told(deep):
+    one = deep(devices=MANY)
+    for name in MANY:
+        one.deepen((name,))
+    seen = await until(one, traced)
+    assert len(seen[-1].traced.devices) == 4
+    (said,) = re.findall(r"stages: (.*) not traced: the kernel's filter has room for 4 devices", seen.said)
+    assert set(said.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
+
+
+async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_told(deep):
+    seen = await until(deep(mode="all", devices=MANY, globs=tuple(MANY)), traced)
+    assert seen[-1].traced.devices == ()
+    assert "tracing all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.said
+
+
+async def test_a_device_that_is_not_there_is_told(deep):
+    one = deep()
+    one.deepen(("sdx",))
+    seen = await until(one, traced)
+    assert seen.said == "stages: tracing all devices: somebody looks (sdx not found)"
+
+
+async def test_majors_that_do_not_fit_the_filter_are_told(deep):
+    bare = {f"x{n}": Device(f"x{n}", 240 + n, 0, timed=False) for n in range(6)}
+    seen = await until(deep(mode="all", devices=bare), traced)
+    assert "without bios of major 244, 245: the kernel's filter has no room" in seen.said
+
+
+BIOS = (
+    TICKS.replace("stages_c", "bios_c")
+    + r"""
+say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
+map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$DM\": $2, \"$SDA\": $3}}}"; }
+slow() { say "slow bios_c $1 0 R $2 4096 1000000 31000000 30000 30000 0 0 4711 dd"; }
+DM=$((253 << 20)) SDA=$((8 << 20))
+echo '{"type": "lost_events", "data": {"events": 5}}'
+say "tick bios_c 2 2000000"
+slow $DM 1; slow $DM 2; slow $SDA 3
+DM=$((DM << 16)) SDA=$((SDA << 16))
+map above 5 7; map suppressed 3 6; map level 20000 10
+say "done bios_c"
+trap 'exit 0' TERM; while :; do sleep 0.05; done"""
+)
+
+
+async def test_slow_bios_are_counted_and_told_beside_the_requests(deep):
+    read, dm = Flow("sda", "read"), Flow("dm-0", "read")
+    frame = replace(FRAME, above={read: 2}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1))
+    one, windows = deep(BIOS, mode="all"), []
+    async with asyncio.timeout(10):
+        while not windows or not windows[-1].interval.above:
+            await asyncio.sleep(0.02)
+            windows.append(one.taken(frame))
+            seen = one.add_to(frame, windows[-1])
+    assert seen.above == {read: 2, dm: 5}
+    assert seen.thresholds_us == {"sda": 9_000, "dm-0": 20_000}
+    assert seen.health.suppressed == 1 + 3
+    assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
+    told = [record for window in windows for record in window.records]
+    assert {record.get("dev") for record in told} == {253 << 20}
+    assert len(told) + 3 == seen.above[dm]
 
 
 async def test_other_devices_are_taken_in(deep, programs):
@@ -264,6 +333,16 @@ async def test_many_requests_are_sampled_from_the_beginning(deep):
     assert seen.said == "stages: tracing all devices, one I/O in 16: somebody looks"
 
 
+def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
+    assert INVENTORY.flag_bits == request_flags.USUAL
+    btf = Btf()
+    rows = [btf.name("__REQ_SYNC"), 3, btf.name("__REQ_FUA"), 5]
+    btf.add(ENUM, "req_flag_bits", 4, rows=2, more=rows)
+    (tmp_path / "kernel/btf").mkdir(parents=True)
+    (tmp_path / "kernel/btf/vmlinux").write_bytes(btf.blob())
+    assert Inventory(Options(sys=tmp_path)).flag_bits == {"sync": 3, "fua": 5}
+
+
 @pytest.fixture
 def measuring(monkeypatch):
     monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 0.0)
@@ -282,6 +361,25 @@ async def test_above_the_budget_a_sample_then_nothing(deep):
     after = (await until(one, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
     assert one._launcher.counting[-1] is False
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_without_a_budget_it_is_measured_no_more_often(deep, monkeypatch):
+    monkeypatch.setattr(deep_meter, "EVERY_S", 1e9)
+    one = deep(launcher=lambda tool: Measured(tool, 1.0), budget=0.0)
+    one.deepen(())
+    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    await asyncio.sleep(0.2)
+    assert one._launcher.counting == [True, False]
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_runs_that_the_kernel_left_out_are_added_to_those_of_the_always_on_probe(deep):
+    one = deep(mode="all", launcher=lambda tool: Measured(tool, 0.0, skipped=7))
+    frame = replace(FRAME, health=Health(skipped=2))
+    seen = await until(one, lambda frame: frame.health.probe_cpu_percent is not None, frame)
+    seen += await until(one, lambda frame: frame.health.skipped == 2, frame)
+    assert sum(frame.health.skipped - 2 for frame in seen) == 7
 
 
 @pytest.mark.usefixtures("measuring")

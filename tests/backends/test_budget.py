@@ -43,6 +43,7 @@ def test_without_a_budget_they_may_take_what_they_take():
     budget = Budget(0.0)
     assert [budget.judge(100.0, 1) for _ in range(5)] == [None] * 5
     assert budget.first(1e9) == 1
+    assert not budget.exceeded(100.0)
 
 
 @pytest.mark.parametrize(("iops", "one_in"), [(0, 1), (9_000, 1), (11_000, 4), (100_000, 16), (1e9, COARSEST)])

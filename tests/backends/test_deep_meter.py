@@ -8,6 +8,7 @@ import pytest
 from latmon_backends import bpf_stats, deep_meter
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.deep_meter import Measured
 from latmon_backends.launching import Direct
 
 TOOL = Tool("/bin/false", sudo=False, mount_tracefs=False, map_keys=1)
@@ -18,9 +19,11 @@ class Told:
 
     def __init__(self, *readings, counts=True):
         self.readings, self.counts, self.switched = list(readings), counts, []
+        self.skipped = 0
 
     async def totals(self, _pid):
-        return Totals(run_ns=self.readings.pop(0))
+        self.skipped += 3
+        return Totals(run_ns=self.readings.pop(0), skipped=self.skipped)
 
     async def count_time(self, *, on):
         self.switched.append(on)
@@ -29,19 +32,20 @@ class Told:
 
 async def test_percent_of_one_cpu_and_the_counting_is_given_back():
     told = Told(1_000, 5_001_000)
-    (percent,) = await deep_meter.measure(told, [7], 0.05)
-    assert 2 < percent <= 10
+    (found,) = await deep_meter.measure(told, [7], 0.05)
+    assert 2 < found.percent <= 10
+    assert found.skipped == 6
     assert told.switched == [True, False]
 
 
 async def test_what_cannot_be_read_is_not_known():
-    assert await deep_meter.measure(Told(None, 5), [7], 0.0) == (None,)
-    without = Told(counts=False)
-    assert await deep_meter.measure(without, [7, 8]) == (None, None)
+    assert await deep_meter.measure(Told(None, 5), [7], 0.0) == (Measured(None, 6),)
+    without = Told(1, 2, counts=False)
+    assert await deep_meter.measure(without, [7, 8]) == (Measured(None, 3), Measured(None, 6))
 
 
 async def test_a_counter_that_went_back_is_nothing():
-    assert await deep_meter.measure(Told(5, 1), [7], 0.001) == (0.0,)
+    assert await deep_meter.measure(Told(5, 1), [7], 0.001) == (Measured(0.0, 6),)
 
 
 async def test_the_counting_is_given_back_whatever_happens():

@@ -30,6 +30,7 @@ def test_who_looks_comes_before_suspects_and_there_are_four_at_most():
         demand.deepen((f"sd{n}",), float(n))
     want = demand.wanted((SDA,), 6.0)
     assert want.devices == ("sd2", "sd3", "sd4", "sd5")
+    assert want.left == ("sd1", "sd0", "sda")
     demand = Demand("auto")
     demand.deepen(("sdz",), 0.0)
     assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why)

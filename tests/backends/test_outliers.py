@@ -65,6 +65,7 @@ def settled(joined, ticks=HOLD + 1, hold=HOLD):
     return Settled(
         tuple(one for each in found for one in each.outliers),
         sum(each.dropped for each in found),
+        sum(each.lost for each in found),
         sum(each.undecoded for each in found),
     )
 
@@ -344,7 +345,12 @@ def test_what_waits_is_bounded(joined, monkeypatch):
     joined.take([late(n) for n in range(5)])
     joined.take([resumed(request=n, sector=n + 100) for n in range(5)])
     found = settled(joined)
-    assert (len(found.outliers), found.dropped) == (3, 6)
+    assert (len(found.outliers), found.dropped, found.lost) == (3, 2, 4)
+    joined.take([slow("bios_a", request=n, sector=n) for n in range(1, 5)])
+    assert settled(joined).dropped == 1
+    joined.take([deep(request=n, sector=n) for n in range(1, 5)])
+    assert (found := settled(joined)).lost == 1
+    assert found.dropped == 0
 
 
 def test_nothing_is_kept_that_is_told(joined):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from latmon.histogram import Histogram
 from latmon.model import Device, Flow, Frame, Series
-from latmon_backends.suspicion import ABOVE_IN, AT_MOST, STAYS_US, Suspicion
+from latmon_backends.suspicion import ABOVE_IN, STAYS_US, Suspicion
 
 SECOND = 1_000_000
 
@@ -58,9 +58,9 @@ def test_a_suspect_stays_for_a_while_after_its_last_sign():
     assert suspicion.suspects() == ()
 
 
-def test_the_worst_come_first_and_there_are_few():
+def test_the_worst_come_first():
     frames = [replace(frame(n), above={Flow(f"sd{k}", "read"): k + 1 for k in range(9)}) for n in range(5)]
-    assert [one.device for one in noted(*frames).suspects()] == ["sd8", "sd7", "sd6", "sd5"][:AT_MOST]
+    assert [one.device for one in noted(*frames).suspects()] == [f"sd{k}" for k in reversed(range(9))]
 
 
 ALIKE = tuple(Device(f"sd{n}", 8, 16 * n, driver="megasas", model="ST4000") for n in range(4))
@@ -72,6 +72,13 @@ def test_a_device_far_from_its_peers():
     (suspect,) = suspicion.suspects()
     assert suspect.device == "sd3"
     assert "peers" in suspect.why
+
+
+def test_both_signs_weigh_by_the_slow_ios_of_the_last_intervals():
+    slow = {"sd0": 1_000, "sd1": 1_200, "sd2": 900, "sd3": 40_000}  # 200 I/Os each second
+    many, few = Flow("sda", "read"), Flow("sdb", "read")
+    frames = (replace(frame(n, p99_us=slow), above={many: 900, few: 1}) for n in range(1, 6))
+    assert [one.device for one in noted(frame(0, devices=ALIKE), *frames).suspects()] == ["sda", "sd3", "sdb"]
 
 
 def test_another_model_is_no_peer():

@@ -200,6 +200,16 @@ def test_a_handler_whose_record_was_lost_is_counted_all_the_same(framer):
     assert interval(framer, run={run(9, us=5): 4}).handlers[UNKNOWN].run.count == 4
 
 
+def test_names_of_handlers_are_bounded_and_what_has_no_room_is_told(framer, monkeypatch):
+    monkeypatch.setattr("latmon.deep_framing._MAX_HANDLERS", 2)
+    for number in (7, 8, 9, 9, 8):
+        framer.handler(Record("handler", "tiny", {"handler": number, "irq": number}, text=f"irq{number}"))
+    found = interval(framer, run={run(number, us=5): 1 for number in (7, 8, 9)})
+    assert {handler.name for handler in found.handlers} == {"irq7", "irq8", "unknown"}
+    assert found.undecoded == 2
+    assert interval(framer).undecoded == 0
+
+
 def test_handlers_that_ran_before_an_idle_one_are_nothing(framer):
     assert interval(framer, before={run(7, 0): 4000}, run_sum={run(7, 1): 5}).handlers == {}
 
