@@ -58,7 +58,9 @@ class Backend(Protocol):
 class Finishing(Protocol):
     """A backend that can still tell the interval that was begun when a capture is ended."""
 
-    async def finish(self) -> Frame | None: ...
+    async def finish(self, patience_s: float) -> Frame | None:
+        """`patience_s`: what it may take to have what its slower probes have counted; 0: only what comes at once."""
+        ...
 
 
 @runtime_checkable

@@ -7,13 +7,12 @@ socket nor signal.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from latmon import opening, privileges, target
 from latmon.backend import Backend, Deepening, Finishing
@@ -32,6 +31,8 @@ LEAVING_S = 1.9
 """From the end of a capture to a closed recording, whatever hangs: 2 s are all there are when the UI is gone."""
 FINISHING_S = 1.4
 """A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S is the recording's."""
+PATIENCE_S = 3.6
+"""So much longer a capture that nobody hurries waits for what the deep probes have counted: 5 s with FINISHING_S."""
 TOGGLING_S = 0.5
 """A key pressed in the last moment is waited for so long."""
 
@@ -97,6 +98,8 @@ class Capture:
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
         self._stopped = ""
+        self._hurried = asyncio.Event()
+        self._over = False
         self._heard = 0.0
         self._silence = ""
 
@@ -118,8 +121,10 @@ class Capture:
             ended = Outcome((self._stopped or self._full_duration()) + self._silence)
         return self._honest(ended)
 
-    def stop(self, reason: str) -> None:
-        """End the capture complete; the first reason counts."""
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """End the capture complete; the first reason counts. `at_once`, or the second time: waiting for little more."""
+        if at_once or self._stopped or self._over:
+            self._hurried.set()
         if self._stopped:
             return
         self._stopped = reason
@@ -160,19 +165,25 @@ class Capture:
         try:
             return await self._pump(backend, recorder)
         except asyncio.CancelledError:
-            leave_by = self._leaving()
+            self._unscope()
+            leave_by = self._leaving() if self._hurried.is_set() else math.inf
             silent_s = asyncio.get_running_loop().time() - self._heard
             if not (self._stopped and recorder.active and await self._last_frame(backend, recorder)):
                 self._note_silence(silent_s, origin.interval_us)
             raise
         finally:
+            self._unscope()
             await self._close(recorder, min(leave_by, self._leaving()))
 
-    def _leaving(self) -> float:
-        """When all must be closed: the capture is over, and neither a stop nor its duration may cancel that."""
+    def _unscope(self) -> None:
+        """The capture is over, and neither a stop nor its duration may cancel what is still to be done."""
+        self._over = True
         if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(None)
         self._scope = None
+
+    def _leaving(self) -> float:
+        """When all must be closed."""
         return asyncio.get_running_loop().time() + LEAVING_S
 
     async def _close(self, recorder: Recorder, leave_by: float) -> None:
@@ -194,22 +205,36 @@ class Capture:
             recorder.put(frame)
             self._sink.offer(frame, self._tally)
             if asyncio.get_running_loop().time() >= due:
+                self._unscope()
+                if recorder.active:
+                    await self._last_frame(backend, recorder)
                 return Outcome(self._full_duration())
         failed = backend.origin.backend not in opening.FINITE
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
 
     async def _last_frame(self, backend: Backend, recorder: Recorder) -> bool:
         """What was counted since the last frame, so that an ended capture's totals are those of its end."""
-        frame = None
-        if isinstance(backend, Finishing):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FINISHING_S):
-                    frame = await backend.finish()
+        frame = await self._finished(backend) if isinstance(backend, Finishing) else None
         if frame is not None:
             self._tally.note(frame)
             recorder.put(frame)
             self._sink.offer(frame, self._tally)
         return frame is not None
+
+    async def _finished(self, backend: Finishing) -> Frame | None:
+        """Waits for little once the user, or a UI that is gone, is in a hurry."""
+        patience = 0.0 if self._hurried.is_set() else PATIENCE_S
+        finishing = asyncio.create_task(backend.finish(patience))
+        waiting: set[asyncio.Task[Any]] = {finishing}
+        if patience:
+            waiting.add(asyncio.create_task(self._hurried.wait()))
+        try:
+            await asyncio.wait(waiting, timeout=FINISHING_S + patience, return_when=asyncio.FIRST_COMPLETED)
+            return finishing.result() if finishing.done() else None
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.wait(waiting)
 
     def _note_silence(self, silent_s: float, interval_us: int) -> None:
         """The end of a capture that nothing was heard of is a gap, though no later frame shows it."""

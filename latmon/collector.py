@@ -58,7 +58,7 @@ class Collector(asyncio.Protocol):
         if not self.requested.done():
             self.requested.set_result(None)
         if self._capture is not None:
-            self._capture.stop(reason)
+            self._capture.stop(reason, at_once=True)
 
     async def collect(self, request: Request) -> int:
         """The capture, its end line last; the exit code it ended with."""

@@ -54,7 +54,8 @@ class _Sums:
 class Framer:
     """Holds the maps as they were last printed and answers with differences.
 
-    `several_queues` says of a device's name that its flushes can't be told apart by device (tier C).
+    `several_queues` says of a device's name that its flushes can't be told apart by device (tier C), `selects` that its
+    outliers are told: what is left out of them is a number without a device.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Framer:
         manifest: Manifest,
         device_name: Callable[[int], str | None],
         several_queues: Callable[[str], bool] = lambda _: False,
+        selects: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._specs = manifest.maps
         self._maps = Differences(manifest.maps)
@@ -70,7 +72,7 @@ class Framer:
         self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         self._guards_flush = manifest.latency_from == "issue"
         self._device_name = device_name
-        self._several_queues = several_queues
+        self._several_queues, self._selects = several_queues, selects
         self._levels: Counts = {}
         self._flows: dict[tuple[int, int], Flow | None] = {}
         self._ahead: dict[Series, int] = {}
@@ -114,9 +116,10 @@ class Framer:
         return not (self._guards_flush and flow.op == "flush" and self._several_queues(flow.device))
 
     def _named(self, spec: MapSpec, gained: Counts) -> int:
-        """As `above`, only of devices that have a name here."""
+        """As `above`, only of devices that have a name here, and that are told of."""
         dev = self._parts[spec.name]["dev"]
-        return sum(n for key, n in gained.items() if self._device_name(dev.read(key)) is not None)
+        names = ((self._device_name(dev.read(key)), n) for key, n in gained.items())
+        return sum(n for name, n in names if name is not None and self._selects(name))
 
     def _level(self, spec: MapSpec, levels: Counts) -> None:
         """A threshold stays until another is told."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -94,7 +95,8 @@ async def _record(request: Request, path: Path) -> int:
     loop = asyncio.get_running_loop()
     for number, reason in ENDING.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
-            loop.add_signal_handler(number, progress.capture.stop, reason)
+            stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
+            loop.add_signal_handler(number, stop)
     progress.starting()
     outcome = await progress.capture.run()
     progress.ended(outcome)

@@ -14,10 +14,12 @@ from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
-from latmon.model import Frame, Health, Missing, Origin
-from latmon_backends import bpftrace_tool, outliers, request_flags, root_launcher, sampler
+from latmon.deep_framing import DeepInterval
+from latmon.model import Frame, Health, Missing, Origin, Traced
+from latmon_backends import bpftrace_tool, outliers, root_launcher, sampler
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_deep import Deep
+from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.bpftrace_frames import Frames
 from latmon_backends.bpftrace_ticks import Window
 from latmon_backends.bpftrace_tool import Tool
@@ -33,6 +35,7 @@ _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
+_EARLIER = "the deep probes are starting: they count from the next window on"
 
 
 class BpftraceBackend:
@@ -44,6 +47,7 @@ class BpftraceBackend:
         """`only` names the always-on manifests that may be tried; empty means all."""
         self._options, self._find_tool, self._only = options, find_tool, only
         self._sampler = KernelSampler(options.proc, options.sys, options.devices)
+        self._began_us = 0
         self._origin = Origin(backend="bpftrace", host=host.name(), kernel=host.kernel(), latmon=__version__)
 
     @property
@@ -105,7 +109,7 @@ class BpftraceBackend:
             (variant.manifest, *self._programs.manifests),
             self._frames.selected_name,
             threads,
-            request_flags.USUAL,
+            inventory.flag_bits,
             self._times,
         )
 
@@ -142,35 +146,44 @@ class BpftraceBackend:
             await self._always.mend(window, frame.gap)
         yield self._frames.farewell(Health(probes_wanted=self._always.probe.wanted))
 
-    async def finish(self) -> Frame | None:
+    async def finish(self, patience_s: float) -> Frame | None:
         """Ends the probes; the frame of the interval that was begun, so that the totals are those at the end.
 
-        The deep process has many more probes to detach: what it hasn't said in time is not worth the frame.
+        The deep process has many more probes to detach: with some patience it ends first, so that nothing is traced
+        that isn't counted. What it hasn't said in time is not worth the frame.
         """
-        begun = time.monotonic()
         ending = asyncio.create_task(self._deep.finish())
         try:
+            await self._always.outlast(ending, patience_s)
+            begun = time.monotonic()
             window = await self._always.last()
             await asyncio.wait({ending}, timeout=max(0.0, begun + _FINISHING_S - time.monotonic()))
         finally:
             ending.cancel()
-        return None if window is None else self._frame(window, None)
+        return None if window is None else self._frame(window, None, ending=True)
 
-    def _frame(self, window: Window, skipped: int | None) -> Frame:
+    def _frame(self, window: Window, skipped: int | None, *, ending: bool = False) -> Frame:
+        """`ending`: nothing comes after it, so that no outlier waits for more to be told of it."""
         manifest = self._always.variant.manifest
         counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         asleep = manifest.clock == "boottime"
         health = self._health(window, skipped)
         frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
-        deep = self._deep.taken(frame)
+        self._began_us = self._began_us or frame.mono_us - frame.dt_us
+        told = self._deep.taken(frame)
+        deep = since(self._began_us, told, self._options.interval_us)
         self._outliers.take((*window.records, *deep.records))
-        settled = self._outliers.settled(frame.wall, frame.mono_us, outliers.HOLD if self._deep.runs else 0)
+        hold = outliers.HOLD if self._deep.runs and not ending else 0
+        settled = self._outliers.settled(frame.wall, frame.mono_us, hold)
         health = replace(
             frame.health,
             suppressed=frame.health.suppressed + settled.dropped,
+            lost_events=frame.health.lost_events + settled.lost,
             undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
         )
         whole = self._deep.add_to(replace(frame, outliers=settled.outliers, health=health), deep)
+        if deep is not told:
+            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._programs.stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._sampler.block.devices))
 
     def _health(self, window: Window, skipped: int | None) -> Health:
@@ -190,3 +203,17 @@ class BpftraceBackend:
         """False where the always-on probe's own times of these I/Os are left out of its histograms."""
         guesses = self._always.variant.manifest.latency_from == "issue" and op == "flush"
         return not (guesses and self._frames.has_several_queues(device))
+
+
+def since(began_us: int, told: DeepWindow, interval_us: int) -> DeepWindow:
+    """What the deep probes told, without what they counted from before the capture began: that is of no window.
+
+    Of devices that they alone time, the outliers come with their count: those stay together.
+    """
+    if not told.ticks or told.mono_us - told.ticks * interval_us >= began_us:
+        return told
+    whole = told.interval
+    return replace(
+        told,
+        interval=DeepInterval(suppressed=whole.suppressed, above=whole.above, thresholds_us=whole.thresholds_us),
+    )

@@ -90,13 +90,28 @@ class AlwaysOn:
             elif (window := self._ticks.take(event)) is not None:
                 return window
 
+    async def outlast(self, others: asyncio.Task[None], seconds: float) -> None:
+        """Goes on until these are done, or for so long: what it counts meanwhile is part of the last interval."""
+        self._ticks.end()
+        if not seconds:
+            return
+        reading = asyncio.create_task(self._read_on())
+        try:
+            await asyncio.wait({others, reading}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+
     async def last(self) -> Window | None:
         """Ends the probe; the interval that was begun."""
         self.probe.end()
         self._ticks.end()
+        await self._read_on()
+        return self._ticks.last()
+
+    async def _read_on(self) -> None:
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
-        return self._ticks.last()
 
     async def mend(self, window: Window, gap: str) -> None:
         """After a window's frame: what the window, or the frame's gap, says that the probe lacks."""
@@ -120,7 +135,8 @@ class AlwaysOn:
     async def _start(self, variant: Variant) -> None:
         self.probe = await Probe.start(self.launcher, Program((variant.script,), self._tool.map_keys))
         self.variant = variant
-        framer = Framer(variant.manifest, self._frames.device_name, self._frames.has_several_queues)
+        frames = self._frames
+        framer = Framer(variant.manifest, frames.device_name, frames.has_several_queues, frames.is_selected)
         around = Surroundings(
             now_us=sampler.monotonic_us,
             ahead_us=host.suspended_us,

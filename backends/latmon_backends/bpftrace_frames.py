@@ -87,6 +87,11 @@ class Frames:
         device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
         return None if device is None or not self._sampler.selects(device) else device.name
 
+    def is_selected(self, name: str) -> bool:
+        """Whether the user's globs select it."""
+        device = self._sampler.block.devices.get(name)
+        return device is not None and self._sampler.selects(device)
+
     def has_several_queues(self, name: str) -> bool:
         """True where flushes can't be told apart by their device: there is a flush queue for each hardware queue."""
         return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1

@@ -19,7 +19,7 @@ def window(seen, unmatched):
 
 @pytest.fixture
 def backend():
-    frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None)
+    frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None, is_selected=None)
     counters = SimpleNamespace(sample=None)
     one = AlwaysOn(Options(), SimpleNamespace(map_keys=1), None, counters, frames)
     one.variant = next(iter(bpftrace_tiers.variants(1000, 0)))

@@ -118,7 +118,8 @@ async def test_the_recording_is_closed_before_the_backend(tmp_path):
 
 
 class Finishing(Stub):
-    async def finish(self):
+    async def finish(self, patience_s):
+        self.patience_s = patience_s
         await asyncio.sleep(self.takes)
         return frame(99)
 
@@ -132,8 +133,41 @@ async def test_an_ended_recording_holds_the_interval_that_was_begun(tmp_path):
     assert recorded == [one.seq for one in watcher.frames] == [0, 99]
 
 
+async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
+    stub = Finishing(frame(0))
+    stub.takes = 0
+    request = Request(record=tmp_path / "x", duration_us=1, options=Options())
+    capture, watcher = capturing(stub, request)
+    assert (await capture.run()).exit == EXIT_DONE
+    assert [one.seq for one in watcher.frames] == [0, 99]
+    assert stub.patience_s == module.PATIENCE_S
+
+
+async def test_a_second_stop_does_not_wait_for_the_deep_probes(tmp_path):
+    stub = Finishing(frame(0))
+    stub.takes = 60
+    capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    running = asyncio.create_task(capture.run())
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    capture.stop("a second Ctrl-C")
+    assert (await asyncio.wait_for(running, 2)).reason == "enough"
+    assert len(watcher.frames) == 1
+
+
+async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
+    stub = Finishing(frame(0))
+    stub.takes = 0
+    capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
+    watcher.then = lambda: capture.stop("SIGTERM", at_once=True)
+    await asyncio.wait_for(capture.run(), 2)
+    assert [one.seq for one in watcher.frames] == [0, 99]
+    assert stub.patience_s == 0
+
+
 async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FINISHING_S", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     stub = Finishing(frame(0))
     stub.takes = 60
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
@@ -179,7 +213,8 @@ async def test_all_that_closes_a_capture_has_one_deadline(tmp_path, monkeypatch)
     monkeypatch.setattr(Hanging, "takes", 60)
     stub = Finishing(frame(0))
     stub.takes = 60
-    capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
+    watcher.then = lambda: capture.stop("enough", at_once=True)
     loop = asyncio.get_running_loop()
     start = loop.time()
     await capture.run()

@@ -356,6 +356,12 @@ def test_what_is_above_the_threshold_is_told_by_flow_and_what_was_left_out_by_nu
     assert (second.above, second.suppressed) == ({Flow("vda", "read"): 1}, 0)
 
 
+def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_told():
+    one = looking()
+    one._selects = lambda name: name == "vda"
+    assert interval(one, suppressed={key(): 2, key(dev=SDB): 40}).suppressed == 2
+
+
 def test_a_threshold_stays_until_another_is_told():
     one = looking()
     assert interval(one).thresholds_us == {}
