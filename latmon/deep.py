@@ -92,6 +92,11 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
     return lost / (followed + lost) if followed + lost else None
 
 
+def rate(least: int, most: int) -> str:
+    """`1 in 8`, `1 in 1 to 8` where it changed; empty where every request was traced."""
+    return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
+
+
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
     """Softirqs of all CPUs together."""
     grouped: dict[str, list[SoftirqRuns]] = {}

@@ -132,14 +132,16 @@ class DeepSums:
 
     @property
     def traced(self) -> Traced:
-        """`one_in`, `devices`, `includes` and `absent` are those of the last frame."""
+        """`one_in`, `devices`, `includes` and `absent` are those of the last frame, `rates` of all."""
         return traced_of(lambda _: self)
 
     @property
     def followed(self) -> Traced:
         """As `traced`, without its histograms."""
+        rates = [key.about for key in self._counts if key.kind == "one_in" and isinstance(key.about, int)]
         return replace(
             self._facts.traced,
+            rates=(min(rates), max(rates)) if rates else (0, 0),
             unfollowed=self._by_device("unfollowed"),
             paths=self._by_device("path"),
             off=self._counts.get(Key("off", ""), 0),

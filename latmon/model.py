@@ -101,6 +101,9 @@ class Traced:
     """Followed requests whose stages miss their total by more than 1 us per stage."""
     one_in: int = 0
     """One request in so many is traced; 0: the deep probes don't run."""
+    rates: tuple[int, int] = (0, 0)
+    """Of a sum of intervals: the least and the largest `one_in` of those that were traced. Counts of a sum are never
+    multiplied by a rate."""
     devices: tuple[str, ...] = ()
     """The only devices that are traced; empty: all."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -108,6 +111,11 @@ class Traced:
     """As `includes`, of devices without requests (dm, md, zram), which are timed by their bios."""
     absent: tuple[Missing, ...] = ()
     """Stages that the deep probes can't measure here, and why."""
+
+    @property
+    def sampled(self) -> tuple[int, int]:
+        """The least and the largest `one_in` behind these counts."""
+        return self.rates if any(self.rates) else (self.one_in, self.one_in)
 
     def includes_of(self, device: str) -> Mapping[str, tuple[str, ...]]:
         """Only requests have paths."""

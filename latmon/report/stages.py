@@ -32,9 +32,15 @@ def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: 
     return {
         "stages": _each(passed, traced.includes_of(flow.device)),
         "stages_absent": _absent(flow.device, passed, traced),
-        "of": {"one_in": traced.one_in, "latency_us": summed(total)},
+        "of": {**sampling(traced), "latency_us": summed(total)},
         **({"unaccounted": summed(found[UNACCOUNTED])} if UNACCOUNTED in found else {}),
     }
+
+
+def sampling(traced: Traced) -> dict[str, int]:
+    """The key `one_in`, at its coarsest, and `one_in_least` where it changed."""
+    least, most = traced.sampled
+    return {"one_in": most, **({"one_in_least": least} if least != most else {})}
 
 
 def tail(device: str, ops: Iterable[str], traced: Traced, cut_us: int | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
 from latmon.report.interrupts import irqs, softirqs, wakeups
 from latmon.report.outliers import outliers
+from latmon.report.stages import sampling
 from latmon.report.totals import COUNTERS, Totals
 
 SCHEMA = "latmon.report/1"
@@ -88,7 +89,7 @@ def _traced(traced: Traced) -> dict[str, Any]:
         "untraced_share": rounded(untraced_share(traced), 6),
         "traced": {
             "count": sum(one.count for series, one in traced.histograms.items() if series.stage == "total"),
-            "one_in": traced.one_in,
+            **sampling(traced),
             "unfollowed": added(traced.unfollowed.values()),
             "off": traced.off,
         },

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from latmon.deep import rate
 from latmon.model import STAGES, UNACCOUNTED
 from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, spelled
 
@@ -38,7 +39,8 @@ def trust(health: _Json) -> list[str]:
     if "traced" not in health:
         return []
     traced = health["traced"]
-    sampled = "" if traced["one_in"] == 1 else f" (1 in {traced['one_in']})"
+    sampled = rate(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
+    sampled = sampled and f" ({sampled})"
     lost = sum(traced["unfollowed"].values())
     said = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"
     if health["untraced_share"] is not None:

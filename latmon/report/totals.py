@@ -104,6 +104,7 @@ class Totals:
             unfollowed=summed.unfollowed,
             paths=summed.paths,
             off=summed.off,
+            rates=summed.rates,
         )
 
     def _merge(self) -> None:
@@ -141,7 +142,7 @@ class Totals:
         for one in frame.outliers:
             self.worst.add(one)
         if frame.traced.one_in:
-            self.traced = replace(frame.traced, one_in=max(frame.traced.one_in, self.traced.one_in))
+            self.traced = frame.traced
 
     def _look_behind(self, frame: Frame) -> None:
         """Note what lies between this window and the one before it, and whether this one is ordinary."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
+from latmon.deep import PARTS, cut, rate, stages_of, total_of, untraced_share
 from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
 from latmon.views.units import part, spelled
@@ -60,7 +60,8 @@ class Anatomy:
     bands: tuple[Band, ...] = ()
     """The faster half, from there to the cut, above the cut; empty without deep probes or with too few I/Os."""
     deep: bool = False
-    one_in: int = 0
+    sampled: str = ""
+    """1 in so many, where not all are traced."""
     untraced_share: float | None = None
     """Of the device's traced requests, of whatever op, those whose path could not be followed; None: they have none."""
     unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -118,7 +119,7 @@ def anatomy(
         whole=whole,
         bands=bands,
         deep=True,
-        one_in=traced.one_in,
+        sampled=rate(*traced.sampled),
         untraced_share=untraced_share(traced, device),
         unfollowed=lost,
         paths=paths,
@@ -168,7 +169,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
             )
         )
     only = f"only {', '.join(traced.devices)} is traced" if traced.devices and device not in traced.devices else ""
-    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, one_in=traced.one_in, why=only)
+    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, why=only)
 
 
 def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int]) -> str:

@@ -80,7 +80,7 @@ def population(one: Anatomy) -> str:
     """Whose stages these are: how many were traced, one in how many, and what could not be followed."""
     if not one.deep:
         return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
-    of = f", 1 in {one.one_in}" if one.one_in > 1 else ""
+    of = f", {one.sampled}" if one.sampled else ""
     if one.untraced_share is None:
         return f"{count(one.total.count)} I/Os traced{of}"
     if not one.unfollowed:

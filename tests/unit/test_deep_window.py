@@ -80,6 +80,17 @@ def test_a_window_that_all_left_is_empty_and_remembers_nobody():
         assert not any((sums._threads, sums._handlers, *(table._peaks for table in sums.tables.values())))
 
 
+def test_rates_are_those_of_all_that_was_traced_in_the_window():
+    log = DeepLog()
+    window = DeepWindow(3 * SECOND, log)
+    seen = []
+    for second, one_in in enumerate((1, 8, 8, 0, 256, 256, 256), 1):
+        log.append(at(second, traced=replace(traced_disk(), one_in=one_in)))
+        window.advance(second * SECOND)
+        seen.append(window.traced.sampled)
+    assert seen == [(1, 1), (1, 8), (1, 8), (8, 8), (8, 256), (256, 256), (256, 256)]
+
+
 def test_one_in_is_what_it_is_now():
     log = DeepLog()
     for second, one in enumerate((traced_disk(), Traced())):

@@ -119,6 +119,14 @@ def test_what_was_not_followed_is_told_with_its_reasons(summary_of):
     assert "not followed: 10 polled" in render_text(summary)
 
 
+def test_a_rate_that_changed_is_told_as_a_range(summary_of):
+    rates = (1, 8, 8, 0)
+    summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))
+    for told in (summary["health"]["traced"], summary["devices"]["sdc"]["ops"]["write"]["of"]):
+        assert (told["one_in_least"], told["one_in"]) == (1, 8)
+    assert "traced 400 I/Os (1 in 1 to 8)" in " ".join(render_text(summary).split())
+
+
 def test_an_outlier_has_all_that_is_known_of_it(summary_of):
     summary = summary_of(DEEP)
     (one,) = summary["outliers"]
