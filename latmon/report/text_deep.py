@@ -11,6 +11,7 @@ from typing import Any
 
 from latmon.deep import rate
 from latmon.model import STAGES, UNACCOUNTED
+from latmon.views.outliers import until
 from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, spelled
 
 WIDTH = 79
@@ -77,9 +78,11 @@ def ribbon(one: _Json) -> Iterator[str]:
     cpus = f"CPU {_known(one['cpu_issue'])} to {_known(one['cpu_complete'])}"
     depth = f"{_known(one['outstanding_at_issue'])} in flight at issue, overtaken by {_known(one['overtaken_by'])}"
     path = f"; {one['path']}" if one["path"] else ""
-    yield from _wrapped(f"total {exact(one['total_us'])}; {cpus}; {depth}{path}", "    ")
+    yield from _wrapped(f"total {exact(one['total_us'])} {until(one['stages_us'])}; {cpus}; {depth}{path}", "    ")
     parts = _ordered(one["stages_us"])
-    if one["unaccounted_us"] > _FEW_US or not parts:
+    if not parts and not one["unaccounted_us"]:
+        yield "      stages were not traced then"
+    elif one["unaccounted_us"] > _FEW_US or not parts:
         parts.append((UNACCOUNTED, one["unaccounted_us"]))
     for stage, us in parts:
         share = min(1.0, us / one["total_us"]) if one["total_us"] else 0.0

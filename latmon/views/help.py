@@ -21,6 +21,7 @@ _STAGES = (
     ("completion", "a completion thread's wait and work, where a thread completes requests"),
     ("resume", "from the completion until the thread that waited for it runs"),
     ("unaccounted", "what the stages leave of the total: never hidden, never in another stage"),
+    ("total", "to completion, in every table and map; an outlier's runs on to its waiter where `resume` is known"),
     ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
 )
 _NUMBERS = (
@@ -50,6 +51,10 @@ _NUMBERS = (
     ("", "all maps share both scales; ┄ is the threshold"),
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),
+    (
+        "bars",
+        "of a histogram: the logarithm of its I/Os, so that one is seen beside a million; of a share: in proportion",
+    ),
 )
 
 

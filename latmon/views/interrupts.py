@@ -16,8 +16,8 @@ from latmon.views.lines import BLANK, Line, Span, fit, wrap
 
 PARTS = ("softirqs", "handlers", "wake-ups")
 _ABOUT = {
-    "softirqs": "raise to entry, cpu of the max; ran in irq exit, tick, ksoftirqd",
-    "handlers": "none: runs not its own; wait/s: others' runs before its own",
+    "softirqs": "raise to entry; cpu: of the max; irq tick ksd: ran there",
+    "handlers": "none: not its own; wait/s: others' runs before its own",
     "wake-ups": "woken to running; prio 0-98 real time, 120 nice 0",
 }
 _LEAST = 3

@@ -70,10 +70,15 @@ def device(one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", to
         lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
     lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
     lines += [BLANK, *_below(one, width, "" if one.deep else why)]
-    room = height - len(lines) - 1
+    room = height - len(lines) - 2
     if room >= _MIN_SPREAD:
-        lines += [BLANK, *spread([(r.stage, r.histogram) for r in one.rows if r.histogram], width, room, ink)]
+        lines += [BLANK, *_side_by_side(one, width, room, ink)]
     return cut([fit(line, width) for line in lines], height, top)
+
+
+def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
+    drawn = spread([(r.stage, r.histogram) for r in one.rows if r.histogram], width, room, ink)
+    return [(Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), *drawn] if drawn else []
 
 
 def population(one: Anatomy) -> str:

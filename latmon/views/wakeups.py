@@ -49,12 +49,12 @@ def _instead(who: Mapping[str, int]) -> str:
 
 
 _FIELDS: tuple[Field[Wakeups], ...] = (
-    Field("thread", 15, lambda w, _: w.thread.comm, right=False, most=20),
+    Field("thread", 15, lambda w, _: w.thread.comm, right=False, most=90),
     Field("pid", 7, lambda w, _: str(w.thread.pid), rank=2, role="dim"),
     Field("policy", 8, lambda w, _: policy(w), rank=1, right=False),
     Field("prio", 4, lambda w, _: str(w.thread.priority), rank=1),
     Field("count", 7, lambda w, _: count(w.delay.count), rank=1),
-    Field("p50", 5, lambda w, _: quantile(w.delay, 0.5)),
+    Field("p50", 5, lambda w, _: quantile(w.delay, 0.5), rank=2),
     Field("p99", 5, lambda w, _: quantile(w.delay, 0.99)),
     Field("max", 5, lambda w, _: maximum(w.delay)),
     Field("ran instead", 15, lambda w, _: _instead(w.instead), rank=1, right=False, most=80, role="dim"),

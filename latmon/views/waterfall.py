@@ -14,7 +14,7 @@ from latmon.model import UNACCOUNTED, Outlier, Wait
 from latmon.views.bars import role
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
-from latmon.views.outliers import issuer
+from latmon.views.outliers import issuer, until
 from latmon.views.units import duration, exact, moment, percent
 
 _NAME = 11
@@ -22,6 +22,8 @@ _TIME = 13
 _PERCENT = 6
 _MIN_BAR = 8
 _NEAR = 64
+_NEAR_LEFT = 32
+"""Cells before a neighbour's bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,12 @@ def waterfall(
     repeats: int = 1,
     near: Sequence[Outlier] = (),
     top: int = 0,
+    recorded: bool = False,
 ) -> list[Line]:
-    """`repeats`: how many I/Os the row stands for; `near`: its neighbours in time; `top`: scrolled so far."""
+    """`repeats`: how many I/Os the row stands for; `near`: its neighbours in time; `top`: scrolled so far.
+
+    `recorded`: nothing can be traced anew.
+    """
     lines = [*_headlines(one, repeats, width), BLANK]
     some = pieces(one)
     room = width - _NAME - _TIME - _PERCENT - 5
@@ -56,7 +62,7 @@ def waterfall(
             lines += [line for wait in one.waits if wait.stage == piece.stage for line in _wait(one, wait, width)]
         lines.append(_sum(one, some))
     else:
-        lines += [(Span(f" {text}"),) for text in wrap(_untraced(one), width - 2)]
+        lines += [(Span(f" {text}"),) for text in wrap(_untraced(one, recorded=recorded), width - 2)]
     stages = {p.stage for p in some}
     lines += [line for wait in one.waits if wait.stage not in stages for line in _wait(one, wait, width)]
     lines += [BLANK, *_near_lines(one, near, width, ink)]
@@ -98,7 +104,7 @@ def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
     what += [f"sector {one.sector:,}"] if one.sector is not None else []
     what.append("issuer not known" if issuer(one) == "-" else issuer(one))
     what += [f"x{repeats:,}"] if repeats > 1 else []
-    facts = [f"total {exact(one.total_us)}", *_cpus(one)]
+    facts = [f"total {exact(one.total_us)} {until(one.stages_us)}", *_cpus(one)]
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
     facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
     facts += [f"path: {one.path}"] if one.path else []
@@ -180,12 +186,11 @@ def _sum(one: Outlier, some: Sequence[Piece]) -> Line:
     return (*left, Span("  = total", "dim"))
 
 
-def _untraced(one: Outlier) -> str:
+def _untraced(one: Outlier, *, recorded: bool) -> str:
     if one.unaccounted_us and one.path:
         return f"stages not known: its path could not be followed ({one.path})"
-    return (
-        "stages not known: it was not traced (deep probes off, or they sample); S or --stages all traces the next ones"
-    )
+    said = "stages were not traced then: the deep probes were off, or traced a sample"
+    return said if recorded else f"{said}; S or --stages all traces the next ones"
 
 
 def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> list[Line]:
@@ -197,22 +202,32 @@ def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> 
     lines: list[Line] = [
         (Span(f" {text}"),) for text in wrap(f"{others} on {one.device} at the same time{waited}", width - 2)
     ]
-    return lines + [_near(one, o, near, width, ink) for o in near]
-
-
-def _near(one: Outlier, other: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> Line:
-    """A neighbour on an axis that holds them all, so that before and after can be seen."""
-    begin = min(o.mono_us for o in (one, *near))
-    end = max(o.mono_us + o.total_us for o in (one, *near))
-    left = (Span(f" {cell(other.op, 5)} {cell(issuer(other), 17)}", "dim"), Span(f"{duration(other.total_us):>6} "))
-    room = width - 32
+    begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
+    room = width - _NEAR_LEFT
     if room < _MIN_BAR:
-        return left
-    scale = room / max(end - begin, 1)
-    at = min(int((other.mono_us - begin) * scale), room - 1)
+        return lines + [_near_name(o, issuer(o)) for o in near]
+    lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, room))
+    drawn = [("this one", one, "text"), *((issuer(o), o, "dim") for o in near)]
+    return lines + [(*_near_name(o, who), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn]
+
+
+def _near_axis(from_us: int, to_us: int, room: int) -> Line:
+    """Where the bars below begin and end, in the time since this one began."""
+    begin, end = f"-{duration(-from_us)}" if from_us else "0", f"+{duration(to_us)}"
+    return (Span(f"{' since this one began':<{_NEAR_LEFT}}{begin}{end:>{max(room - len(begin), 0)}}", "dim"),)
+
+
+def _near_name(other: Outlier, who: str) -> Line:
+    return (Span(f" {cell(other.op, 5)} {cell(who, 17)}", "dim"), Span(f"{duration(other.total_us):>6} "))
+
+
+def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:
+    """On an axis that holds them all, so that before and after can be seen."""
+    scale = room / max(ends[1] - ends[0], 1)
+    at = min(int((other.mono_us - ends[0]) * scale), room - 1)
     length = max(1, min(round(other.total_us * scale), room - at))
     fill = "━" if ink.coloured else "-"
-    return (*left, Span(" " * at), Span(fill * length, "dim"), Span(" " * (room - at - length)))
+    return (Span(" " * at), Span(fill * length, role), Span(" " * (room - at - length)))
 
 
 def _threads(one: Outlier) -> set[int]:

@@ -150,6 +150,16 @@ def test_the_parts_share_the_space(focus, height):
         assert sum(given.values()) == needed(SHOWN) == 15
 
 
+def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
+    thread = Thread(812, "emlxs_thread", "other", 97)
+    one = interrupts_of(softirqs(), HANDLERS, (Wakeups(thread, runs(9), {"a-kernel-thread (prio 99)": 9}),), 60)
+    said = text(interrupts(one, 80, 9, RAMP))
+    assert "of 3" in said
+    assert "a-kernel-thread (prio 99) x9" in said
+    for words in ("ran there", "runs before its own", "120 nice 0"):
+        assert words in said
+
+
 def test_hidden_rows_are_counted():
     screen = text(interrupts(SHOWN, 80, 10, RAMP, focus="handlers", selected=2))
     assert " softirqs  1 of 3" in screen

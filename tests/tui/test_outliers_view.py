@@ -131,8 +131,8 @@ def test_one_outlier_at_80():
     near = neighbours(outlier(0), [outlier(i) for i in range(3)])
     assert text(waterfall(outlier(), 80, 24, RAMP, repeats=8, near=near)).splitlines() == [
         f" {moment(WALL)}  sdc  write sync  2 KiB  sector 81,920,448  ora_lgwr/4211  x8  ",
-        " total 1.238999 s  issued on CPU 3, completed on CPU 11  3 in flight at issue   ",
-        " overtaken by 12  path: irq thread                                              ",
+        " total 1.238999 s to completion  issued on CPU 3, completed on CPU 11           ",
+        " 3 in flight at issue  overtaken by 12  path: irq thread                        ",
         " " * 80,
         "                           0                                       1.24s        ",
         " queue                3 us |                                             <0.01% ",
@@ -145,6 +145,8 @@ def test_one_outlier_at_80():
         " sum            1.238999 s  = total                                             ",
         " " * 80,
         " 2 others on sdc at the same time, 2 of them waited for the same thread         ",
+        " since this one began           0                                         +1.51s",
+        " write this one          1.24s ---------------------------------------          ",
         " write ora_lgwr/4211     1.24s     ---------------------------------------      ",
         " write ora_lgwr/4211     1.24s         ---------------------------------------  ",
     ]
@@ -177,11 +179,24 @@ def test_what_a_stage_includes_stands_below_it():
 
 
 def test_without_stages_it_says_why():
-    assert "it was not traced" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "stages were not traced then" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "--stages all" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "--stages all" not in text(waterfall(UNKNOWN, 80, 24, RAMP, recorded=True))
     assert "issuer not known" in text(waterfall(UNKNOWN, 80, 24, RAMP))
     lost = replace(UNKNOWN, unaccounted_us=UNKNOWN.total_us, path="polled")
     assert "path could not be followed (polled)" in text(waterfall(lost, 80, 24, RAMP))
     assert "no other outlier on sdc" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+
+
+def test_a_total_says_where_it_ends():
+    waited = outlier(stages_us={"hba": 1_000, "resume": 9_000}, unaccounted_us=0, total_us=10_000)
+    assert "total 10.000 ms to its waiter" in text(waterfall(waited, 80, 24, RAMP))
+
+
+def test_the_neighbours_axis_begins_where_the_first_of_them_did():
+    near = neighbours(outlier(0), [outlier(i) for i in range(-1, 2)])
+    lines = text(waterfall(outlier(), 80, 24, RAMP, near=near)).splitlines()
+    assert next(line for line in lines if "since this one began" in line).split()[-2:] == ["-137m", "+1.38s"]
 
 
 def test_a_wait_without_a_stage_is_shown_all_the_same():

@@ -282,6 +282,13 @@ def test_histograms_side_by_side_share_their_rows():
     assert spread([], 60, 12, RAMP) == []
 
 
+def test_bars_say_that_they_are_logarithmic():
+    lines = text(device(SLOW, 100, 40, RAMP)).splitlines()
+    said = next(i for i, line in enumerate(lines) if "logarithmic" in line)
+    assert lines[said + 1].split()[:2] == ["queue", "hba"]
+    assert "logarithmic" not in text(device(SLOW, 100, 14, RAMP))
+
+
 def test_a_legend_takes_the_lines_it_needs():
     lines = legend(PARTS, 40, RAMP)
     assert all(width(line) <= 40 for line in lines)

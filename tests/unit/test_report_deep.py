@@ -27,6 +27,7 @@ from latmon.model import (
 from latmon.recording import Writer, open_recording
 from latmon.report import outliers as rows
 from latmon.report import render_text, summarise
+from latmon.views.units import exact
 
 NEW_KEYS = {"softirqs", "irqs", "wakeups", "outliers", "outliers_left_out"}
 
@@ -137,6 +138,15 @@ def test_an_outlier_has_all_that_is_known_of_it(summary_of):
     assert summary["devices"]["sdc"]["above"] == {"write": 31}
     assert summary["devices"]["sdc"]["threshold_us"] == 20_000
     assert summary["health"]["suppressed"] == 12
+
+
+def test_the_text_says_where_an_outliers_total_ends_and_when_nobody_traced_it(summary_of):
+    bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
+    waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())
+    text = render_text(summary_of(frame(0, outliers=(bare, waited))))
+    assert text.count("stages were not traced then") == 1
+    assert f"total {exact(bare.total_us)} to completion" in text
+    assert f"total {exact(waited.total_us)} to its waiter" in text
 
 
 def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):

@@ -60,7 +60,9 @@ def _opened(sight: Sight, rows: Listing, at: int, width: int, room: int) -> list
     one = sight.choice.outlier or rows.rows[at].outlier
     repeats = row.repeats if row is not None and row.outlier == one else 1
     near = neighbours(one, sight.history.deep.outliers)
-    return waterfall(one, width, room, sight.ink, repeats=repeats, near=near, top=sight.choice.top)
+    return waterfall(
+        one, width, room, sight.ink, repeats=repeats, near=near, top=sight.choice.top, recorded=sight.recorded
+    )
 
 
 def _wanted(sight: Sight, names: set[str]) -> Callable[[Outlier], bool]:
