@@ -151,6 +151,7 @@ class Outlier:
     device: str
     op: str
     total_us: int
+    """With `resume` where that is known. A histogram's `total`, and what makes it an outlier, ends at completion."""
     stages_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unaccounted_us: int = 0
     flags: tuple[str, ...] = ()
@@ -276,7 +277,8 @@ class Frame:
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     """Completions by the kernel's own counters (/proc/diskstats)."""
     above: Mapping[Flow, int] = field(default_factory=lambda: MappingProxyType({}))
-    """I/Os above the threshold, each of them, however few `outliers` tell of."""
+    """I/Os above the threshold, each of them, however few `outliers` tell of; of devices that only the deep probes time
+    (`timed` is False), of the I/Os that were traced."""
     outliers: tuple[Outlier, ...] = ()
     """In the order in which they began."""
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

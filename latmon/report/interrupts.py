@@ -36,8 +36,8 @@ def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
     return {"irqs": rows} if rows else {}
 
 
-def wakeups(found: tuple[Wakeups, ...]) -> dict[str, Any]:
-    """A row per thread, the one that waited longest first."""
+def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
+    """A row per thread, the one that waited longest first; `left_out`: wake-ups of threads that are not in `found`."""
     worst = sorted(found, key=lambda one: -(one.delay.max_bound or 0))
     rows = [
         {
@@ -52,7 +52,8 @@ def wakeups(found: tuple[Wakeups, ...]) -> dict[str, Any]:
         }
         for one in worst[:MAX_THREADS]
     ]
-    return {"wakeups": rows} if rows else {}
+    left_out += sum(one.delay.count for one in worst[MAX_THREADS:])
+    return {"wakeups": rows, **({"wakeups_left_out": left_out} if left_out else {})} if rows else {}
 
 
 def _softirq(vector: str, runs: SoftirqRuns, every: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:

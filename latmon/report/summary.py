@@ -56,7 +56,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "devices": devices(origin, totals),
         **softirqs(totals.deep.softirqs),
         **irqs(totals.deep.handlers),
-        **wakeups(totals.deep.wakeups),
+        **wakeups(totals.deep.wakeups, totals.wakeups_left_out),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),
         **({"reason": origin.reason} if origin.reason else {}),

@@ -140,7 +140,8 @@ def _wakeups(summary: _Json) -> list[str]:
         cells = f"{_q(delay, 'p50'):>7}{_q(delay, 'p99'):>7}{_max(delay):>7}"
         instead = next((name for name, _ in _most(one["instead"])), "")
         lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
-    return [*lines, *_rest(len(rows)), ""]
+    left = summary.get("wakeups_left_out", 0)
+    return [*lines, *_rest(len(rows)), *([f"{left:,} wake-ups of other threads"] if left else []), ""]
 
 
 def _rest(rows: int) -> list[str]:

@@ -81,6 +81,8 @@ class Totals:
     end: End | None = None
     _waiting: dict[Series, list[Histogram]] = field(default_factory=dict)
     _unmerged: int = 0
+    wakeups_left_out: int = 0
+    """Of threads for which there was no room."""
     _threads: set[int] = field(default_factory=set)
     _excused: bool = False
 
@@ -132,11 +134,13 @@ class Totals:
         self._deep(frame)
 
     def _deep(self, frame: Frame) -> None:
-        """What the deep probes told; threads that are new beyond a limit are passed over."""
+        """What the deep probes told; of threads that are new beyond a limit the wake-ups are counted alone."""
         room = MAX_THREADS - len(self._threads)
         new = [one.thread.pid for one in frame.wakeups if one.thread.pid not in self._threads][:room]
         self._threads.update(new)
         known = tuple(one for one in frame.wakeups if one.thread.pid in self._threads)
+        self.wakeups_left_out += sum(one.delay.count for one in frame.wakeups)
+        self.wakeups_left_out -= sum(one.delay.count for one in known)
         self.deep.add(flatten(replace(frame, wakeups=known)))
         self.thresholds_us.update(frame.thresholds_us)
         for one in frame.outliers:

@@ -7,18 +7,15 @@ and leaves the sysctl kernel.bpf_stats_enabled as somebody else set it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import platform
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_ENABLE_STATS = 32
-_RUN_TIME = 0
-_SYSCALL_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+from latmon_backends.bpf_stats import open_stats
+
 _ON_BLOCK_IO = {"5": "tracepoint", "17": "raw tracepoint"}
 """prog_type: bpftrace's BEGIN and END are uprobes (2), which are there long before the others; an interval is 7."""
 
@@ -26,11 +23,7 @@ _ON_BLOCK_IO = {"5": "tracepoint", "17": "raw tracepoint"}
 @contextlib.contextmanager
 def counted() -> Iterator[None]:
     """Run times are counted while this is open. OSError without the privilege or before Linux 5.8."""
-    attributes = ctypes.create_string_buffer(_RUN_TIME.to_bytes(4, "little"), 128)
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(_SYSCALL_BPF[platform.machine()], _ENABLE_STATS, attributes, 128)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), f"BPF_ENABLE_STATS: {os.strerror(ctypes.get_errno())}")
+    fd = open_stats()
     try:
         yield
     finally:

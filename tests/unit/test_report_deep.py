@@ -25,11 +25,11 @@ from latmon.model import (
     Wakeups,
 )
 from latmon.recording import Writer, open_recording
+from latmon.report import interrupts, render_text, summarise
 from latmon.report import outliers as rows
-from latmon.report import render_text, summarise
 from latmon.views.units import exact
 
-NEW_KEYS = {"softirqs", "irqs", "wakeups", "outliers", "outliers_left_out"}
+NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out"}
 
 
 @pytest.fixture
@@ -149,6 +149,12 @@ def test_the_text_says_where_an_outliers_total_ends_and_when_nobody_traced_it(su
     assert f"total {exact(waited.total_us)} to its waiter" in text
 
 
+def test_the_text_says_what_shares_and_means_are_of(summary_of):
+    text = " ".join(render_text(summary_of(DEEP)).split())
+    assert "share: of the summed time of the I/Os that the stages are of" in text
+    assert "of traced: of those whose stages were traced" in text
+
+
 def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
     same = tuple(outlier(10_000_000 + n) for n in range(8))
     summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
@@ -186,13 +192,21 @@ def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
     assert "shared with nvme0q1" in " ".join(text.split())
 
 
-def test_threads_beyond_a_limit_are_passed_over(summary_of, monkeypatch):
+def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
     monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
     frames = [
         frame(seq, wakeups=tuple(Wakeups(Thread(10 * seq + n, "x", "", 120), of(1)) for n in range(4)))
         for seq in range(3)
     ]
-    assert len(summary_of(*frames)["wakeups"]) == 5
+    summary = summary_of(*frames)
+    assert (len(summary["wakeups"]), summary["wakeups_left_out"]) == (5, 7)
+    assert "7 wake-ups of other threads" in render_text(summary)
+
+
+def test_wake_ups_that_no_row_tells_are_a_number(monkeypatch):
+    monkeypatch.setattr(interrupts, "MAX_THREADS", 2)
+    told = interrupts.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
+    assert ([one["pid"] for one in told["wakeups"]], told["wakeups_left_out"]) == ([4, 3], 7 + 3)
 
 
 def test_the_text_of_anything_fits_a_ticket(summary_of):
