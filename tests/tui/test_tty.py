@@ -117,7 +117,10 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
         terminal.read(1)
         if size == (30, 100):
             terminal.seen = b""
-    drawn = terminal.screen()
+    drawn, until = terminal.screen(), time.monotonic() + 10
+    while swept[1:-1] != drawn[1:-1] and time.monotonic() < until:
+        terminal.read(0.5)
+        drawn = terminal.screen()
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert swept[1:-1] == drawn[1:-1]
