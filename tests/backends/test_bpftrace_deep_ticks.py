@@ -237,3 +237,49 @@ def test_no_output_raises(tmp_path_factory, portions):
             run.ticks.take(event)
     window = run.ticks.taken()
     assert window.losses.undecoded + len(window.records) >= 0
+
+
+# Slow bios
+
+
+DM = 253 << 20
+
+
+@pytest.fixture
+def bios(tmp_path):
+    """A process of one script for bios, where sda is timed by its requests and dm-0 by its bios alone."""
+    around = DeepSurroundings(map_keys=100, timed=lambda name: name == "sda")
+    ticks = DeepTicks([load(PROBES / "bios_c.yaml")], {SDA: "sda", DM: "dm-0"}.get, Threads(tmp_path), around)
+
+    def said(*what):
+        for one in what:
+            if one == "slow":
+                ticks.take(Printed(f"slow bios_c {DM} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"))
+            elif isinstance(one, int):
+                ticks.take(MapPrinted("bios_c_above", {str(DM << 16): one}))
+            else:
+                ticks.take(Printed(one))
+        window = ticks.taken()
+        return len(window.records), sum(window.interval.above.values())
+
+    return said
+
+
+def test_a_slow_bio_is_told_with_the_tick_that_counts_it(bios):
+    assert bios("slow", "tick bios_c 0 1000000", 1, "done bios_c") == (0, 0)  # before its counting began
+    assert bios("slow", "slow") == (0, 0)
+    assert bios("tick bios_c 1 2000000", 3, "done bios_c", "slow") == (2, 2)
+    assert bios("tick bios_c 2 3000000", 4, "done bios_c") == (1, 1)
+
+
+def test_bios_of_a_device_that_is_timed_by_its_requests_are_nothing(tmp_path):
+    around = DeepSurroundings(map_keys=100, timed=lambda _: True)
+    ticks = DeepTicks([load(PROBES / "bios_c.yaml")], {SDA: "sda"}.get, Threads(tmp_path), around)
+    for number in (0, 1):
+        ticks.take(Printed(f"slow bios_c {SDA} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"))
+        ticks.take(Printed(f"tick bios_c {number} 1000000"))
+        for name in ("above", "same"):
+            ticks.take(MapPrinted(f"bios_c_{name}", {str(SDA << 16): number}))
+        ticks.take(Printed("done bios_c"))
+    window = ticks.taken()
+    assert (window.records, window.interval.above, window.interval.traced.histograms) == ((), {}, {})
