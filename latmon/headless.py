@@ -24,7 +24,7 @@ ENDING = {
 
 
 class Progress:
-    """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line are written."""
+    """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line, and notices."""
 
     def __init__(self, path: Path, out: TextIO) -> None:
         self._path, self._out = path, out
@@ -46,6 +46,10 @@ class Progress:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, _size(self._path))
+        if frame.health.notice:
+            if self._live:
+                self._overwrite("")
+            self._write(f"latmon: {frame.health.notice}")
         if self._live:
             self._overwrite(self._line)
 

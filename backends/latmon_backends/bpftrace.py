@@ -152,7 +152,7 @@ class BpftraceBackend:
         The deep process has many more probes to detach: with some patience it ends first, so that nothing is traced
         that isn't counted. What it hasn't said in time is not worth the frame.
         """
-        ending = asyncio.create_task(self._deep.finish())
+        ending = asyncio.create_task(self._deep.finish(patient=patience_s > 0))
         try:
             await self._always.outlast(ending, patience_s)
             begun = time.monotonic()

@@ -105,11 +105,11 @@ class Deep:
             health=self._health(frame.health, window),
         )
 
-    async def finish(self) -> None:
+    async def finish(self, *, patient: bool = False) -> None:
         """The process ends and all it said is read, so that the last frame has it."""
         await self._stop_steering()
         if self._run is not None:
-            await self._run.finish()
+            await self._run.finish(patient=patient)
 
     async def close(self) -> None:
         """Ended for certain when this returns, within 2 s."""

@@ -90,9 +90,9 @@ class Probe:
         """Why it ended, once it has."""
         return bpftrace_tool.reason(await self._child.complaints(), await self._child.returncode())
 
-    def end(self) -> None:
-        """Ask it to finish: its last events can still be read."""
-        self._child.end()
+    def end(self, *, patient: bool = False) -> None:
+        """Ask it to finish: its last events can still be read. `patient`: however long it takes, until `stop`."""
+        self._child.end(patient=patient)
 
     async def stop(self) -> None:
         """Ended for certain when this returns, within 2 s."""

@@ -20,12 +20,13 @@ from latmon.text import clean
 from latmon.tools import search_path
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long
-# (0.7 to 1.3 s were seen). An abort must not leave a core behind. What waits must not hold the tool's output open, or
-# its end is seen late; `read`, not `cat`, because it leaves nobody behind when the tool ends first.
+# (0.7 to 1.3 s were seen). A line there asks it to end and gives it the time that it takes. An abort must not leave a
+# core behind. What waits must not hold the tool's output open, or its end is seen late; `read`, not `cat`, because it
+# leaves nobody behind when the tool ends first.
 _SHIM = (
     "ulimit -c 0; exec 3<&0; "
     '"$@" </dev/null 3<&- & p=$!; '
-    "(while read -r _; do :; done <&3; kill -TERM $p; sleep 1.4; kill -KILL $p) >/dev/null 2>&1 & c=$!; "
+    "(while read -r _; do kill -TERM $p; done <&3; kill -TERM $p; sleep 1.4; kill -KILL $p) >/dev/null 2>&1 & c=$!; "
     "wait $p; r=$?; kill $c 2>/dev/null; exit $r"
 )
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
@@ -69,6 +70,10 @@ class Running(Protocol):
         """The status as a shell tells it."""
         ...
 
+    def ask(self) -> None:
+        """A line on its standard input."""
+        ...
+
     def hang_up(self) -> None:
         """Close its standard input."""
         ...
@@ -87,6 +92,10 @@ class _Own:
 
     async def wait(self) -> int:
         return await self._process.wait()
+
+    def ask(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(b"\n")
 
     def hang_up(self) -> None:
         if self._process.stdin is not None:
@@ -149,9 +158,12 @@ class Child:
         """The tool's status as a shell tells it: 128 + n after signal n."""
         return await self._process.wait()
 
-    def end(self) -> None:
-        """Ask the tool to finish: its last output can still be read."""
-        self._process.hang_up()
+    def end(self, *, patient: bool = False) -> None:
+        """Ask the tool to finish: its last output can still be read. `patient`: it is not killed before `stop`."""
+        if patient:
+            self._process.ask()
+        else:
+            self._process.hang_up()
 
     async def stop(self) -> None:
         """Ended for certain when this returns, within 2 s: politely, then by SIGKILL of the shim.

@@ -49,9 +49,9 @@ class Run:
             self.ended = f"it printed nothing for {silent_s:.0f} s"
         return bool(self.ended)
 
-    async def finish(self) -> None:
-        """It is asked to end, and all that it says then is taken."""
-        self.probe.end()
+    async def finish(self, *, patient: bool = False) -> None:
+        """It is asked to end, and all that it says then is taken; `patient`: however long that takes."""
+        self.probe.end(patient=patient)
         self._ticks.end()
         if self._reading is not None:
             await asyncio.wait({self._reading})

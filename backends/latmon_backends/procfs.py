@@ -55,6 +55,7 @@ class ProcfsBackend:
             absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
             reason=reason,
         )
+        self._notice = _without_effect(options)
 
     @property
     def origin(self) -> Origin:
@@ -77,8 +78,16 @@ class ProcfsBackend:
             slept, slept_before = self._suspended_us(), slept
             gap = "suspended" if slept - slept_before > _SLEPT_US else "reader-late" if late else ""
             interval = difference(before, self._before)
-            yield _frame(seq, self._before, interval, _merge(news, interval), gap)
+            notice, self._notice = self._notice, ""
+            yield _frame(seq, self._before, interval, _merge(news, interval), gap=gap, notice=notice)
             seq, news = seq + 1, ()
+
+
+def _without_effect(options: Options) -> str:
+    """What was asked for that sums of the kernel's can't give."""
+    asked = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
+    vain = [name for name, wanted in asked.items() if wanted]
+    return f"{' and '.join(vain)} without effect: the kernel's counters time no single I/O" if vain else ""
 
 
 def _sampler(options: Options) -> Sampler:
@@ -112,7 +121,7 @@ def _merge(news: tuple[Device, ...], interval: Interval) -> tuple[Device, ...]:
     return tuple(device for name, device in known.items() if name not in interval.removed)
 
 
-def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...], gap: str) -> Frame:
+def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...], *, gap: str, notice: str) -> Frame:
     return Frame(
         seq=seq,
         wall=now.wall,
@@ -122,6 +131,6 @@ def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...
         outstanding=interval.outstanding,
         devices=devices,
         removed=interval.removed,
-        health=Health(undecoded_lines=interval.undecoded),
+        health=Health(undecoded_lines=interval.undecoded, notice=notice),
         gap=gap,
     )

@@ -7,6 +7,7 @@ done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -157,6 +158,11 @@ class _Remote:
 
     async def wait(self) -> int:
         return await asyncio.shield(self._end)
+
+    def ask(self) -> None:
+        if self._stdin >= 0:
+            with contextlib.suppress(OSError):  # it is gone
+                os.write(self._stdin, b"\n")
 
     def hang_up(self) -> None:
         stdin, self._stdin = self._stdin, -1

@@ -1,5 +1,6 @@
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -50,6 +51,19 @@ async def test_frames_hold_what_was_counted_and_the_first_all_devices(host):
         Completed(5, 5 * 4096, 10_000),
     ]
     assert not any(frame.histograms or frame.seen for frame in frames)
+
+
+async def test_what_was_asked_for_in_vain_is_said_once(host):
+    asked = replace(options(host), stages="all", threshold_us=0)
+    first, second = await take(ProcfsBackend(asked), 2)
+    assert first.health.notice.startswith("--stages all and --threshold without effect")
+    assert second.health.notice == ""
+
+
+@pytest.mark.parametrize(("stages", "threshold_us", "named"), [("auto", None, ""), ("basic", 5, "--threshold")])
+async def test_what_needs_nothing_is_not_in_vain(host, stages, threshold_us, named):
+    (only,) = await take(ProcfsBackend(replace(options(host), stages=stages, threshold_us=threshold_us)), 1)
+    assert only.health.notice.partition(" without")[0] == named
 
 
 async def test_the_schedule_does_not_drift(host):

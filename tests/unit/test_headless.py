@@ -7,6 +7,7 @@ from recorded import ORIGIN, frame
 from latmon.capture import Outcome, Tally
 from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE
 from latmon.headless import Progress
+from latmon.model import Health
 
 
 class Tty(io.StringIO):
@@ -68,3 +69,10 @@ def test_no_foreign_byte_reaches_the_terminal(tmp_path):
 def test_outliers_and_traced_stages_are_in_the_line(tmp_path):
     said = run(io.StringIO(), tmp_path / "x", Outcome("over"), above=1310, suppressed=12, one_in=8)
     assert "300 I/Os, 0 B, 1,310 outliers (12 left out), stages of 1 in 8 traced" in said
+
+
+def test_a_notice_is_a_line_of_its_own_on_a_terminal_too(tmp_path):
+    for out in (io.StringIO(), Tty()):
+        progress = Progress(tmp_path / "x", out)
+        progress.offer(frame(0, health=Health(notice="--threshold without effect")), Tally())
+        assert "latmon: --threshold without effect\n" in out.getvalue()
