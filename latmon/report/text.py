@@ -25,6 +25,11 @@ _HOW = (
     "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket at most 12.5 % wide. "
     f"{UNKNOWN}: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
 )
+_SHARE = "share: of the summed time of the I/Os that the stages are of; resume comes after their total and has none"
+_TRACED = (
+    "total: of all timed I/Os; of traced: of those whose stages were traced, which the stages, their means and their "
+    "shares are of. Both end at the completion"
+)
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
 _Json = Mapping[str, Any]
 
@@ -94,7 +99,11 @@ def _busy(summary: _Json) -> list[tuple[str, _Json]]:
 
 def _idle(summary: _Json) -> list[str]:
     idle = [name for name, one in summary["devices"].items() if not one["ops"]]
-    return _wrapped(f"no I/O: {', '.join(idle)}") if idle else []
+    if not idle:
+        return _wrapped("no device was seen") if not summary["devices"] else []
+    if len(idle) == len(summary["devices"]):
+        return _wrapped(f"no I/O completed on any device in this time: {', '.join(idle)}")
+    return _wrapped(f"no I/O: {', '.join(idle)}")
 
 
 def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
@@ -190,6 +199,9 @@ def _meaning(summary: _Json) -> list[str]:
         lines += _wrapped(_UNTIMED)
     for one in summary["health"]["probes_missing"]:
         lines += _wrapped(f"probe not attached: {one['name']} ({one['reason']})")
+    ops = [op for device in summary["devices"].values() for op in device["ops"].values()]
+    lines += _wrapped(_SHARE) if any(op["stages"] for op in ops) else []
+    lines += _wrapped(_TRACED) if any("of" in op for op in ops) else []
     return lines + _wrapped(_HOW)
 
 

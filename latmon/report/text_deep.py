@@ -109,7 +109,7 @@ def _softirqs(softirqs: _Json) -> list[str]:
         delay = one["delay_us"]
         cells = f"{_q(delay, 'p50'):>10}{_q(delay, 'p99'):>7}{_max(delay):>7}{_q(one['run_us'], 'p99'):>8}"
         lines.append(f"{vector[:8]:<9}{count(one['count']):>9}{cells}  {where}"[:WIDTH].rstrip())
-    return [*lines, ""]
+    return [*lines, "delay: from the raise to the entry; ran in: the two most frequent", ""]
 
 
 def _irqs(irqs: list[_Json]) -> list[str]:
@@ -141,11 +141,18 @@ def _wakeups(summary: _Json) -> list[str]:
         instead = next((name for name, _ in _most(one["instead"])), "")
         lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
     left = summary.get("wakeups_left_out", 0)
-    return [*lines, *_rest(len(rows)), *([f"{left:,} wake-ups of other threads"] if left else []), ""]
+    others = [f"{left:,} wake-ups of other threads"] if left else []
+    return [
+        *lines,
+        *_rest(len(rows)),
+        *others,
+        "times: from woken to running; instead: what most often ran before it",
+        "",
+    ]
 
 
 def _rest(rows: int) -> list[str]:
-    return [f"  and {rows - MAX_ROWS:,} more"] if rows > MAX_ROWS else []
+    return [f"  and {rows - MAX_ROWS:,} more (--json has them)"] if rows > MAX_ROWS else []
 
 
 def _ordered(stages: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -52,10 +52,10 @@ def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded
     """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it."""
     if origin is None:
         return "starting: opening the backend"
+    if without := no_distribution(origin):
+        return f"{what} are not measured by {origin.backend}: {without}"
     if recorded:
         return f"{what} are not in this recording: it was made without --stages all"
-    if without := no_distribution(origin):
-        return f"{what} are not traced: {without}"
     off = " (--stages basic)" if mode == "basic" else ""
     return f"{what} are not traced{off}: press S, or --stages all"
 

@@ -91,9 +91,10 @@ def no_outliers(thresholds_us: Mapping[str, int], *, length_us: int, above: int 
     if not thresholds_us:
         return "no threshold is known: no device did enough I/O yet, or this source doesn't look for outliers"
     limits = sorted(set(thresholds_us.values()))
+    only = f"{where}: " if where else ""
     if len(limits) == 1:
-        return f"no I/O above {spelled(limits[0])} {over}"
-    return f"no I/O above its device's threshold ({spelled(limits[0])} to {spelled(limits[-1])}) {over}"
+        return f"{only}no I/O above {spelled(limits[0])} {over}"
+    return f"{only}no I/O above its device's threshold ({spelled(limits[0])} to {spelled(limits[-1])}) {over}"
 
 
 def op_letters(one: Outlier) -> str:

@@ -74,7 +74,7 @@ class Scene:
     @property
     def mode(self) -> status.Mode:
         if self.history.paused:
-            return status.Mode("PAUSED", self.history.behind)
+            return status.Mode("PAUSED", self.history.behind, "" if self._mode == "LIVE" else self._mode)
         return status.Mode(self._mode) if self.ended is None else status.Mode("ENDED", 0, self.ended)
 
     def append(self, frame: Frame) -> None:

@@ -24,7 +24,7 @@ _QUIET = ("not recording ", "no rec ", "○")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """LIVE, REPLAY, DEMO, PAUSED or ENDED, and how many frames the screen is behind."""
+    """LIVE, REPLAY, DEMO, PAUSED or ENDED, how many frames the screen is behind, and what is paused or why it ended."""
 
     word: str = "LIVE"
     behind: int = 0
@@ -150,7 +150,7 @@ def _above(histogram: Histogram, threshold_us: int) -> int:
 
 def _mode(mode: Mode) -> Line:
     if mode.word == "PAUSED":
-        return (Span(f"PAUSED, {mode.behind} behind ", "accent"),)
+        return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED, {mode.behind} behind ", "accent"),)
     if mode.word == "ENDED":
         return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)
     return (

@@ -107,6 +107,7 @@ def test_an_untraced_one_says_so():
             {},
             "no I/O above its device's threshold (1 ms to 20 ms) in the last 60 s",
         ),
+        ({"sda": 20_000}, {"where": "on sda"}, "on sda: no I/O above 20 ms in the last 60 s"),
         ({"sda": 1_000}, {"above": 7, "where": "the region"}, "7 I/Os above the threshold in the last 60 s, but none"),
         ({}, {}, "no threshold is known"),
     ],

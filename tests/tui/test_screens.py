@@ -8,6 +8,7 @@ from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
 from test_app import make, screen, settled
 
 from latmon.backend import Options
+from latmon.model import Traced
 from latmon.tui.actions import ACTIONS, works
 from latmon.tui.attention import looked_at
 from latmon.tui.foot import foot
@@ -67,6 +68,23 @@ def test_a_recording_is_cut_where_its_capture_was():
     assert "above 106 ms" in text(replayed)
     assert text(replayed).splitlines()[1:] == text(live).splitlines()[1:]
     assert "above 213 ms" in text(scene(FRAMES, Choice(screen="stages", threshold_us=200_000), fixed))
+
+
+@pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
+@pytest.mark.parametrize("steps", [(), ("enter",)])
+def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
+    counted = [replace(one, histograms={}, seen={}, traced=Traced()) for one in FRAMES]
+    made = scene(counted, Choice(screen="stages"), PROCFS, mode=mode)
+    said = " ".join(press(made, *steps).split())
+    assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in said
+    assert "I/Os p50" not in said
+    assert "no I/O" not in said
+
+
+def test_a_paused_replay_says_both():
+    made = scene(FRAMES, mode="REPLAY")
+    made.pause()
+    assert "REPLAY PAUSED, 0 behind" in text(made)
 
 
 def test_stages_that_nobody_traces_say_how_to_get_them():

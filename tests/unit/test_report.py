@@ -263,6 +263,11 @@ def test_a_device_without_requests_says_where_its_time_is(summary_of):
     assert "its I/O is timed at the devices below it" in render_text(summary_of(one))
 
 
+def test_a_capture_without_ios_says_so(summary_of):
+    bare = frame(0, histograms={}, seen={}, kernel={}, outstanding={})
+    assert "no I/O completed on any device in this time: sda" in render_text(summary_of(bare))
+
+
 def test_no_quantile_is_printed_above_the_maximum(summary_of):
     one = frame(0, histograms={Series("sda", "read", "total"): Histogram.record([2370] * 10)})
     [row] = [line for line in render_text(summary_of(one)).splitlines() if line.startswith("    total")]

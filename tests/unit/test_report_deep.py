@@ -192,6 +192,13 @@ def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
     assert "shared with nvme0q1" in " ".join(text.split())
 
 
+def test_a_table_that_is_cut_says_how_many_more(summary_of):
+    woken = tuple(Wakeups(Thread(pid, "x", "", 120), of(1)) for pid in range(20))
+    text = render_text(summary_of(frame(0, wakeups=woken)))
+    assert "and 8 more (--json has them)" in text
+    assert "from woken to running" in text
+
+
 def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
     monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
     frames = [

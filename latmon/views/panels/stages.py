@@ -16,6 +16,8 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
     if not subjects or sight.origin is None:
         return sentence(no_rows(sight), width, room)
     why = empty.not_traced("stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded)
+    if empty.no_distribution(sight.origin):
+        return sentence(why, width, room)  # a table would count its I/Os as 0
     chosen = subjects[0].choice.selected
     if not sight.choice.opened:
         several = [_anatomy(sight, s, detailed=s.device.name == chosen) for s in subjects]
