@@ -1,0 +1,52 @@
+"""Outliers wait for what the deep probes tell of them, but none waits beyond the last frame."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from latmon.backend import Options
+from latmon.framing import Interval
+from latmon.model import Frame, Outlier
+from latmon_backends.bpftrace import BpftraceBackend
+from latmon_backends.bpftrace_deep_ticks import DeepWindow
+from latmon_backends.bpftrace_ticks import Losses
+from latmon_backends.outliers import HOLD, Settled
+
+FRAME = Frame(seq=1, wall=0.0, mono_us=2_000_000, dt_us=1_000_000)
+SLOW = Outlier(0.0, 0, "sda", "read", 30_000)
+
+
+class Waiting:
+    """One outlier that is told when nothing more can come of it."""
+
+    def take(self, _records):
+        pass
+
+    def settled(self, _wall, _mono_us, hold):
+        return Settled((SLOW,) if not hold else (), lost=hold)
+
+
+@pytest.fixture
+def frame(tmp_path):
+    one = BpftraceBackend(Options(proc=tmp_path, sys=tmp_path))
+    manifest = SimpleNamespace(maps=(), clock="monotonic")
+    one._always = SimpleNamespace(
+        variant=SimpleNamespace(manifest=manifest), probe=SimpleNamespace(attached=1, wanted=1)
+    )
+    one._frames = SimpleNamespace(make=lambda *_, **__: FRAME)
+    one._deep = SimpleNamespace(runs=True, taken=lambda _: DeepWindow(), add_to=lambda frame, _: frame)
+    one._interrupts = SimpleNamespace(told=lambda handlers, _: handlers)
+    one._outliers = Waiting()
+    end = SimpleNamespace(sample=SimpleNamespace(undecoded=0))
+    window = SimpleNamespace(records=(), interval=Interval(), losses=Losses(), end=end)
+    return lambda **how: one._frame(window, None, **how)
+
+
+def test_while_the_deep_probes_run_an_outlier_waits_for_them(frame):
+    waits = frame()
+    assert waits.outliers == ()
+    assert waits.health.lost_events == HOLD
+
+
+def test_the_last_frame_has_all_that_still_waited(frame):
+    assert frame(ending=True).outliers == (SLOW,)
