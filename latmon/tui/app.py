@@ -17,6 +17,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.events import Key
 from textual.screen import Screen
+from textual.timer import Timer
 
 from latmon.backend import STAGES_MODES, Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
@@ -39,7 +40,7 @@ from latmon.views.choice import Choice, after
 from latmon.views.scene import Scene
 
 DEFAULT_THEME = "dark"
-_MESSAGE_S = 5.0
+_MESSAGE_S = 8.0
 
 
 class LatmonApp(App[int]):
@@ -75,6 +76,7 @@ class LatmonApp(App[int]):
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._typed: Typed | None = None
         self._pace = Pace()
+        self._unsaying: Timer | None = None
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
@@ -128,7 +130,9 @@ class LatmonApp(App[int]):
         """A sentence on the screen for some seconds."""
         self.scene.message = clean(text, 200)
         self._repaint()
-        self.set_timer(_MESSAGE_S, self._unsay)
+        if self._unsaying is not None:  # it is the sentence before that it ends
+            self._unsaying.stop()
+        self._unsaying = self.set_timer(_MESSAGE_S, self._unsay)
 
     def _unsay(self) -> None:
         self.scene.message = ""
@@ -141,7 +145,7 @@ class LatmonApp(App[int]):
         self.exit(return_code=EXIT_DONE)
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen(self.scene.store.origin, self._face, colourless=self._depth == "none"))
+        self.push_screen(HelpScreen(self.scene.known, self._face, colourless=self._depth == "none"))
 
     def action_choose(self, step: str, by: int) -> None:
         self._choose(STEPS[step](self.scene.sight, by))

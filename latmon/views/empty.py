@@ -48,14 +48,19 @@ def no_map(subject: Subject, origin: Origin) -> str:
     return f"no {what}I/O on {device.name} in the last {span(window.length_us)}"
 
 
-def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded: bool = False) -> str:
-    """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it."""
+def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded: bool = False, state: str = "") -> str:
+    """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it.
+
+    `state`: what they do now, where they were asked.
+    """
     if origin is None:
         return "starting: opening the backend"
     if without := no_distribution(origin):
         return f"{what} are not measured by {origin.backend}: {without}"
     if recorded:
         return f"{what} are not in this recording: it was made without --stages all"
+    if state:
+        return f"{what}: {state}"
     off = " (--stages basic)" if mode == "basic" else ""
     return f"{what} are not traced{off}: press S, or --stages all"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from latmon.deep import untraced_share
-from latmon.model import Frame
+from latmon.model import Frame, Origin
 from latmon.store import Store
 from latmon.views import status
 from latmon.views.choice import Choice
@@ -23,10 +23,12 @@ from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import Sight
+from latmon.views.sight import OFF, Sight, tracing_state
 from latmon.views.sweep import Sweep
 
 MIN_SIZE = (40, 10)
+NOTICE_US = 8_000_000
+"""A notice stands so long, by the frames' clock."""
 Draw = Callable[[Sight, int, int], list[Line]]
 SCREENS: Mapping[str, Draw] = MappingProxyType(
     {"overview": overview, "stages": stages_panel, "outliers": outliers_panel, "interrupts": interrupts_panel},
@@ -55,6 +57,8 @@ class Scene:
         self.ended: str | None = None
         self._mode = mode
         self._sweep, self._waits = Sweep(), Sweep()
+        self._notices: list[tuple[int, str]] = []
+        self._tracing_state = ""
 
     @property
     def store(self) -> Store:
@@ -62,7 +66,9 @@ class Scene:
 
     @property
     def sight(self) -> Sight:
-        return Sight(self.history, self._sweep, self._asked(), self.ink, self._waits, recorded=self._mode == "REPLAY")
+        return Sight(
+            self.history, self._sweep, self._asked(), self.ink, self._waits, self._mode == "REPLAY", self._tracing_state
+        )
 
     def _asked(self) -> Choice:
         """A recording's threshold is the one of its capture, unless the user has one now."""
@@ -79,9 +85,27 @@ class Scene:
 
     def append(self, frame: Frame) -> None:
         """One more frame: kept at once, shown unless paused."""
+        self._note(frame)
         kept = self.history.append(frame)
         if kept is not None:
             self._sweep.advance(kept)
+
+    def _note(self, frame: Frame) -> None:
+        """What stands longer than its frame: notices, and what the deep probes do now."""
+        since = frame.mono_us - NOTICE_US
+        self._notices = [(at, said) for at, said in self._notices if at > since and said != frame.health.notice]
+        if frame.health.notice:
+            self._notices.append((frame.mono_us, frame.health.notice))
+        self._tracing_state = tracing_state(frame)
+
+    @property
+    def known(self) -> Origin | None:
+        """The origin, without what it says is not measured and is traced now."""
+        origin = self.store.origin
+        if origin is None or not self.history.any_traced:
+            return origin
+        traced = {series.stage for series in self.history.deep.traced.histograms}
+        return replace(origin, absent=tuple(one for one in origin.absent if one.name not in traced))
 
     def pause(self) -> None:
         """Freeze what is shown; frames keep arriving."""
@@ -137,7 +161,10 @@ class Scene:
         return draw(self.sight, width, room)
 
     def _notes(self, width: int) -> list[Line]:
-        state = self.history.window.health()
-        text = self.message or state.notice or (self.store.origin.reason if self.store.origin else "")
-        role = "bad" if state.notice and not self.message else "strong" if self.message else "dim"
+        notice = "; ".join(said for _, said in reversed(self._notices))
+        lasting = self.store.origin.reason if self.store.origin else ""
+        if self._tracing_state.startswith(OFF):
+            lasting = f"stages: {self._tracing_state}"
+        text = self.message or notice or lasting
+        role = "strong" if self.message else "bad" if notice else "dim"
         return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:2]]

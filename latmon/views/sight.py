@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from latmon.model import Origin
+from latmon.model import Frame, Origin
 from latmon.views import empty
 from latmon.views.choice import Choice, shown
 from latmon.views.heatmap import Ink
@@ -12,6 +12,11 @@ from latmon.views.history import History
 from latmon.views.lines import BLANK, Line, Span, wrap
 from latmon.views.sweep import Sweep
 from latmon.views.table import Subject, order
+
+STARTING = "the deep probes are starting"
+"""How a backend begins its reason while they do."""
+OFF = "off"
+MEASURING = "the deep probes run: nothing was completed yet that they followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class Sight:
     """Of the delays of softirqs, as `sweep` is of latencies."""
     recorded: bool = False
     """A recording is played: what isn't in it can't be asked for."""
+    tracing: str = ""
+    """What the deep probes do as of the newest frame, by `tracing_state`."""
 
     @property
     def origin(self) -> Origin | None:
@@ -46,6 +53,14 @@ class Sight:
             return rows
         choice = replace(self.choice, selected=rows[0].device.name)
         return [replace(s, choice=choice) for s in rows]
+
+
+def tracing_state(frame: Frame) -> str:
+    """What the deep probes do, as the end of a sentence; empty where nobody asked them for anything."""
+    if frame.traced.one_in:
+        return MEASURING
+    why = next((one.reason for one in frame.traced.absent), "")
+    return why if not why or why.startswith(STARTING) else f"{OFF}: {why}"
 
 
 def selected(subjects: list[Subject]) -> Subject | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.histogram import MAX_US, Histogram
-from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series
+from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.store import Store, Window
 from latmon.tui.screens.main import screen_lines
 from latmon.views import empty
@@ -557,3 +557,44 @@ def test_a_window_is_shared_by_its_subjects():
     assert subject.ios == 400
     assert subject.mean_us is not None
     assert Store().devices == {}
+
+
+def off(seq, why, one_in=0):
+    return replace(frame(seq), traced=Traced(one_in=one_in, absent=(Missing("hba", why),)))
+
+
+def said(made):
+    return " ".join(plain(line) for line in made.draw(100, 20).notice)
+
+
+def test_a_notice_stands_for_eight_seconds_beside_the_next():
+    made = scene([replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))])
+    assert said(made).strip() == "two; one"
+    for seq in range(2, 8):
+        made.append(frame(seq))
+    assert "one" in said(made)
+    made.append(frame(8))
+    assert said(made).strip() == "two"
+    made.append(frame(9))
+    assert said(made).strip() == ""
+
+
+def test_what_the_deep_probes_do_is_said_as_long_as_it_holds():
+    made = scene([off(0, "they took 9 % of a CPU")])
+    assert said(made).strip() == "stages: off: they took 9 % of a CPU"
+    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: off: they took 9 % of a CPU"
+    made.append(off(1, "the deep probes are starting"))
+    assert said(made).strip() == ""
+    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: the deep probes are starting"
+    made.append(off(2, "", one_in=1))
+    assert "press S" not in empty.not_traced("stages", ORIGIN, state=made.sight.tracing)
+    made.append(frame(3))
+    assert "press S" in empty.not_traced("stages", ORIGIN, state=made.sight.tracing)
+
+
+def test_the_help_does_not_call_unmeasured_what_is_traced():
+    made = scene([frame(0)])
+    assert [one.name for one in made.known.absent] == ["irq"]
+    traced = Traced({Series("nvme0n1", "read", "irq"): Histogram(((5, 1),))}, one_in=1)
+    made.append(replace(frame(1), traced=traced))
+    assert made.known.absent == ()

@@ -15,7 +15,9 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
     subjects = sight.subjects()
     if not subjects or sight.origin is None:
         return sentence(no_rows(sight), width, room)
-    why = empty.not_traced("stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded)
+    why = empty.not_traced(
+        "stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded, state=sight.tracing
+    )
     if empty.no_distribution(sight.origin):
         return sentence(why, width, room)  # a table would count its I/Os as 0
     chosen = subjects[0].choice.selected
