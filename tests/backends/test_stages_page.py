@@ -1,0 +1,64 @@
+"""docs/STAGES.md and the doctor tell the same of each stage: both are held against the manifests."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from latmon.manifest import load
+from latmon.model import STAGES, Missing, Origin
+from latmon.resources import data_dir
+from latmon_backends.bpftrace_explain import stages
+from latmon_backends.deep_scripts import choose, deep_manifests
+
+PAGE = (Path(__file__).parents[2] / "docs/STAGES.md").read_text()
+ROWS = {
+    cells[0].strip("` "): [cell.strip() for cell in cells[1:]]
+    for line in PAGE.splitlines()
+    if line.startswith("| `") and (cells := line.strip("|").split("|"))
+}
+ALWAYS = {"block_a": 0, "block_ap": 0, "block_b": 1, "block_c": 2}
+"""Script -> its column of the page."""
+DEEP = {"A": 3, "C": 4}
+
+
+def doctors(name="block_a", tier="A"):
+    """The doctor's rows on a host that has every hook."""
+    always = load(data_dir("probes") / f"linux/{name}.yaml")
+    origin = Origin(
+        "bpftrace",
+        "h",
+        "k",
+        "0",
+        measured={stage: always.includes.get(stage, ()) for stage in always.stages},
+        absent=tuple(Missing(stage, why) for stage, why in always.absent.items()),
+    )
+    chosen = choose(deep_manifests(), tier, lambda _: True, {"timer_context": (1,)}, {}, cpus=4)
+    return {one.stage: one for one in stages(origin, {tier: chosen})}
+
+
+@pytest.mark.parametrize(("name", "column"), ALWAYS.items())
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_is_always_measured(name, column, stage):
+    said, told = ROWS[stage][column], doctors(name)[stage].always
+    said = ROWS[stage][0] if said == "the same" else said
+    if said == "-" or said.startswith("in "):
+        assert told.startswith("no: ")
+        assert said == "-" or said in told
+    elif inside := re.match(r"with (.*) in it", said):
+        assert told == f"yes, with {inside[1]} in it"
+    else:
+        assert told == "yes"
+
+
+@pytest.mark.parametrize(("tier", "column"), DEEP.items())
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_is_traced(tier, column, stage):
+    said, told = ROWS[stage][column], doctors(tier=tier)[stage].traced[tier]
+    assert (said == "-") == told.startswith("no: ")
+    for script in re.findall(r"\w+_[ac]\b", said):
+        assert script in told
+
+
+def test_every_stage_has_its_row():
+    assert tuple(ROWS) == STAGES
