@@ -122,6 +122,11 @@ def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return sums
 
 
+def until(stages: Mapping[str, int]) -> str:
+    """Where an outlier's total ends."""
+    return "to its waiter" if "resume" in stages else "to completion"
+
+
 def fold(outliers: Sequence[Outlier]) -> list[Folded]:
     """Identical neighbours as one row, in the order in which their first ones began.
 

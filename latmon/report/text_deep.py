@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from latmon.deep import rate
+from latmon.deep import rate, until
 from latmon.model import STAGES, UNACCOUNTED
-from latmon.views.outliers import until
 from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, spelled
 
 WIDTH = 79

@@ -109,11 +109,6 @@ def issuer(one: Outlier) -> str:
     return f"{one.comm}/{one.pid}" if one.comm else f"pid {one.pid}"
 
 
-def until(stages: Mapping[str, int]) -> str:
-    """Where an outlier's total ends."""
-    return "to its waiter" if "resume" in stages else "to completion"
-
-
 def parts_of(one: Outlier) -> dict[str, float]:
     """Stages and what is unaccounted, for a bar."""
     found = {stage: float(us) for stage, us in one.stages_us.items() if us > 0}

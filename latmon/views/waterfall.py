@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from latmon.deep import PARTS
+from latmon.deep import PARTS, until
 from latmon.model import UNACCOUNTED, Outlier, Wait
 from latmon.views.bars import role
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
-from latmon.views.outliers import issuer, until
+from latmon.views.outliers import issuer
 from latmon.views.units import duration, exact, moment, percent
 
 _NAME = 11
