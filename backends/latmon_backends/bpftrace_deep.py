@@ -71,8 +71,10 @@ class Deep:
         self._changed.set()
 
     def set_stages(self, mode: str) -> None:
-        """A user's word ends a pause."""
+        """A user's word ends a pause, and its reason."""
         self._demand.set_mode(mode)
+        if self._paused_until:
+            self._why_paused = ""
         self._paused_until, self._coarse = 0.0, 1
         self._budget.forget()
         self._changed.set()
@@ -172,10 +174,17 @@ class Deep:
                 await self._start(want)
         elif not run.want.covers(want):
             if want.forced or now - run.begun >= REMIX_S:
-                await self._stop()
-                await self._start(want)
+                await self._remix(want)
         elif now >= run.measured:
             await self._measure(run)
+
+    async def _remix(self, want: Want) -> None:
+        """For other devices it takes another process: what was in flight meanwhile isn't traced, and that is said."""
+        left = self._clock()
+        await self._stop()
+        await self._start(want)
+        if self._run is not None:
+            self._news.say(f"nothing was traced for {self._clock() - left:.1f} s: started again for other devices")
 
     async def _bury(self, run: Run, now: float) -> None:
         """After an end that nobody asked for: again, at most three times a minute."""

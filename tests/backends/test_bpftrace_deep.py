@@ -244,7 +244,8 @@ async def test_other_devices_are_taken_in(deep, programs):
     one.deepen(("sda",))
     await until(one, traced)
     one.deepen(("sdb",))
-    await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
+    seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
+    assert re.search(r"nothing was traced for \d\.\d s: started again for other devices", seen.said)
     assert len(programs()) == 2
 
 
@@ -315,6 +316,8 @@ async def test_where_none_runs_it_is_said_once_and_tried_again_later(deep, progr
     await asyncio.sleep(0.2)
     assert len(programs()) == tries
     assert "no" in seen[-1].traced.absent[0].reason
+    one.set_stages("auto")
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.absent == ()
 
 
 async def test_a_lack_of_rights_is_no_scripts_fault(deep, programs):
