@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from latmon.backend import Options
 from latmon.errors import UnavailableError
@@ -18,6 +19,22 @@ from latmon_backends.bpftrace import BpftraceBackend
 from latmon_backends.deep_programs import Inventory
 from latmon_backends.deep_scripts import Choice
 
+DRIVERS: Mapping[str, str] = MappingProxyType(
+    {
+        "nvme": "hard interrupt: hba, irq",
+        "ahci": "BLOCK softirq: hba, irq, softirq",
+        "virtio-blk, one queue": "BLOCK softirq (6.18: every request)",
+        "megaraid_sas (MFI), scsi_debug": "tasklet or timer, then BLOCK softirq: no irq stage from a timer",
+        "nvme-rdma, iSER, mpt3sas, megaraid_sas (fusion)": "IRQ_POLL softirq",
+        "loop": "BLOCK softirq, which its worker raises outside of a handler: hba, softirq, no irq",
+        "nvme-tcp, dm-crypt": "a worker: followed when an interrupt or a softirq woke it (tier A), "
+        "else named as not followed",
+        "null_blk (timer)": "in the timer's interrupt, which has no handler: not followed",
+        "dm, md, zram": "no requests: their bios, queued to complete, are `hba` of the volume; "
+        "stages are at the disks below",
+    }
+)
+"""How a driver's requests complete where each queue has its own vector: docs/STAGES.md has the other kernels."""
 _TIERS = ("A", "C")
 """Of deep scripts: A' traces as A does, B as C."""
 
@@ -41,6 +58,8 @@ class TierReport:
     why: str
     stages: tuple[StageReport, ...] = ()
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    drivers: Mapping[str, str] = field(default_factory=lambda: DRIVERS)
+    """Driver -> how its requests complete, which decides what stages they have."""
 
 
 def explain() -> TierReport:

@@ -43,6 +43,9 @@ class TierReport(Protocol):
     @property
     def hooks(self) -> Mapping[str, tuple[str, ...]]: ...
 
+    @property
+    def drivers(self) -> Mapping[str, str]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
@@ -52,6 +55,7 @@ class Unexplained:
     tier: str = ""
     stages: Sequence[StageReport] = ()
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    drivers: Mapping[str, str] = field(default_factory=dict)
 
 
 def report(_place: Place, load: Load = registry.load_target) -> TierReport:
@@ -70,7 +74,7 @@ def tier(found: TierReport) -> Check:
 
 
 def matrix(found: TierReport) -> list[str]:
-    """Stage by stage what measures it: always, and traced by each tier of deep probes; then why not, and the hooks."""
+    """Stage by stage what measures it: always, and traced by each tier; then why not, the hooks, and the drivers."""
     if not found.stages:
         return []
     tiers = tuple(found.stages[0].traced)
@@ -85,7 +89,8 @@ def matrix(found: TierReport) -> list[str]:
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, *_reasons(found), *_hooks(found)]
+    drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
+    return [*lines, *_reasons(found), *_hooks(found), *drivers]
 
 
 def as_values(found: TierReport) -> list[dict[str, Any]]:

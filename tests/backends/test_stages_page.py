@@ -8,7 +8,7 @@ import pytest
 from latmon.manifest import load
 from latmon.model import STAGES, Missing, Origin
 from latmon.resources import data_dir
-from latmon_backends.bpftrace_explain import stages
+from latmon_backends.bpftrace_explain import DRIVERS, stages
 from latmon_backends.deep_scripts import choose, deep_manifests
 
 PAGE = (Path(__file__).parents[2] / "docs/STAGES.md").read_text()
@@ -58,6 +58,12 @@ def test_what_is_traced(tier, column, stage):
     assert (said == "-") == told.startswith("no: ")
     for script in re.findall(r"\w+_[ac]\b", said):
         assert script in told
+
+
+def test_how_drivers_complete_is_the_same_on_the_page_and_for_the_doctor():
+    table = PAGE.split("## Path by driver")[1].split("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert {cells[0].strip(): cells[1].strip() for cells in lines} == DRIVERS
 
 
 def test_every_stage_has_its_row():

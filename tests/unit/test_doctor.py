@@ -309,6 +309,7 @@ EXPLAINED = SimpleNamespace(
         stage("softirq", "no: not told apart", "stages_a", "no: no such hook"),
     ),
     hooks={"stages_a": ("rawtracepoint:x",), "stages_c": ("tracepoint:block:y", "tracepoint:irq:z")},
+    drivers={"nvme": "hard interrupt: hba, irq"},
 )
 
 
@@ -321,11 +322,12 @@ def test_stage_by_stage_what_measures_it_and_why_not():
         "softirq - stages_a -",
         "irq, softirq not traced: no such hook",
         "stages_c hooks tracepoint:block:y, tracepoint:irq:z",
+        "nvme completes: hard interrupt: hba, irq",
     ]
 
 
 def test_without_an_always_on_probe_no_tier_is_the_hosts():
-    without = SimpleNamespace(tier="", why="needs root", stages=EXPLAINED.stages, hooks=EXPLAINED.hooks)
+    without = SimpleNamespace(tier="", why="needs root", stages=EXPLAINED.stages, hooks=EXPLAINED.hooks, drivers={})
     assert "(here)" not in "".join(tier.matrix(without))
     assert tier.as_values(without)[0]["here"] == ""
 
