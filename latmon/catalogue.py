@@ -65,7 +65,7 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
 
 
 def _partners(probe: Manifest) -> tuple[str, ...]:
-    """Probes it can't do without. What is in flight is told by the stages' probe, which `needs` can't say: it stands later."""
+    """Probes it can't do without. The stages' probe tells what is in flight; `needs` can't say that: it is later."""
     return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "depth" else ())
 
 
