@@ -17,13 +17,25 @@ from latmon.framing import Framer
 from latmon.histogram import Histogram, merge
 from latmon.manifest import Manifest, op_name
 from latmon.manifest_parts import UNFOLLOWED_FROM
-from latmon.model import Flow, Handler, HandlerRuns, Missing, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.model import (
+    UNKNOWN_IRQ,
+    Flow,
+    Handler,
+    HandlerRuns,
+    Missing,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wakeups,
+)
 from latmon.records import Record
 
 _OWN = ("by_total", "path", "off")
 _TABLES = ("handler", "softirq", "wakeup")
 _MAX_HANDLERS = 4096
-UNKNOWN = Handler(-1, "unknown")
+UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Handlers whose records were lost, or for whose names there was no room."""
 Paths = Mapping[str, Mapping[str, int]]
 

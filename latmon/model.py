@@ -175,10 +175,14 @@ class Outlier:
     """Threads that this I/O waited for: its completion thread, its waiter."""
 
 
+UNKNOWN_IRQ = -1
+
+
 class Handler(NamedTuple):
     """One irqaction: an interrupt's number and the name its driver gave."""
 
     irq: int
+    """UNKNOWN_IRQ where the record that names the handler hasn't come yet, or was lost."""
     name: str
 
 

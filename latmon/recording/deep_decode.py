@@ -11,6 +11,7 @@ from typing import Any
 
 from latmon.errors import RecordingError
 from latmon.model import (
+    UNKNOWN_IRQ,
     Flow,
     Handler,
     HandlerRuns,
@@ -87,7 +88,7 @@ def handlers(line: Json) -> Mapping[Handler, HandlerRuns]:
     """`irqs`."""
     told = checks.mapping(line, "irqs")
     told_rows = rows(told, _HANDLER_CELLS)
-    keys = [Handler(checks.whole(r[0], "irq", high=MAX_IRQ), checks.label(r[1], "irqs")) for r in told_rows]
+    keys = [Handler(checks.whole(r[0], "irq", UNKNOWN_IRQ, MAX_IRQ), checks.label(r[1], "irqs")) for r in told_rows]
     return once(
         [
             (key, HandlerRuns(run, _named(r[5], "returned"), checks.whole(r[2], "before"), *_shared(r)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from latmon.deep import by_vector
-from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
+from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
 from latmon.report.figures import quantiles, summed
 
 MAX_THREADS = 1000
@@ -22,7 +22,7 @@ def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
     """A row per handler; `before_us` is what handlers earlier on its vector took before the runs that were its own."""
     rows = [
         {
-            "irq": handler.irq,
+            "irq": None if handler.irq == UNKNOWN_IRQ else handler.irq,
             "handler": handler.name,
             "device": runs.device or None,
             "count": runs.run.count,

@@ -123,7 +123,8 @@ def _irqs(irqs: list[_Json]) -> list[str]:
         times = f"{_q(run, 'p50'):>7}{_q(run, 'p99'):>7}{duration(one['before_us']):>8}"
         cells = f"{count(one['count']):>9}{none:>8}{times}"
         shared = f", shared with {', '.join(one['shared_with'])}" if one["shared_with"] else ""
-        said = f"{one['irq']:<6}{one['handler'][:17]:<18}{cells}  {one['device'] or UNKNOWN}{shared}"
+        irq = UNKNOWN if one["irq"] is None else one["irq"]
+        said = f"{irq:<6}{one['handler'][:17]:<18}{cells}  {one['device'] or UNKNOWN}{shared}"
         lines += textwrap.wrap(said, WIDTH, subsequent_indent="      ", drop_whitespace=True) or [said]
     return [*lines, *_rest(len(irqs)), "not its: runs that returned IRQ_NONE; waited: for handlers before it", ""]
 

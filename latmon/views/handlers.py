@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from latmon.model import Handler, HandlerRuns
+from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.lines import Line, Span, fit
 from latmon.views.units import UNKNOWN, duration, maximum, part, quantile, rate
@@ -78,7 +78,7 @@ def _not_mine(one: HandlerRow, cells: int) -> Line:
 
 
 _FIELDS: tuple[Field[HandlerRow], ...] = (
-    Field("irq", 4, lambda r, _: str(r.handler.irq)),
+    Field("irq", 4, lambda r, _: UNKNOWN if r.handler.irq == UNKNOWN_IRQ else str(r.handler.irq)),
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
     Field("device", 8, lambda r, _: r.runs.device or UNKNOWN, rank=1, right=False, most=14, role="dim"),
     Field("/s", 5, lambda r, _: rate(r.per_second)),

@@ -11,6 +11,7 @@ from latmon.histogram import MAX_US, Histogram, bucket_index
 from latmon.model import (
     STAGES,
     UNACCOUNTED,
+    UNKNOWN_IRQ,
     Flow,
     Frame,
     Handler,
@@ -80,7 +81,7 @@ OUTLIERS = st.builds(
     waits=st.lists(WAITS, max_size=2).map(tuple),
 )
 HANDLERS = maps(
-    st.builds(Handler, st.integers(0, 4096), NAMES),
+    st.builds(Handler, st.integers(UNKNOWN_IRQ, 4096), NAMES),
     st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW),
 )
 SOFTIRQS = maps(
