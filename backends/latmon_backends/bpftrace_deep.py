@@ -163,7 +163,8 @@ class Deep:
     async def _step(self) -> None:
         """One thing at a time: bury, end, begin, change, or measure."""
         now, run = self._clock(), self._run
-        want = self._demand.wanted(self._suspicion.suspects(), now)
+        traced = () if run is None else run.want.devices
+        want = self._demand.wanted(self._suspicion.suspects(), now, traced)
         self._news.say_left(() if want is None else want.left)
         if run is not None and run.is_dead(now, self._silent_s):
             await self._bury(run, now)

@@ -52,8 +52,11 @@ class Demand:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
-    def wanted(self, suspects: tuple[Suspect, ...], now: float) -> Want | None:
-        """None: nothing is to be traced."""
+    def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
+        """None: nothing is to be traced.
+
+        Of more suspects than there is room for, those that are traced already stay: each change is a hole.
+        """
         if self.mode == "basic":
             return None
         if self.mode == "all":
@@ -62,7 +65,8 @@ class Demand:
         if now - self._looked_at_all < LOOKED_S:
             return Want(why="somebody looks")
         newest = sorted(self._looked, key=lambda name: -self._looked[name])
-        every = tuple(dict.fromkeys((*newest, *(one.device for one in suspects))))
+        kept = sorted((one.device for one in suspects), key=lambda name: name not in traced)
+        every = tuple(dict.fromkeys((*newest, *kept)))
         chosen = every[:AT_MOST]
         if not chosen:
             return None

@@ -36,6 +36,15 @@ def test_who_looks_comes_before_suspects_and_there_are_four_at_most():
     assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why)
 
 
+def test_of_too_many_suspects_those_that_are_traced_stay():
+    suspects = tuple(Suspect(f"sd{n}", "I/Os above 20 ms") for n in range(6))
+    demand = Demand("auto")
+    assert demand.wanted(suspects, 0.0).devices == ("sd0", "sd1", "sd2", "sd3")
+    want = demand.wanted(suspects, 0.0, traced=("sd1", "sd3", "sd4", "sd5"))
+    assert want.devices == ("sd1", "sd3", "sd4", "sd5")
+    assert want.left == ("sd0", "sd2")
+
+
 def test_looking_at_all_devices():
     demand = Demand("auto")
     demand.deepen((), 0.0)
