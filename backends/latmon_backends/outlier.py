@@ -19,6 +19,8 @@ from latmon_backends.threads import UNKNOWN_PRIORITY, Threads
 _SLACK_US = 1000
 """What may lie between a wake-up and the request's own stamp: two programs, one interrupt."""
 _STAGES = {name: name.removesuffix("_us") for name in TIMES if name not in ("total_us", "unaccounted_us")}
+_MOST_WAITS = 32
+"""The longest of them: an I/O of seconds may wait for one thread hundreds of times, and a recording refuses 65."""
 _SOFTIRQ_THREADS = ("ksoftirqd/", "ktimers/")
 
 
@@ -30,6 +32,8 @@ class Told:
     always: Record | None = None
     deep: Record | None = None
     resumed: Record | None = None
+    stands_in: bool = False
+    """It is told although the always-on probe's rate limit left it out."""
 
     @property
     def whole(self) -> bool:
@@ -145,7 +149,8 @@ def _waits(
             found.append(_wait("completion", one, (pid, woken, delay), threads))
         elif pid == waiter and done - _SLACK_US <= woken and woken + delay <= end + _SLACK_US:
             found.append(_wait("resume", one, (pid, woken, delay), threads))
-    return tuple(sorted(found, key=lambda wait: wait.woken_us))
+    longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
+    return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
 
 def _wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) -> Wait:

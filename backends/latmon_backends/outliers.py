@@ -6,14 +6,15 @@
 
 The two probes tell of one request up to a tick apart: a record waits up to `hold` ticks for the others. The always-on
 probe says what is an outlier: a traced request of which it tells nothing was below the threshold, or is one of those
-that its rate limit left out and counts. Only bios, of devices that it doesn't time, speak for themselves. Owns what
-waits, bounded; outlier.py makes the value. Knows neither events nor frames.
+that its rate limit left out and counts. Only bios, of devices that it doesn't time, speak for themselves. In a flood
+the two rate limits let different requests through: a traced one then stands in for one of which no stages are known.
+Owns what waits, bounded; outlier.py makes the value. Knows neither events nor frames.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latmon.manifest import Manifest
@@ -85,8 +86,11 @@ class Outliers:
             elif record.kind == "late":
                 self._keep(self._late, record)
 
-    def settled(self, wall: float, mono_us: int, hold: int = HOLD) -> Settled:
-        """One tick on: what is whole or has waited long enough. `wall` and `mono_us` are the same moment."""
+    def settled(self, wall: float, mono_us: int, hold: int = HOLD, *, flood: bool = False) -> Settled:
+        """One tick on: what is whole or has waited long enough. `wall` and `mono_us` are the same moment.
+
+        `flood`: the always-on probe's rate limit left some out.
+        """
         since = self._tick - hold
         self._tick += 1
         self._resume()
@@ -95,6 +99,8 @@ class Outliers:
         late: defaultdict[int, list[Record]] = defaultdict(list)
         for _, record in self._late:
             late[record.fields.get("thread", -1)].append(record)
+        if flood:
+            ready = self._with_stages(ready)
         found = [made for told in ready if (made := self._made(told, late, Moment(wall, mono_us))) is not None]
         # A late wake-up is told before the request that waited for it, at most a tick before.
         self._late = [(tick, record) for tick, record in self._late if tick >= since]
@@ -160,8 +166,29 @@ class Outliers:
                 waiting.append((tick, record))
         self._resumed = waiting
 
+    def _with_stages(self, ready: list[Told]) -> list[Told]:
+        """One for one, of the same device and op: as many are told as before, and as many left out."""
+        alone: defaultdict[tuple[int | None, int | None], list[Told]] = defaultdict(list)
+        traced: defaultdict[tuple[int | None, int | None], list[Told]] = defaultdict(list)
+        for told in ready:
+            kind = told.get("dev"), told.get("op")
+            if told.deep is None:
+                alone[kind].append(told)
+            elif told.always is None and self._of_stages(told.deep):
+                traced[kind].append(told)
+        out: set[int] = set()
+        for kind, those in alone.items():
+            able = _above_all(traced.get(kind, ()), those)
+            for told, instead in zip(those, able, strict=False):
+                instead.stands_in = True
+                out.add(id(told))
+        return [told for told in ready if id(told) not in out]
+
+    def _of_stages(self, record: Record | None) -> bool:
+        return record is not None and self._names.manifests[record.probe].group == "stages"
+
     def _made(self, told: Told, late: Mapping[int, list[Record]], now: Moment) -> Outlier | None:
-        if told.always is None and told.deep and self._names.manifests[told.deep.probe].group == "stages":
+        if told.always is None and not told.stands_in and self._of_stages(told.deep):
             return None
         made = outlier(told, late, self._names, now)
         if made is None:
@@ -169,6 +196,21 @@ class Outliers:
         elif told.deep is None and not self._times(made.device, made.op):
             return None
         return made
+
+
+def _above_all(traced: Iterable[Told], those: Sequence[Told]) -> list[Told]:
+    """Of the traced ones, which begin below the threshold, those that surely are above it."""
+    least = min(_total(told) for told in those), min(_issued(told) for told in those)
+    return [told for told in traced if _total(told) >= least[0] and _issued(told) >= least[1]]
+
+
+def _total(told: Told) -> int:
+    return told.get("total_us") or 0
+
+
+def _issued(told: Told) -> int:
+    """Without what came before its issue, which not every always-on probe sees."""
+    return _total(told) - (told.get("queue_us") or 0) - (told.get("requeue_us") or 0)
 
 
 def _is_of(told: Told, record: Record, done: int) -> bool:

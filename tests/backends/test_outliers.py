@@ -59,9 +59,9 @@ def late(thread=4711, woken_us=DONE_NS // 1000 + 1, delay_us=490, comm="fio", **
     return Record("late", "wakeups_a", {**known, **fields}, text=comm)
 
 
-def settled(joined, ticks=HOLD + 1, hold=HOLD):
+def settled(joined, ticks=HOLD + 1, hold=HOLD, **how):
     """Of as many ticks, together."""
-    found = [joined.settled(WALL, NOW_US, hold) for _ in range(ticks)]
+    found = [joined.settled(WALL, NOW_US, hold, **how) for _ in range(ticks)]
     return Settled(
         tuple(one for each in found for one in each.outliers),
         sum(each.dropped for each in found),
@@ -308,6 +308,12 @@ def test_other_wake_ups_are_not_its_own(joined, other):
     assert only(joined, always(), deep(thread=12), resumed(), other).waits == ()
 
 
+def test_of_hundreds_of_wake_ups_the_longest_are_told(joined):
+    woken = [late(woken_us=DONE_NS // 1000 - 8000 + n, delay_us=10 + n) for n in range(300)]
+    waits = only(joined, always(), deep(thread=4711), *woken).waits
+    assert [wait.delay_us for wait in waits] == list(range(278, 310))
+
+
 def test_a_wake_up_may_be_told_a_tick_before_its_request(joined):
     joined.take([late(12, DONE_NS // 1000 - 3000, 2900, "kworker")])
     assert settled(joined, 1) == Settled()
@@ -389,3 +395,28 @@ def test_any_lines_become_rows_that_add_up(tmp_path_factory, ticks):
         assert row.unaccounted_us >= 0
         assert row.mono_us >= 0
         assert all(is_clean(text) for text in (row.comm, row.path, *(w.thread + w.instead for w in row.waits)))
+
+
+# A flood
+
+
+def test_a_traced_one_stands_in_for_one_without_stages(joined):
+    joined.take([always(request=1, sector=8), always(request=2, sector=16, total_us=9500), deep(request=3, sector=24)])
+    found = settled(joined, flood=True).outliers
+    assert len(found) == 2
+    assert sorted(one.sector for one in found) == [16, 24]
+    (whole,) = (one for one in found if one.sector == 24)
+    assert whole.stages_us["softirq"] == 2985
+    assert whole.pid == 4711
+
+
+@pytest.mark.parametrize("fields", [{"total_us": 8999}, {"op": 0}, {"dev": DM}, {"queue_us": 1002}])
+def test_it_is_above_the_threshold_and_of_the_same_kind(joined, fields):
+    joined.take([always(request=1, sector=8), deep(request=3, sector=24, **fields)])
+    (found,) = settled(joined, flood=True).outliers
+    assert found.sector == 8
+
+
+def test_one_of_which_both_tell_stands_in_for_nobody(joined):
+    joined.take([always(), deep(), always(request=1, sector=8)])
+    assert [one.sector for one in settled(joined, flood=True).outliers] == [2048, 8]
