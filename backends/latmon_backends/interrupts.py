@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from latmon.files import content
 from latmon.model import Device, Handler, HandlerRuns
-from latmon.text import clean
+from latmon.text import MAX_CELLS, clean
 from latmon_backends.sysfs import link, names, number
 
 _AGAIN = 60
 """Calls after which to look again though no handler is new: a driver may be gone from a vector."""
+_MOST_SHARED = 32
+"""More handlers on a vector are a number: a recording refuses 65 names."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
 _CALLED = {
     **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
@@ -58,7 +60,7 @@ class Interrupts:
             self._refresh(set(handlers))
         behind = _behind(devices.values())
         return {
-            handler: replace(runs, device=self._device(handler, behind), shared_with=self._others(handler))
+            handler: replace(runs, device=self._device(handler, behind), shared_with=_first(self._others(handler)))
             for handler, runs in handlers.items()
         }
 
@@ -80,7 +82,7 @@ class Interrupts:
 
     def _device(self, handler: Handler, behind: Mapping[str, list[str]]) -> str:
         address = self._function(handler)
-        return ", ".join(behind.get(address, ())) or address
+        return listed(behind.get(address, ())) or address
 
     def _function(self, handler: Handler) -> str:
         """The PCI function on the vector that the handler's name speaks of; the only one where nothing is shared.
@@ -98,6 +100,15 @@ class Interrupts:
         if address not in self._words:
             self._words[address] = _words(self._sys / "bus/pci/devices" / address)
         return self._words[address]
+
+
+def listed(several: Sequence[str]) -> str:
+    """As many of the names as fit, and how many more there are: an HBA may have hundreds of disks."""
+    text, shown = ", ".join(several), len(several)
+    while len(text) > MAX_CELLS and shown > 1:
+        shown -= 1
+        text = f"{', '.join(several[:shown])} and {len(several) - shown} more"
+    return clean(text)
 
 
 def actions(sys: Path, irq: int) -> tuple[str, ...]:
@@ -135,10 +146,15 @@ def _begins(handler: str, words: Words) -> bool:
     ) or any(f"[{word}]" in handler for word in words)
 
 
+def _first(handlers: tuple[str, ...]) -> tuple[str, ...]:
+    left = len(handlers) - _MOST_SHARED
+    return (*handlers[:_MOST_SHARED], f"{left} more") if left > 0 else handlers
+
+
 def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
     """PCI address -> block devices, by the last word of the controllers' texts."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for device in devices:
         if device.controller:
             found[device.controller.split()[-1]].append(device.name)
-    return {address: sorted(several) for address, several in found.items()}
+    return {address: sorted(several, key=lambda name: (len(name), name)) for address, several in found.items()}

@@ -32,9 +32,11 @@ from latmon.recording.tables import Row, rows, table
 
 MAX_FEW = 64
 """Stages, flags, reasons or waits of one thing: ours have ten at most."""
+MAX_CODES = 256
+"""Of a path: what can't be named is told by its code."""
 MAX_ONE_IN = 1 << 20
-MAX_PID = 1 << 22
-"""The kernel's own PID_MAX_LIMIT."""
+MAX_PID = (1 << 32) - 1
+"""What a probe's record may say; the kernel's own PID_MAX_LIMIT is 2^22."""
 MAX_CPU = 1 << 16
 MAX_IRQ = 1 << 32
 _PRIORITY = 1 << 16
@@ -177,7 +179,7 @@ def _waits(line: Json) -> tuple[Wait, ...]:
 
 def _shared(row: Row) -> tuple[str, tuple[str, ...]]:
     """Device, and with whom a handler shares its vector."""
-    return checks.label(row[3], "device"), _few_labels({"shared_with": row[4]}, "shared_with")
+    return checks.sentence({"device": row[3]}, "device"), _few_labels({"shared_with": row[4]}, "shared_with")
 
 
 def _thread(row: Row) -> Thread:
@@ -199,7 +201,7 @@ def _priority(line: Json) -> int:
 
 def _by_device(line: Json, key: str) -> Mapping[str, Counts]:
     told = checks.mapping(line, key)
-    return once([(checks.label(device, key), _counts(told, device)) for device in told])
+    return once([(checks.label(device, key), _counts(told, device, MAX_CODES)) for device in told])
 
 
 def _counts(line: Json, key: str, most: int = MAX_FEW) -> Counts:

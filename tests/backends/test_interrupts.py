@@ -5,7 +5,7 @@ import pytest
 from latmon.histogram import Histogram
 from latmon.model import Device, Handler, HandlerRuns
 from latmon_backends import interrupts
-from latmon_backends.interrupts import Interrupts, actions, functions
+from latmon_backends.interrupts import Interrupts, actions, functions, listed
 
 RUNS = HandlerRuns(Histogram.of({5: 1}, 5), {"handled": 1}, 7)
 
@@ -64,6 +64,30 @@ def test_several_disks_behind_a_controller_are_all_named_and_none_is_its_address
     disks = [disk("sdc", "0000:03:00.0"), disk("sdb", "0000:03:00.0"), disk("sda", "0000:04:00.0")]
     assert host.shown((16, "ioc0"), devices=disks) == [("sdb, sdc", ())]
     assert host.shown((16, "ioc0")) == [("0000:03:00.0", ())]
+
+
+def test_the_disks_of_a_large_hba_are_as_many_names_as_fit(host):
+    host.function("0000:03:00.0", "mpt3sas", msi=(42,))
+    host.irq(42, "mpt3sas0-msix0")
+    many = [disk(f"sd{'abcdefghij'[n // 10]}{'abcdefghij'[n % 10]}", "0000:03:00.0") for n in range(60)]
+    ((device, _),) = host.shown((42, "mpt3sas0-msix0"), devices=[*many, disk("sdz", "0000:03:00.0")])
+    assert device == "sdz, sdaa, sdab, sdac, sdad, sdae, sdaf, sdag, sdah and 52 more"
+    assert len(device) <= 64
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [((), ""), (("sda", "sdb"), "sda, sdb"), (("x" * 60, "y" * 60), "x" * 60), (("x" * 90,), "x" * 63 + "…")],
+)
+def test_names_are_listed_in_64_characters(names, text):
+    assert listed(names).startswith(text)
+    assert len(listed(names)) <= 64
+
+
+def test_of_hundreds_on_a_vector_the_first_are_named(host):
+    host.irq(7, ",".join(f"h{n}" for n in range(300)))
+    ((_, others),) = host.shown((7, "h5"))
+    assert (others[:2], others[-1], len(others)) == (("h0", "h1"), "267 more", 33)
 
 
 def test_four_on_one_line_are_told_apart_by_their_names(host):

@@ -1,0 +1,98 @@
+"""Whatever the makers of a frame's texts are told, the recording's decoder takes what they made."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latmon.deep_framing import DeepFramer
+from latmon.histogram import Histogram
+from latmon.manifest import load
+from latmon.model import Device, Frame, Handler, HandlerRuns, Health, Missing, Traced
+from latmon.recording import decode_frame, encode_frame, parse
+from latmon.recording.lines import to_bytes
+from latmon.records import record
+from latmon.text import clean
+from latmon_backends.interrupts import Interrupts
+from latmon_backends.outliers import Outliers
+from latmon_backends.threads import Threads
+
+PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
+SCRIPTS = {one.name: one for one in (load(PROBES / f"{name}.yaml") for name in ("irqs_a", "stages_a", "wakeups_a"))}
+ADDRESS = "0000:03:00.0"
+KEYS = st.dictionaries(st.integers(0, 2**62), st.integers(1, 2**32), max_size=300)
+FEW = settings(max_examples=25, deadline=None)
+
+
+def read(frame):
+    return decode_frame(parse(to_bytes(encode_frame(frame))))
+
+
+@FEW
+@given(
+    st.lists(st.text(min_size=1, max_size=300), unique=True, max_size=200),
+    st.lists(st.binary(min_size=1, max_size=300), max_size=200),
+    st.text(max_size=5000),
+)
+def test_handlers_and_devices(tmp_path_factory, disks, actions, name):
+    sys = tmp_path_factory.mktemp("sys")
+    (sys / "kernel/irq/42").mkdir(parents=True)
+    (sys / "kernel/irq/42/actions").write_bytes(b",".join(actions))
+    (sys / f"bus/pci/devices/{ADDRESS}/msi_irqs").mkdir(parents=True)
+    (sys / f"bus/pci/devices/{ADDRESS}/msi_irqs/42").write_text("msix\n")
+    every = {clean(one): Device(clean(one), 8, 0, controller=f"mpt3sas {ADDRESS}", model=name) for one in disks}
+    runs = {Handler(42, clean(name)): HandlerRuns(Histogram.of({5: 1}, 5))}
+    made = Interrupts(sys).told(runs, every)
+    told = Frame(1, 1.0, 1, 1, handlers=made, devices=tuple(every.values()), gap=name)
+    told = replace(told, health=Health(notice=name, recording=name), traced=Traced(absent=(Missing("hba", name),)))
+    found = read(told)
+    assert found.handlers == made
+    assert [one.name for one in found.devices] == list(every)
+
+
+@FEW
+@given(st.data(), st.binary(max_size=200))
+def test_whatever_the_maps_hold(tmp_path_factory, data, comm):
+    proc = tmp_path_factory.mktemp("proc")
+    threads = Threads(proc)
+    for script in SCRIPTS.values():
+        framer = DeepFramer(script, lambda number: f"dev{number}")
+        for spec in script.maps:
+            framer.printed(spec.name, data.draw(KEYS))
+        for one in framer_threads(data):
+            (proc / str(one)).mkdir(exist_ok=True)
+            (proc / str(one) / "stat").write_bytes(b"%d (%s) " % (one, comm) + b"S" + b" 0" * 50)
+        found = framer.interval(None, threads.of)
+        frame = Frame(1, 1.0, 1, 1, traced=found.traced, handlers=found.handlers, wakeups=found.wakeups)
+        again = read(frame)
+        assert (again.handlers, again.wakeups) == (found.handlers, found.wakeups)
+        assert again.traced.paths == found.traced.paths
+
+
+def framer_threads(data):
+    return data.draw(st.lists(st.integers(0, 2**22), max_size=5))
+
+
+@FEW
+@given(st.data(), st.integers(0, 500))
+def test_whatever_records_say(tmp_path_factory, data, wakeups):
+    outliers = Outliers(SCRIPTS.values(), lambda number: f"dev{number}", Threads(tmp_path_factory.mktemp("proc")))
+    always = load(PROBES / "block_a.yaml")
+    outliers.add([always])
+    done = 40_000_000_000
+    given_fields = {"done_ns": done, "total_us": 30_000_000, "dev": 2**32 - 1, "request": 2**64 - 2, "rwbs": "WFSM"}
+    thread = data.draw(st.integers(1, 2**32 - 2))
+
+    def line(kind, script, **known):
+        spec = script.records[kind]
+        words = [str(known.get(name, data.draw(st.integers(-1, 139)))) for name in spec.fields]
+        return record(" ".join([kind, script.name, *words, data.draw(st.text(max_size=300))]), spec)
+
+    late = {"thread": thread, "woken_ns": done - 20_000_000_000, "delay_us": 1000, "instead": 2**32 - 2}
+    lines = [line("late", SCRIPTS["wakeups_a"], **late) for _ in range(min(wakeups, 3))]
+    lines += [line("slow", one, **given_fields, thread=thread) for one in (always, SCRIPTS["stages_a"])]
+    told = [one for one in lines if one is not None]
+    outliers.take([*told, *[one for one in told if one.kind == "late"] * (wakeups // 3)])
+    found = outliers.settled(1_700_000_000.0, 50_000_000, 0).outliers
+    assert read(Frame(1, 1.0, 1, 1, outliers=found)).outliers == found
