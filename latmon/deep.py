@@ -92,11 +92,6 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
     return lost / (followed + lost) if followed + lost else None
 
 
-def rate(least: int, most: int) -> str:
-    """`1 in 8`, `1 in 1 to 8` where it changed; empty where every request was traced."""
-    return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
-
-
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
     """Softirqs of all CPUs together."""
     grouped: dict[str, list[SoftirqRuns]] = {}
@@ -120,11 +115,6 @@ def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, n in part.items():
             sums[name] = sums.get(name, 0) + n
     return sums
-
-
-def until(stages: Mapping[str, int]) -> str:
-    """Where an outlier's total ends."""
-    return "to its waiter" if "resume" in stages else "to completion"
 
 
 def fold(outliers: Sequence[Outlier]) -> list[Folded]:

@@ -26,7 +26,6 @@ GIVEN_UP = "too much damage"
 _GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
 _HEAD = struct.Struct("<4sIBBH2sHIQQ")
 _NOTE = b"LM"
-_NOTE_AT = 12
 _NOTE_LENGTH = 20
 _NO_OS = 255
 _GZIP = 31

@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from latmon.deep import rate, until
 from latmon.model import STAGES, UNACCOUNTED
-from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, spelled
+from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, sampled_as, spelled, until
 
 WIDTH = 79
 MAX_OUTLIERS = 5
@@ -39,7 +38,7 @@ def trust(health: _Json) -> list[str]:
     if "traced" not in health:
         return []
     traced = health["traced"]
-    sampled = rate(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
+    sampled = sampled_as(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
     sampled = sampled and f" ({sampled})"
     lost = sum(traced["unfollowed"].values())
     said = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS, cut, rate, stages_of, total_of, untraced_share
+from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
 from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
-from latmon.views.units import part, spelled
+from latmon.views.units import part, sampled_as, spelled
 
 ALL_OPS = "all ops"
 Parts = Mapping[str, float]
@@ -119,7 +119,7 @@ def anatomy(
         whole=whole,
         bands=bands,
         deep=True,
-        sampled=rate(*traced.sampled),
+        sampled=sampled_as(*traced.sampled),
         untraced_share=untraced_share(traced, device),
         unfollowed=lost,
         paths=paths,

@@ -1,9 +1,13 @@
-"""Numbers as text: significant digits with the unit attached, never more digits than the number has."""
+"""Numbers as text: significant digits with the unit attached, never more digits than the number has.
+
+And the few words that go with them on the screen and in a report alike.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 
 from latmon.histogram import Histogram
 
@@ -155,6 +159,16 @@ def span(us: int) -> str:
     """A window's length: 60 s, 5 min."""
     seconds = us / 1e6
     return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
+
+
+def sampled_as(least: int, most: int) -> str:
+    """`1 in 8`, `1 in 1 to 8` where it changed; empty where every request was traced."""
+    return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
+
+
+def until(stages: Mapping[str, int]) -> str:
+    """Where an outlier's total ends."""
+    return "to its waiter" if "resume" in stages else "to completion"
 
 
 def _rounded_up(us: float) -> float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from latmon.deep import PARTS, until
+from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED, Outlier, Wait
 from latmon.views.bars import role
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
 from latmon.views.outliers import issuer
-from latmon.views.units import duration, exact, moment, percent
+from latmon.views.units import duration, exact, moment, percent, until
 
 _NAME = 11
 _TIME = 13

@@ -104,3 +104,14 @@ def test_counts_are_whole():
     assert [units.whole(n) for n in (3, 412, 11_200)] == ["3", "412", "11.2k"]
     assert [units.rounded(n) for n in (64, 256, 4096, 1 << 20)] == ["64", "256", "4.1k", "1.0M"]
     assert [units.span(s * 10**6) for s in (15, 60, 120, 600)] == ["15 s", "60 s", "2 min", "10 min"]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "text"), [(0, 0, ""), (1, 1, ""), (8, 8, "1 in 8"), (1, 8, "1 in 1 to 8"), (2, 8, "1 in 2 to 8")]
+)
+def test_how_many_are_traced(least, most, text):
+    assert units.sampled_as(least, most) == text
+
+
+def test_where_a_total_ends():
+    assert (units.until({"hba": 5}), units.until({"resume": 5})) == ("to completion", "to its waiter")
