@@ -115,8 +115,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _parse(path: Path, raw: bytes) -> Any:
     import yaml  # noqa: PLC0415 - 27 ms that only a user with a config file pays
 
+    from latmon import strict_yaml  # noqa: PLC0415
+
     try:
-        values = yaml.safe_load(raw)
+        values = strict_yaml.load(raw)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from latmon import manifest_parts as parts
+from latmon import strict_yaml
 from latmon.errors import ManifestError
 from latmon.manifest_checks import Checks
 from latmon.manifest_parts import MapSpec, Parameter, Part, RecordSpec, op_name
@@ -98,8 +99,14 @@ class Manifest:
 
 
 def load_all(directory: Path) -> list[Manifest]:
-    """Every manifest below `directory`, by name."""
-    return sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
+    """Every manifest below `directory`, by name; ManifestError where one needs a probe that isn't among them."""
+    found = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
+    names = {one.name for one in found}
+    for one in found:
+        for missing in (*one.needs, *one.unless):
+            if missing not in names:
+                raise ManifestError(f"{one.path.name}: needs, unless: there is no probe {missing!r}")
+    return found
 
 
 def load(path: Path) -> Manifest:
@@ -111,7 +118,7 @@ def load(path: Path) -> Manifest:
     if len(raw) > MAX_BYTES:
         raise ManifestError(f"{path.name}: larger than {MAX_BYTES // 1024} KiB")
     try:
-        tree = yaml.safe_load(raw)
+        tree = strict_yaml.load(raw)
     except _NOT_YAML as error:
         raise ManifestError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     manifest = _Reader(path.name).manifest(path, tree)

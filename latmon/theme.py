@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import yaml
 
-from latmon import directories
+from latmon import directories, strict_yaml
 from latmon.errors import ThemeError
 from latmon.resources import data_dir
 
@@ -42,15 +42,6 @@ class Theme:
     floor: str = ""
     steps: tuple[str, ...] = ()
     steps_256: tuple[int, ...] = ()
-
-
-class _NoAliases(yaml.SafeLoader):
-    """safe_load without aliases: ten levels of them can grow a small file beyond all memory."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed")
-        return super().compose_node(parent, index)
 
 
 def theme_dirs() -> tuple[Path, ...]:
@@ -84,7 +75,7 @@ def read_theme(path: Path) -> Theme:
     if len(raw) > MAX_BYTES:
         raise ThemeError(f"{path}: larger than {MAX_BYTES // 1024} KiB")
     try:
-        value = yaml.load(raw, _NoAliases)  # noqa: S506  a SafeLoader that refuses even more
+        value = strict_yaml.load(raw)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ThemeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     return _theme(value, str(path))
