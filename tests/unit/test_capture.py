@@ -8,6 +8,7 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon import capture as module
+from latmon import ending
 from latmon.backend import Options
 from latmon.capture import Capture
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, UnavailableError, UsageError
@@ -59,7 +60,7 @@ class Watcher:
 def as_we_are(monkeypatch, tmp_path):
     """A test must not give up root for all tests behind it."""
     monkeypatch.setattr(module.privileges, "settle", lambda _user: None)
-    monkeypatch.setattr(module, "GRACE_S", 0.2)
+    monkeypatch.setattr(ending, "GRACE_S", 0.2)
     monkeypatch.chdir(tmp_path)
 
 
@@ -140,19 +141,53 @@ async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
     capture, watcher = capturing(stub, request)
     assert (await capture.run()).exit == EXIT_DONE
     assert [one.seq for one in watcher.frames] == [0, 99]
-    assert stub.patience_s == module.PATIENCE_S
+    assert stub.patience_s == ending.PATIENCE_S
 
 
-async def test_a_second_stop_does_not_wait_for_the_deep_probes(tmp_path):
-    stub = Finishing(frame(0))
-    stub.takes = 60
+class Patient(Stub):
+    """It hangs while it is given time, and has a frame at once when it is given none; or `hangs` even then."""
+
+    hangs = False
+
+    def __init__(self, *frames):
+        super().__init__(*frames)
+        self.asked, self.entered = [], asyncio.Event()
+
+    async def finish(self, patience_s):
+        self.asked.append(patience_s)
+        self.entered.set()
+        if patience_s or self.hangs:
+            await asyncio.Event().wait()
+        return frame(99)
+
+
+async def test_a_second_stop_has_the_last_interval_without_the_deep_probes(tmp_path):
+    stub = Patient(frame(0))
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     running = asyncio.create_task(capture.run())
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(stub.entered.wait(), 5)
     assert not running.done()
     capture.stop("a second Ctrl-C")
     assert (await asyncio.wait_for(running, 2)).reason == "enough"
-    assert len(watcher.frames) == 1
+    assert stub.asked == [ending.PATIENCE_S, 0]
+    recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
+    assert recorded == [one.seq for one in watcher.frames] == [0, 99]
+
+
+@pytest.mark.usefixtures("slow_to_close")
+async def test_a_second_stop_has_one_deadline_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
+    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
+    monkeypatch.setattr(Hanging, "takes", 60)
+    stub = Patient(frame(0))
+    stub.hangs = True
+    capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
+    running = asyncio.create_task(capture.run())
+    await asyncio.wait_for(stub.entered.wait(), 5)
+    capture.stop("a second Ctrl-C")
+    await asyncio.wait_for(running, 1.5)
+    assert stub.asked == [ending.PATIENCE_S, 0]
+    assert 0 < Hanging.within < 0.15
 
 
 async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
@@ -166,8 +201,8 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
 
 
 async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "FINISHING_S", 0.05)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
+    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
     stub = Finishing(frame(0))
     stub.takes = 60
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
@@ -208,8 +243,8 @@ async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp
 
 @pytest.mark.usefixtures("slow_to_close")
 async def test_all_that_closes_a_capture_has_one_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LEAVING_S", 0.3)
-    monkeypatch.setattr(module, "FINISHING_S", 0.2)
+    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
+    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
     monkeypatch.setattr(Hanging, "takes", 60)
     stub = Finishing(frame(0))
     stub.takes = 60
@@ -400,7 +435,7 @@ def test_names_that_backend_does_not_take(name):
 
 
 async def test_a_silent_end_is_a_gap(monkeypatch):
-    monkeypatch.setattr(module, "SILENT_INTERVALS", 0.05)
+    monkeypatch.setattr(ending, "SILENT_INTERVALS", 0.05)
     capture, _ = capturing(Stub(frame(0)))
     asyncio.get_running_loop().call_later(0.3, capture.stop, "enough")
     outcome = await capture.run()
