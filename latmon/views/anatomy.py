@@ -109,8 +109,8 @@ def anatomy(
             StageRow(
                 stage,
                 stages.get(stage, EMPTY),
-                share(whole, stage) if stage in stages else None,
-                share(tail.parts, stage) if tail and stage in stages else None,
+                _share_of(stages, whole, stage),
+                _share_of(stages, tail.parts, stage) if tail else None,
                 traced.includes_of(device).get(stage, ()),
                 "" if stage in stages else _not_passed(stage, traced.absent, paths),
             )
@@ -131,6 +131,14 @@ def share(parts: Parts, stage: str) -> float | None:
     """A stage's share of all time; None when there is none, or when nobody tells the stage's."""
     total = sum(parts.values())
     return parts[stage] / total if total > 0 and stage in parts else None
+
+
+def _share_of(stages: Mapping[str, Histogram], parts: Parts, stage: str) -> float | None:
+    """The same of a stage that was passed; a sum that is 0 isn't told, and is known where no I/O took 1 us in it."""
+    if stage not in stages:
+        return None
+    told = share(parts, stage)
+    return 0.0 if told is None and parts and (stages[stage].max_bound or 0) <= 1 else told
 
 
 def largest(parts: Parts) -> str:
@@ -168,7 +176,9 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
                 "" if one else reason or "only the deep probes measure it",
             )
         )
-    only = f"only {', '.join(traced.devices)} is traced" if traced.devices and device not in traced.devices else ""
+    verb = "is" if len(traced.devices) == 1 else "are"
+    beside = traced.devices and device not in traced.devices
+    only = f"only {', '.join(traced.devices)} {verb} traced" if beside else ""
     return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, why=only)
 
 

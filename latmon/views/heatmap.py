@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from latmon.views.lines import Line, Span, runs
+from latmon.views.lines import Line, Span, runs, width
 from latmon.views.scale import LatencyScale, level
 from latmon.views.timeline import Column, Timeline
 from latmon.views.units import clock, count, duration, rate, rounded
@@ -102,17 +102,23 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The lower edge of a row, where an octave begins, and the axis; where the threshold's line is, the threshold.
+    """The lower edge of a row, where an octave begins or the threshold's line is, and the axis.
 
     The lowest row that begins at 0 has its upper edge: `<8u`, because `0u` would look like no time at all.
     """
-    if style.threshold_us is not None and row == style.limit_row:
-        return Span(f"{duration(style.threshold_us):>{LABEL - 1}}┤", "accent")
-    edge = duration(style.scale.edge_us(row)) if style.scale.is_octave(row) else ""
+    line = row == style.limit_row
+    edge = duration(style.scale.edge_us(row)) if line or style.scale.is_octave(row) else ""
     if row == 0 and style.scale.open_below:
         below = style.scale.edge_us(1)
         edge = next((t for t in (f"<{duration(below)}", f"<{duration(below, 2)}") if len(t) < LABEL), "")
-    return Span(f"{edge:>{LABEL - 1}}│", "dim")
+    return Span(f"{edge:>{LABEL - 1}}{'┤' if line else '│'}", "accent" if line else "dim")
+
+
+def limit(style: MapStyle) -> str:
+    """What the line is; empty where there is none."""
+    return (
+        "" if style.threshold_us is None or style.limit_row < 0 else f"{style.ink.line}{duration(style.threshold_us)}"
+    )
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:
@@ -143,10 +149,12 @@ def times(timeline: Timeline, style: MapStyle) -> Line:
     return runs(cells)
 
 
-def legend(style: MapStyle) -> Line:
-    """What a cell's step means: from a single I/O to the fullest."""
-    steps = tuple(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels))
-    return (*steps, Span(f"{rounded(style.top)}", "dim"))
+def legend(style: MapStyle, cells: int) -> Line:
+    """Which latency the line is, and what a cell's step means: from a single I/O to the fullest; what fits of it."""
+    steps = (*(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels)), Span(rounded(style.top), "dim"))
+    line = Span(limit(style), "accent")
+    several: list[Line] = [(line, Span(" "), *steps), (line, *steps)] if line.text else []
+    return next((some for some in (*several, steps) if width(some) <= cells), ())
 
 
 def _tick_s(timeline: Timeline, style: MapStyle) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latmon.views.heatmap import LABEL, MapStyle, body, label, times
+from latmon.views.heatmap import LABEL, MapStyle, body, label, limit, times
 from latmon.views.lines import Line, Span, cell, fit, wrap
 from latmon.views.table import Subject
 from latmon.views.timeline import Timeline
@@ -58,7 +58,9 @@ def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
 
 def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
     """All tiles as lines, the latency labels at the left of each row of tiles. `why`: device -> why it is empty."""
-    time = _beside(Span(" " * LABEL), [times(timeline, style)] * where.across, where.tile_width)
+    time = _beside(
+        Span(f"{limit(style):<{LABEL}}", "accent"), [times(timeline, style)] * where.across, where.tile_width
+    )
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]

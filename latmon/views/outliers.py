@@ -24,6 +24,8 @@ _WORDS = 15
 """Cells that hold an op with its flags in words."""
 _SHORT = 15
 """Cells that a share needs with the longest of the stages' names, less one."""
+_MORE = "+"
+"""Behind a stage that holds others: `100% hba+` is not the device's time alone."""
 _SORTED = {"newest": "time", "longest": "total"}
 _HEAD = 2
 """Lines above the rows."""
@@ -40,8 +42,21 @@ class Listing:
     told: int = 0
     """Of these the ones that are in the rows."""
     suppressed: int = 0
+    """Left out by the rate limit, of all devices and the whole window."""
     where: str = ""
     """What part of them is asked for: a device, a region of its map; empty for all."""
+    by_moment: bool = False
+    """It is a region of a map: nobody counts what is above the threshold in it, or was left out of it."""
+
+    @property
+    def left_out(self) -> str:
+        """What `above` holds and the rows don't: the rate limit's, and what is told a moment later."""
+        if self.by_moment:
+            return "the rate limit may have left out some" if self.suppressed else ""
+        missing = max(self.above - self.told, 0)
+        limited = min(missing, self.suppressed)
+        parts = [f"{count(limited)} left out by the rate limit"] if limited else []
+        return ", ".join([*parts, *([f"{count(missing - limited)} not told yet"] if missing > limited else [])])
 
     def find(self, one: Outlier | None) -> int:
         """The row of an outlier that may have moved; the first row when it is gone."""
@@ -59,12 +74,13 @@ def listing(
     above: int = 0,
     suppressed: int = 0,
     where: str = "",
+    by_moment: bool = False,
     wanted: Callable[[Outlier], bool] | None = None,
 ) -> Listing:
     """`folded`: oldest first; `wanted`: which of them, `where`: the same in words."""
     some = [f for f in folded if wanted is None or wanted(f.outlier)]
     some = some[::-1] if order == "newest" else sorted(some, key=lambda f: -f.outlier.total_us)
-    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where)
+    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment)
 
 
 def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
@@ -73,7 +89,8 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
         return [_head(shown, width), BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
     placed = layout(_fields(ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
-    letters = legend(_stages(shown, around(len(shown.rows), at, height)), width, ink)
+    seen = around(len(shown.rows), at, height)
+    letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen)]
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
     lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""))]
@@ -81,9 +98,13 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     return [fit(line, width) for line in (*lines, *letters)][:height]
 
 
-def no_outliers(thresholds_us: Mapping[str, int], *, length_us: int, above: int = 0, where: str = "") -> str:
+def no_outliers(
+    thresholds_us: Mapping[str, int], *, length_us: int, above: int = 0, where: str = "", by_moment: bool = False
+) -> str:
     """Why the list is empty, where the source looks for outliers at all."""
     over = f"in the last {span(length_us)}"
+    if above and by_moment:
+        return f"no outlier was told in {where}; {count(above)} I/Os are above the threshold {over}"
     if above:
         return (
             f"{count(above)} I/Os above the threshold {over}, but none of them {'in ' + where if where else 'was told'}"
@@ -122,13 +143,13 @@ def _head(shown: Listing, width: int) -> Line:
         return fit((*left, Span("  none", "dim")), width)
     told, above = count(shown.told), count(shown.above)
     rows = f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.told else ""
-    left_out = f", {count(shown.suppressed)} left out" if shown.suppressed else ""
-    by = " by the rate limit" if left_out else ""
+    left_out = f", {shown.left_out}" if shown.left_out else ""
+    of = f"{told} told" if shown.by_moment else f"{told} of {above}"
     texts = (
-        f"  {shown.order} first  {told} of {above} above the threshold{rows}{left_out}{by}",
-        f"  {shown.order} first  {told} of {above}{rows}{left_out}{by}",
-        f"  {told} of {above}{left_out}{by}",
-        f"  {told} of {above}{left_out}",
+        f"  {shown.order} first  {of}{'' if shown.by_moment else ' above the threshold'}{rows}{left_out}",
+        f"  {shown.order} first  {of}{rows}{left_out}",
+        f"  {of}{left_out}",
+        f"  {of}{', maybe more' if left_out and shown.by_moment else left_out.replace(' by the rate limit', '')}",
     )
     room = width - line_width(left)
     text = next((t for t in texts if len(t) <= room), texts[-1])
@@ -137,6 +158,19 @@ def _head(shown: Listing, width: int) -> Line:
 
 def _stages(shown: Listing, some: range) -> set[str]:
     return {stage for i in some for stage in parts_of(shown.rows[i].outlier)}
+
+
+def _holds(shown: Listing, some: range) -> list[Line]:
+    """What `hba+` means, where it stands."""
+    held = {top: inside for i in some for top, inside in [_top(shown.rows[i].outlier)] if inside}
+    return [(Span(f" {top}{_MORE} with {', '.join(inside)} in it", "dim"),) for top, inside in held.items()]
+
+
+def _top(one: Outlier) -> tuple[str, tuple[str, ...]]:
+    """The stage with the most time, and the ones that were not told apart from it."""
+    parts = parts_of(one)
+    top = max(parts, key=lambda stage: parts[stage]) if parts else ""
+    return top, one.includes.get(top, ())
 
 
 def _fields(ink: Ink) -> list[Field[Folded]]:
@@ -175,8 +209,9 @@ def _most(f: Folded, cells: int) -> Line:
     parts = parts_of(f.outlier)
     if not parts:
         return (Span(cell("not traced", cells), "dim"),)
-    top = max(parts, key=lambda stage: parts[stage])
-    return (Span(cell(f"{part(parts[top] / sum(parts.values())):>4} {top if cells > _SHORT else short(top)}", cells)),)
+    top, inside = _top(f.outlier)
+    name = f"{top if cells > _SHORT else short(top)}{_MORE if inside else ''}"
+    return (Span(cell(f"{part(parts[top] / sum(parts.values())):>4} {name}", cells)),)
 
 
 def _known(value: int | None) -> str:

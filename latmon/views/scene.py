@@ -23,7 +23,7 @@ from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import OFF, Sight, tracing_state
+from latmon.views.sight import OFF, Sight, traced_share, tracing_state
 from latmon.views.sweep import Sweep
 
 MIN_SIZE = (40, 10)
@@ -147,8 +147,9 @@ class Scene:
         if not self.history.any_traced:
             return status.Tracing(asked=asked)
         traced = self.history.deep.traced
-        lost = self.history.made("untraced", lambda: untraced_share(traced))
-        return status.Tracing(traced.one_in, traced.devices, lost, asked)
+        lost = self.history.made("not followed", lambda: untraced_share(traced))
+        share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
+        return status.Tracing(traced.one_in, traced.devices, share, lost, asked)
 
     def _body(self, width: int, room: int) -> list[Line]:
         """The panel; drawn again when its map was cut anew below the cursor."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from latmon.model import Frame, Origin
+from latmon.model import OPS, Frame, Origin, Traced
+from latmon.store import Window
 from latmon.views import empty
 from latmon.views.choice import Choice, shown
 from latmon.views.heatmap import Ink
@@ -61,6 +62,17 @@ def tracing_state(frame: Frame) -> str:
         return MEASURING
     why = next((one.reason for one in frame.traced.absent), "")
     return why if not why or why.startswith(STARTING) else f"{OFF}: {why}"
+
+
+def traced_share(traced: Traced, window: Window) -> float | None:
+    """Of the I/Os that the always-on probe timed, on the devices that are traced, those that were traced too."""
+    by_device: dict[str, int] = {}
+    for series, one in traced.histograms.items():
+        if series.stage == "total":
+            by_device[series.device] = by_device.get(series.device, 0) + one.count
+    timed = {device: window.latency(device, OPS).count for device in by_device}
+    both = sum(min(by_device[device], n) for device, n in timed.items())
+    return both / sum(timed.values()) if any(timed.values()) else None
 
 
 def selected(subjects: list[Subject]) -> Subject | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from latmon.histogram import Histogram, bucket_bounds
+from latmon.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model import Device, Health, Origin
 from latmon.store import Window
 from latmon.text import is_clean
@@ -17,6 +19,8 @@ from latmon.views.units import UNKNOWN, clock, count, duration, part, percent, s
 GOOD_COVERAGE = 0.99
 TWICE = 1.005
 """Above it the probe saw more than the kernel counted: two counters read a moment apart differ by less."""
+_ALL = 0.99
+"""What two probes count of the same I/Os differs at a window's ends."""
 _MIN_RECORDING = 12
 _QUIET = ("not recording ", "no rec ", "○")
 """The longest that fits: whether it records is never cut."""
@@ -31,25 +35,41 @@ class Mode:
     why: str = ""
 
 
+class Fact(NamedTuple):
+    """Words of the health line; where they don't all fit, those of the least weight go first."""
+
+    text: str
+    bad: bool = False
+    weight: int = 1
+    """0: nothing happened; 1: how it is set; 2: what numbers are to be read by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tracing:
     """What the deep probes do now: for one request in how many, of which devices (empty: all), and how well."""
 
     one_in: int = 0
     devices: tuple[str, ...] = ()
-    untraced: float | None = None
+    share: float | None = None
+    """I/Os that were traced, of those that these devices did; None: not known."""
+    lost: float | None = None
+    """Of the traced requests those whose path could not be followed."""
     asked: bool = False
     """The screen is about what they tell: that they are off is worth a word."""
 
     @property
-    def facts(self) -> list[tuple[str, bool]]:
+    def facts(self) -> list[Fact]:
         """Words for the health line."""
         if not self.one_in:
-            return [("stages off", False)] if self.asked else []
+            return [Fact("stages off")] if self.asked else []
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
         some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
-        found = [(f"tracing{'' if some and not self.devices else ' ' + who}{some}", False)]
-        return [*found, (f"untraced {part(self.untraced)}", False)] if self.untraced is not None else found
+        found = [Fact(f"tracing{'' if some and not self.devices else ' ' + who}{some}")]
+        if self.share is not None and self.share < _ALL:
+            found.append(Fact(f"traced {part(self.share)}", weight=2))
+        if self.lost is not None:
+            found.append(Fact(f"not followed {part(self.lost)}", weight=2 if self.lost else 0))
+        return found
 
 
 def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line:
@@ -80,10 +100,10 @@ def health(
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
-    facts = _facts(origin, state, window.coverage(devices), tracing)
+    facts = sorted(_facts(origin, state, window.coverage(devices), tracing), key=lambda fact: not fact.bad)
     spans: list[Span] = [Span(" ")]
-    for text, bad in sorted(facts, key=lambda fact: not fact[1]):
-        spans += [Span(text, "bad" if bad else "dim"), Span("  ")]
+    for fact in _fitting(facts, cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)):
+        spans += [Span(fact.text, "bad" if fact.bad else "dim"), Span("  ")]
     if state.recording:
         room = max(cells - width(tuple(spans)) - 3, _MIN_RECORDING)
         name = cell(state.recording, min(room, cell_len(state.recording)))
@@ -93,13 +113,16 @@ def health(
     return _split(tuple(spans[:-1]), (Span(f" {quiet}", "dim"),), cells)
 
 
-def headline(subject: Subject, cells: int) -> Line:
-    """The selected device above its map: what is counted, over which time, and why a quantile is missing."""
+def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
+    """The selected device above its map: what is counted, over which time, and why a quantile is missing.
+
+    `above`: its I/Os above the threshold where each was counted; else the map's buckets tell.
+    """
     device, choice = subject.device, subject.choice
     histogram = subject.window.latency(device.name, choice.ops)
     words = [f"{count(histogram.count if histogram else subject.ios)} I/Os"]
     if choice.threshold_us is not None and histogram:
-        words.append(f"{count(_above(histogram, choice.threshold_us))} above {duration(choice.threshold_us)}")
+        words.append(_above(histogram, choice.threshold_us, above))
     if subject.times_peers is not None:
         words.append(f"tail {subject.times_peers:.0f}x its peers'")
     if why := unknown_quantiles(histogram):
@@ -110,42 +133,58 @@ def headline(subject: Subject, cells: int) -> Line:
     return _split(left, right if who and width(left) + width(right) <= cells else (), cells)
 
 
-def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Tracing) -> list[tuple[str, bool]]:
+def _fitting(facts: Sequence[Fact], room: int) -> list[Fact]:
+    """As many as fit; what is bad stays, and of what weighs the same the last goes first."""
+    kept = list(facts)
+    while sum(len(fact.text) + 2 for fact in kept) - 1 > room:
+        going = [i for i, fact in enumerate(kept) if not fact.bad]
+        if not going:
+            break
+        del kept[min(going, key=lambda i: (kept[i].weight, -i))]
+    return kept
+
+
+def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Tracing) -> list[Fact]:
     attached, wanted = state.probes_attached, state.probes_wanted
-    facts = [(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
+    facts = [Fact(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
     facts.append(_coverage(coverage))
-    facts.append((f"lost {count(state.lost_events)}", state.lost_events > 0))
+    facts.append(Fact(f"lost {count(state.lost_events)}", state.lost_events > 0, 0))
     facts += tracing.facts
     if state.suppressed:
-        facts.append((f"left out {count(state.suppressed)}", False))
-    facts.append((f"unmatched {count(state.unmatched)}", False))
+        facts.append(Fact(f"left out {count(state.suppressed)}", weight=2))
+    facts.append(Fact(f"unmatched {count(state.unmatched)}", weight=2 if state.unmatched else 0))
     rare = (
         ("map full", state.map_full),
         ("stale", state.stale),
         ("undecoded", state.undecoded_lines),
         ("dropped frames", state.dropped_frames),
     )
-    facts += [(f"{label} {count(n)}", True) for label, n in rare if n]
+    facts += [Fact(f"{label} {count(n)}", bad=True) for label, n in rare if n]
     if state.skipped:
-        facts.append((f"skipped {count(state.skipped)}", False))
+        facts.append(Fact(f"skipped {count(state.skipped)}", weight=2))
     own = state.self_cpu_percent
-    facts.append((f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", False))
+    facts.append(Fact(f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", weight=0 if own is None else 1))
     if state.probe_cpu_percent is not None:
-        facts.append((f"tracing cpu {state.probe_cpu_percent:.1f}%", False))
+        facts.append(Fact(f"tracing cpu {state.probe_cpu_percent:.1f}%"))
     return facts
 
 
-def _coverage(ratio: float | None) -> tuple[str, bool]:
+def _coverage(ratio: float | None) -> Fact:
     if ratio is None:
-        return f"coverage {UNKNOWN}", False
+        return Fact(f"coverage {UNKNOWN}")
     if ratio > TWICE:
-        return f"coverage {percent(ratio)}: counted twice", True
-    return f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE
+        return Fact(f"coverage {percent(ratio)}: counted twice", bad=True)
+    return Fact(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, 2)
 
 
-def _above(histogram: Histogram, threshold_us: int) -> int:
-    """I/Os in buckets that lie at or above the threshold: never more than there were."""
-    return sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= threshold_us)
+def _above(histogram: Histogram, threshold_us: int, counted: int | None) -> str:
+    """How many there were; buckets tell it for the first of their bounds at or above the threshold."""
+    if counted is not None:
+        return f"{count(counted)} above {duration(threshold_us)}"
+    low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
+    bound = low if low == threshold_us else high
+    slow = sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound)
+    return f"{count(slow)} of {duration(bound)} and more"
 
 
 def _mode(mode: Mode) -> Line:

@@ -66,6 +66,17 @@ def test_at_80_every_line_has_its_ribbon():
     assert line == f"▸{moment(outlier(2).wall)} sdc     WS      2K 1.24s c███████ >99% compl   ora_lgwr        "
 
 
+def test_a_stage_that_holds_others_is_marked():
+    held = outlier(1, stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq", "completion")})
+    alone = outlier(2, stages_us={"queue": 3, "hba": 1_238_994})
+    said = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
+    assert "hba " in said[2]
+    assert "hba+" not in said[2]
+    assert ">99% hba+" in said[3]
+    assert said[-1].strip() == "hba+ with irq, softirq, completion in it"
+    assert "hba+" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
+
+
 def test_newest_or_longest_first():
     several = rows(outlier(1), outlier(2, total_us=9_000_000), outlier(3))
     assert [f.outlier.wall for f in listing(several).rows] == [f.outlier.wall for f in several[::-1]]
@@ -108,7 +119,12 @@ def test_an_untraced_one_says_so():
             "no I/O above its device's threshold (1 ms to 20 ms) in the last 60 s",
         ),
         ({"sda": 20_000}, {"where": "on sda"}, "on sda: no I/O above 20 ms in the last 60 s"),
-        ({"sda": 1_000}, {"above": 7, "where": "the region"}, "7 I/Os above the threshold in the last 60 s, but none"),
+        ({"sda": 1_000}, {"above": 7, "where": "on sda"}, "7 I/Os above the threshold in the last 60 s, but none"),
+        (
+            {"sda": 1_000},
+            {"above": 7, "where": "13:00, sda", "by_moment": True},
+            "no outlier was told in 13:00, sda; 7 I/Os are above the threshold in the last 60 s",
+        ),
         ({}, {}, "no threshold is known"),
     ],
 )

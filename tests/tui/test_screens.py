@@ -94,6 +94,24 @@ def test_stages_that_nobody_traces_say_how_to_get_them():
     assert "stages off" in press(scene(host(3, 5)), "screen:1")
 
 
+def test_told_and_left_out_are_what_is_above():
+    made = scene(FRAMES)
+    assert f"{57 * 3} of {57 * 4} above the threshold, 57 left out by the rate limit" in " ".join(
+        press(made, "screen:2", size=(160, 50)).split()
+    )
+    waiting = [*FRAMES[:-1], replace(FRAMES[-1], outliers=())]
+    assert "57 left out by the rate limit, 3 not told yet" in press(scene(waiting), "screen:2", size=(160, 50))
+
+
+def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
+    made = scene(FRAMES)
+    press(made, "zoom", "mark", *["up:-1"] * 30, "gather")
+    said = " ".join(text(made, (160, 50)).split())
+    assert "no outlier was told in" in said
+    assert f"{57 * 4} I/Os are above the threshold in the last 60 s" in said
+    assert "no I/O above" not in said
+
+
 # ---- the overview's last column, and the health line
 
 
@@ -127,7 +145,7 @@ def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said
     last = FRAMES[-1]
     made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
     line = text(made, (160, 50)).splitlines()[-2]
-    for part in (said, "untraced <1%", "left out 57", "tracing cpu 1.2%"):
+    for part in (said, "not followed <1%", "left out 57", "tracing cpu 1.2%"):
         assert part in line
 
 
@@ -239,7 +257,8 @@ def test_a_region_is_marked_and_its_outliers_shown(size):
     inside = [o for o in inside if made.choice.region.holds(o)]
     assert end - begin == 7 * SECOND * (drawn.timeline.column_us // SECOND)
     assert inside
-    assert f"{len(inside)} of {len(inside)}" in shown
+    assert f"{len(inside)} told" in shown
+    assert "57 left out by" not in shown
     assert f"outliers {made.choice.region.words}" in shown
     assert "region" in press(made, "leave", size=size)
     press(made, "leave", "leave", size=size)
@@ -252,12 +271,12 @@ def test_the_newest_column_goes_on_filling_in_the_region():
     picked = made.choice.region
     assert picked.end_us > FRAMES[39].mono_us
     held = sum(picked.holds(o) for o in made.history.deep.outliers)
-    assert f"{held} of {held}" in text(made)
+    assert f"{held} told" in text(made)
     for one in FRAMES[40:50]:
         made.append(one)
     later = sum(picked.holds(o) for o in made.history.deep.outliers)
     assert later > held
-    assert f"{later} of {later}" in text(made)
+    assert f"{later} told" in text(made)
 
 
 def test_shift_and_an_arrow_hold_the_corner_at_once():

@@ -95,6 +95,15 @@ def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
     assert {r.stage: r for r in QUICK.rows}[UNACCOUNTED].share == 0
 
 
+def test_a_stage_that_took_no_time_has_no_share_of_it_and_that_is_known():
+    ios = [{"queue": 0, "hba": 90, UNACCOUNTED: 0} for _ in range(739)]
+    told = traced(ios, paths={"sdc": {"hard interrupt": 739}})
+    sums = {s: by for s, by in told.by_total.items() if s.stage != "queue"}  # a map prints no sum of 0
+    rows = {r.stage: r for r in of("sdc", replace(told, by_total=sums)).rows}
+    assert (rows["queue"].share, rows["queue"].tail) == (0.0, 0.0)
+    assert rows["requeue"].share is None
+
+
 def test_one_ops_stages_are_its_own():
     assert anatomy("sdc", ("read",), SDC, ORIGIN).deep is False
     assert anatomy("sdc", ("write",), SDC, ORIGIN).total.count == 3031
@@ -122,6 +131,8 @@ def test_a_device_beside_the_traced_ones_says_who_is_traced():
     one = of("sda", Traced(one_in=1, devices=("sdc",)), **BASIC)
     assert one.why == "only sdc is traced"
     assert "only sdc is traced" in text(device(one, 80, 20, RAMP, why=WHY))
+    two = of("sda", Traced(one_in=1, devices=("sdb", "sdc")), **BASIC)
+    assert two.why == "only sdb, sdc are traced"
 
 
 def test_what_could_not_be_followed_is_a_number():

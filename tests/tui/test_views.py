@@ -15,7 +15,7 @@ from latmon.store import Store, Window
 from latmon.tui.screens.main import screen_lines
 from latmon.views import empty
 from latmon.views.choice import Choice, matches, natural, shown, window_beside
-from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled
+from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled, legend, limit
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.multiples import grid
@@ -116,7 +116,10 @@ def test_the_threshold_is_a_line_where_nothing_is():
     style = replace(STYLE, threshold_us=100_000)
     lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
     row = lines[-1 - style.scale.row_of(100_000)]
-    assert plain(row).startswith(" 100m┤┄┄┄│┄┄")
+    # a row's label is its lower bound: with 100m there its count would look like that of all slower ones
+    assert plain(row).startswith("65.5m┤┄┄┄│┄┄")
+    assert [plain(legend(style, cells))[:6] for cells in (19, 18, 17, 5)] == ["┄100m ", "┄100m▪", "▪█████", ""]
+    assert limit(STYLE) == ""
     assert sum("┄" in plain(line) for line in lines) == 1
 
 
@@ -429,6 +432,38 @@ def test_a_notice_and_a_recording_are_shown():
     screen = text(scene([frame(1, devices=disks(1), health=state)]))
     assert "the disk is full: recording waits" in screen
     assert "● db-07.latmon" in screen
+
+
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [(2_000, "5 above 2.00m"), (1_500, "5 of 1.54m and more"), (2_020, "4 of 2.05m and more")],
+)
+def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, said):
+    slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
+    one = replace(
+        frame(1, {READ: slow}, devices=disks(1)),
+        above={Flow("nvme0n1", "read"): 5},
+        thresholds_us={"nvme0n1": 2_000},
+    )
+    made = scene([one], Choice(threshold_us=fixed))
+    assert said in text(made)
+
+
+def test_small_maps_say_what_their_line_is():
+    made = scene(host(4, 5), Choice(panel="maps", threshold_us=2_000))
+    assert "┄2.00m" in text(made)
+
+
+def test_of_the_health_line_what_says_nothing_goes_first():
+    busy = Health(3, 3, suppressed=775, unmatched=12, skipped=507, self_cpu_percent=1.8, probe_cpu_percent=0.8)
+    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
+    wide, narrow = (text(made, size).splitlines()[-2] for size in ((160, 50), (80, 24)))
+    assert "lost 0" in wide
+    for part in ("coverage 100%", "left out 775", "unmatched 12", "skipped 507", "cpu 1.8%"):
+        assert part in wide
+        assert part in narrow
+    assert "lost 0" not in narrow
+    assert "…" not in narrow
 
 
 def test_the_title_says_where_when_and_how():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from latmon.model import Flow
 from latmon.views import empty, status
 from latmon.views.cursor import picked
 from latmon.views.heatmap import LABEL, TOTALS, axis, labelled, legend
@@ -18,7 +19,7 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     """Headline, rows, axis: `room` lines at most."""
     origin = sight.origin
     assert origin is not None  # noqa: S101  drawn only once there is a row
-    head = status.headline(chosen, width)
+    head = status.headline(chosen, width, _counted(sight, chosen.device.name))
     if why := empty.no_map(chosen, origin):
         return [head, *_without(sight, chosen, why, width, room - 1)]
     choice, cells = sight.choice, width - LABEL - TOTALS
@@ -33,7 +34,17 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
         )
         head = headline(region, timeline, chosen.device.name, told)
         lines = framed(lines, region, timeline, style)
-    return [head, *lines, _beside(axis(timeline, style), legend(style), width)]
+    below = axis(timeline, style)
+    right = legend(style, width - line_width(below))
+    return [head, *lines, (*fit(below, width - line_width(right)), *right)]
+
+
+def _counted(sight: Sight, device: str) -> int | None:
+    """Its I/Os above the threshold, where the cut is the one that the probe counts by."""
+    choice, deep = sight.choice, sight.history.deep
+    if choice.threshold_us is None or deep.thresholds_us.get(device) != choice.threshold_us:
+        return None
+    return sum(deep.above.get(Flow(device, op), 0) for op in choice.ops)
 
 
 def _without(sight: Sight, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
@@ -46,9 +57,3 @@ def _without(sight: Sight, chosen: Subject, why: str, width: int, room: int) -> 
     if means and len(lines) < room:
         lines += [BLANK, (Span(f"  mean  {'  '.join(means)}", "text"),)]
     return lines[:room]
-
-
-def _beside(left: Line, right: Line, cells: int) -> Line:
-    """`right` at the right edge where there is room for it."""
-    room = cells - line_width(right)
-    return (*fit(left, room), *right) if line_width(left) <= room else left

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from latmon.model import Outlier
 from latmon.views import outliers
@@ -17,17 +16,18 @@ from latmon.views.waterfall import neighbours, waterfall
 def log(sight: Sight) -> Listing:
     """The rows as they are shown: of the filter's devices, the chosen ops, and the region if there is one."""
     choice, deep = sight.choice, sight.history.deep
+    region = choice.region
     names = {d.name for d in shown(sight.history.store.devices.values(), choice)}
-    rows = listing(
+    names &= {region.device} if region else names
+    return listing(
         sight.history.folded,
         order=choice.order,
         above=sum(n for flow, n in deep.above.items() if flow.device in names and flow.op in choice.ops),
         suppressed=deep.suppressed,
         where=_where(sight),
+        by_moment=region is not None,
         wanted=_wanted(sight, names),
     )
-    # nobody counts by moment: what a region holds is what was told
-    return rows if choice.region is None else replace(rows, above=rows.told)
 
 
 def position(rows: Listing, one: Outlier | None) -> int:
@@ -49,7 +49,11 @@ def outliers_panel(sight: Sight, width: int, room: int) -> list[Line]:
     if choice.opened and (choice.outlier or rows.rows):
         return _opened(sight, rows, at, width, room)
     why = outliers.no_outliers(
-        sight.history.deep.thresholds_us, length_us=choice.window_us, above=rows.above, where=rows.where
+        sight.history.deep.thresholds_us,
+        length_us=choice.window_us,
+        above=rows.above,
+        where=rows.where,
+        by_moment=rows.by_moment,
     )
     return outliers.outliers(rows, at, width, room, sight.ink, why=why)
 
