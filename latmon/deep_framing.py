@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from latmon import deep_tables
 from latmon.deep_tables import Gains
-from latmon.differences import Counts, Differences
+from latmon.differences import Counts, Differences, within
 from latmon.framing import Framer
 from latmon.histogram import Histogram, merge
 from latmon.manifest import Manifest, op_name
@@ -65,6 +65,8 @@ class DeepFramer:
         self._framer = Framer(manifest, device_name)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
+        self._ahead = deep_tables.Ahead()
+        self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
         # A record tells the whole pointer, a key as much of it as it has room for.
         self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
@@ -90,7 +92,7 @@ class DeepFramer:
     def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
         """Closes an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
-        gains = [(spec, self._maps.gained(spec.name)) for spec in self._specs]
+        gains = self._ahead.settled((spec, self._maps.gained(spec.name)) for spec in self._specs)
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         return DeepInterval(
@@ -126,23 +128,32 @@ class DeepFramer:
                     for stage in spec.stages:
                         by_total[Series(device, op, stage)][bucket] += n
         return Traced(
-            {series: self._with_sum(series, one, by_total) for series, one in histograms.items()},
+            self._with_sums(histograms, by_total),
             {series: dict(sums) for series, sums in by_total.items()},
             _plain(unfollowed),
             _plain(paths),
             off,
         )
 
-    def _with_sum(self, series: Series, one: Histogram, by_total: Mapping[Series, Counter[int]]) -> Histogram:
-        """Of a stage whose time is told by the requests' total; where that was not printed, only nothing is known."""
+    def _with_sums(
+        self, histograms: Mapping[Series, Histogram], by_total: Mapping[Series, Counter[int]]
+    ) -> dict[Series, Histogram]:
+        """With those of stages whose time is told by the requests' total; what is ahead of the buckets waits."""
+        have = Counter({series: sum(us.values()) for series, us in by_total.items()})
+        have.update(self._owed)
+        self._owed = {series: us for series, us in have.items() if us and series not in histograms}
+        return {series: self._with_sum(series, one, have.get(series)) for series, one in histograms.items()}
+
+    def _with_sum(self, series: Series, one: Histogram, us: int | None) -> Histogram:
+        """Where its map was not printed, only nothing is known."""
         if one.sum is not None or series.stage not in self._told_by_total:
             return one
-        sums = by_total.get(series)
-        return (
-            one
-            if sums is None and any(index for index, _ in one.buckets)
-            else replace(one, sum=sum((sums or {}).values()))
-        )
+        if us is None and any(index for index, _ in one.buckets):
+            return one
+        told = within(dict(one.buckets), us or 0)
+        if us is not None and us != told:
+            self._owed[series] = us - told
+        return replace(one, sum=told)
 
 
 def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:

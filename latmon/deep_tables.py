@@ -1,23 +1,65 @@
 """What the maps of handlers, softirqs and wake-ups gained, as the model's tables.
 
-Pure functions of (map, its gains) pairs. Threads and handlers are named by functions that are given.
+Pure functions of (map, its gains) pairs, and what one map gained before another was printed: `Ahead`. Threads and
+handlers are named by functions that are given.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from latmon.differences import Counts
+from latmon.differences import Counts, within
 from latmon.histogram import Histogram
-from latmon.manifest import MapSpec
+from latmon.manifest import MapSpec, Part
+from latmon.manifest_parts import ROLES
 from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
 
 Gains = Iterable[tuple[MapSpec, Counts]]
+Whose = tuple[int, ...]
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 """By their numbers in include/linux/interrupt.h, the same since 4.1."""
 RETURNED = ("none", "handled", "wake", "wake")
 """IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
+
+
+_COUNTED = {
+    "handler_sum": "handler_run",
+    "handler_before": "handler_run",
+    "softirq_delay_sum": "softirq_delay",
+    "softirq_run_sum": "softirq_run",
+    "wakeup_sum": "wakeup",
+    "wakeup_instead": "wakeup",
+}
+"""Maps that tell more of the runs that another one counts."""
+
+
+class Ahead:
+    """Gains of runs that are not counted yet: they wait for the interval whose buckets have them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Counts] = {}
+
+    def settled(self, gains: Gains) -> list[tuple[MapSpec, Counts]]:
+        """The gains that belong to the interval's runs, with those that waited for them."""
+        every = list(gains)
+        return [
+            (spec, self._of_runs(spec, gained, every) if spec.role in _COUNTED else gained) for spec, gained in every
+        ]
+
+    def _of_runs(self, spec: MapSpec, gained: Counts, every: Gains) -> Counts:
+        have = Counter(self._waiting.get(spec.name, {}))
+        have.update(gained)
+        names = [name for name in ROLES[spec.role] if name != "other"]
+        parts = [spec.part(name) for name in names]
+        runs = _buckets(every, _COUNTED[spec.role], names)
+        if spec.role.endswith("_sum"):
+            now = _sums(have, runs, parts)
+        else:
+            now = {key: n for key, n in have.items() if _whose(parts, key) in runs}
+        have.subtract(now)
+        self._waiting[spec.name] = {key: n for key, n in have.items() if n}
+        return now
 
 
 def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, HandlerRuns]:
@@ -101,6 +143,29 @@ def who(thread: Callable[[int], Thread], pid: int, priority: int | None = None) 
 
 def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
     return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
+
+
+def _whose(parts: Sequence[Part], key: int) -> Whose:
+    return tuple(part.read(key) for part in parts)
+
+
+def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[Whose, Counts]:
+    """What was counted, by the parts that another map's keys have as well."""
+    found: defaultdict[Whose, Counts] = defaultdict(Counter)
+    for spec, counts in gains:
+        if spec.role == role:
+            parts, bucket = [spec.part(name) for name in names], spec.part("bucket")
+            for key, n in counts.items():
+                found[_whose(parts, key)][bucket.read(key)] += n
+    return found
+
+
+def _sums(have: Counts, runs: Mapping[Whose, Counts], parts: Sequence[Part]) -> Counts:
+    """As much of each sum as its runs can have taken."""
+    keys = {_whose(parts, key): key for key in have}
+    for whose in runs.keys() - keys.keys():
+        keys[whose] = sum(value << part.shift for part, value in zip(parts, whose, strict=True))
+    return {keys[whose]: within(counts, have.get(keys[whose], 0)) for whose, counts in runs.items()}
 
 
 def _vector(number: int) -> str:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.differences import Counts, Differences
+from latmon.differences import Counts, Differences, within
 from latmon.histogram import Histogram, bucket_bounds
 from latmon.manifest import Manifest, MapSpec, op_name
 from latmon.model import Completed, Flow, Series
@@ -190,11 +190,15 @@ class Framer:
                     self._ahead[series] = min(0, rest)
 
     def _histograms(self, sums: _Sums) -> dict[Series, Histogram]:
-        """A sum that was printed with an I/O that no histogram has yet waits for the interval that counts it."""
+        """What a sum has more than the I/Os that the buckets have can take waits for the interval that counts them."""
         counted = {series: counts for series, counts in sums.buckets.items() if any(counts.values())}
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
+        for series, counts in counted.items():
+            if series.stage in self._has_sum:
+                told = within(counts, sums.sums[series])
+                self._owed[series], sums.sums[series] = sums.sums[series] - told, told
         return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
 
     def _histogram(self, series: Series, counts: Counts, sums: _Sums) -> Histogram:

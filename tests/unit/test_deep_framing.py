@@ -1,10 +1,15 @@
 """Deep scripts' maps: stages by the total, paths and what could not be followed, tables, several scripts as one."""
 
+import json
+from collections import Counter
+from functools import partial
+
 import pytest
-import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
-from latmon.histogram import Histogram, bucket_index
+from latmon.histogram import Histogram, bucket_bounds, bucket_index, merge
 from latmon.manifest import load
 from latmon.model import Flow, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.records import Record
@@ -68,16 +73,17 @@ MAPS = {
 }
 
 
+def made(directory, name="tiny", **changes):
+    tree = {"name": name, **TREE, "maps": {f"{name}_{key}": spec for key, spec in MAPS.items()}, **changes}
+    (directory / f"{name}.bt").write_text("BEGIN { }\n")
+    path = directory / f"{name}.yaml"
+    path.write_text(json.dumps(tree))
+    return load(path)
+
+
 @pytest.fixture
 def manifest(tmp_path):
-    def made(name="tiny", **changes):
-        tree = {"name": name, **TREE, "maps": {f"{name}_{key}": spec for key, spec in MAPS.items()}, **changes}
-        (tmp_path / f"{name}.bt").write_text("BEGIN { }\n")
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(tree, sort_keys=False))
-        return load(path)
-
-    return made
+    return partial(made, tmp_path)
 
 
 @pytest.fixture
@@ -212,6 +218,53 @@ def test_names_of_handlers_are_bounded_and_what_has_no_room_is_told(framer, monk
 
 def test_handlers_that_ran_before_an_idle_one_are_nothing(framer):
     assert interval(framer, before={run(7, 0): 4000}, run_sum={run(7, 1): 5}).handlers == {}
+
+
+def test_what_is_told_of_a_run_before_it_is_counted_waits_for_it(framer):
+    framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 11}, text="megasas"))
+    early = interval(framer, run={}, run_sum={run(7, 1): 20}, before={run(7, 0): 9}, delay_sum={at(4, 0): 15})
+    assert (early.handlers, early.softirqs) == ({}, {})
+    found = interval(framer, run={run(7, 1, 20): 1}, delay={at(4, 0, 15): 1})
+    assert found.handlers[Handler(11, "megasas")] == HandlerRuns(
+        Histogram.of({bucket_index(20): 1}, 20), {"handled": 1}, 9
+    )
+    assert found.softirqs[SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, 15)
+
+
+def test_time_by_the_total_waits_for_its_stage(framer):
+    first = interval(framer, rest={}, by={key(1000): 700})
+    assert first.traced.histograms == {}
+    second = interval(framer, rest={key(700): 1})
+    assert second.traced.histograms[Series("vda", "read", "unaccounted")].sum == 700
+
+
+_RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6)), min_size=1, max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_RUNS, st.lists(st.tuples(*[st.integers(0, 30)] * 3), max_size=6))
+def test_maps_that_are_printed_at_different_moments_lose_nothing(tmp_path_factory, runs, moments):
+    """Each of the three maps holds as many of the runs as there were when it was printed, one after another."""
+    framer = DeepFramer(made(tmp_path_factory.mktemp("m")), NAMES.get)
+    prints = [*zip(*(sorted(column) for column in zip(*map(sorted, moments), strict=True)), strict=True), (30, 30, 30)]
+    told = []
+    for counted, summed, before in prints:
+        maps = Counter(run(7, code, us) for code, us in runs[:counted]), Counter(), Counter()
+        for code, us in runs[:summed]:
+            maps[1][run(7, code)] += us
+        for _, us in runs[:before]:
+            maps[2][run(7, 0)] += us
+        names = ("run", "run_sum", "before")
+        found = interval(framer, **{name: dict(one) for name, one in zip(names, maps, strict=True)})
+        told += found.handlers.values()
+    whole = merge(one.run for one in told)
+    waiting = framer._ahead._waiting
+    assert whole.count == len(runs)
+    assert whole.sum + sum(waiting.get("tiny_run_sum", {}).values()) == sum(us for _, us in runs)
+    assert sum(one.before_us for one in told) == sum(us for _, us in runs)
+    for one in told:
+        low = sum(n * bucket_bounds(index)[0] for index, n in one.run.buckets)
+        assert low <= one.run.sum < sum(n * bucket_bounds(index)[1] for index, n in one.run.buckets)
 
 
 def test_softirqs_by_vector_and_cpu(framer):

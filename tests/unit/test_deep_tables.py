@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.deep_tables import VECTORS, handlers, softirqs, wakeups, who
+from latmon.deep_tables import VECTORS, Ahead, handlers, softirqs, wakeups, who
 from latmon.histogram import TOP, Histogram
 from latmon.manifest import MapSpec, Part
 from latmon.manifest_parts import ROLES
@@ -39,6 +39,14 @@ def test_a_threads_delays_and_who_ran_instead():
 
 def test_a_thread_that_was_not_woken_has_no_row():
     assert wakeups([(INSTEAD, {12 << 24 | 40: 1}), (SUM, {12 << 8: 5}), (DELAY, {})], thread) == ()
+
+
+def test_who_ran_instead_waits_for_the_delay():
+    ahead = Ahead()
+    early = ahead.settled([(DELAY, {}), (SUM, {12 << 8: 5}), (INSTEAD, {12 << 24 | 40: 1})])
+    assert wakeups(early, thread) == ()
+    (found,) = wakeups(ahead.settled([(DELAY, {12 << 8 | 5: 1}), (SUM, {}), (INSTEAD, {})]), thread)
+    assert found == Wakeups(THREADS[12], Histogram.of({5: 1}, 5), {"hog (prio 49)": 1})
 
 
 def test_who_a_thread_is():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.framing import Framer
-from latmon.histogram import MAX_US, Histogram, bucket_index, merge
+from latmon.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 from latmon.manifest import MapSpec, load
 from latmon.model import Completed, Flow, Series
 
@@ -239,8 +239,8 @@ def test_of_ops_that_have_one_name_the_larger_maximum_counts():
 
 def test_the_rest_when_the_queues_map_is_ahead():
     one = framer()
-    first = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 3})
-    assert first.histograms[series("queue")] == Histogram.of({bucket_index(45): 3}, 0)
+    first = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 3}, queue_sum={key(): 135})
+    assert first.histograms[series("queue")] == Histogram.of({bucket_index(45): 3}, 135)
     second = interval(one, same={key(5): 1}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
     assert second.histograms[series("hba")].count == 3
     assert second.histograms[series("queue")] == Histogram.of({0: 1}, 0)
@@ -261,6 +261,18 @@ def test_a_queue_that_is_ahead_on_an_idle_device_is_not_counted_twice():
     whole = merge(each.histograms[series("queue")] for each in (first, second) if series("queue") in each.histograms)
     assert whole.count == 1
     assert series("queue") not in second.histograms
+
+
+def test_a_sum_is_never_more_or_less_than_the_buckets_can_hold():
+    one = framer()
+    first = interval(one, hba={key(100): 1}, hba_sum={key(): 100 + 5000})
+    assert first.histograms[series("hba")].sum == bucket_bounds(bucket_index(100))[1] - 1
+    second = interval(one, hba={key(100): 1, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    assert first.histograms[series("hba")].sum + second.histograms[series("hba")].sum == 5100
+    third = interval(one, hba={key(100): 5, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    assert third.histograms[series("hba")].sum == 4 * bucket_bounds(bucket_index(100))[0]
+    fourth = interval(one, hba={key(100): 15, key(5000): 1}, hba_sum={key(): 100 + 5000 + 14 * 100})
+    assert third.histograms[series("hba")].sum + fourth.histograms[series("hba")].sum == 1400
 
 
 def test_a_sum_that_is_ahead_waits_for_its_count():
