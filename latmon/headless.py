@@ -30,7 +30,7 @@ class Progress:
         self._path, self._out = path, out
         self._live = out.isatty()
         self._began_us: int | None = None
-        self._line = ""
+        self._line = self._noticed = ""
         self._shown = 0
 
     def starting(self) -> None:
@@ -49,7 +49,8 @@ class Progress:
         if frame.health.notice:
             if self._live:
                 self._overwrite("")
-            self._write(f"latmon: {frame.health.notice}")
+            self._noticed = frame.health.notice
+            self._write(f"latmon: {self._noticed}")
         if self._live:
             self._overwrite(self._line)
 
@@ -58,8 +59,10 @@ class Progress:
             self._overwrite("")
         if self._line:
             self._write(f"latmon: {self._line}")
-        lost = "; the recording is incomplete" if outcome.exit == EXIT_INCOMPLETE else ""
-        self._write(f"latmon: {outcome.reason}{lost}")
+        said = [outcome.reason] if outcome.reason != self._noticed else []
+        lost = ["the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
+        if said or lost:
+            self._write(f"latmon: {'; '.join([*said, *lost])}")
 
     def _overwrite(self, line: str) -> None:
         self._put("\r" + line.ljust(self._shown) + ("" if line else "\r"))

@@ -5,7 +5,7 @@ import io
 from recorded import ORIGIN, frame
 
 from latmon.capture import Outcome, Tally
-from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE
+from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.headless import Progress
 from latmon.model import Health
 
@@ -76,3 +76,15 @@ def test_a_notice_is_a_line_of_its_own_on_a_terminal_too(tmp_path):
         progress = Progress(tmp_path / "x", out)
         progress.offer(frame(0, health=Health(notice="--threshold without effect")), Tally())
         assert "latmon: --threshold without effect\n" in out.getvalue()
+
+
+def test_a_capture_that_ends_with_what_was_just_said_says_it_once(tmp_path):
+    out = io.StringIO()
+    progress = Progress(tmp_path / "x", out)
+    progress.offer(frame(0, health=Health(notice="bpftrace ended 4 times")), Tally())
+    progress.ended(Outcome("bpftrace ended 4 times", EXIT_FAILED))
+    assert out.getvalue().count("bpftrace ended 4 times") == 1
+    progress.ended(Outcome("bpftrace ended 4 times", EXIT_INCOMPLETE))
+    assert out.getvalue().endswith("latmon: the recording is incomplete\n")
+    progress.ended(Outcome("over"))
+    assert out.getvalue().endswith("latmon: over\n")
