@@ -255,6 +255,9 @@ class Health:
     dropped_frames: int = 0
     suppressed: int = 0
     """I/Os above the threshold that the rate limit left out of the outliers."""
+    dropped_records: int = 0
+    """Records (who was woken late, when a waiter ran) for which there was no room: an outlier tells less, no count is
+    wrong."""
     skipped: int | None = None
     """Probe runs that the kernel skipped because programs nested (recursion_misses)."""
     self_cpu_percent: float | None = None

@@ -154,6 +154,7 @@ class Window:
             undecoded_lines=sum(h.undecoded_lines for h in every),
             dropped_frames=sum(h.dropped_frames for h in every),
             suppressed=sum(h.suppressed for h in every),
+            dropped_records=sum(h.dropped_records for h in every),
             skipped=sum(skipped) if skipped else None,
         )
 

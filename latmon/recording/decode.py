@@ -18,7 +18,10 @@ from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
 
 _OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices"}
-_COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed")
+_COUNTERS = (
+    *("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed"),
+    "dropped_records",
+)
 
 
 def decode_origin(line: Json) -> Origin:

@@ -86,10 +86,11 @@ def _counters(health: _Json) -> str:
     skipped = "" if health["skipped"] is None else f", skipped by the kernel {health['skipped']:,}"
     own = "" if health["self_cpu_percent"] is None else f"; own CPU {health['self_cpu_percent']:.2g} %"
     probe = "" if health["probe_ns_per_io"] is None else f"; probes {health['probe_ns_per_io']:.0f} ns per I/O"
+    dropped = f", records dropped {health['dropped_records']:,}" if health["dropped_records"] else ""
     return (
         f"probes {health['probes_attached']} of {health['probes_wanted']}; lost events {health['lost_events']:,}, "
         f"map full {health['map_full']:,}, unmatched {health['unmatched']:,}, stale {health['stale']:,}, "
-        f"lines not understood {health['undecoded_lines']:,}{skipped}{own}{probe}"
+        f"lines not understood {health['undecoded_lines']:,}{dropped}{skipped}{own}{probe}"
     )
 
 

@@ -17,7 +17,7 @@ from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Tr
 from latmon.recording import End, Gap, Mark
 from latmon.report.outliers import Worst
 
-COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines")
+COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
 _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000

@@ -46,6 +46,7 @@ _WALLS = st.floats(0, MAX_WALL)
 HEALTHS = st.builds(
     Health,
     *[COUNTS] * 8,
+    dropped_records=COUNTS,
     skipped=st.none() | COUNTS,
     self_cpu_percent=st.none() | _FLOATS,
     probe_ns_per_io=st.none() | _FLOATS,

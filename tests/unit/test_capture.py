@@ -280,7 +280,9 @@ async def test_a_loss_is_exit_4(changed):
 
 
 async def test_mere_coverage_is_not():
-    capture, _ = capturing(Stub(frame(0, health=Health(unmatched=5, undecoded_lines=2))), stop_after=1)
+    capture, _ = capturing(
+        Stub(frame(0, health=Health(unmatched=5, undecoded_lines=2, dropped_records=3))), stop_after=1
+    )
     assert (await capture.run()).exit == EXIT_DONE
 
 

@@ -190,13 +190,14 @@ def test_gaps_of_every_kind_are_listed(summary_of):
         (Health(lost_events=1), "", True),
         (Health(map_full=1), "", True),
         (Health(), "suspended", True),
-        (Health(unmatched=9, stale=9, skipped=9, undecoded_lines=9), "", False),
+        (Health(unmatched=9, stale=9, skipped=9, undecoded_lines=9, dropped_records=9), "", False),
     ],
 )
 def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     summary = summary_of(frame(0, health=health, gap=gap))
     assert incomplete(summary) is lost
     assert ("INCOMPLETE" in render_text(summary)) is lost
+    assert ("records dropped 9" in " ".join(render_text(summary).split())) is bool(health.dropped_records)
 
 
 def test_mere_coverage_makes_nothing_incomplete(summary_of):
