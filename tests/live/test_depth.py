@@ -105,15 +105,15 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
     """The kernel may have skipped any program: what it counted is right all the same."""
     able(suite, tmp_path)
     shown = re.sub(r"clear\(@depth_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
-    with (tmp_path / "said").open("w") as output:
+    with (tmp_path / "said").open("w") as output, (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
-            tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE,
+            tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=errors,
             start_new_session=True,
         )  # fmt: skip
         deadline = time.monotonic() + TIMEOUT_S
         while (tmp_path / "said").read_text().count("done stages_a") < 2:
             if process.poll() is not None:
-                refused(process)
+                refused(tmp_path / "errors")
             assert time.monotonic() < deadline
             time.sleep(0.05)
         job = {"filename": loop.path, "rw": "randrw", "size": "4M", "iodepth": DEPTH, "fsync": 32}
@@ -121,7 +121,6 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         time.sleep(0.3)
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
-        process.stderr.close()
     said = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
     maps = {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
     issued, completed = maps["@depth_a_in"], maps["@depth_a_out"]

@@ -36,9 +36,12 @@ def program(names, **values):
     return Program(tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192)
 
 
-def refused(process):
-    """It ended before its first ticks: skips where this bpftrace doesn't find what the kernel has."""
-    why = process.stderr.read().decode(errors="replace")
+def refused(errors):
+    """It ended before its first ticks: skips where this bpftrace doesn't find what the kernel has.
+
+    `errors` is a file: a pipe that nobody reads stops who fills it.
+    """
+    why = errors.read_text(errors="replace")
     assert "no valid attach points" in why or "does not exist" in why, why
     pytest.skip(f"refused: {why.splitlines()[0]}")
 
@@ -52,13 +55,13 @@ class Run:
         if found.version < "0.19":
             pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
         text = program(SCRIPTS, dev0=self._device, **values).text()
-        self._output = directory / "said"
-        with self._output.open("w") as output:
+        self._output, self._errors = directory / "said", directory / "errors"
+        with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 dataclasses.replace(found, map_keys=8192).command(text),
                 stdin=subprocess.PIPE,
                 stdout=output,
-                stderr=subprocess.PIPE,
+                stderr=errors,
                 start_new_session=True,
             )
         self.slow = []
@@ -68,7 +71,7 @@ class Run:
         # Its second tick: every probe is attached by then.
         while self._output.read_text(errors="replace").count("done stages_a") < 2:
             if self._process.poll() is not None:
-                refused(self._process)
+                refused(self._errors)
             assert time.monotonic() < deadline, "it didn't start"
             time.sleep(0.05)
         return self
@@ -76,7 +79,6 @@ class Run:
     def __exit__(self, *_exc):
         self._process.stdin.close()
         assert self._process.wait(TIMEOUT_S) == 0
-        self._process.stderr.close()
         framer = DeepFramer(MANIFEST, {self._device: "disk"}.get)
         maps = {}
         for line in self._output.read_text(errors="replace").splitlines():
