@@ -14,13 +14,12 @@ from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
-from latmon.deep_framing import DeepInterval
-from latmon.model import Frame, Health, Missing, Origin, Traced
-from latmon_backends import bpftrace_tool, outliers, root_launcher, sampler
+from latmon.model import Frame, Health, Missing, Origin
+from latmon_backends import bpftrace_tool, root_launcher, sampler
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_deep import Deep
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.bpftrace_frames import Frames
+from latmon_backends.bpftrace_joining import Joining, health_of
 from latmon_backends.bpftrace_ticks import Window
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
@@ -35,7 +34,6 @@ _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
-_EARLIER = "the deep probes are starting: they count from the next window on"
 
 
 class BpftraceBackend:
@@ -47,7 +45,6 @@ class BpftraceBackend:
         """`only` names the always-on manifests that may be tried; empty means all."""
         self._options, self._find_tool, self._only = options, find_tool, only
         self._sampler = KernelSampler(options.proc, options.sys, options.devices)
-        self._began_us = 0
         self._origin = Origin(backend="bpftrace", host=host.name(), kernel=host.kernel(), latmon=__version__)
 
     @property
@@ -103,14 +100,21 @@ class BpftraceBackend:
             threads,
         )
         self._programs = DeepPrograms(self._options, here, inventory)
-        self._interrupts = Interrupts(self._options.sys)
         self._deep = Deep(self._options, self._launcher, self._programs)
-        self._outliers = Outliers(
+        waiting = Outliers(
             (variant.manifest, *self._programs.manifests),
             self._frames.selected_name,
             threads,
             inventory.flag_bits,
             self._times,
+        )
+        self._joining = Joining(
+            self._frames,
+            self._deep,
+            waiting,
+            Interrupts(self._options.sys),
+            lambda: block.devices,
+            stages=self._programs.stages,
         )
 
     async def _until_traced(self) -> None:
@@ -160,60 +164,14 @@ class BpftraceBackend:
             await asyncio.wait({ending}, timeout=max(0.0, begun + _FINISHING_S - time.monotonic()))
         finally:
             ending.cancel()
+            await asyncio.wait({ending})
         return None if window is None else self._frame(window, None, ending=True)
 
     def _frame(self, window: Window, skipped: int | None, *, ending: bool = False) -> Frame:
-        """`ending`: nothing comes after it, so that no outlier waits for more to be told of it."""
-        manifest = self._always.variant.manifest
-        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
-        asleep = manifest.clock == "boottime"
-        health = self._health(window, skipped)
-        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
-        self._began_us = self._began_us or frame.mono_us - frame.dt_us
-        told = self._deep.taken(frame)
-        deep = since(self._began_us, told, self._options.interval_us)
-        self._outliers.take((*window.records, *deep.records))
-        hold = outliers.HOLD if self._deep.runs and not ending else 0
-        settled = self._outliers.settled(frame.wall, frame.mono_us, hold)
-        health = replace(
-            frame.health,
-            suppressed=frame.health.suppressed + settled.dropped,
-            lost_events=frame.health.lost_events + settled.lost,
-            undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
-        )
-        whole = self._deep.add_to(replace(frame, outliers=settled.outliers, health=health), deep)
-        if deep is not told:
-            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._programs.stages)))
-        return replace(whole, handlers=self._interrupts.told(whole.handlers, self._sampler.block.devices))
-
-    def _health(self, window: Window, skipped: int | None) -> Health:
-        interval, losses, probe = window.interval, window.losses, self._always.probe
-        return Health(
-            probes_attached=probe.attached,
-            probes_wanted=probe.wanted,
-            lost_events=losses.lost,
-            map_full=losses.map_full,
-            unmatched=interval.unmatched + interval.unnamed,
-            suppressed=interval.suppressed + losses.dropped,
-            undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
-            skipped=skipped,
-        )
+        health = health_of(window, self._always.probe, skipped)
+        return self._joining.frame(window, self._always.variant.manifest, health, ending=ending)
 
     def _times(self, device: str, op: str) -> bool:
         """False where the always-on probe's own times of these I/Os are left out of its histograms."""
         guesses = self._always.variant.manifest.latency_from == "issue" and op == "flush"
         return not (guesses and self._frames.has_several_queues(device))
-
-
-def since(began_us: int, told: DeepWindow, interval_us: int) -> DeepWindow:
-    """What the deep probes told, without what they counted from before the capture began: that is of no window.
-
-    Of devices that they alone time, the outliers come with their count: those stay together.
-    """
-    if not told.ticks or told.mono_us - told.ticks * interval_us >= began_us:
-        return told
-    whole = told.interval
-    return replace(
-        told,
-        interval=DeepInterval(suppressed=whole.suppressed, above=whole.above, thresholds_us=whole.thresholds_us),
-    )

@@ -20,14 +20,10 @@ from latmon.differences import Counts
 from latmon.manifest import Manifest
 from latmon.model import Thread
 from latmon.records import Record, record, shifted
-from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
-from latmon_backends.bpftrace_ticks import Losses, stamped
+from latmon_backends.bpftrace_json import Event, MapPrinted, Printed
 from latmon_backends.threads import Threads
+from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
-_MAP_FULL = -7
-_MAX_RECORDS = 10_000
-_SLOTS = 4
-_TOO_MANY = 2**63
 _BIOS = "bios"
 
 
@@ -41,8 +37,8 @@ class DeepWindow:
     losses: Losses = field(default_factory=Losses)
     ticks: int = 0
     """Of the script that completed most: 0 is nothing new, a process that hangs or is slow."""
-    mono_us: int = 0
-    """Of the newest tick that is in it; 0 before the first."""
+    begun_us: int = 0
+    """The tick from which the earliest of its scripts counts; 0 where it has no ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,10 @@ class _Script:
         self.begun = False
         self.numbers: list[int] = []
         """Ticks completed since the last window."""
-        self.mono_ns = 0
+        self.mono_ns = self.since_ns = 0
+        """Of the newest tick, and of the newest that an earlier window has."""
+        self.last = False
+        """It said its last: a tick that is open then has no end line."""
 
     def complete(self) -> bool:
         """The end of a tick's maps; False where its beginning was lost, and its maps count with the next."""
@@ -87,12 +86,17 @@ class _Script:
         """Its counting begins now: what came before is nobody's."""
         self.begun = True
         self.framer.interval(None, thread)
-        self.numbers.clear()
+        self.taken()
         self.waiting.clear()
+
+    def taken(self) -> None:
+        """The next window begins."""
+        self.numbers.clear()
+        self.since_ns = self.mono_ns
 
     def slot(self) -> int | None:
         """Of the maxima: only where the window is one tick."""
-        return self.numbers[0] % _SLOTS if len(self.numbers) == 1 else None
+        return self.numbers[0] % SLOTS if len(self.numbers) == 1 else None
 
 
 class DeepTicks:
@@ -116,7 +120,7 @@ class DeepTicks:
         self._threads, self._around = threads, around
         self._losses = Losses()
         self._records: deque[Record] = deque()
-        self._ending = False
+        self._ended = False
 
     def take(self, event: Event) -> None:
         """One event. Nothing comes of it until `taken`."""
@@ -125,24 +129,18 @@ class DeepTicks:
                 self._map(event)
             case Printed(text=text):
                 self._line(text)
-            case Lost(events=events) if 0 <= events < _TOO_MANY:
-                self._losses.lost += events
-            case HelperFailed(code=code):
-                self._losses.map_full += code == _MAP_FULL
-            case Lost() | Undecoded():
-                self._losses.undecoded += 1
             case _:
-                pass
+                self._losses.note(event)
 
     def end(self) -> None:
-        """The process was asked to end: maps that come after a `last` line are complete, own maps come out too."""
-        self._ending = True
+        """Nothing more comes: the maps after a `last` line are complete. A tick that broke off is not."""
+        self._ended = True
 
     def taken(self) -> DeepWindow:
         """What was completed since the last call; nothing of the tick that is being printed."""
         scripts = list(self._scripts.values())
-        if self._ending:
-            for script in scripts:
+        for script in scripts if self._ended else ():
+            if script.last:
                 self._complete(script)
         interval = joined(
             [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
@@ -153,11 +151,11 @@ class DeepTicks:
             tuple(self._records),
             self._losses,
             max((len(one.numbers) for one in scripts), default=0),
-            max((one.mono_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.mono_ns), default=0),
+            min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
         )
         self._losses, self._records = Losses(), deque()
         for one in scripts:
-            one.numbers.clear()
+            one.taken()
         return window
 
     def _map(self, event: MapPrinted) -> None:
@@ -166,7 +164,8 @@ class DeepTicks:
         self._losses.map_full += len(values) >= self._around.map_keys
         if script is not None:
             script.arriving[event.name] = values
-        elif not self._ending:
+        elif not any(one.last for one in self._scripts.values()):
+            # What scripts keep for themselves comes out too when they end.
             self._losses.undecoded += 1
 
     def _line(self, text: str) -> None:
@@ -175,7 +174,7 @@ class DeepTicks:
         if script is None:
             return
         if kind in ("tick", "last"):
-            script.open = stamped(text.split())
+            script.open, script.last = stamped(text.split()), kind == "last"
             self._losses.undecoded += script.open is None
         elif kind == "done":
             self._complete(script)
@@ -207,7 +206,7 @@ class DeepTicks:
 
     def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
         """False where there is no room."""
-        if len(records) >= _MAX_RECORDS:
+        if len(records) >= MAX_RECORDS:
             return False
         records.append(shifted(found, self._ahead_us(manifest) * 1000))
         return True

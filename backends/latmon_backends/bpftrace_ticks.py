@@ -13,17 +13,11 @@ from dataclasses import dataclass, field
 from latmon.framing import Framer, Interval
 from latmon.manifest import Manifest
 from latmon.records import Record, record, shifted
-from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.bpftrace_json import Event, MapPrinted, Printed
 from latmon_backends.sampler import Sample
+from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
-_MAP_FULL = -7
 _ON_TIME_US = 500_000
-_TICK_WORDS = 4
-_TOO_MANY = 2**63
-_DIGITS = 19
-"""Fewer than a number that the kernel's clock could not reach."""
-_SLOTS = 4
-_MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +27,6 @@ class Tick:
     number: int
     mono_us: int
     sample: Sample
-
-
-@dataclass(slots=True)
-class Losses:
-    """What went wrong in an interval."""
-
-    lost: int = 0
-    map_full: int = 0
-    undecoded: int = 0
-    dropped: int = 0
-    """Records beyond those that are kept for one interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +83,10 @@ class Ticks:
         match event:
             case MapPrinted():
                 self._map(event)
-            case Lost(events=events) if 0 <= events < _TOO_MANY:
-                self._losses.lost += events
-            case Lost():
-                self._losses.undecoded += 1
-            case HelperFailed(code=code):
-                self._losses.map_full += code == _MAP_FULL
-            case Undecoded():
-                self._losses.undecoded += 1
             case Printed(text=text):
                 return self._line(text)
             case _:
-                pass
+                self._losses.note(event)
         return None
 
     def end(self) -> None:
@@ -147,7 +122,7 @@ class Ticks:
         found = record(text, self._manifest.records[kind])
         if found is None:
             self._losses.undecoded += 1
-        elif len(self._records) < _MAX_RECORDS:
+        elif len(self._records) < MAX_RECORDS:
             self._records.append(shifted(found, self._ahead_us() * 1000))
         else:
             self._losses.dropped += 1
@@ -181,15 +156,8 @@ class Ticks:
 
     def _close(self, begin: Tick, tick: Tick) -> Window:
         in_order = tick.number == begin.number + 1 and not self._late
-        slot = tick.number % _SLOTS if in_order else None
+        slot = tick.number % SLOTS if in_order else None
         records, self._records = tuple(self._records), []
         window = Window(begin, tick, self._framer.interval(slot), self._losses, self._late, records)
         self._begin, self._losses, self._late = tick, Losses(), False
         return window
-
-
-def stamped(words: list[str]) -> tuple[int, int] | None:
-    """Number and stamp (ns) of a `tick` or `last` line; None where it is torn."""
-    if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
-        return None
-    return int(words[2]), int(words[3])

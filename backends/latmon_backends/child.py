@@ -102,7 +102,8 @@ class _Own:
             self._process.stdin.close()
 
     def close(self) -> None:
-        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
+        with contextlib.suppress(PermissionError):  # it kills who still runs, which isn't allowed behind sudo
+            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
 
 
 class Child:
@@ -113,6 +114,7 @@ class Child:
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
         self._listening = asyncio.create_task(self._listen())
+        self._kill_at: float | None = None
 
     @classmethod
     async def start(cls, words: Sequence[str]) -> Child:
@@ -163,31 +165,38 @@ class Child:
         if patient:
             self._process.ask()
         else:
+            if self._kill_at is None:
+                self._kill_at = asyncio.get_running_loop().time() + _KILL_AFTER_S
             self._process.hang_up()
 
     async def stop(self) -> None:
-        """Ended for certain when this returns, within 2 s: politely, then by SIGKILL of the shim.
+        """Ended for certain when this returns, within 2 s of the hang-up: politely, then by SIGKILL of the shim.
 
         The shim's own death closes nothing that the tool would notice, so what is killed is its whole process group.
+        Who is cancelled while it waits kills at once: nobody may come back for it.
         """
         self.end()
         try:
-            async with asyncio.timeout(_KILL_AFTER_S):
+            async with asyncio.timeout_at(self._kill_at):
                 while await self.read():
                     pass
                 await self._process.wait()
         except TimeoutError:
-            await self._kill()
-        self._listening.cancel()
-        await asyncio.wait({self._listening})
-        # A descendant that outlived the tool may hold the pipes: their transport is closed here, while there is a loop.
-        self._process.close()
+            self._kill()
+            await self._process.wait()
+        except asyncio.CancelledError:
+            self._kill()
+            raise
+        finally:
+            self._listening.cancel()
+            # A descendant that outlived the tool may hold the pipes: closed here, while there is a loop.
+            self._process.close()
+            await asyncio.wait({self._listening})
 
-    async def _kill(self) -> None:
-        # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now.
+    def _kill(self) -> None:
+        # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now, or goes out by itself.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
 
     async def _listen(self) -> None:
         stderr = self._process.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from latmon_backends.suspicion import AT_MOST
+from latmon_backends.demand import AT_MOST
 
 
 @dataclass(slots=True)

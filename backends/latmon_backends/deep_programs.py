@@ -20,12 +20,11 @@ from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.bpftrace_probe import Probe, RefusedError
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.deep_scripts import Choice
+from latmon_backends.demand import AT_MOST
 from latmon_backends.launching import Launcher
 from latmon_backends.threads import Threads
 from latmon_backends.tracepoints import Tracepoints
 
-_FILTERS = 4
-"""dev0 to dev3, major0 to major3."""
 _MAJOR = 20
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
@@ -124,8 +123,8 @@ class DeepPrograms:
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
         numbers = tuple(known[name].major << _MAJOR | known[name].minor for name in names)
-        if len(numbers) > _FILTERS:
-            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {_FILTERS}")
+        if len(numbers) > AT_MOST:
+            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {AT_MOST}")
         if wanted and not numbers:
             return Target(why_all=f"{', '.join(wanted)} not found")
         return Target(tuple(names), numbers)
@@ -150,7 +149,7 @@ class DeepPrograms:
 
     def unfiltered(self) -> tuple[int, ...]:
         """Majors of devices without requests for which the filter has no room: their bios are not traced."""
-        return self._majors()[_FILTERS:]
+        return self._majors()[AT_MOST:]
 
     def _majors(self) -> tuple[int, ...]:
         return tuple(sorted({one.major for one in self._here.devices().values() if not one.timed}))
@@ -175,14 +174,14 @@ class DeepPrograms:
 
     def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
         interval_ms = self._options.interval_us // 1000
-        numbers = [*target.numbers, *(0,) * _FILTERS][:_FILTERS]
+        numbers = [*target.numbers, *(0,) * AT_MOST][:AT_MOST]
         return {
             **bpftrace_tiers.pace(interval_ms),
             **bpftrace_tiers.outliers(self._options.threshold_us),
             "one_in": one_in,
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
-            **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * _FILTERS][:_FILTERS])},
+            **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * AT_MOST][:AT_MOST])},
         }
 
 

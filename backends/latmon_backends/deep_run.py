@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from latmon_backends.bpf_programs import Skipped
 from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.deep_programs import Target
 from latmon_backends.demand import Want
+
+_LAST_S = 1.5
+"""Who doesn't obey is killed 1.4 s after it was asked to end."""
 
 
 class Run:
@@ -23,7 +27,7 @@ class Run:
     ) -> None:
         self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
         self._ticks, self._clock = ticks, clock
-        self.begun = self._heard = self.measured = clock()
+        self.begun = self.heard = self.measured = clock()
         self.percent: float | None = None
         self.skipped = Skipped()
         self.skipped.since_last(0)  # no program has run before it was loaded
@@ -38,36 +42,49 @@ class Run:
         self._reading = asyncio.create_task(self._read(tell))
 
     def taken(self) -> DeepWindow:
-        """What it completed since the last call."""
+        """What it completed since the last call; once something was, with whom it traces and how much."""
         window = self._ticks.taken()
         self.windows += bool(window.ticks)
-        return window
+        if not self.windows:
+            return window
+        traced = replace(window.interval.traced, one_in=self.one_in, devices=self.target.devices)
+        return replace(window, interval=replace(window.interval, traced=traced))
+
+    def covers(self, want: Want) -> bool:
+        """Whether it will do for another want."""
+        all_devices = not self.target.numbers and self.want.forced == want.forced
+        return all_devices or self.want.covers(want)
 
     def is_dead(self, now: float, silent_s: float) -> bool:
         """It ended, or has been silent for too long."""
-        if not self.ended and now - self._heard > silent_s:
+        if not self.ended and now - self.heard > silent_s:
             self.ended = f"it printed nothing for {silent_s:.0f} s"
         return bool(self.ended)
 
     async def finish(self, *, patient: bool = False) -> None:
         """It is asked to end, and all that it says then is taken; `patient`: however long that takes."""
         self.probe.end(patient=patient)
-        self._ticks.end()
-        if self._reading is not None:
-            await asyncio.wait({self._reading})
+        try:
+            if self._reading is not None:
+                await asyncio.wait({self._reading}, timeout=None if patient else _LAST_S)
+        finally:
+            self._ticks.end()
 
     async def stop(self) -> None:
-        """Ended for certain when this returns, within 2 s."""
-        await self.probe.stop()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
+        """Ended for certain when this returns, within 2 s; what it said to its end can be taken."""
+        try:
+            await self.finish()
+        finally:
+            await self.probe.stop()
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.wait({self._reading})
 
     async def _read(self, tell: Callable[[], None]) -> None:
         """Between two events everybody else has a turn."""
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
-            self._heard = self._clock()
+            self.heard = self._clock()
             await asyncio.sleep(0)
         why = await self.probe.complaint()
         self.ended = self.ended or why  # what it says when it is ended for its silence is no reason

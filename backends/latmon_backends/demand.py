@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latmon_backends.suspicion import AT_MOST, Suspect
+from latmon_backends.suspicion import Suspect
 
+AT_MOST = 4
+"""The kernel's filter compares with so many devices: dev0 to dev3, major0 to major3."""
+CLEARLY = 4
+"""Times as many slow I/Os as one that is traced has: then its place is worth a restart."""
 LOOKED_S = 60.0
 """The deep probes stay so long after somebody last looked."""
 REMIX_S = 10.0
@@ -29,7 +33,7 @@ class Want:
     def covers(self, other: Want) -> bool:
         """True when a probe that runs for this one will do for the other."""
         fewer = bool(other.devices) and set(other.devices) <= set(self.devices)
-        return self.forced == other.forced and (fewer or self.devices == other.devices)
+        return self.forced == other.forced and (not self.devices or fewer)
 
 
 class Demand:
@@ -55,7 +59,8 @@ class Demand:
     def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
         """None: nothing is to be traced.
 
-        Of more suspects than there is room for, those that are traced already stay: each change is a hole.
+        Of more suspects than there is room for, those that are traced already stay unless another one is CLEARLY worse:
+        each change is a hole.
         """
         if self.mode == "basic":
             return None
@@ -65,10 +70,19 @@ class Demand:
         if now - self._looked_at_all < LOOKED_S:
             return Want(why="somebody looks")
         newest = sorted(self._looked, key=lambda name: -self._looked[name])
-        kept = sorted((one.device for one in suspects), key=lambda name: name not in traced)
-        every = tuple(dict.fromkeys((*newest, *kept)))
+        every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced))))
         chosen = every[:AT_MOST]
         if not chosen:
             return None
         reasons = dict.fromkeys(one.why for one in suspects if one.device in chosen)
         return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks", left=every[AT_MOST:])
+
+
+def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...]) -> list[str]:
+    """Who should be traced first. Who is traced counts for more, so that equals don't take turns."""
+
+    def rank(one: Suspect) -> tuple[int, bool]:
+        held = one.device in traced
+        return -one.slow * (CLEARLY if held else 1), held
+
+    return [one.device for one in sorted(suspects, key=rank)]

@@ -7,7 +7,7 @@ peers. Knows neither probes nor what is done about a suspect.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,8 +16,6 @@ from latmon.model import Device, Frame
 
 INTERVALS, ABOVE_IN = 10, 3
 """I/Os above the threshold in so many of the last intervals: one bad second is none."""
-AT_MOST = 4
-"""The kernel's filter compares with so many devices."""
 STAYS_US = 60_000_000
 """After its last sign; so a device that comes and goes starts no probe each time."""
 FAR = 4
@@ -32,10 +30,11 @@ WORTH_US = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device and, as the end of a sentence, why."""
+    """A device, as the end of a sentence why, and its weight: the slow I/Os of the last intervals."""
 
     device: str
     why: str
+    slow: int = 1
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class Suspicion:
     def suspects(self) -> tuple[Suspect, ...]:
         """The worst first: those with the most slow I/Os."""
         worst = sorted(self._signs.items(), key=lambda one: (-one[1].slow, one[0]))
-        return tuple(Suspect(name, sign.why) for name, sign in worst)
+        return tuple(Suspect(name, sign.why, max(1, sign.slow)) for name, sign in worst)
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in self._above[-1]:
@@ -143,9 +142,3 @@ def _totals(frame: Frame) -> dict[str, Histogram]:
 
 def _spoken(us: int) -> str:
     return f"{us / 1000:.4g} ms" if us >= WORTH_US else f"{us} us"
-
-
-def why(suspects: Sequence[Suspect]) -> str:
-    """Of all of them in one sentence: the first one's reason stands for those that share it."""
-    reasons: Mapping[str, None] = dict.fromkeys(one.why for one in suspects)
-    return "; ".join(reasons)

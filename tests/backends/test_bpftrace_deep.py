@@ -11,7 +11,7 @@ from synthetic_btf import ENUM, Btf
 
 from latmon.backend import Options
 from latmon.model import Completed, Device, Flow, Frame, Health
-from latmon_backends import bpftrace_deep, deep_meter, request_flags
+from latmon_backends import deep_meter, deep_steering, request_flags
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_deep import Deep
 from latmon_backends.bpftrace_tool import Tool
@@ -36,8 +36,8 @@ LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sle
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    monkeypatch.setattr(bpftrace_deep, "_STEP_S", 0.02)
-    monkeypatch.setattr(bpftrace_deep, "REMIX_S", 0.0)
+    monkeypatch.setattr(deep_steering, "_STEP_S", 0.02)
+    monkeypatch.setattr(deep_steering, "REMIX_S", 0.0)
     monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 1e9)
     monkeypatch.setattr(deep_meter, "PHASE_S", 0.01)
 
@@ -181,7 +181,7 @@ async def test_what_does_not_fit_the_kernels_filter_is_told(deep):
         one.deepen((name,))
     seen = await until(one, traced)
     assert len(seen[-1].traced.devices) == 4
-    (said,) = re.findall(r"stages: (.*) not traced: the kernel's filter has room for 4 devices", seen.said)
+    (said,) = re.findall(r"stages: ([\w, ]+) not traced: the kernel's filter has room for 4 devices", seen.said)
     assert set(said.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
 
 
@@ -291,8 +291,8 @@ async def test_an_end_is_said_and_mended_and_not_for_ever(deep, programs):
 
 
 async def test_a_silent_process_is_replaced(deep, monkeypatch):
-    monkeypatch.setattr(bpftrace_deep, "_SILENT_S", 0.5)
-    monkeypatch.setattr(bpftrace_deep, "_SILENT_TICKS", 0)
+    monkeypatch.setattr(deep_steering, "_SILENT_S", 0.5)
+    monkeypatch.setattr(deep_steering, "_SILENT_TICKS", 0)
     seen = await until(
         deep(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
     )
@@ -363,7 +363,7 @@ async def test_above_the_budget_a_sample_then_nothing(deep):
     assert any(frame.health.probe_cpu_percent for frame in seen)
     after = (await until(one, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
-    assert one._launcher.counting[-1] is False
+    assert one._steering._launcher.counting[-1] is False
 
 
 @pytest.mark.usefixtures("measuring")
@@ -373,7 +373,7 @@ async def test_without_a_budget_it_is_measured_no_more_often(deep, monkeypatch):
     one.deepen(())
     await until(one, lambda frame: frame.health.probe_cpu_percent)
     await asyncio.sleep(0.2)
-    assert one._launcher.counting == [True, False]
+    assert one._steering._launcher.counting == [True, False]
 
 
 @pytest.mark.usefixtures("measuring")
@@ -397,7 +397,7 @@ async def test_an_explicit_all_knows_no_budget(deep):
 @pytest.mark.usefixtures("measuring")
 async def test_what_cannot_be_measured_is_not_known(deep):
     one = deep(mode="all")
-    one._launcher.count_time = lambda **_: asyncio.sleep(0, False)
+    one._steering._launcher.count_time = lambda **_: asyncio.sleep(0, False)
     seen = await until(one, traced)
     assert {frame.health.probe_cpu_percent for frame in seen} == {None}
 
@@ -418,3 +418,125 @@ async def test_a_mistake_of_ours_ends_the_deep_probes_and_nothing_else(deep, mon
     seen = await until(one, lambda frame: "failed" in frame.health.notice)
     assert "TypeError" in seen[-1].traced.absent[0].reason
     assert (await until(one, lambda _: True)).said == ""
+
+
+# Ends
+
+
+SLOW_END = LIVES.replace("trap 'exit 0'", "trap 'sleep 0.8; exit 0'")
+
+
+async def it_runs(deep, *, yes=True):
+    async with asyncio.timeout(10):
+        while deep.runs != yes:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.02)
+
+
+def lives_on(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_who_quits_in_the_middle_of_a_stop_leaves_nobody(deep):
+    one = deep(SLOW_END)
+    one.deepen(("sda",))
+    await until(one, traced)
+    run = one._life.run
+    one.set_stages("basic")
+    await asyncio.sleep(0.3)
+    await one.close()
+    assert not one.runs
+    assert not lives_on(run.probe.pid)
+    assert run._reading.done()
+
+
+async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(deep):
+    one = deep("trap 'sleep 0.8; exit 0' TERM; while :; do sleep 0.02; done")
+    one.deepen(("sda",))
+    await asyncio.sleep(0.5)
+    steering = one._steering._steering
+    ending = asyncio.create_task(one.finish())
+    await asyncio.wait({ending}, timeout=0.2)
+    ending.cancel()
+    await asyncio.wait({ending})
+    await one.close()
+    assert steering.done()
+
+
+async def test_what_no_frame_has_taken_yet_survives_the_stop(deep):
+    one = deep(LIVES)
+    one.deepen(("sda",))
+    await until(one, traced)
+    await asyncio.sleep(0.3)
+    one.set_stages("basic")
+    await it_runs(one, yes=False)
+    frame = one.add_to(FRAME, window := one.taken(FRAME))
+    assert window.ticks > 1
+    assert (frame.traced.one_in, frame.traced.devices) == (1, ("sda",))
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 0
+
+
+SAYS_ITS_LAST = (
+    TICKS.replace("stages_c", "bios_c")
+    + r"""
+say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
+map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$2\": $3}}}"; }
+last() {
+    say "slow bios_c $((253 << 20)) 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"
+    say "last bios_c 2 2000000"
+    map above $((253 << 36)) 5; map own 0 1
+}
+trap 'last; exit 0' TERM; while :; do sleep 0.05; done"""
+)
+
+
+async def test_what_they_say_to_their_end_is_told_with_the_next_frame(deep):
+    one = deep(SAYS_ITS_LAST, mode="all")
+    await it_runs(one)
+    one.set_stages("basic")
+    await it_runs(one, yes=False)
+    window = one.taken(FRAME)
+    assert window.interval.above == {Flow("dm-0", "read"): 5}
+    assert len(window.records) == 1
+    assert window.losses.undecoded == 0
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_whatever_begins_again_says_how_long_nothing_was_traced(deep):
+    hole = r"nothing was traced for \d\.\d s: started again "
+    dear = deep(launcher=lambda tool: Measured(tool, 1.0))
+    dear.deepen(())
+    seen = await until(dear, lambda frame: "one I/O in" in frame.health.notice)
+    assert re.search(hole + "for a coarser sample", seen.said)
+    dies = deep(TICKS + "sleep 0.4; exit 1", mode="all")
+    seen = await until(dies, lambda frame: "nothing was" in frame.health.notice)
+    assert re.search(hole + "after its end", seen.said)
+
+
+VOLUME = {
+    **{name: Device(name, 8, 16 * at) for at, name in enumerate(("a1", "a2", "a3", "a4", "a5", "sdw", "sdx", "sdy"))},
+    "md0": Device("md0", 9, 0, kind="md", members=("a1", "a2", "a3", "a4", "a5"), timed=False),
+}
+
+
+async def test_where_all_are_traced_nobody_is_left_out_and_nothing_is_started_again(deep, programs):
+    one = deep(devices=VOLUME)
+    for name in ("a1", "sdw", "sdx", "sdy", "md0"):
+        one.deepen((name,))
+    seen = await until(one, traced)
+    one.deepen(("a2",))
+    await asyncio.sleep(0.2)
+    seen += await until(one, traced)
+    assert any("tracing all devices" in frame.health.notice for frame in seen)
+    assert not any("not traced" in frame.health.notice for frame in seen)
+    assert len(programs()) == 1
+
+
+async def test_a_pause_that_is_over_is_no_reason_any_more(deep):
+    one = deep("exec sleep 60")
+    one._steering._paused_until = one._steering._clock() - 1
+    one.deepen(("sda",))
+    await until(one, lambda frame: frame.traced.absent)
+    one.set_stages("all")
+    assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
+        "the deep probes are starting"
+    }

@@ -13,8 +13,8 @@ from latmon.model import Handler, Series, SoftirqCpu, Thread
 from latmon_backends import bpftrace_deep_ticks
 from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.bpftrace_json import Attached, Decoder, HelperFailed, Lost, MapPrinted, Printed, Undecoded
-from latmon_backends.bpftrace_ticks import Losses
 from latmon_backends.threads import Threads
+from latmon_backends.tick_lines import Losses
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 NAMES = ("stages_c", "wakeups_c", "irqs_c", "softirqs_c")
@@ -80,7 +80,7 @@ def test_what_was_completed_is_told_once(run):
     run.tick("stages_c", 1, hba=3)
     window = run.ticks.taken()
     assert window.interval.traced.histograms[HBA].count == 3
-    assert (window.ticks, window.mono_us, window.losses) == (1, 1_000_000, Losses())
+    assert (window.ticks, window.losses) == (1, Losses())
     assert run.count() == 0
     run.tick("stages_c", 2, hba=5)
     assert run.count() == 2
@@ -98,7 +98,7 @@ def test_several_ticks_are_one_window(run):
     for number in range(1, 4):
         run.tick("stages_c", number, hba=number)
     window = run.ticks.taken()
-    assert (window.ticks, window.mono_us) == (3, 3_000_000)
+    assert window.ticks == 3
     assert window.interval.traced.histograms[HBA].count == 3
 
 
@@ -111,7 +111,6 @@ def test_scripts_tick_each_for_itself_and_their_lines_mix(run):
     found = run.ticks.taken()
     assert found.interval.softirqs[SoftirqCpu("BLOCK", 1)].run.count == 7
     assert found.interval.traced.histograms == {}
-    assert found.mono_us == 1_100_000
     run.line("done stages_c")
     assert run.count() == 2
 
@@ -139,8 +138,10 @@ def test_stamps_of_boottime_are_put_on_the_monotonic_clock(tmp_path):
     run = Run(tmp_path, ahead_us=400_000)
     run.line("late wakeups_c 12 120 9000000000 1500 0 120 kworker/0:1H")
     run.tick("wakeups_c", 1)
+    run.tick("wakeups_c", 2)
     window = run.ticks.taken()
-    assert window.mono_us == 600_000
+    run.tick("wakeups_c", 3)
+    assert run.ticks.taken().begun_us == 1_600_000
     assert window.records[0].get("woken_ns") == 8_600_000_000
 
 
@@ -158,7 +159,7 @@ def test_slow_resumed_and_late_come_as_they_are(run):
 
 
 def test_a_flood_of_records_is_bounded_and_counted(run, monkeypatch):
-    monkeypatch.setattr(bpftrace_deep_ticks, "_MAX_RECORDS", 3)
+    monkeypatch.setattr(bpftrace_deep_ticks, "MAX_RECORDS", 3)
     for _ in range(5):
         run.line("late wakeups_c 12 120 9000 1500 0 -1 x")
     window = run.ticks.taken()
@@ -225,7 +226,30 @@ def test_the_end_is_complete_without_a_done(run):
     run.ticks.take(MapPrinted("stages_c_tick", {"": 2}))
     window = run.ticks.taken()
     assert window.interval.traced.histograms[HBA].count == 4
-    assert (window.mono_us, window.losses) == (1_500_000, Losses())
+    assert window.losses == Losses()
+
+
+def test_a_tick_that_broke_off_is_not_complete(run):
+    run.begin("stages_c", 1)
+    run.hba(4)
+    run.ticks.end()
+    assert (run.ticks.taken().ticks, run.count()) == (0, 0)
+
+
+def test_a_window_begins_with_the_earliest_of_its_scripts(run):
+    assert run.ticks.taken().begun_us == 0
+    for name, number, at_us in (("stages_c", 1, 1_000_000), ("irqs_c", 1, 1_300_000)):
+        run.begin(name, number, at_us)
+        run.line(f"done {name}")
+    run.ticks.taken()
+    for number, at_us in ((2, 2_200_000), (3, 3_600_000)):
+        run.begin("irqs_c", number, at_us)
+        run.line("done irqs_c")
+    assert run.ticks.taken().begun_us == 1_300_000
+    run.tick("irqs_c", 4)
+    run.tick("stages_c", 4)
+    assert run.ticks.taken().begun_us == 1_000_000
+    assert run.ticks.taken().begun_us == 0
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(lambda text: text.encode()))))

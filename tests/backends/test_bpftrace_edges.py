@@ -8,31 +8,31 @@ import pytest
 from latmon.backend import Options
 from latmon.deep_framing import DeepInterval
 from latmon.model import Flow, Traced
-from latmon_backends.bpftrace import since
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
+from latmon_backends.bpftrace_joining import since
+from latmon_backends.tick_lines import Losses
 
 SECOND = 1_000_000
 BEGAN_US = 100 * SECOND
 ABOVE = {Flow("dm-0", "read"): 3}
 
 
-def told(mono_us, ticks=1):
-    return DeepWindow(
-        DeepInterval(Traced(off=5), above=ABOVE, suppressed=2), ("a record",), ticks=ticks, mono_us=mono_us
-    )
+def told(begun_us):
+    interval = DeepInterval(Traced(off=5), above=ABOVE, suppressed=2, undecoded=7)
+    return DeepWindow(interval, ("a record",), Losses(lost=4, undecoded=1), ticks=1, begun_us=begun_us)
 
 
-@pytest.mark.parametrize(("mono_us", "ticks"), [(BEGAN_US + SECOND - 1, 1), (BEGAN_US + SECOND, 2), (BEGAN_US - 5, 3)])
-def test_what_began_before_the_capture_is_of_no_window(mono_us, ticks):
-    window = since(BEGAN_US, told(mono_us, ticks), SECOND)
-    assert window.interval == DeepInterval(above=ABOVE, suppressed=2)
+def test_what_began_before_the_capture_is_of_no_window():
+    window = since(BEGAN_US, told(BEGAN_US - 1))
+    assert window.interval == DeepInterval(above=ABOVE, suppressed=2, undecoded=7)
     assert window.records == ("a record",)
+    assert window.losses == Losses(lost=4, undecoded=1)
 
 
-@pytest.mark.parametrize("window", [told(BEGAN_US + SECOND), told(BEGAN_US + 9 * SECOND, 3), DeepWindow()])
+@pytest.mark.parametrize("window", [told(BEGAN_US), told(BEGAN_US + 9 * SECOND), DeepWindow()])
 def test_what_began_within_it_counts(window):
-    assert since(BEGAN_US, window, SECOND) is window
+    assert since(BEGAN_US, window) is window
 
 
 class Telling:
@@ -40,6 +40,7 @@ class Telling:
 
     def __init__(self):
         self.told, self._asked = 0, False
+        self.told_three = asyncio.Event()
 
     def end(self):
         self._asked = True
@@ -49,6 +50,8 @@ class Telling:
         if self._asked:
             return None
         self.told += 1
+        if self.told == 3:
+            self.told_three.set()
         return self.told
 
 
@@ -62,7 +65,7 @@ def always():
 
 
 async def test_the_always_on_probe_outlasts_the_deep_ones(always):
-    deep = asyncio.create_task(asyncio.sleep(0.1))
+    deep = asyncio.create_task(always.probe.told_three.wait())
     await always.outlast(deep, 5)
     assert deep.done()
     assert (await always.last())[:3] == [1, 2, 3]

@@ -4,13 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.backend import Options
 from latmon.framing import Interval
-from latmon.model import Frame, Outlier
-from latmon_backends.bpftrace import BpftraceBackend
+from latmon.model import Frame, Health, Outlier
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
-from latmon_backends.bpftrace_ticks import Losses
+from latmon_backends.bpftrace_joining import Joining
 from latmon_backends.outliers import HOLD, Settled
+from latmon_backends.tick_lines import Losses
 
 FRAME = Frame(seq=1, wall=0.0, mono_us=2_000_000, dt_us=1_000_000)
 SLOW = Outlier(0.0, 0, "sda", "read", 30_000)
@@ -27,19 +26,15 @@ class Waiting:
 
 
 @pytest.fixture
-def frame(tmp_path):
-    one = BpftraceBackend(Options(proc=tmp_path, sys=tmp_path))
-    manifest = SimpleNamespace(maps=(), clock="monotonic")
-    one._always = SimpleNamespace(
-        variant=SimpleNamespace(manifest=manifest), probe=SimpleNamespace(attached=1, wanted=1)
-    )
-    one._frames = SimpleNamespace(make=lambda *_, **__: FRAME)
-    one._deep = SimpleNamespace(runs=True, taken=lambda _: DeepWindow(), add_to=lambda frame, _: frame)
-    one._interrupts = SimpleNamespace(told=lambda handlers, _: handlers)
-    one._outliers = Waiting()
+def frame():
+    frames = SimpleNamespace(make=lambda *_, **__: FRAME)
+    deep = SimpleNamespace(runs=True, taken=lambda _: DeepWindow(), add_to=lambda frame, _: frame)
+    interrupts = SimpleNamespace(told=lambda handlers, _: handlers)
+    joining = Joining(frames, deep, Waiting(), interrupts, dict, stages=())
     end = SimpleNamespace(sample=SimpleNamespace(undecoded=0))
     window = SimpleNamespace(records=(), interval=Interval(), losses=Losses(), end=end)
-    return lambda **how: one._frame(window, None, **how)
+    manifest = SimpleNamespace(maps=(), clock="monotonic")
+    return lambda **how: joining.frame(window, manifest, Health(), **how)
 
 
 def test_while_the_deep_probes_run_an_outlier_waits_for_them(frame):

@@ -210,7 +210,7 @@ def test_stamps_of_slow_ios_are_put_on_the_monotonic_clock():
 
 @pytest.mark.usefixtures("looking")
 def test_a_torn_slow_line_is_counted_and_a_flood_is_bounded(monkeypatch):
-    monkeypatch.setattr(bpftrace_ticks, "_MAX_RECORDS", 3)
+    monkeypatch.setattr(bpftrace_ticks, "MAX_RECORDS", 3)
     run = Run()
     run.line("slow block_a 1 2")
     for done in range(5):

@@ -291,3 +291,26 @@ async def test_who_is_asked_has_the_time_that_it_takes_and_who_is_hung_up_on_has
         assert await one.read() == b"up\n"
         one.end()
         assert await whole(one) == b""
+
+
+@linux
+async def test_a_stop_that_is_cancelled_leaves_nobody():
+    async with child(IGNORES_TERM, "cancelled") as one:
+        await one.read()
+        stopping = asyncio.create_task(one.stop())
+        await asyncio.sleep(0.1)
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        assert stopping.cancelled()
+        assert one._listening.done()
+        assert gone(lambda: marked("cancelled"), 0.5), marked("cancelled")
+
+
+async def test_its_time_runs_from_the_hang_up():
+    async with child(IGNORES_TERM, "asked") as one:
+        await one.read()
+        one.end()
+        await asyncio.sleep(1.0)
+        begun = time.monotonic()
+        await one.stop()
+        assert time.monotonic() - begun < 1.0

@@ -45,6 +45,20 @@ def test_of_too_many_suspects_those_that_are_traced_stay():
     assert want.left == ("sd0", "sd2")
 
 
+def test_who_is_clearly_worse_displaces_who_is_traced():
+    traced = tuple(Suspect(f"sd{n}", SDA.why, 30 + n) for n in range(4))
+    demand = Demand("auto")
+
+    def want(slow):
+        return demand.wanted((Suspect("sdz", SDA.why, slow), *traced), 0.0, tuple(one.device for one in traced))
+
+    assert want(119).left == ("sdz",)
+    assert want(120).left == ("sd0",)
+    assert want(120).devices == ("sd1", "sd2", "sd3", "sdz")
+    demand.deepen(("sdy",), 0.0)
+    assert want(9_000).devices == ("sd2", "sd3", "sdy", "sdz")
+
+
 def test_looking_at_all_devices():
     demand = Demand("auto")
     demand.deepen((), 0.0)
@@ -69,7 +83,7 @@ def test_basic_is_never_and_all_is_always():
         (("sda",), ("sda", "sdb"), False),
         ((), (), True),
         (("sda",), (), False),
-        ((), ("sda",), False),
+        ((), ("sda",), True),
     ],
     ids=["fewer", "more", "all", "from some to all", "from all to some"],
 )

@@ -92,7 +92,7 @@ async def test_it_starts_where_somebody_looks_costs_what_is_told_and_leaves_nobo
                     backend.deepen((device.name,))
                 if frame.health.probe_cpu_percent is not None and counts(seen, device.name):
                     break
-            pid = backend._deep._run.probe.pid
+            pid = backend._deep._life.run.probe.pid
             assert totals(pid).runs is not None
             backend.set_stages("basic")
             async for frame in backend.frames():

@@ -1,0 +1,100 @@
+"""One frame of four sources: the always-on probe's interval, what the deep probes told, outliers, irq names.
+
+Knows no process and no clock: only what each source told by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from latmon.deep_framing import DeepInterval
+from latmon.manifest import Manifest
+from latmon.model import Device, Frame, Health, Missing, Traced
+from latmon_backends import outliers
+from latmon_backends.bpftrace_deep import Deep
+from latmon_backends.bpftrace_deep_ticks import DeepWindow
+from latmon_backends.bpftrace_frames import Frames
+from latmon_backends.bpftrace_probe import Probe
+from latmon_backends.bpftrace_ticks import Window
+from latmon_backends.interrupts import Interrupts
+from latmon_backends.outliers import Outliers
+
+_EARLIER = "the deep probes are starting: they count from the next window on"
+
+
+class Joining:
+    """Frames in their order. `stages` are those that the deep probes can tell."""
+
+    def __init__(
+        self,
+        frames: Frames,
+        deep: Deep,
+        waiting: Outliers,
+        interrupts: Interrupts,
+        devices: Callable[[], Mapping[str, Device]],
+        *,
+        stages: tuple[str, ...],
+    ) -> None:
+        self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
+        self._devices, self._stages = devices, stages
+        self._began_us = 0
+
+    def frame(self, window: Window, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
+        """The window's. `ending`: nothing comes after it, so that no outlier waits for more to be told of it."""
+        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
+        asleep = manifest.clock == "boottime"
+        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
+        self._began_us = self._began_us or frame.mono_us - frame.dt_us
+        told = self._deep.taken(frame)
+        deep = since(self._began_us, told)
+        whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
+        if deep is not told:
+            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
+        return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))
+
+    def _with_outliers(self, frame: Frame, window: Window, deep: DeepWindow, *, ending: bool) -> Frame:
+        self._outliers.take((*window.records, *deep.records))
+        hold = outliers.HOLD if self._deep.runs and not ending else 0
+        settled = self._outliers.settled(frame.wall, frame.mono_us, hold)
+        health = replace(
+            frame.health,
+            suppressed=frame.health.suppressed + settled.dropped,
+            lost_events=frame.health.lost_events + settled.lost,
+            undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
+        )
+        return replace(frame, outliers=settled.outliers, health=health)
+
+
+def health_of(window: Window, probe: Probe, skipped: int | None) -> Health:
+    """What the always-on probe's interval says of its measuring."""
+    interval, losses = window.interval, window.losses
+    return Health(
+        probes_attached=probe.attached,
+        probes_wanted=probe.wanted,
+        lost_events=losses.lost,
+        map_full=losses.map_full,
+        unmatched=interval.unmatched + interval.unnamed,
+        suppressed=interval.suppressed + losses.dropped,
+        undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
+        skipped=skipped,
+    )
+
+
+def since(began_us: int, told: DeepWindow) -> DeepWindow:
+    """What the deep probes told, without what they counted from before the capture began: that is of no window.
+
+    Of devices that they alone time, the outliers come with their count: those stay together. So does what was lost.
+    """
+    if not told.begun_us or told.begun_us >= began_us:
+        return told
+    whole = told.interval
+    return replace(
+        told,
+        interval=DeepInterval(
+            suppressed=whole.suppressed,
+            undecoded=whole.undecoded,
+            above=whole.above,
+            thresholds_us=whole.thresholds_us,
+        ),
+    )
