@@ -162,6 +162,8 @@ def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Traci
     facts += [Fact(f"{label} {count(n)}", bad=True) for label, n in rare if n]
     if state.skipped:
         facts.append(Fact(f"skipped {count(state.skipped)}", weight=2))
+    if state.dropped_records:
+        facts.append(Fact(f"records dropped {count(state.dropped_records)}", weight=2))
     own = state.self_cpu_percent
     facts.append(Fact(f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", weight=0 if own is None else 1))
     if state.probe_cpu_percent is not None:

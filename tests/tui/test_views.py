@@ -466,6 +466,11 @@ def test_of_the_health_line_what_says_nothing_goes_first():
     assert "…" not in narrow
 
 
+def test_records_without_room_are_on_the_health_line():
+    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=Health(3, 3, dropped_records=9))])
+    assert "records dropped 9" in text(made)
+
+
 def test_the_title_says_where_when_and_how():
     title = text(scene(host(1, 3))).splitlines()[0]
     for part in ("latmon", "db-07", "6.12.107", "bpftrace 0.23.2 tier A", "03:00:03", "last 60 s", "LIVE ●"):
