@@ -60,7 +60,7 @@ class Joining:
         health = replace(
             frame.health,
             suppressed=frame.health.suppressed + settled.dropped,
-            lost_events=frame.health.lost_events + settled.lost,
+            dropped_records=frame.health.dropped_records + settled.lost,
             undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
         )
         return replace(frame, outliers=settled.outliers, health=health)
