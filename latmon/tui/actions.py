@@ -35,8 +35,10 @@ class Action:
 
 _OVERVIEW = ("overview", "zoom")
 _DEVICES = (*_OVERVIEW, "stages", "stage")
-_LINES = ("interrupts", "delays")
+_TABLES = ("interrupts", "tables")
+_LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
+_MARK = "the selected device alone, and a cursor on its heat map"
 
 ACTIONS = (
     Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
@@ -48,12 +50,12 @@ ACTIONS = (
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "delays", on=("interrupts",)),
     Action("gather", "enter", "Enter", "the outliers in the marked region, live", "outliers", on=_CURSOR),
-    Action("mark", "v", "v", "a cursor on the selected device's heat map", "mark", on=("zoom",)),
+    Action("mark", "v", "v", _MARK, "mark", on=("zoom",)),
     Action("mark", "v", "v", "hold this corner and move the other; again: let go", "hold", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
     Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
-    Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=("interrupts",)),
-    Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=("interrupts",)),
+    Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
+    Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
     Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
     Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
     Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
@@ -63,7 +65,7 @@ ACTIONS = (
     Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
     Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
     Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
-    Action("mark", "v", "v", "the selected device alone, and a cursor on its heat map", "mark", on=("overview",)),
+    Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
     Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
     Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
@@ -84,8 +86,8 @@ ACTIONS = (
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
     Action("line", "home,g", "Home g", "first row", by=-100_000, on=_LINES),
     Action("line", "end,G", "End G", "last row", by=100_000, on=_LINES),
-    Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=("interrupts",)),
-    Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=("interrupts",)),
+    Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=_TABLES),
+    Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
     Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
     Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier")),
@@ -111,7 +113,7 @@ _SECTIONS = (
     ("Keys of the marked region on a map (v)", _CURSOR),
     ("Keys of the stages (2)", ("stages", "stage")),
     ("Keys of the outliers (4)", ("outliers", "outlier")),
-    ("Keys of the interrupts (5)", ("interrupts", "delays")),
+    ("Keys of the interrupts (5)", _LINES),
 )
 _LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
@@ -127,25 +129,27 @@ def works(name: str, by: int, context: str) -> bool:
 
 
 def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """For the help: a title, and (keys, what they do); each action in the first section that is about it."""
+    """For the help: a title, and (keys, what they do); each action once, in the first section that is about it."""
     found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
     for a in ACTIONS:
         title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
-        found[title].append((a.shown, a.does))
+        if not a.does or (a.shown, a.does) not in found[title]:
+            found[title].append((a.shown, a.does))
     return list(found.items())
 
 
 def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
     """The last line: keys and what they do now, as many as fit, the first of the table first.
 
-    `states` maps an action's name to its current value, `now` is the number of the screen.
+    `states` maps an action's name to its current value, empty where it does nothing; `now` is the number of the screen.
     """
     line: Line = (Span(" "),)
     for action in ACTIONS:
         if action.brief and (not action.on or context in action.on):
             here = action.name == "screen" and action.by == now
-            entry = _entry(action, states.get(action.name, action.brief), here=here)
-            if width(line) + width(entry[:-1]) <= cells:
+            brief = states.get(action.name, action.brief)
+            entry = _entry(action, brief, here=here)
+            if brief and width(line) + width(entry[:-1]) <= cells:
                 line = (*line, *entry)
     return line
 

@@ -100,6 +100,7 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def on_source_ended(self, message: SourceEnded) -> None:
+        self._hush()
         self.scene.ended = ""
         self.scene.message = message.why
         self._repaint()
@@ -110,12 +111,15 @@ class LatmonApp(App[int]):
 
     def _repaint(self) -> None:
         self._pace.painted(time.monotonic())
-        line = foot(self.scene.sight, self._typed, self._worn.name, self.size.width)
+        switched = self._set_stages is not None
+        line = foot(self.scene.sight, self._typed, self._worn.name, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
 
     def _choose(self, choice: Choice) -> None:
-        before = looked_at(self.scene.choice)
+        before, screen = looked_at(self.scene.choice), self.scene.choice.screen
         self.scene.choose(choice)
+        if choice.screen != screen and self._unsaying is not None:  # it was said of the screen before
+            self._unsay()
         self._repaint()
         if looked_at(choice) != before:
             self._look()
@@ -130,13 +134,19 @@ class LatmonApp(App[int]):
         """A sentence on the screen for some seconds."""
         self.scene.message = clean(text, 200)
         self._repaint()
-        if self._unsaying is not None:  # it is the sentence before that it ends
-            self._unsaying.stop()
+        self._hush()  # the timer is the sentence's before
         self._unsaying = self.set_timer(_MESSAGE_S, self._unsay)
 
     def _unsay(self) -> None:
+        self._hush()
         self.scene.message = ""
         self._repaint()
+
+    def _hush(self) -> None:
+        """What is said now stays."""
+        if self._unsaying is not None:
+            self._unsaying.stop()
+            self._unsaying = None
 
     def action_stop(self) -> None:
         self.exit(return_code=EXIT_DONE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from rich.color import Color
@@ -15,6 +15,8 @@ from latmon.theme import Theme, load_theme, theme_names
 from latmon.views.heatmap import RAMP, Ink
 
 _FULL = ("truecolor", "256")
+_STAGES_16 = ("blue", "magenta", "yellow", "red", "green", "cyan", "bright_magenta")
+"""In the order in which a request passes them; neighbours are far apart."""
 _PLAIN = {
     "text": Style(),
     "dim": Style(),
@@ -40,9 +42,12 @@ def face(theme: Theme, depth: str) -> Face:
     if depth in _FULL and theme.colours:
         return Face(theme.name, MappingProxyType(_coloured(theme, depth)), _ink(theme), plain=False)
     styles = dict(_PLAIN)
+    staged = depth != "none" and bool(theme.colours_16)
+    if staged:
+        styles |= {f"stage{i}": Style(color=Color.parse(c)) for i, c in enumerate(_STAGES_16, 1)}
     if depth != "none":
         styles |= {role: styles[role] + Style(color=Color.parse(c)) for role, c in theme.colours_16.items()}
-    return Face(theme.name, MappingProxyType(styles), RAMP, plain=True)
+    return Face(theme.name, MappingProxyType(styles), replace(RAMP, staged=staged), plain=True)
 
 
 def next_theme(theme: Theme) -> Theme:

@@ -9,8 +9,8 @@ from latmon.views.lines import Line, Span
 from latmon.views.sight import Sight
 
 
-def foot(sight: Sight, typed: Typed | None, theme: str, cells: int) -> Line:
-    """The line for this moment."""
+def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched: bool = True) -> Line:
+    """The line for this moment. `switched`: the deep probes can be switched from here."""
     if typed is not None:
         return _typing(sight, typed)
     choice = sight.choice
@@ -22,7 +22,7 @@ def foot(sight: Sight, typed: Typed | None, theme: str, cells: int) -> Line:
         "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
         "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
         "pause": "go on" if sight.history.paused else "pause",
-        "stages": f"stages {choice.stages}",
+        "stages": f"stages {choice.stages}" if switched else "",
         "theme": theme,
     }
     if choice.pattern:

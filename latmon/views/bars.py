@@ -34,9 +34,9 @@ def role(stage: str, ink: Ink) -> str:
     """The role of a stage's cells: steps 2 and up of the heat map, evenly; one that says nothing is dim."""
     if stage == UNACCOUNTED:
         return "dim"
-    if not ink.coloured:
-        return "text"
     known = PARTS[:-1]
+    if not ink.coloured:
+        return f"stage{known.index(stage) + 1}" if ink.staged and stage in known else "text"
     return f"heat{2 + round(known.index(stage) * (ink.levels - 2) / (len(known) - 1))}" if stage in known else "dim"
 
 

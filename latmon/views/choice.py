@@ -51,11 +51,16 @@ class Choice:
 
     @property
     def context(self) -> str:
-        """What keys are about: the screen, its closer look, or the cursor on its map."""
+        """What keys are about: the screen, its closer look, or the cursor on its map.
+
+        `tables`: those parts of the interrupts screen that have no closer look.
+        """
         if self.screen == "overview" and self.cursor is not None:
             return "cursor"
         if self.screen == "overview" and self.panel == "zoom":
             return "zoom"
+        if self.screen == "interrupts" and not self.opened and self.part:
+            return "tables"
         return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen
 
     @property

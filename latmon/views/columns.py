@@ -49,9 +49,9 @@ def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
     return _grown(some, max(_left(some, width), 0))
 
 
-def heads(placed: Placed[T], sorted_by: str = "") -> Line:
-    """The titles; the one that rows are sorted by stands out."""
-    spans = [Span(" ")]
+def heads(placed: Placed[T], sorted_by: str = "", *, above: int = 0) -> Line:
+    """The titles; the one that rows are sorted by stands out. `above`: rows that are scrolled away there."""
+    spans = [Span("↑" if above else " ", "accent")]
     for field, cells in placed:
         role = "accent" if sorted_by and field.title == sorted_by else "dim"
         spans.append(Span(f"{cell(field.title, cells, right=field.right)} ", role))

@@ -13,7 +13,7 @@ QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
 def no_rows(origin: Origin | None, *, frames: int, devices: int, pattern: str, globs: tuple[str, ...]) -> str:
     """Why the table has no row."""
     if origin is None:
-        return "starting: opening the backend"
+        return "starting: opening the backend; bpftrace compiles its probes first, an older one for up to half a minute"
     if not frames:
         return f"started: the first interval ({span(origin.interval_us)}) isn't over yet"
     if not devices:

@@ -31,6 +31,8 @@ class Ink:
     line: str = "┄"
     gap: str = "╎"
     now: str = "│"
+    staged: bool = False
+    """Without colours for the levels, but with one for each stage."""
 
     @property
     def levels(self) -> int:

@@ -93,7 +93,7 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen)]
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
-    lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""))]
+    lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
     lines += [row(placed, shown.rows[i], selected=i == at) for i in some]
     return [fit(line, width) for line in (*lines, *letters)][:height]
 

@@ -58,11 +58,9 @@ def matrix(
     used = width(heads(placed))
     room = cells - used
     shown, wide = _cpus(cpus, first_cpu, room)
-    lines = [(*heads(placed), *_titles(shown, cpus, wide))]
-    lines += [
-        (*row(placed, some[i], selected=i == selected), *_row(some[i], shown, wide, ink))
-        for i in around(len(some), selected, height - 1)
-    ]
+    seen = around(len(some), selected, height - 1)
+    lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, wide))]
+    lines += [(*row(placed, some[i], selected=i == selected), *_row(some[i], shown, wide, ink)) for i in seen]
     return [fit(line, cells) for line in lines][:height]
 
 

@@ -40,7 +40,7 @@ def overview(
     rows = min(len(anatomies) + 1, height // 2)
     if height - rows - 1 >= _MIN_DEVICE:
         lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
-        return [*lines, *device(one, width, height - len(lines), ink, why=why)]
+        return [*lines, *device(one, width, height - len(lines), ink, why=why, legended=True)]
     below = [*_below(one, width, "" if one.deep else why), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
@@ -53,15 +53,21 @@ def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int,
     deep = any(a.deep for a in anatomies)
     placed = layout(_deep_fields(ink) if deep else _basic_fields(ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
-    lines = [heads(placed), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
+    lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
     if len(shown) < len(anatomies):
-        head = Span(cell(f" {len(shown)} of {len(anatomies)}", placed[0][1] + 2), "dim")
+        mark = "↑" if shown.start else " "
+        head = Span(cell(f"{mark}{len(shown)} of {len(anatomies)}", placed[0][1] + 2), "dim")
         lines[0] = (head, *lines[0][2:])
     return lines
 
 
-def device(one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0) -> list[Line]:
-    """A row per stage, all I/O beside the slow ones; where there is room, the histograms side by side."""
+def device(
+    one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0, legended: bool = False
+) -> list[Line]:
+    """A row per stage, all I/O beside the slow ones; where there is room, the histograms side by side.
+
+    `legended`: bars above it are made of the stages' letters.
+    """
     lines: list[Line] = [_headline(one)]
     low, high = _bounds(one.rows)
     placed = layout(_stage_fields(one, low, high, ink), width)
@@ -70,6 +76,7 @@ def device(one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", to
         lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
     lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
     lines += [BLANK, *_below(one, width, "" if one.deep else why)]
+    lines += _legend([one], width, ink) if legended else []
     room = height - len(lines) - 2
     if room >= _MIN_SPREAD:
         lines += [BLANK, *_side_by_side(one, width, room, ink)]

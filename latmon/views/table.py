@@ -143,9 +143,12 @@ def fitting(width: int, *, distribution: bool) -> tuple[tuple[ColumnOf, ...], in
     return tuple(kept), 0
 
 
-def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice, some: str = "") -> Line:
-    """The titles; the column that rows are sorted by stands out. `some`: said instead of the trend's title."""
-    spans = [Span(" ")]
+def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice, some: str = "", *, above: bool = False) -> Line:
+    """The titles; the column that rows are sorted by stands out. `some`: said instead of the trend's title.
+
+    `above`: rows are scrolled away there.
+    """
+    spans = [Span("↑" if above else " ", "accent")]
     for c in columns:
         role = "accent" if c.title == _sorted_column(choice) else "dim"
         spans.append(Span(f"{cell(c.title, c.width, right=c.right)} ", role))

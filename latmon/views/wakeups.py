@@ -27,8 +27,8 @@ def wakeups(some: Sequence[Wakeups], selected: int, size: tuple[int, int], *, wh
     if not some:
         return [fit((Span(f"  {why}"),), cells)][:height]
     placed = layout(_FIELDS, cells)
-    lines = [heads(placed)]
-    lines += [row(placed, some[i], selected=i == selected) for i in around(len(some), selected, height - 1)]
+    seen = around(len(some), selected, height - 1)
+    lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
     return [fit(line, cells) for line in lines][:height]
 
 

@@ -102,7 +102,8 @@ def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
     what = [one.device, " ".join((one.op, *one.flags))]
     what += [f"{one.bytes:,} B" if one.bytes % 1024 else f"{one.bytes // 1024:,} KiB"] if one.bytes is not None else []
     what += [f"sector {one.sector:,}"] if one.sector is not None else []
-    what.append("issuer not known" if issuer(one) == "-" else issuer(one))
+    nobody = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
+    what.append(nobody if issuer(one) == "-" else issuer(one))
     what += [f"x{repeats:,}"] if repeats > 1 else []
     facts = [f"total {exact(one.total_us)} {until(one.stages_us)}", *_cpus(one)]
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []

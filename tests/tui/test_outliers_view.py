@@ -195,6 +195,11 @@ def test_what_a_stage_includes_stands_below_it():
     assert lines[next(i for i, t in enumerate(lines) if t.startswith(" hba")) + 1].strip() == "includes irq, softirq"
 
 
+def test_a_flush_that_nobody_issued_says_who_sends_them():
+    assert "the block layer sends flushes itself" in text(waterfall(replace(UNKNOWN, op="flush"), 120, 20, RAMP))
+    assert "issuer not known" in text(waterfall(UNKNOWN, 120, 20, RAMP))
+
+
 def test_without_stages_it_says_why():
     assert "stages were not traced then" in text(waterfall(UNKNOWN, 80, 24, RAMP))
     assert "--stages all" in text(waterfall(UNKNOWN, 80, 24, RAMP))

@@ -9,9 +9,10 @@ from test_app import make, screen, settled
 
 from latmon.backend import Options
 from latmon.model import Traced
-from latmon.tui.actions import ACTIONS, works
+from latmon.tui.actions import ACTIONS, sections, works
 from latmon.tui.attention import looked_at
 from latmon.tui.foot import foot
+from latmon.tui.messages import SourceEnded
 from latmon.tui.screens.main import screen_lines
 from latmon.tui.steps import STEPS
 from latmon.views.choice import Choice
@@ -226,6 +227,35 @@ def test_three_parts_their_rows_and_a_vectors_delays():
     assert made.choice.part == 2
 
 
+def test_only_softirqs_have_a_closer_look():
+    made = scene(FRAMES[:20])
+    assert "Enter delays" in press(made, "screen:3")
+    for _ in range(2):
+        assert "Enter" not in press(made, "part:1").splitlines()[-1]
+        assert not works("delays", 0, made.choice.context)
+    assert "Enter delays" in press(made, "part:1")
+
+
+def test_rows_that_are_scrolled_away_above_are_marked():
+    made = scene(FRAMES)
+    head = 2
+    assert press(made, "screen:2").splitlines()[head].startswith(" time")
+    assert press(made, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
+    devices = scene(host(30, 3))
+    assert text(devices).splitlines()[1].startswith(" device")
+    assert press(devices, "move:1000").splitlines()[1].startswith("↑device")
+    assert press(devices, "zoom").splitlines()[1].startswith(" device")
+
+
+def test_each_key_is_told_once_for_a_screen():
+    for _title, keys in sections():
+        told = [(shown, does) for shown, does in keys if does]
+        assert len(told) == len(set(told))
+    assert [does for shown, does in dict(sections())["Keys of the overview (1)"] if shown == "v"] == [
+        "the selected device alone, and a cursor on its heat map"
+    ]
+
+
 def test_the_selected_row_is_known_by_its_name():
     made = scene(FRAMES[:5])
     press(made, "screen:3", "line:1")
@@ -398,7 +428,7 @@ async def test_a_region_with_keys_alone_live():
         await pilot.pause(0.5)
         await pilot.press("enter", "v", "v", *["left"] * 5, *["down"] * 3, "enter")
         assert app.scene.choice.screen == "outliers"
-        assert "▸03:0" in screen(app) or "none of them" in screen(app)
+        assert "▸03:0" in screen(app) or "no outlier was told" in screen(app)
         await pilot.pause(0.2)
         await pilot.press("escape", "escape", "escape")
         assert app.scene.choice.context == "overview"
@@ -449,9 +479,22 @@ async def test_the_mode_goes_round_or_says_why_not():
     app = make(Source(FRAMES[:5]), mode="REPLAY")
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
+        assert "S stages" not in screen(app)
         await pilot.press("S")
         assert "this isn't a live capture" in screen(app)
         assert app.scene.choice.stages == "auto"
+        await pilot.press("4")
+        assert "this isn't a live capture" not in screen(app)
+
+
+async def test_why_a_source_ended_stays_on_every_screen():
+    app = make(Source(FRAMES[:5], stay=False))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        app.say("something")
+        app.on_source_ended(SourceEnded("the recording ends here"))
+        await pilot.press("4")
+        assert "the recording ends here" in screen(app)
 
 
 # ---- pictures

@@ -194,6 +194,12 @@ def test_the_selected_device_stands_below_where_there_is_room():
     assert "n/a: completes by hard interrupt" in "\n".join(lines)
 
 
+def test_bars_of_letters_have_their_legend_beside_a_device_too():
+    lines = text(overview([SLOW, QUICK], "sdc", 160, 50, Ink())).splitlines()
+    assert any(line.lstrip().startswith("q█ queue") and "s█ softirq" in line for line in lines)
+    assert "q█ queue" not in text(device(SLOW, 160, 50, Ink()))
+
+
 def test_many_devices_scroll_to_the_selected_one():
     many = [of(f"sd{i}", traced(softirq_ios(200, 5, i), f"sd{i}")) for i in range(24)]
     lines = text(overview(many, "sd20", 80, 12, RAMP)).splitlines()
@@ -249,8 +255,9 @@ def test_letters_differ_and_so_do_neighbours_without_colour():
     assert bar == "q··r::h░░i▒▒s▓▓c██w==???"
 
 
-def test_a_stages_colour_is_its_own():
-    colours = [role(p, Ink()) for p in PARTS]
+@pytest.mark.parametrize("ink", [Ink(), replace(RAMP, staged=True)])
+def test_a_stages_colour_is_its_own(ink):
+    colours = [role(p, ink) for p in PARTS]
     assert len(set(colours)) == len(PARTS)
     assert role("a stage of later", Ink()) == "dim"
 

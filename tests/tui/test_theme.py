@@ -4,9 +4,11 @@ import pytest
 import yaml
 
 from latmon.errors import EXIT_USAGE, ThemeError
+from latmon.model import STAGES
 from latmon.resources import data_dir
 from latmon.theme import MAX_BYTES, Theme, load_theme, read_theme, theme_dirs, theme_names
 from latmon.tui.face import face
+from latmon.views.bars import role
 
 GOOD = (data_dir("themes") / "dark.yaml").read_text()
 
@@ -133,6 +135,9 @@ def test_a_face_has_a_style_for_every_role(name, depth):
         made.ink.cell(i + 1)[1] for i in range(made.ink.levels)
     }
     assert roles <= set(made.styles)
+    stages = [made.styles[role(stage, made.ink)].color for stage in STAGES[:-1]]
+    if depth == "16" and name != "mono":
+        assert len(set(stages)) == len(stages)
     if depth == "none":
         assert all(s.color is None and s.bgcolor is None for s in made.styles.values())
 

@@ -25,20 +25,20 @@ def overview(sight: Sight, width: int, room: int) -> list[Line]:
     if panel == "maps":
         return _maps(sight, subjects, width, room)
     rows = [chosen] if panel == "zoom" else _around(subjects, chosen, max(room - 1 - _MIN_MAP, 1))
-    table = _table(sight, rows, len(subjects), width)
+    table = _table(sight, rows, subjects, width)
     return [*table, *big_map(sight, chosen, width, room - len(table))]
 
 
-def _table(sight: Sight, rows: list[Subject], total: int, width: int) -> list[Line]:
+def _table(sight: Sight, rows: list[Subject], every: list[Subject], width: int) -> list[Line]:
     origin, trends = sight.origin, sight.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
     tail_cells, trend = tail.split(room) if sight.history.any_traced else (0, room)
     glyphs = SPARKS if sight.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
-    some = f"{len(rows)} of {total}" if len(rows) < total else ""
+    some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) else ""
     gap = (Span(" "),) if trend else ()
     in_trend = some if not tail_cells else ""
-    head = header(columns, trend, sight.choice, in_trend)
+    head = header(columns, trend, sight.choice, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
     lines: list[Line] = [(*head, *gap, Span(tail.title(tail_cells, some), "dim"))]
     for s in rows:
         line = row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
