@@ -369,10 +369,18 @@ async def test_above_the_budget_a_sample_then_nothing(deep):
 @pytest.mark.usefixtures("measuring")
 async def test_without_a_budget_it_is_measured_no_more_often(deep, monkeypatch):
     monkeypatch.setattr(deep_meter, "EVERY_S", 1e9)
-    one = deep(launcher=lambda tool: Measured(tool, 1.0), budget=0.0)
+    one, steps = deep(launcher=lambda tool: Measured(tool, 1.0), budget=0.0), []
+    step = one._steering._step
+
+    async def counted():
+        await step()
+        steps.append(one)
+
+    monkeypatch.setattr(one._steering, "_step", counted)
     one.deepen(())
     await until(one, lambda frame: frame.health.probe_cpu_percent)
-    await asyncio.sleep(0.2)
+    steps.clear()
+    await until(one, lambda _: len(steps) > 3)
     assert one._steering._launcher.counting == [True, False]
 
 
@@ -423,7 +431,8 @@ async def test_a_mistake_of_ours_ends_the_deep_probes_and_nothing_else(deep, mon
 # Ends
 
 
-SLOW_END = LIVES.replace("trap 'exit 0'", "trap 'sleep 0.8; exit 0'")
+SLOW = "trap 'sleep 0.8; echo > ${0%/*}/ended; exit 0' TERM; "
+SLOW_END = LIVES.replace("trap 'exit 0' TERM; ", SLOW)
 
 
 async def it_runs(deep, *, yes=True):
@@ -436,7 +445,7 @@ def lives_on(pid):
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_who_quits_in_the_middle_of_a_stop_leaves_nobody(deep):
+async def test_who_quits_in_the_middle_of_a_stop_lets_it_end_and_leaves_nobody(deep, tmp_path):
     one = deep(SLOW_END)
     one.deepen(("sda",))
     await until(one, traced)
@@ -447,10 +456,11 @@ async def test_who_quits_in_the_middle_of_a_stop_leaves_nobody(deep):
     assert not one.runs
     assert not lives_on(run.probe.pid)
     assert run._reading.done()
+    assert (tmp_path / "ended").exists()
 
 
-async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(deep):
-    one = deep("trap 'sleep 0.8; exit 0' TERM; while :; do sleep 0.02; done")
+async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(deep, tmp_path):
+    one = deep(SLOW + "while :; do sleep 0.02; done")
     one.deepen(("sda",))
     await asyncio.sleep(0.5)
     steering = one._steering._steering
@@ -460,6 +470,7 @@ async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(deep):
     await asyncio.wait({ending})
     await one.close()
     assert steering.done()
+    assert (tmp_path / "ended").exists()
 
 
 async def test_what_no_frame_has_taken_yet_survives_the_stop(deep):
@@ -498,6 +509,15 @@ async def test_what_they_say_to_their_end_is_told_with_the_next_frame(deep):
     assert window.interval.above == {Flow("dm-0", "read"): 5}
     assert len(window.records) == 1
     assert window.losses.undecoded == 0
+
+
+async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(deep):
+    one = deep(SAYS_ITS_LAST.replace("'last;", "'sleep 0.5; last;"), mode="all")
+    await it_runs(one)
+    one.set_stages("basic")
+    await asyncio.sleep(0.2)
+    await one.finish()
+    assert one.taken(FRAME).interval.above == {Flow("dm-0", "read"): 5}
 
 
 @pytest.mark.usefixtures("measuring")

@@ -60,7 +60,8 @@ def test_a_suspect_stays_for_a_while_after_its_last_sign():
 
 def test_the_worst_come_first():
     frames = [replace(frame(n), above={Flow(f"sd{k}", "read"): k + 1 for k in range(9)}) for n in range(5)]
-    assert [one.device for one in noted(*frames).suspects()] == [f"sd{k}" for k in reversed(range(9))]
+    suspects = noted(*frames).suspects()
+    assert [(one.device, one.slow) for one in suspects] == [(f"sd{k}", 5 * (k + 1)) for k in reversed(range(9))]
 
 
 ALIKE = tuple(Device(f"sd{n}", 8, 16 * n, driver="megasas", model="ST4000") for n in range(4))
