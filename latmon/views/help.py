@@ -53,10 +53,8 @@ _NUMBERS = (
     ("heat map", "a column is a stretch of time; new ones are written at ▲now, over the oldest, which is right of it"),
     ("", "a row is a range of latency, its lower edge at the left (<8u: all below), its I/Os at the right"),
     ("", "all maps share both scales; ┄ is the threshold, in the row that holds it"),
-    (
-        "above",
-        "the threshold: each I/O is counted; shares of stages are cut at the next bucket's bound (2 ms: 2.05 ms)",
-    ),
+    ("above", "the threshold: each I/O is counted. Shares of stages are cut at the next bucket's bound, and so is"),
+    ("", "`above 2.05m (┄2.00m)`, where the threshold isn't the one that the probe counts by"),
     ("hba+", "a share that holds the stages which were not told apart from it: irq, softirq, completion"),
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),

@@ -186,7 +186,8 @@ def _above(histogram: Histogram, threshold_us: int, counted: int | None) -> str:
     low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
     bound = low if low == threshold_us else high
     slow = sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound)
-    return f"{count(slow)} of {duration(bound)} and more"
+    of = "" if bound == threshold_us else f" (┄{duration(threshold_us)})"
+    return f"{count(slow)} above {duration(bound)}{of}"
 
 
 def _mode(mode: Mode) -> Line:

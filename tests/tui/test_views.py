@@ -436,7 +436,7 @@ def test_a_notice_and_a_recording_are_shown():
 
 @pytest.mark.parametrize(
     ("fixed", "said"),
-    [(2_000, "5 above 2.00m"), (1_500, "5 of 1.54m and more"), (2_020, "4 of 2.05m and more")],
+    [(2_000, "5 above 2.00m"), (1_500, "5 above 1.54m (┄1.50m)"), (2_020, "4 above 2.05m (┄2.02m)")],
 )
 def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, said):
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
