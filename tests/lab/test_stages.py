@@ -145,9 +145,12 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
     threads = [wait for wait in late if wait["thread"].startswith("irq/")]
     waiters = [wait for wait in late if wait["thread"] == "fio"]
     assert {(wait["stage"], wait["priority"]) for wait in threads} == {("completion", 49)}
-    assert {(wait["stage"], wait["priority"]) for wait in waiters} == {("resume", 120)}
-    for some in (threads, waiters):
-        assert any(wait["instead"] == "hog (prio 39)" for wait in some), some[:3]
+    assert any(wait["instead"] == "hog (prio 39)" for wait in threads), threads[:3]
+    # In an emulated guest few waiters are woken as soon after the completion as it takes to tell them from others.
+    assert {(wait["stage"], wait["priority"]) for wait in waiters} <= {("resume", 120)}
+    woken = [one for one in told["report"]["wakeups"] if one["thread"] == "fio"]
+    assert {one["priority"] for one in woken} == {120}
+    assert any("hog (prio 39)" in one["instead"] for one in woken), woken[:3]
 
 
 HANDLERS = (
@@ -199,12 +202,13 @@ def test_irq_poll_is_seen(tmp_path):
     told = incident(tmp_path, "irq_poll")
     print(told["report"]["softirqs"]["IRQ_POLL"])
     assert told["report"]["softirqs"]["IRQ_POLL"]["count"] > 100
-    (device,) = [name for name in told["issued"] if name.startswith("nvme")]
-    print(told["report"]["devices"][device]["traced"], sums(reads(told, device)))
+    # The one path of the multipath device that fio was given: the device itself has bios only.
+    traced = {name: one.get("traced", {}).get("paths", {}) for name, one in told["report"]["devices"].items()}
+    (device,) = [name for name, paths in traced.items() if "IRQ_POLL softirq" in paths]
+    print(device, traced[device], sums(reads(told, device)))
     stages = reads(told, device)["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
-    paths = told["report"]["devices"][device]["traced"]["paths"]
-    assert paths["IRQ_POLL softirq"] >= 0.9 * sum(paths.values())
+    assert traced[device]["IRQ_POLL softirq"] >= 0.9 * sum(traced[device].values())
 
 
 def test_the_oldest_tools(tmp_path):
