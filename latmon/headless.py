@@ -34,8 +34,11 @@ class Progress:
         self._shown = 0
 
     def starting(self) -> None:
-        """Said at once: a tool that compiles its probes may take seconds, and nothing is recorded before."""
-        self._write("latmon: starting, nothing is recorded yet")
+        """Said at once: bpftrace compiles its probes, 0.17 for up to half a minute, and nothing is recorded before."""
+        self._write(
+            "latmon: starting, nothing is recorded yet: the probes are compiled and attached "
+            "(older versions of bpftrace: up to half a minute)"
+        )
 
     def opened(self, origin: Origin) -> None:
         self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
@@ -58,7 +61,7 @@ class Progress:
         if self._live:
             self._overwrite("")
         if self._line:
-            self._write(f"latmon: {self._line}")
+            self._write(f"latmon: recorded {self._line}")  # as long as its frames are, whatever was asked for
         said = [outcome.reason] if outcome.reason != self._noticed else []
         lost = ["the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if said or lost:

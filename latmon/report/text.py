@@ -30,6 +30,11 @@ _TRACED = (
     "total: of all timed I/Os; of traced: of those whose stages were traced, which the stages, their means and their "
     "shares are of. Both end at the completion"
 )
+_MEAN = f"mean {UNKNOWN}: the sum of some window isn't known; quantiles are of all of it"
+_BEGINS = "of traced: begins with the queue, where there is one; the total of all timed I/Os begins at the issue here"
+_CUT = "above: the first bucket's bound at or above --threshold, without one behind the p99"
+_EXPLAINED = 0.999
+"""Less coverage has a cause; docs/COVERAGE.md knows those that were found."""
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
 _Json = Mapping[str, Any]
 
@@ -37,7 +42,8 @@ _Json = Mapping[str, Any]
 def render_text(summary: _Json) -> str:
     """The whole report, with a newline at its end."""
     blocks = [_head(summary), _trust(summary)]
-    blocks += [list(_device(name, one, summary["duration_s"])) for name, one in _busy(summary)]
+    begins = summary.get("latency_from", "")
+    blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], _idle(summary)]
     blocks.append(_meaning(summary))
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -79,6 +85,8 @@ def _coverage(health: _Json) -> str:
         f"coverage {percent(health['coverage'])}: the probe saw {done['seen']:,} of {done['kernel']:,} "
         "completions that the kernel counted"
     )
+    if health["coverage"] < _EXPLAINED:
+        return f"{said}; causes: docs/COVERAGE.md"
     return f"{said}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else said
 
 
@@ -107,7 +115,7 @@ def _idle(summary: _Json) -> list[str]:
     return _wrapped(f"no I/O: {', '.join(idle)}")
 
 
-def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
+def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[str]:
     parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
     on = f"on {', '.join(device['members'])}" if device.get("members") else ""
     yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
@@ -116,7 +124,7 @@ def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
     yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
     for op, one in device["ops"].items():
         yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
-        yield from _stages(one)
+        yield from _stages(one, begins)
     yield from _not_passed(device["ops"])
     if sentence := text_deep.tail_sentence(name, device):
         yield from _wrapped(sentence, "  ")
@@ -126,14 +134,18 @@ def _device(name: str, device: _Json, seconds: float) -> Iterator[str]:
         yield f"  outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them)"
 
 
-def _stages(op: _Json) -> Iterator[str]:
-    """The latency, then the stages with their shares of all the time of the I/Os whose stages they are."""
+def _stages(op: _Json, begins: str) -> Iterator[str]:
+    """The latency, then the stages with their shares of all the time of the I/Os whose stages they are.
+
+    Where the latency `begins` at the issue, a traced total holds more, even of as many I/Os.
+    """
     latency, traced = op.get("latency_us"), op.get("of", {}).get("latency_us")
     base = traced or latency
     whole = (base["mean"] or 0) * base["count"] if base else 0
     if latency:
         yield _row("total", latency)
-    if traced and (not latency or traced["count"] != latency["count"]):
+    longer = begins == "issue" and "queue" in op["stages"]
+    if traced and (not latency or longer or traced["count"] != latency["count"]):
         yield _row("of traced", traced)
     rows = op["stages"] | ({"unaccounted": op["unaccounted"]} if "unaccounted" in op else {})
     for stage, figures in rows.items():
@@ -202,8 +214,19 @@ def _meaning(summary: _Json) -> list[str]:
         lines += _wrapped(f"probe not attached: {one['name']} ({one['reason']})")
     ops = [op for device in summary["devices"].values() for op in device["ops"].values()]
     lines += _wrapped(_SHARE) if any(op["stages"] for op in ops) else []
-    lines += _wrapped(_TRACED) if any("of" in op for op in ops) else []
+    traced = [op for op in ops if "of" in op]
+    lines += _wrapped(_TRACED) if traced else []
+    if summary.get("latency_from") == "issue" and any("queue" in op["stages"] for op in traced):
+        lines += _wrapped(_BEGINS)
+    lines += _wrapped(_CUT) if any("tail" in device for device in summary["devices"].values()) else []
+    lines += _wrapped(_MEAN) if any(_sumless(op) for op in ops) else []
     return lines + _wrapped(_HOW)
+
+
+def _sumless(op: _Json) -> bool:
+    """Whether a mean of its rows isn't known, though there are I/Os."""
+    rows = [op.get("latency_us"), op.get("of", {}).get("latency_us"), *op["stages"].values()]
+    return any(one and one["count"] and one["mean"] is None for one in rows)
 
 
 def _listed(lines: list[str]) -> list[str]:

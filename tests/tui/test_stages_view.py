@@ -204,7 +204,8 @@ def test_many_devices_scroll_to_the_selected_one():
     many = [of(f"sd{i}", traced(softirq_ios(200, 5, i), f"sd{i}")) for i in range(24)]
     lines = text(overview(many, "sd20", 80, 12, RAMP)).splitlines()
     assert any(line.startswith("▸sd20 ") for line in lines)
-    assert lines[0].startswith(" 7 of 24 ")
+    assert lines[0].startswith("↑7 of 24 ")
+    assert text(overview(many, "sd0", 80, 12, RAMP)).startswith(" 7 of 24 ")
 
 
 def test_without_deep_probes_one_sentence_tells_how():

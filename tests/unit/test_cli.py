@@ -53,7 +53,8 @@ def latmon(tmp_path):
 
 def is_one_sentence(done):
     """Behind the one that says that it is starting, where it came that far."""
-    said = done.stderr.removeprefix("latmon: starting, nothing is recorded yet\n")
+    first, _, rest = done.stderr.partition("\n")
+    said = rest if first.startswith("latmon: starting, nothing is recorded yet") else done.stderr
     return done.stdout == "" and said.startswith("latmon: ") and said.count("\n") == 1
 
 

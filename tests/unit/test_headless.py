@@ -34,9 +34,17 @@ def test_a_file_gets_whole_lines(tmp_path):
     said = run(io.StringIO(), tmp_path / "x", Outcome("the capture is complete: 3s", EXIT_DONE))
     assert said.splitlines() == [
         f"latmon: recording to {tmp_path / 'x'} with by hand",
-        "latmon: 3 s, 300 I/Os, 3.4 kB",
+        "latmon: recorded 3 s, 300 I/Os, 3.4 kB",
         "latmon: the capture is complete: 3s",
     ]
+
+
+def test_a_slow_start_says_what_it_waits_for(tmp_path):
+    out = io.StringIO()
+    Progress(tmp_path / "x", out).starting()
+    assert "nothing is recorded yet" in out.getvalue()
+    assert "up to half a minute" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 1
 
 
 def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):

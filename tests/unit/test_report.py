@@ -258,6 +258,24 @@ def test_the_text_says_what_each_number_includes(summary_of):
     assert "gaps: none" in text
 
 
+def test_less_coverage_names_where_its_causes_are(summary_of):
+    summary = summary_of(frame(0))
+
+    def said(seen):
+        share = {"coverage": seen / 10_000, "completions": {"seen": seen, "kernel": 10_000}}
+        return " ".join(render_text({**summary, "health": {**summary["health"], **share}}).split())
+
+    assert "causes: docs/COVERAGE.md" in said(9_989)
+    assert "docs/COVERAGE.md" not in said(9_991)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_mean_that_is_not_known_says_why(summary_of, known):
+    values = Histogram.record([300] * 100) if known else Histogram.of({40: 100})
+    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})))
+    assert ("mean -: the sum of some window isn't known" in text) is not known
+
+
 def test_a_device_without_requests_says_where_its_time_is(summary_of):
     volume = Device("dm-0", 253, 0, "dm", members=("sda",), timed=False)
     one = frame(0, kernel={Flow("dm-0", "read"): Completed(5, 1)}, devices=(DISK, volume))

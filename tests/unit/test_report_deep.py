@@ -155,6 +155,15 @@ def test_the_text_says_what_shares_and_means_are_of(summary_of):
     assert "of traced: of those whose stages were traced" in text
 
 
+@pytest.mark.parametrize("begins", ["issue", "queued"])
+def test_totals_that_begin_elsewhere_are_both_told(summary_of, begins):
+    """On tier C the latency begins at the issue, the traced total with the queue: of as many I/Os they still differ."""
+    same = replace(DEEP, histograms={Series("sdc", "write", "total"): of(*[95] * 98, *[30_095] * 2)})
+    text = render_text(summary_of(same, origin=replace(ORIGIN, latency_from=begins)))
+    assert (["of", "traced"] in [line.split()[:2] for line in text.splitlines()]) is (begins == "issue")
+    assert ("begins with the queue" in " ".join(text.split())) is (begins == "issue")
+
+
 def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
     same = tuple(outlier(10_000_000 + n) for n in range(8))
     summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
