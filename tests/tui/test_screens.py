@@ -220,8 +220,7 @@ def test_three_parts_their_rows_and_a_vectors_delays():
     press(made, "leave")
     assert "▸" in press(made, "part:1")
     assert made.choice.row is None
-    press(made, "delays")
-    assert made.choice.context == "interrupts", "a handler has no delays"
+    assert made.choice.context == "tables", "a handler has no delays"
     assert made.choice.part == 1
     press(made, "part:-1", "part:-1")
     assert made.choice.part == 2
