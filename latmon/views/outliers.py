@@ -50,13 +50,13 @@ class Listing:
 
     @property
     def left_out(self) -> str:
-        """What `above` holds and the rows don't: the rate limit's, and what is told a moment later."""
+        """What `above` holds and the rows don't: the rate limit's, and what is told later or is no longer kept."""
         if self.by_moment:
             return "the rate limit may have left out some" if self.suppressed else ""
         missing = max(self.above - self.told, 0)
         limited = min(missing, self.suppressed)
         parts = [f"{count(limited)} left out by the rate limit"] if limited else []
-        return ", ".join([*parts, *([f"{count(missing - limited)} not told yet"] if missing > limited else [])])
+        return ", ".join([*parts, *([f"{count(missing - limited)} not told"] if missing > limited else [])])
 
     def find(self, one: Outlier | None) -> int:
         """The row of an outlier that may have moved; the first row when it is gone."""

@@ -101,7 +101,7 @@ def test_told_and_left_out_are_what_is_above():
         press(made, "screen:2", size=(160, 50)).split()
     )
     waiting = [*FRAMES[:-1], replace(FRAMES[-1], outliers=())]
-    assert "57 left out by the rate limit, 3 not told yet" in press(scene(waiting), "screen:2", size=(160, 50))
+    assert "57 left out by the rate limit, 3 not told" in press(scene(waiting), "screen:2", size=(160, 50))
 
 
 def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
