@@ -32,6 +32,8 @@ from latmon_backends.threads import Threads
 
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
+_SETTLES = 0.3
+"""Of an interval: the deep probes tick on their own, and print much more."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
 
@@ -145,6 +147,7 @@ class BpftraceBackend:
         """One frame per tick; ends with a notice when the probe can't be kept running."""
         self._deep.begin()
         while (window := await self._always.window()) is not None:
+            await self._deep.settled(_SETTLES * self._options.interval_us / 1e6)
             frame = self._frame(window, await self._always.skipped())
             yield frame
             await self._always.mend(window, frame.gap)

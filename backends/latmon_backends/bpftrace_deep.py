@@ -18,6 +18,8 @@ from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_steering import Steering
 from latmon_backends.launching import Launcher
 
+_LATE_US = 1_000_000
+
 
 class Deep:
     """For each frame of the always-on probe `taken` and `add_to`; in between it follows what is wanted, by itself."""
@@ -53,10 +55,19 @@ class Deep:
         """Until it has ended for certain."""
         return self._life.run is not None
 
+    async def settled(self, seconds: float) -> None:
+        """What it tells of the interval that just ended is there, or it took too long."""
+        if self._life.run is not None:
+            await self._life.run.settled(seconds)
+
     def taken(self, frame: Frame) -> DeepWindow:
         """What was traced since the frame before this one; the frame tells who is to be traced from now on."""
         self._steering.note(frame)
-        return self._life.taken()
+        window = self._life.taken()
+        late_us = frame.mono_us - frame.dt_us - window.begun_us
+        if window.begun_us and late_us > max(frame.dt_us, _LATE_US):
+            self._news.say(f"told late: the window also has what was traced in the {late_us / 1e6:.1f} s before it")
+        return window
 
     def add_to(self, frame: Frame, window: DeepWindow) -> Frame:
         """The frame with what was traced."""
@@ -86,7 +97,11 @@ class Deep:
     def _traced(self, traced: Traced) -> Traced:
         if traced.one_in:
             return traced
-        why = self._steering.why_not if self._life.run is None else "the deep probes are starting"
+        run = self._life.run
+        if run is None:
+            why = self._steering.why_not
+        else:
+            why = "the deep probes told nothing of this interval" if run.windows else "the deep probes are starting"
         return replace(traced, absent=tuple(Missing(stage, why) for stage in self._programs.stages) if why else ())
 
     def _health(self, health: Health, window: DeepWindow) -> Health:

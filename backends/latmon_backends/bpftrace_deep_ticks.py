@@ -136,6 +136,11 @@ class DeepTicks:
         """Nothing more comes: the maps after a `last` line are complete. A tick that broke off is not."""
         self._ended = True
 
+    def whole(self) -> bool:
+        """Each script that ticks at all completed one since the last `taken`."""
+        begun = [one.numbers for one in self._scripts.values() if one.begun]
+        return bool(begun) and all(begun)
+
     def taken(self) -> DeepWindow:
         """What was completed since the last call; nothing of the tick that is being printed."""
         scripts = list(self._scripts.values())

@@ -38,7 +38,7 @@ class Joining:
     ) -> None:
         self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
         self._devices, self._stages = devices, stages
-        self._began_us = 0
+        self._began_us = self._flood = 0
 
     def frame(self, window: Window, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
         """The window's. `ending`: nothing comes after it, so that no outlier waits for more to be told of it."""
@@ -56,7 +56,8 @@ class Joining:
     def _with_outliers(self, frame: Frame, window: Window, deep: DeepWindow, *, ending: bool) -> Frame:
         self._outliers.take((*window.records, *deep.records))
         hold = outliers.HOLD if self._deep.runs and not ending else 0
-        settled = self._outliers.settled(frame.wall, frame.mono_us, hold)
+        self._flood = outliers.HOLD + 1 if frame.health.suppressed else max(0, self._flood - 1)
+        settled = self._outliers.settled(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
         health = replace(
             frame.health,
             suppressed=frame.health.suppressed + settled.dropped,

@@ -125,10 +125,17 @@ class Child:
         """
         apart: dict[str, Any] = {"process_group": 0} if words[0] == "sudo" else {"start_new_session": True}
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(os.environ), **apart
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(os.environ), **apart
+            )
         )
-        return cls(_Own(process))
+        try:
+            return cls(_Own(await asyncio.shield(starting)))
+        except asyncio.CancelledError:
+            # Cancelled itself it would wait for ever for pipes that were never connected (CPython 3.11).
+            await cls(_Own(await starting)).stop()
+            raise
 
     @property
     def pid(self) -> int:

@@ -6,6 +6,7 @@ Knows neither why it was started nor what it may cost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,16 +37,25 @@ class Run:
         self.windows = 0
         """Those that had something in them."""
         self._reading: asyncio.Task[None] | None = None
+        self._whole = asyncio.Event()
 
     def begin(self, tell: Callable[[], None]) -> None:
         """Read it from now on; `tell` is called when it ends by itself."""
         self._reading = asyncio.create_task(self._read(tell))
 
+    async def settled(self, seconds: float) -> None:
+        """Its scripts have each told of the window that ends now, or it took too long."""
+        if self.windows and not self.ended:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._whole.wait()
+
     def taken(self) -> DeepWindow:
-        """What it completed since the last call; once something was, with whom it traces and how much."""
+        """What it completed since the last call; where something was, with whom it traces and how much."""
+        self._whole.clear()
         window = self._ticks.taken()
         self.windows += bool(window.ticks)
-        if not self.windows:
+        if not window.ticks:
             return window
         traced = replace(window.interval.traced, one_in=self.one_in, devices=self.target.devices)
         return replace(window, interval=replace(window.interval, traced=traced))
@@ -85,6 +95,8 @@ class Run:
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
             self.heard = self._clock()
+            if self._ticks.whole():
+                self._whole.set()
             await asyncio.sleep(0)
         why = await self.probe.complaint()
         self.ended = self.ended or why  # what it says when it is ended for its silence is no reason

@@ -560,3 +560,40 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(deep):
     assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
         "the deep probes are starting"
     }
+
+
+# A window without a tick
+
+
+async def test_a_window_of_which_nothing_was_told_is_not_traced(deep, tmp_path):
+    go = tmp_path / "go"
+    one = deep(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(one, lambda frame: frame.traced.one_in == 1)
+    silent = one.add_to(FRAME, one.taken(FRAME))
+    assert silent.traced.one_in == 0
+    assert {missing.reason for missing in silent.traced.absent} == {"the deep probes told nothing of this interval"}
+    go.touch()
+    late = replace(FRAME, mono_us=9_000_000)
+    seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
+    assert "told late: the window also has what was traced in the 8.0 s before it" in seen.said
+
+
+async def test_a_frame_waits_a_little_for_what_is_told_of_its_interval(deep, tmp_path):
+    go = tmp_path / "go"
+    one = deep(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(one, lambda frame: frame.traced.one_in == 1)
+    begun = time.monotonic()
+    await one.settled(0.1)
+    assert 0.09 < time.monotonic() - begun < 2
+    waiting = asyncio.ensure_future(one.settled(30))
+    await asyncio.sleep(0.05)
+    go.touch()
+    await waiting
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+
+
+async def test_no_frame_waits_for_probes_that_have_not_begun(deep):
+    one = deep("exec sleep 60", mode="all")
+    begun = time.monotonic()
+    await one.settled(30)
+    assert time.monotonic() - begun < 5

@@ -314,3 +314,14 @@ async def test_its_time_runs_from_the_hang_up():
         begun = time.monotonic()
         await one.stop()
         assert time.monotonic() - begun < 1.0
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
+    starting = asyncio.ensure_future(Child.start(["/bin/sh", "-c", "exec sleep 60"]))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait({starting})
+    assert starting.cancelled()
