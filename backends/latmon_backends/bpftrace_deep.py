@@ -112,6 +112,7 @@ class Deep:
             probes_wanted=health.probes_wanted + (run.probe.wanted if run else 0),
             lost_events=health.lost_events + losses.lost,
             map_full=health.map_full + losses.map_full,
+            dropped_records=health.dropped_records + losses.unkept,
             suppressed=health.suppressed + window.interval.suppressed + losses.dropped,
             undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
             skipped=self._news.taken_skipped(health.skipped),

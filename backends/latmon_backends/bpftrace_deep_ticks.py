@@ -207,7 +207,7 @@ class DeepTicks:
             if script.device_name(found.get("dev") or 0) is not None:
                 self._losses.dropped += not self._keep(script.waiting, found, script.manifest)
         else:
-            self._losses.lost += not self._keep(self._records, found, script.manifest)
+            self._losses.unkept += not self._keep(self._records, found, script.manifest)
 
     def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
         """False where there is no room."""

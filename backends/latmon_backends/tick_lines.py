@@ -28,7 +28,9 @@ class Losses:
     map_full: int = 0
     undecoded: int = 0
     dropped: int = 0
-    """Records beyond those that are kept for one interval."""
+    """Records of I/Os beyond those that are kept for one interval."""
+    unkept: int = 0
+    """Records that only tell more of one, beyond those."""
 
     def note(self, event: Event) -> None:
         """An event that is neither a map nor a line."""
@@ -48,6 +50,7 @@ class Losses:
             self.map_full + other.map_full,
             self.undecoded + other.undecoded,
             self.dropped + other.dropped,
+            self.unkept + other.unkept,
         )
 
 

@@ -73,8 +73,11 @@ def wall(line: Json, key: str) -> float:
 
 
 def optional_number(line: Json, key: str) -> float | None:
-    """A finite number; absent or null is None."""
-    return None if line.get(key) is None else real(line[key], key)
+    """A number of 0 or more that can still be summed; absent or null is None."""
+    value = None if line.get(key) is None else real(line[key], key)
+    if value is not None and not 0 <= value <= MAX_COUNT:
+        raise RecordingError(f"{key!r} is not a number from 0 to {MAX_COUNT}")
+    return value
 
 
 def real(value: Any, key: str) -> float:

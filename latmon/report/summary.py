@@ -52,6 +52,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
             {"start": rfc3339(one.start_wall), "duration_s": round(one.seconds, 6), "reason": one.reason}
             for one in totals.gaps
         ],
+        **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
         **softirqs(totals.deep.softirqs),
@@ -81,6 +82,12 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         **({} if totals.probe_cpu.mean is None else {"probe_cpu_percent": rounded(totals.probe_cpu.mean, 2)}),
         "probe_ns_per_io": rounded(totals.probe_ns.mean, 1),
     }
+
+
+def _notices(totals: Totals) -> dict[str, Any]:
+    return (
+        {"notices": [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]} if totals.notices else {}
+    )
 
 
 def _traced(traced: Traced) -> dict[str, Any]:

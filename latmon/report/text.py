@@ -71,6 +71,8 @@ def _trust(summary: _Json) -> list[str]:
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
     )
+    lines += _wrapped("notices:") if "notices" in summary else []
+    lines += _listed([f"{one['time'] or UNKNOWN}  {one['text']}" for one in summary.get("notices", [])])
     lines += _wrapped("damage: some of the file can't be read") if "damage" in summary else []
     lines += _listed(summary.get("damage", []))
     lines += _wrapped("INCOMPLETE: something was lost; sums and counts are too small") if incomplete(summary) else []

@@ -21,6 +21,7 @@ COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", 
 _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000
+MAX_NOTICES = 1_000
 MAX_THREADS = 10_000
 """Threads come and go for as long as a recording lasts."""
 
@@ -66,6 +67,8 @@ class Totals:
     depths: dict[str, Counter[int]] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     gaps: list[Missed] = field(default_factory=list)
+    notices: list[tuple[float, str]] = field(default_factory=list)
+    """What latmon said while it measured, with the end of its window."""
     counters: Counter[str] = field(default_factory=Counter)
     skipped: int | None = None
     """Probe runs that the kernel skipped; None where it never said."""
@@ -176,6 +179,8 @@ class Totals:
             self.depths.setdefault(name, Counter())[sum(known)] += dt_us
 
     def _health(self, frame: Frame) -> None:
+        if frame.health.notice and len(self.notices) < MAX_NOTICES:
+            self.notices.append((frame.wall, frame.health.notice))
         for name in COUNTERS:
             self.counters[name] += getattr(frame.health, name)
         if frame.health.skipped is not None:

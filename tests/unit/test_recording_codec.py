@@ -142,6 +142,8 @@ def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
         {"removed": "sda"},
         {"health": {"lost_events": None}},
         {"health": {"self_cpu_percent": "much"}},
+        {"health": {"self_cpu_percent": 1e308}},
+        {"health": {"probe_cpu_percent": -1.0}},
         {"gap": 1},
     ],
 )

@@ -13,6 +13,7 @@ from latmon.histogram import Histogram
 from latmon.model import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.recording import UNCLOSED, Writer, open_recording
 from latmon.report import incomplete, render_text, report_command, summarise
+from latmon.report.figures import rfc3339
 
 PROCFS = replace(
     ORIGIN,
@@ -216,6 +217,15 @@ def test_counters_are_summed_and_gauges_averaged(summary_of):
 def test_what_was_not_measured_is_null(summary_of):
     health = summary_of(frame(0))["health"]
     assert (health["self_cpu_percent"], health["probe_ns_per_io"]) == (None, None)
+
+
+def test_what_was_said_while_it_measured_is_listed(summary_of):
+    said = replace(counted(1), health=Health(notice="stages: nothing was traced for 3.0 s"))
+    summary = summary_of(counted(0), said, counted(2))
+    (one,) = summary["notices"]
+    assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(said.wall))
+    assert "notices: 1970" in " ".join(render_text(summary).split())
+    assert "notices" not in summary_of(counted(0))
 
 
 def test_damage_is_in_the_report(summary_of):
