@@ -21,6 +21,7 @@ MAX_SENTENCE = 1024
 MAX_ITEMS = 16_384
 """Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
 MAX_COUNT = 2**63 - 1
+MAX_NUMBER = 1e100
 MAX_DEPTH = 8
 MAX_WALL = 253_402_300_799.0
 """The last second of the year 9999: beyond it no calendar that would show it goes on."""
@@ -75,8 +76,8 @@ def wall(line: Json, key: str) -> float:
 def optional_number(line: Json, key: str) -> float | None:
     """A number of 0 or more that can still be summed; absent or null is None."""
     value = None if line.get(key) is None else real(line[key], key)
-    if value is not None and not 0 <= value <= MAX_COUNT:
-        raise RecordingError(f"{key!r} is not a number from 0 to {MAX_COUNT}")
+    if value is not None and not 0 <= value <= MAX_NUMBER:
+        raise RecordingError(f"{key!r} is not a number from 0 to {MAX_NUMBER:g}")
     return value
 
 

@@ -85,9 +85,8 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
 
 
 def _notices(totals: Totals) -> dict[str, Any]:
-    return (
-        {"notices": [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]} if totals.notices else {}
-    )
+    told = [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]
+    return {"notices": told} if told else {}
 
 
 def _traced(traced: Traced) -> dict[str, Any]:

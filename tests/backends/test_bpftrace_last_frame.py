@@ -21,7 +21,7 @@ class Waiting:
     def take(self, _records):
         pass
 
-    def settled(self, _wall, _mono_us, hold):
+    def settled(self, _wall, _mono_us, hold, *, flood):  # noqa: ARG002
         return Settled((SLOW,) if not hold else (), lost=hold)
 
 

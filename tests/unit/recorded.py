@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from latmon.histogram import MAX_US, Histogram, bucket_index
 from latmon.model import OPS, STAGES, Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
-from latmon.recording.checks import MAX_WALL
+from latmon.recording.checks import MAX_NUMBER, MAX_WALL
 from latmon.text import clean
 
 COUNTS = st.integers(0, 2**40)
@@ -41,7 +41,7 @@ DEVICES = st.builds(
     timed=st.booleans(),
     label=NAMES,
 )
-_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_FLOATS = st.floats(0, MAX_NUMBER)
 _WALLS = st.floats(0, MAX_WALL)
 HEALTHS = st.builds(
     Health,
