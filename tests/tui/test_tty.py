@@ -80,8 +80,8 @@ class Terminal:
 
 @pytest.mark.parametrize(
     "env",
-    [{}, {"TERM": "linux"}, {"TERM": "screen"}, {"NO_COLOR": "1"}],
-    ids=["256", "linux", "screen", "no-colour"],
+    [{}, {"TERM": "linux"}, {"NO_COLOR": "1"}],
+    ids=["256", "linux", "no-colour"],
 )
 def test_a_slow_link_is_enough_and_shows_the_outliers(env):
     terminal = Terminal(**env)
@@ -105,6 +105,10 @@ def test_a_slow_link_is_enough_and_shows_the_outliers(env):
         assert b"38;2" not in terminal.seen
 
 
+WHOLE_SCREEN = 3000
+"""Bytes: fewer than any drawing of all cells takes."""
+
+
 def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")
@@ -112,13 +116,11 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     terminal.read(4)
     swept = terminal.screen()
     for size in ((30, 100), (24, 80)):  # a resize draws everything anew
+        terminal.seen, until = b"", time.monotonic() + 10
         fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         os.kill(terminal.pid, signal.SIGWINCH)
-        if size == (30, 100):
-            # Both sizes at once would be no change at all.
-            assert terminal.read(10, until=b"\x1b[30;")
-            terminal.read(0.5)
-            terminal.seen = b""
+        while len(terminal.seen) < WHOLE_SCREEN and time.monotonic() < until:
+            terminal.read(0.5)  # both sizes at once would be no change at all
     drawn, until = terminal.screen(), time.monotonic() + 10
     while swept[1:-1] != drawn[1:-1] and time.monotonic() < until:
         terminal.read(0.5)
