@@ -36,8 +36,8 @@ class Progress:
     def starting(self) -> None:
         """Said at once: bpftrace compiles its probes, 0.17 for up to half a minute, and nothing is recorded before."""
         self._write(
-            "latmon: starting, nothing is recorded yet: the probes are compiled and attached "
-            "(older versions of bpftrace: up to half a minute)"
+            "latmon: starting, nothing is recorded yet "
+            "(bpftrace compiles its probes first, an old one for up to half a minute)"
         )
 
     def opened(self, origin: Origin) -> None:

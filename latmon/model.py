@@ -51,6 +51,16 @@ class Outstanding:
     queued: int | None
 
 
+class Limit(NamedTuple):
+    """A setting that decides how many I/Os a device may have in flight, or how they wait."""
+
+    name: str
+    """The kernel's own."""
+    value: int | str
+    source: str
+    """Where in sysfs, from the device's directory or from its host's or controller's on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A block device as an admin names it. `kind`: disk, dm, md, loop, zram, nvme-path, nvme-head, other.
@@ -70,6 +80,7 @@ class Device:
     timed: bool = True
     label: str = ""
     """dm or md name, multipath head: the name people use, beside `name`."""
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from latmon.errors import RecordingError
 from latmon.histogram import MAX_US
-from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Outstanding
+from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding
 from latmon.recording import checks, deep_decode
 from latmon.recording.checks import Json
 from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
@@ -156,7 +156,16 @@ def _device(line: Json) -> Device:
         members=checks.labels(line, "members"),
         timed=timed,
         label=checks.sentence(line, "label"),
+        limits=tuple(_limit(one) for one in checks.items(line, "limits")),
     )
+
+
+def _limit(value: Any) -> Limit:
+    if not isinstance(value, list) or len(value) < len(Limit._fields):
+        raise RecordingError("'limits' is not a name, a value and where it was read")
+    name, told, source = value[: len(Limit._fields)]
+    number = checks.whole(told, "limits") if isinstance(told, int) else checks.label(told, "limits")
+    return Limit(checks.label(name, "limits"), number, checks.label(source, "limits"))
 
 
 def _health(line: Json) -> Health:

@@ -8,6 +8,7 @@ from typing import Any
 
 from latmon import deep
 from latmon.histogram import Histogram
+from latmon.limits import ceiling
 from latmon.model import OPS, Completed, Device, Flow, Origin
 from latmon.report.figures import order, quantiles
 from latmon.report.stages import followed, ops_of, stages, tail
@@ -35,7 +36,8 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, A
         **tail(name, tuple(ops), totals.traced, cut_us),
         **followed(name, totals.traced),
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
-        **({"outstanding": _outstanding(totals.depths[name])} if name in totals.depths else {}),
+        **({"outstanding": _outstanding(totals.depths[name], known)} if name in totals.depths else {}),
+        **({"limits": [one._asdict() for one in known.limits]} if known and known.limits else {}),
     }
 
 
@@ -86,13 +88,15 @@ def _kernel(done: Completed) -> dict[str, Any]:
     return {"count": done.count, "bytes": done.bytes} | timed | mean
 
 
-def _outstanding(depths: Counter[int]) -> dict[str, Any]:
+def _outstanding(depths: Counter[int], device: Device | None) -> dict[str, Any]:
     """Sampled at the end of each window; `time_share` is the share of windows, by their length."""
+    bound = ceiling(device.limits) if device else None
     whole = sum(depths.values()) or 1
     shown = sorted(depth for depth, _ in depths.most_common(MAX_DEPTHS))
     return {
         "max": max(depths),
         "mode": depths.most_common(1)[0][0],
+        **({"limit": bound.value, "limit_source": bound.source} if bound else {}),
         "time_share": {str(depth): round(depths[depth] / whole, 6) for depth in shown},
     }
 

@@ -133,7 +133,9 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     if "outstanding" in device:
         depth = device["outstanding"]
         share = percent(depth["time_share"][str(depth["mode"])])
-        yield f"  outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them)"
+        limit = f"; the driver takes {depth['limit']:,} ({depth['limit_source']})" if "limit" in depth else ""
+        said = f"outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them){limit}"
+        yield from _wrapped(said, "  ")
 
 
 def _stages(op: _Json, begins: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 import pytest
 from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
 
-from latmon.model import Device
-from latmon_backends.block_devices import BlockDevices
+from latmon.model import Device, Limit
+from latmon_backends.block_devices import LIMITS_EVERY, BlockDevices
 from latmon_backends.diskstats import parse
 
 
@@ -39,6 +39,7 @@ def test_virtio(host, looking):
             driver="virtio_blk",
             controller="virtio0 virtio_blk 0000:00:04.0",
             serial="overlayblk",
+            limits=(Limit("iostats", 1, "queue/iostats"), Limit("hardware queues", 1, "mq")),
         ),
     )
 
@@ -275,3 +276,49 @@ def test_the_bus_device_without_a_driver_is_still_named(host, looking):
     host.disk("vda", (254, 0), VIRTIO)
     looking.refresh()
     assert looking["vda"].controller == "virtio0"
+
+
+# Limits
+
+
+def values(device):
+    return {one.name: (one.value, one.source) for one in device.limits}
+
+
+def test_a_scsi_disk_s_limits_and_its_host_s(host, looking):
+    path = host.mptsas()
+    for name, text in {"queue_depth": "64\n", "queue_type": "none\n"}.items():
+        host.write(f"{path}/device/{name}", text)
+    for name, text in {"can_queue": "127\n", "cmd_per_lun": "7\n", "nr_hw_queues": "1\n"}.items():
+        host.write(f"sys/class/scsi_host/host2/{name}", text)
+    host.write(f"{path}/queue/scheduler", "none [mq-deadline] kyber\n")
+    host.write(f"{path}/mq/0/nr_tags", "127\n")
+    looking.refresh()
+    found = values(looking["sda"])
+    assert found["queue_depth"] == (64, "device/queue_depth")
+    assert found["queue_type"] == ("none", "device/queue_type")
+    assert found["can_queue"] == (127, "host2/can_queue")
+    assert found["scheduler"] == ("mq-deadline", "queue/scheduler")
+    assert found["nr_tags"] == (127, "mq/0/nr_tags")
+
+
+def test_an_nvme_disk_s_limits_and_its_controller_s(host, looking):
+    host.driver("devices/pci0000:00/0000:00:05.0", "pci", "nvme")
+    path = host.disk("nvme0n1", (259, 0), NVME)
+    host.write(f"sys/{NVME}/sqsize", "127\n")
+    host.write(f"sys/{NVME}/queue_count", "3\n")
+    host.write(f"{path}/mq/0/nr_tags", "127\n")
+    host.write(f"{path}/mq/1/nr_tags", "127\n")
+    looking.refresh()
+    found = values(looking["nvme0n1"])
+    assert found["sqsize"] == (127, "nvme0/sqsize")
+    assert found["hardware queues"] == (2, "mq")
+
+
+def test_a_limit_that_was_changed_is_told_soon(host, looking):
+    path = host.mptsas()
+    host.write(f"{path}/device/queue_depth", "64\n")
+    looking.refresh()
+    host.write(f"{path}/device/queue_depth", "3\n")
+    told = [one for _ in range(LIMITS_EVERY) for one in looking.refresh().changed]
+    assert [values(one)["queue_depth"][0] for one in told] == [3]

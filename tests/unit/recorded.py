@@ -8,7 +8,20 @@ from types import MappingProxyType
 from hypothesis import strategies as st
 
 from latmon.histogram import MAX_US, Histogram, bucket_index
-from latmon.model import OPS, STAGES, Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
+from latmon.model import (
+    OPS,
+    STAGES,
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Health,
+    Limit,
+    Missing,
+    Origin,
+    Outstanding,
+    Series,
+)
 from latmon.recording.checks import MAX_NUMBER, MAX_WALL
 from latmon.text import clean
 
@@ -40,6 +53,7 @@ DEVICES = st.builds(
     members=st.lists(NAMES, max_size=3).map(tuple),
     timed=st.booleans(),
     label=NAMES,
+    limits=st.lists(st.builds(Limit, NAMES, COUNTS | NAMES, NAMES), max_size=3).map(tuple),
 )
 _FLOATS = st.floats(0, MAX_NUMBER)
 _WALLS = st.floats(0, MAX_WALL)
