@@ -71,6 +71,19 @@ def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
     return tuple(spans)
 
 
+def table(
+    fields: Sequence[Field[T]], some: Sequence[T], selected: int, size: tuple[int, int], *, why: str
+) -> list[Line]:
+    """Titles and as many rows as fit around the selected one; without any, why there is none."""
+    cells, height = size
+    if not some:
+        return [fit((Span(f"  {why}"),), cells)][:height]
+    placed = layout(fields, cells)
+    seen = around(len(some), selected, height - 1)
+    lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
+    return [fit(line, cells) for line in lines][:height]
+
+
 def around(total: int, selected: int, rows: int) -> range:
     """The rows to show of `total`: as many as fit, the selected one among them."""
     shown = max(min(rows, total), 0)

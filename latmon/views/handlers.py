@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns
-from latmon.views.columns import Field, around, heads, layout, row
-from latmon.views.lines import Line, Span, fit
+from latmon.views.columns import Field, table
+from latmon.views.lines import Line, Span
 from latmon.views.units import UNKNOWN, duration, maximum, part, quantile, rate
 
 _SLOW_SHARE = 0.5
@@ -57,13 +57,7 @@ def rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tuple[Handl
 
 def handlers(some: Sequence[HandlerRow], selected: int, size: tuple[int, int], *, why: str = "") -> list[Line]:
     """Titles and as many rows as fit around the selected one."""
-    cells, height = size
-    if not some:
-        return [fit((Span(f"  {why}"),), cells)][:height]
-    placed = layout(_FIELDS, cells)
-    seen = around(len(some), selected, height - 1)
-    lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
-    return [fit(line, cells) for line in lines][:height]
+    return table(_FIELDS, some, selected, size, why=why)
 
 
 def _row(handler: Handler, runs: HandlerRuns, seconds: float) -> HandlerRow:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from latmon.model import Wakeups
-from latmon.views.columns import Field, around, heads, layout, row
-from latmon.views.lines import Line, Span, fit
+from latmon.views.columns import Field, table
+from latmon.views.lines import Line
 from latmon.views.units import UNKNOWN, count, maximum, quantile, whole
 
 _REAL_TIME = 100
@@ -23,13 +23,7 @@ def rows(threads: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
 
 def wakeups(some: Sequence[Wakeups], selected: int, size: tuple[int, int], *, why: str = "") -> list[Line]:
     """Titles and as many rows as fit around the selected one."""
-    cells, height = size
-    if not some:
-        return [fit((Span(f"  {why}"),), cells)][:height]
-    placed = layout(_FIELDS, cells)
-    seen = around(len(some), selected, height - 1)
-    lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
-    return [fit(line, cells) for line in lines][:height]
+    return table(_FIELDS, some, selected, size, why=why)
 
 
 def policy(one: Wakeups) -> str:

@@ -1,4 +1,4 @@
-"""A probe's script attached on its own, without latmon's process around it: its maps and records when it ended."""
+"""Probe scripts attached on their own, without latmon's process around them: what they said when they ended."""
 
 import dataclasses
 import json
@@ -10,47 +10,67 @@ from pathlib import Path
 
 from bpftraces import TIMEOUT_S, tool
 
+from latmon.deep_framing import DeepFramer
 from latmon.manifest import load
+from latmon.model import Thread
 from latmon.records import record
 from latmon.resources import data_dir
+from latmon_backends.bpftrace_program import Program, Script
 
-EVENTS = Path("/sys/kernel/tracing/events/block")
+EVENTS = Path("/sys/kernel/tracing/events")
+_SETTLED_S = 0.3
+"""A script's buffers are read a few times a step; what is in them at its end is lost."""
 
 
 def manifest(name):
     return load(data_dir("probes") / f"linux/{name}.yaml")
 
 
-class Attached:
-    """`maps` are the last that it printed, `slow` its records; no tick after the second, the maps come when it ends.
+def has_event(name):
+    """True where that can't be asked."""
+    return not EVENTS.exists() or (EVENTS / name).exists()
 
-    `changed` makes of the script's text what is run.
+
+def values(of, **given):
+    """Every request of no device, and the hooks that this kernel has."""
+    timer = has_event("irq_vectors/local_timer_entry")
+    known = {"step_ms": 50, "gate_ns": 60_000_000_000, "one_in": 1, "timer_context": int(timer), **given}
+    at = {"timer_entry": int(not timer), "timer_exit": int(not timer)}
+    words = {p.name: p.words[at.get(p.name, 0)] for p in of.parameters if p.words}
+    words["begin"] = "block_io_start" if has_event("block/block_io_start") else "block_getrq"
+    return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in of.parameters}
+
+
+class Attached:
+    """Some scripts as one program; `maps` are the last that they printed, `records` what they told meanwhile.
+
+    No tick comes after the second: the maps come when it ends. `changed` makes of the program's text what is run.
     """
 
-    def __init__(self, suite, directory, manifest, changed=str, **values):
-        self._manifest = manifest
-        begin = "block_io_start" if (EVENTS / "block_io_start").exists() or not EVENTS.exists() else "block_getrq"
-        fixed = {"step_ms": 50, "gate_ns": 60_000_000_000, "begin": begin, "one_in": 1, "threshold_us": 0, "any_dev": 0}
-        text = manifest.program({**fixed, **dict.fromkeys(("dev0", "dev1", "dev2", "dev3"), 0), **values})
+    def __init__(self, suite, directory, *manifests, changed=str, **given):
+        self.manifests = manifests
+        text = Program(tuple(Script(m, values(m, **given)) for m in manifests), 8192).text()
         command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(changed(text))
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
         self._said = b""
-        self.maps, self.slow = {}, []
+        self.maps, self.records = {}, []
 
     def __enter__(self):
         deadline = time.monotonic() + TIMEOUT_S
+        sign = f"done {self.manifests[-1].name}".encode()
         with selectors.DefaultSelector() as ready:
             ready.register(self._process.stdout, selectors.EVENT_READ)
             # Its second tick: every probe is attached by then.
-            while self._said.count(b"done ") < 2:
+            while self._said.count(sign) < 2:
                 assert ready.select(deadline - time.monotonic()), f"it didn't start: {self._said[-500:]!r}"
                 self._said += os.read(self._process.stdout.fileno(), 65536)
                 assert self._process.poll() is None, "it ended"
         return self
 
     def __exit__(self, *_exc):
+        time.sleep(_SETTLED_S)
         self._process.stdin.close()
         with self._process.stdout as rest:
             self._said += rest.read()
@@ -62,6 +82,21 @@ class Attached:
         told = json.loads(line) if line.startswith("{") else {}
         match told.get("type"), told.get("data"):
             case "map", data:
-                self.maps.update({name.removeprefix("@"): values for name, values in data.items()})
-            case "printf", str(text) if text.startswith("slow "):
-                self.slow.append(record(text.removesuffix("\n"), self._manifest.records["slow"]))
+                self.maps.update({name.removeprefix("@"): of for name, of in data.items()})
+            case "printf", str(text):
+                kind, probe, *_ = text.split(maxsplit=2)
+                spec = next(m for m in self.manifests if m.name == probe).records.get(kind)
+                if spec is not None:
+                    self.records.append(record(text.removesuffix("\n"), spec))
+
+    def told(self, kind):
+        return [one for one in self.records if one.kind == kind]
+
+    def interval(self, name=lambda _: "disk"):
+        (one,) = self.manifests
+        framer = DeepFramer(one, name)
+        for handler in self.told("handler"):
+            framer.handler(handler)
+        for spec in one.maps:
+            framer.printed(spec.name, {int(key): n for key, n in self.maps.get(spec.name, {}).items()})
+        return framer.interval(None, lambda pid: Thread(pid, "", "", -1))

@@ -3,11 +3,8 @@
 Tier C on the host's bpftrace; under the marker `versions` tier A on 0.23 and tier C on 0.27.
 """
 
-import dataclasses
-import json
 import mmap
 import os
-import selectors
 import subprocess
 import sys
 import time
@@ -15,19 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
+from attached import Attached, manifest
+from bpftraces import ROOT, each_bpftrace
 from workload import LoopDevice
 
-from latmon.deep_framing import DeepFramer
 from latmon.histogram import bucket_bounds
-from latmon.manifest import load
-from latmon.model import Flow, Series, Thread
-from latmon.records import record
-from latmon.resources import data_dir
-from latmon_backends.bpftrace_program import Program, Script
+from latmon.model import Flow, Series
 
-PROBES = data_dir("probes") / "linux"
-EVENTS = Path("/sys/kernel/tracing/events")
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 PAGE = 4096
@@ -52,72 +43,13 @@ def tier(suite):
     return "a" if suite == "trixie" else "c"
 
 
-def values(manifest, **given):
-    """Every device, every request, and x86's timer interrupt where it has tracepoints."""
-    timer = not EVENTS.exists() or (EVENTS / "irq_vectors/local_timer_entry").exists()
-    known = {"step_ms": 50, "gate_ns": 60_000_000_000, "any_dev": 1, "one_in": 1, "timer_context": int(timer), **given}
-    at = {"timer_entry": int(not timer), "timer_exit": int(not timer)}
-    words = {p.name: p.words[at.get(p.name, 0)] for p in manifest.parameters if p.words}
-    return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in manifest.parameters}
-
-
-class Run:
-    """Some scripts as one program; `maps` and `records` are what they said when it ended."""
+class Run(Attached):
+    """Of the tier that this bpftrace is for, and of every device."""
 
     def __init__(self, suite, directory, *kinds, **given):
-        self.manifests = [load(PROBES / f"{kind}_{tier(suite)}.yaml") for kind in kinds]
-        program = Program(tuple(Script(m, values(m, **given)) for m in self.manifests), 8192)
-        command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(program.text())
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        super().__init__(
+            suite, directory, *(manifest(f"{kind}_{tier(suite)}") for kind in kinds), **{"any_dev": 1, **given}
         )
-        self._said = b""
-        self.maps, self.records = {}, []
-
-    def __enter__(self):
-        deadline = time.monotonic() + TIMEOUT_S
-        sign = f"done {self.manifests[-1].name}".encode()
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._process.stdout, selectors.EVENT_READ)
-            # Its second tick: every probe is attached by then.
-            while self._said.count(sign) < 2:
-                assert ready.select(deadline - time.monotonic()), f"it didn't start: {self._said[-500:]!r}"
-                self._said += os.read(self._process.stdout.fileno(), 65536)
-                assert self._process.poll() is None, "it ended"
-        return self
-
-    def __exit__(self, *_exc):
-        # Its buffers are read a few times a step; what is in them at its end is lost.
-        time.sleep(0.3)
-        self._process.stdin.close()
-        with self._process.stdout as rest:
-            self._said += rest.read()
-        assert self._process.wait(TIMEOUT_S) == 0
-        for line in self._said.decode().splitlines():
-            self._hear(line)
-
-    def _hear(self, line):
-        told = json.loads(line) if line.startswith("{") else {}
-        match told.get("type"), told.get("data"):
-            case "map", data:
-                self.maps.update({name.removeprefix("@"): of for name, of in data.items()})
-            case "printf", str(text):
-                kind, probe, *_ = text.split(maxsplit=2)
-                spec = next(m for m in self.manifests if m.name == probe).records.get(kind)
-                if spec is not None:
-                    self.records.append(record(text.removesuffix("\n"), spec))
-
-    def told(self, kind):
-        return [one for one in self.records if one.kind == kind]
-
-    def interval(self, name=lambda _: "disk"):
-        (manifest,) = self.manifests
-        framer = DeepFramer(manifest, name)
-        for one in self.told("handler"):
-            framer.handler(one)
-        for spec in manifest.maps:
-            framer.printed(spec.name, {int(key): n for key, n in self.maps.get(spec.name, {}).items()})
-        return framer.interval(None, lambda pid: Thread(pid, "", "", -1))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from attached import Attached, manifest
 from bpftraces import ROOT, each_bpftrace
 from workload import LoopDevice
 
-from latmon.deep_framing import DeepFramer
 from latmon.histogram import bucket_bounds
 from latmon.model import UNACCOUNTED, Series
 
@@ -55,19 +54,12 @@ def write(path):
     return longest * 1e6
 
 
-def interval(run, device):
-    framer = DeepFramer(MANIFEST, {number(device): "disk"}.get)
-    for name in (spec.name for spec in MANIFEST.maps):
-        framer.printed(name, {int(key): n for key, n in run.maps.get(name, {}).items()})
-    return framer.interval(None, lambda _: pytest.fail("no thread is in its maps"))
-
-
 @each_bpftrace
 def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     # From 1 us on every I/O is slow: as many records as there are tokens.
     with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), threshold_us=1) as run:
         longest = write(loop.path)
-    whole = interval(run, loop)
+    whole = run.interval({number(loop): "disk"}.get)
     traced = whole.traced
     assert (whole.undecoded, traced.off) == (0, 0)
     written = {stage: traced.histograms.get(Series("disk", "write", stage)) for stage in (*STAGES, "total")}
@@ -86,12 +78,12 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     parts = sum(sum(traced.by_total.get(Series("disk", "write", stage), {}).values()) for stage in STAGES)
     assert abs(written["total"].sum - parts) <= written["total"].count
     assert all(int(key) >> 16 == number(loop) for spec in MANIFEST.maps for key in run.maps.get(spec.name, {}))
-    assert run.slow
-    for one in run.slow:
+    assert run.told("slow")
+    for one in run.told("slow"):
         passed = [one.get(f"{stage}_us") for stage in STAGES]
         assert sum(us for us in passed if us is not None) == one.get("total_us")
         assert one.get("dev") == number(loop)
-    writes = [one for one in run.slow if one.rwbs.startswith("W")]
+    writes = [one for one in run.told("slow") if one.rwbs.startswith("W")]
     assert writes
     for one in writes:
         assert (one.get("pid"), one.get("bytes")) == (os.getpid(), 4096)
@@ -103,7 +95,7 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
 def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
     with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), one_in=4) as run:
         write(loop.path)
-    traced = interval(run, loop).traced
+    traced = run.interval({number(loop): "disk"}.get).traced
     assert WRITES / 8 <= traced.histograms[Series("disk", "write", "total")].count <= WRITES / 2
     assert traced.unfollowed.get("disk", {}).get("start not seen", 0) <= FLUSHES
 
@@ -122,9 +114,9 @@ def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path,
         own_turn = re.sub(r"\((\$\w+|nsecs) >> 36\) & 1", str(turn), text)
         return own_turn.replace("BEGIN\n{\n", f"BEGIN\n{{\n$left = (uint64)({left});\n{seeds}", 1)
 
-    with Attached(suite, tmp_path, MANIFEST, seeded, dev0=number(loop)) as run:
+    with Attached(suite, tmp_path, MANIFEST, changed=seeded, dev0=number(loop)) as run:
         longest = write(loop.path)
-    traced = interval(run, loop).traced
+    traced = run.interval({number(loop): "disk"}.get).traced
     for stage in ("queue", "total"):
         buckets = traced.histograms[Series("disk", "write", stage)].buckets
         assert bucket_bounds(buckets[-1][0])[0] <= longest
@@ -137,7 +129,7 @@ def test_the_always_on_probe_counts_each_slow_one_and_tells_of_some(suite, loop,
     with Attached(suite, tmp_path, block_c, threshold_us=1) as run:
         longest = write(loop.path)
     ours = {name: of_device(values, number(loop)) for name, values in run.maps.items() if name.startswith("block_c")}
-    told = [one for one in run.slow if one.get("dev") == number(loop)]
+    told = [one for one in run.told("slow") if one.get("dev") == number(loop)]
     above = sum(ours["block_c_above"].values())
     timed = sum(n for key, n in ours["block_c_hba"].items() if key & 255)
     assert above == timed
