@@ -16,7 +16,7 @@ from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
 
-_READY_S = 180.0
+_READY_S = 300.0
 """How long a busy or emulated host may take to compile and attach, all deep probes in 60 to 100 s where everything is
 emulated; another variant would take no less."""
 _ALIVE_S = 0.25

@@ -26,7 +26,7 @@ from workload import Capture, fio  # noqa: E402
 
 SECONDS = 4
 SETTLED_S = 4.0
-DEEP_S = 240.0
+DEEP_S = 330.0
 """Several programs of the deep probes are compiled in an emulated guest."""
 WORK = Path("/tmp/latmon-lab")
 DELAY_MS = 25
