@@ -102,7 +102,8 @@ async def test_it_starts_where_somebody_looks_costs_what_is_told_and_leaves_nobo
             over.set()
             await reading
     traced = [frame for frame in seen if frame.traced.one_in]
-    assert {frame.traced.devices for frame in traced} == {(device.name,)}
+    # The host may make another disk suspicious meanwhile.
+    assert all(device.name in frame.traced.devices for frame in traced)
     assert counts(traced, device.name)["total"] > 0
     assert {series.device for frame in traced for series in frame.traced.histograms} == {device.name}
     assert 0 < seen[-1].health.probe_cpu_percent < 100
