@@ -111,7 +111,9 @@ class BlockDevices:
         """Of new devices at once, of the others now and then."""
         self._until_limits = (self._until_limits or LIMITS_EVERY) - 1
         known = self._limits if self._until_limits else {}
-        self._limits = {name: known.get(name) or limits(self._directory(name), self.sys) for name in names}
+        self._limits = {
+            name: known[name] if name in known else limits(self._directory(name), self.sys) for name in names
+        }
 
     def _stamp(self, name: str) -> tuple[object, ...]:
         """What can change while the set of names stays: limits, and what is behind a name."""

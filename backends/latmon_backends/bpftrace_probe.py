@@ -17,8 +17,8 @@ from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
 
 _READY_S = 300.0
-"""How long a busy or emulated host may take to compile and attach, all deep probes in 60 to 100 s where everything is
-emulated; another variant would take no less."""
+"""How long a busy or emulated host may take to compile and attach. Where everything is emulated all deep probes take
+60 to 100 s, with bpftrace 0.17 more than 180 s; another variant would take no less."""
 _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
 _LINE = re.compile(r"^stdin:(\d+):\d+")

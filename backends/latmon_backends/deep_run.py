@@ -95,7 +95,7 @@ class Run:
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
             self.heard = self._clock()
-            if self._ticks.whole():
+            if not self._whole.is_set() and self._ticks.whole():
                 self._whole.set()
             await asyncio.sleep(0)
         why = await self.probe.complaint()

@@ -46,6 +46,14 @@ class Told:
     def get(self, name: str) -> int | None:
         return next((value for one in self.sources() if (value := one.get(name)) is not None), None)
 
+    @property
+    def total_us(self) -> int | None:
+        """To completion, as told, else from its two ends."""
+        total, begun = self.get("total_us"), self.get("begun_ns")
+        if total is None and begun is not None and begun <= self.done_ns:
+            return (self.done_ns - begun) // 1000
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -68,7 +76,7 @@ class Moment:
 
 def outlier(told: Told, late: Mapping[int, list[Record]], names: Names, now: Moment) -> Outlier | None:
     """None where the records can't be: no total, or it began before the clock did. `late`: wake-ups by thread."""
-    number, total, done_us = told.get("dev"), _total(told), told.done_ns // 1000
+    number, total, done_us = told.get("dev"), told.total_us, told.done_ns // 1000
     device = None if number is None else names.device(number)
     if device is None or total is None or done_us < total:
         return None
@@ -101,13 +109,6 @@ def outlier(told: Told, late: Mapping[int, list[Record]], names: Names, now: Mom
         includes={stage: into for stage, into in manifest.includes.items() if stage in stages},
         waits=_waits(told, (begun, done_us, done_us + (resume or 0)), late, names.threads),
     )
-
-
-def _total(told: Told) -> int | None:
-    total, begun = told.get("total_us"), told.get("begun_ns")
-    if total is None and begun is not None and begun <= told.done_ns:
-        return (told.done_ns - begun) // 1000
-    return total
 
 
 def _stages(told: Told, total: int) -> tuple[dict[str, int], int]:

@@ -200,17 +200,14 @@ class Outliers:
 
 def _above_all(traced: Iterable[Told], those: Sequence[Told]) -> list[Told]:
     """Of the traced ones, which begin below the threshold, those that surely are above it."""
-    least = min(_total(told) for told in those), min(_issued(told) for told in those)
-    return [told for told in traced if _total(told) >= least[0] and _issued(told) >= least[1]]
+    least_total, least_issued = (min(each) for each in zip(*map(_both, those), strict=True))
+    return [told for told in traced if (both := _both(told))[0] >= least_total and both[1] >= least_issued]
 
 
-def _total(told: Told) -> int:
-    return told.get("total_us") or 0
-
-
-def _issued(told: Told) -> int:
-    """Without what came before its issue, which not every always-on probe sees."""
-    return _total(told) - (told.get("queue_us") or 0) - (told.get("requeue_us") or 0)
+def _both(told: Told) -> tuple[int, int]:
+    """Its total, and that without what came before its issue, which not every always-on probe sees."""
+    total = told.total_us or 0
+    return total, total - (told.get("queue_us") or 0) - (told.get("requeue_us") or 0)
 
 
 def _is_of(told: Told, record: Record, done: int) -> bool:

@@ -71,7 +71,7 @@ class Anatomy:
 
     @property
     def tail(self) -> Band | None:
-        return self.bands[-1] if self.bands and self.bands[-1].count else None
+        return _tail(self.bands)
 
 
 def anatomy(
@@ -94,35 +94,23 @@ def anatomy(
     if not of_traced:
         stages = stages_of(Traced(histograms=basic), device, ops)
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
-    stages = stages_of(traced, device, ops) if detailed else {}
     bounds = _bounds(of_traced, cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
-    tail = bands[-1] if bands and bands[-1].count else None
-    paths, lost = traced.paths.get(device, {}), traced.unfollowed.get(device, {})
+    tail = _tail(bands)
     return Anatomy(
         device=device,
         op_label=op_label,
         total=of_traced,
-        rows=tuple(
-            StageRow(
-                stage,
-                stages.get(stage, EMPTY),
-                _share_of(stages, whole, stage),
-                _share_of(stages, tail.parts, stage) if tail else None,
-                traced.includes_of(device).get(stage, ()),
-                "" if stage in stages else _not_passed(stage, traced.absent, paths),
-            )
-            for stage in (PARTS if detailed else ())
-        ),
+        rows=_rows(device, traced, stages_of(traced, device, ops), whole, tail) if detailed else (),
         whole=whole,
         bands=bands,
         deep=True,
         sampled=sampled_as(*traced.sampled),
         untraced_share=untraced_share(traced, device),
-        unfollowed=lost,
-        paths=paths,
+        unfollowed=traced.unfollowed.get(device, {}),
+        paths=traced.paths.get(device, {}),
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
     )
 
@@ -131,6 +119,27 @@ def share(parts: Parts, stage: str) -> float | None:
     """A stage's share of all time; None when there is none, or when nobody tells the stage's."""
     total = sum(parts.values())
     return parts[stage] / total if total > 0 and stage in parts else None
+
+
+def _tail(bands: tuple[Band, ...]) -> Band | None:
+    return bands[-1] if bands and bands[-1].count else None
+
+
+def _rows(
+    device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: Band | None
+) -> tuple[StageRow, ...]:
+    paths = traced.paths.get(device, {})
+    return tuple(
+        StageRow(
+            stage,
+            stages.get(stage, EMPTY),
+            _share_of(stages, whole, stage),
+            _share_of(stages, tail.parts, stage) if tail else None,
+            traced.includes_of(device).get(stage, ()),
+            "" if stage in stages else _not_passed(stage, traced.absent, paths),
+        )
+        for stage in PARTS
+    )
 
 
 def _share_of(stages: Mapping[str, Histogram], parts: Parts, stage: str) -> float | None:

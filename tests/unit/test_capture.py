@@ -174,11 +174,8 @@ async def test_a_second_stop_has_the_last_interval_without_the_deep_probes(tmp_p
     assert recorded == [one.seq for one in watcher.frames] == [0, 99]
 
 
-@pytest.mark.usefixtures("slow_to_close")
-async def test_a_second_stop_has_one_deadline_as_well(tmp_path, monkeypatch):
-    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
-    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
-    monkeypatch.setattr(Hanging, "takes", 60)
+@pytest.mark.usefixtures("never_closing")
+async def test_a_second_stop_has_one_deadline_as_well(tmp_path):
     stub = Patient(frame(0))
     stub.hangs = True
     capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
@@ -228,6 +225,14 @@ def slow_to_close(monkeypatch):
     monkeypatch.setattr(module, "Recorder", Hanging)
 
 
+@pytest.fixture
+def never_closing(slow_to_close, monkeypatch):  # noqa: ARG001 - it goes on from there
+    """Within the deadlines, which are short."""
+    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
+    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
+    monkeypatch.setattr(Hanging, "takes", 60)
+
+
 @pytest.mark.usefixtures("slow_to_close")
 async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp_path):
     ticking = Stub(frame(0), forever=False, origin=replace(ORIGIN, backend="replay"))
@@ -241,11 +246,8 @@ async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp
     assert isinstance(list(open_recording(tmp_path / "x"))[-1], End)
 
 
-@pytest.mark.usefixtures("slow_to_close")
-async def test_all_that_closes_a_capture_has_one_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
-    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
-    monkeypatch.setattr(Hanging, "takes", 60)
+@pytest.mark.usefixtures("never_closing")
+async def test_all_that_closes_a_capture_has_one_deadline(tmp_path):
     stub = Finishing(frame(0))
     stub.takes = 60
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
