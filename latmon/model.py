@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.histogram import Histogram
+from latmon.outstanding import Depths, Issue, StillInFlight
 
 OPS = ("read", "write", "flush", "discard", "other")
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume", "total")
@@ -306,6 +307,12 @@ class Frame:
     softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
     wakeups: tuple[Wakeups, ...] = ()
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
+    depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> how many I/Os it had outstanding over the interval; devices that were looked at, busy or not."""
+    in_flight: StillInFlight | None = None
+    """What has not completed, by a probe that follows requests; None while none does."""
+    issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> requests as they went to its driver, in that order: a burst of neighbours, not all of an interval."""
     devices: tuple[Device, ...] = ()
     """Devices that are new or changed since the frame before; all of them in the first frame."""
     removed: tuple[str, ...] = ()

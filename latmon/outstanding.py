@@ -1,0 +1,117 @@
+"""Outstanding I/O as values: how many I/Os a device had in flight, which still are, in which order they went.
+
+Raw facts of one interval, as all of a frame; shares, modes and ceilings are computed by their readers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+SYSFS, PROBE = "sysfs", "probe"
+AGES_S = (1, 10, 60)
+"""The ages in seconds above which requests that are still in flight are counted."""
+
+
+class Took(NamedTuple):
+    """I/Os and the sum of their times."""
+
+    ios: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """How many I/Os a device had outstanding in an interval.
+
+    The depths are exact to 256; above, a probe may tell the upper bound of a bucket (8 per octave). `in_driver` and
+    `queued` count moments, evenly spread over the interval: their shares are shares of time.
+    """
+
+    in_driver: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Requests that the driver and the device hold -> moments at which they were so many."""
+    queued: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Requests that wait in the block layer -> moments; empty where the kernel doesn't tell them apart."""
+    at_issue: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Requests in the driver, the new one counted, when it was given one -> requests; empty: not measured."""
+    latency: Mapping[int, Took] = field(default_factory=lambda: MappingProxyType({}))
+    """Requests of the device outstanding, queued ones and the new one counted, when it came -> how long such ones took,
+    from then to completion."""
+    most: int | None = None
+    """The most requests in the driver that anyone saw; None where that is no more than `in_driver` says."""
+    corrected: int = 0
+    """By how many requests a probe's count was set right, in either direction: it missed as many."""
+    source: str = SYSFS
+    """Who counted: SYSFS, the kernel's own gauges read now and then, or PROBE."""
+
+    @property
+    def highest(self) -> int:
+        """The most requests in the driver that are known of."""
+        return max(self.most or 0, *self.in_driver, *self.at_issue, 0)
+
+
+class InFlight(NamedTuple):
+    """One request that had not completed at the end of an interval. A None or "" is "not known"."""
+
+    device: str
+    op: str
+    began_us: int
+    """CLOCK_MONOTONIC: when it came into the block layer."""
+    flags: tuple[str, ...] = ()
+    sector: int | None = None
+    bytes: int | None = None
+    pid: int | None = None
+    comm: str = ""
+    """Who issued it."""
+    issued: bool | None = None
+    """True: the driver has it; False: it waits in the block layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillInFlight:
+    """Requests that had not completed at the end of an interval, of the devices that a probe follows."""
+
+    oldest: tuple[InFlight, ...] = ()
+    """Oldest first, the ones that are worth a line (above 0.5 s) and no more of them than a screen can hold."""
+    older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Seconds (AGES_S) -> requests older than that, all of them."""
+    since_us: int = 0
+    """CLOCK_MONOTONIC: requests that began earlier are not known to it."""
+
+
+class Issue(NamedTuple):
+    """One request as it went to the driver: a window of one device, to see the order against LBA."""
+
+    mono_us: int
+    sector: int
+    bytes: int
+    op: str
+    queued_us: int
+    """How long it had waited in the block layer."""
+
+
+def together(parts: Iterable[Depths]) -> Depths:
+    """Several intervals of one device as one; the source is the one that told most of the moments."""
+    each = list(parts)
+    in_driver, queued, at_issue, told = Counter[int](), Counter[int](), Counter[int](), Counter[str]()
+    latency: dict[int, Took] = {}
+    for one in each:
+        in_driver.update(one.in_driver)
+        queued.update(one.queued)
+        at_issue.update(one.at_issue)
+        told[one.source] += sum(one.in_driver.values())
+        for depth, took in one.latency.items():
+            had = latency.get(depth, Took(0, 0))
+            latency[depth] = Took(had.ios + took.ios, had.time_us + took.time_us)
+    return Depths(
+        dict(in_driver),
+        dict(queued),
+        dict(at_issue),
+        latency,
+        max((one.most for one in each if one.most is not None), default=None),
+        sum(one.corrected for one in each),
+        told.most_common(1)[0][0] if told else SYSFS,
+    )
