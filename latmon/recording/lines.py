@@ -16,6 +16,7 @@ from typing import Any
 from latmon.histogram import BITS, Histogram
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
 from latmon.recording.deep_lines import encode_deep, histogram, missing, unlike_default
+from latmon.recording.outstanding_lines import encode_outstanding
 
 FORMAT = (1, 0)
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
@@ -92,7 +93,9 @@ def encode_frame(frame: Frame) -> dict[str, Any]:
         "removed": list(frame.removed),
         "health": _encode_health(frame.health),
         "gap": frame.gap,
-    } | encode_deep(frame)
+        **encode_deep(frame),
+        **encode_outstanding(frame),
+    }
     return {key: value for key, value in line.items() if key in _ALWAYS or value}
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from latmon.histogram import merge
 from latmon.model import Device, Frame, Origin, Outlier, Thread, Wait, Wakeups
+from latmon.outstanding import StillInFlight
 
 REDACTED = "redacted"
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
@@ -33,7 +34,15 @@ def private_frame(frame: Frame) -> Frame:
         devices=tuple(private_device(one) for one in frame.devices),
         outliers=tuple(_outlier(one, kernel) for one in frame.outliers),
         wakeups=_wakeups(frame.wakeups, kernel),
+        in_flight=_in_flight(frame.in_flight),
     )
+
+
+def _in_flight(still: StillInFlight | None) -> StillInFlight | None:
+    if still is None:
+        return None
+    oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in still.oldest)
+    return replace(still, oldest=tuple(oldest))
 
 
 def _outlier(one: Outlier, kernel: frozenset[str]) -> Outlier:

@@ -142,7 +142,8 @@ def _admit(frame: Frame, course: _Course) -> None:
         raise RecordingError("a window goes back in time and is left out")
     found: set[tuple[Any, ...]] = {*frame.histograms, *frame.seen, *frame.kernel}
     found |= names(flatten(frame))
-    new = (found | {(name,) for name in frame.outstanding} | {(one.name,) for one in frame.devices}) - course.series
+    named = (*frame.outstanding, *frame.depths, *frame.issues, *(one.name for one in frame.devices))
+    new = (found | {(name,) for name in named}) - course.series
     if len(course.series) + len(new) > MAX_SERIES:
         raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
     course.mono_us = frame.mono_us
