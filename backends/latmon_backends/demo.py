@@ -15,11 +15,11 @@ from typing import Self
 from latmon import __version__
 from latmon.errors import UsageError
 from latmon.model import Frame, Missing, Origin
-from latmon_backends import demo_deep, demo_host
+from latmon_backends import demo_deep, demo_host, demo_outstanding
 
 SCENARIOS: dict[str, str] = {
-    "host": "eight devices behind two drivers: one SAS disk waits for a completion thread, one for softirqs that the "
-    "tick runs, a backup bursts, an SSD pauses.",
+    "host": "nine devices behind three drivers: one SAS disk waits for a completion thread, one for softirqs that the "
+    "tick runs, two requests of a third never complete; a LUN takes three at a time; a backup bursts, an SSD pauses.",
 }
 """Name -> one sentence, for `latmon demo --list`."""
 
@@ -82,7 +82,8 @@ class DemoBackend:
         while self._limit is None or seq < self._limit:
             await asyncio.sleep(max(0.0, start + self._due(seq) - loop.time()))
             loads = demo_host.drawn(rng, seq)
-            yield demo_deep.deepened(deep, demo_host.framed(rng, loads, seq, START_WALL, START_MONO_US), loads)
+            frame = demo_host.framed(rng, loads, seq, START_WALL, START_MONO_US)
+            yield demo_outstanding.told(demo_deep.deepened(deep, frame, loads), loads)
             seq += 1
 
     def _due(self, seq: int) -> float:

@@ -1,7 +1,8 @@
-"""The synthetic host of the demo: eight devices, what runs on them, and one window of it as a Frame.
+"""The synthetic host of the demo: nine devices, what runs on them, and one window of it as a Frame.
 
 One SAS disk (`sdd`) is unlike its peers: about one I/O in 450 takes a good part of a second, rarely more than one.
-A backup bursts over the disks' HBA, one SSD pauses, trims come every half minute. Knows no wall clock and no pace.
+A backup bursts over the disks' HBA, one SSD pauses, trims come every half minute; a LUN (`sdf`) that may have only 3
+I/Os at once has many that wait above it. Knows no wall clock and no pace.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from types import MappingProxyType
 
 from latmon.histogram import Histogram
 from latmon.model import Completed, Device, Flow, Frame, Health, Outstanding, Series
+from latmon_backends.demo_limits import LIMITS
 from latmon_backends.synthetic import Group, Mode, Shape, binomial, histogram, meet, poisson
 
 INTERVAL_US = 1_000_000
 UNLIKE = "sdd"
 TICKING = "sdb"
 """Not in the backup: its tail is another story."""
+CROWDED = "sdf"
+"""At its ceiling of 3 almost all the time."""
 PERIOD = 90
 """Windows after which the host's rhythm repeats."""
 _SUSPENDED = frozenset(range(28, 40))
@@ -30,17 +34,43 @@ _MISSED = 0.0003
 
 HBA = "0000:3b:00.0"
 _DISKS = tuple(
-    Device(f"sd{letter}", 8, 16 * i, driver="mpt3sas", controller=HBA, model="HDD 8T 7200rpm", serial=f"DEMO-HDD-{i}")
+    Device(
+        f"sd{letter}",
+        8,
+        16 * i,
+        driver="mpt3sas",
+        controller=HBA,
+        model="HDD 8T 7200rpm",
+        serial=f"DEMO-HDD-{i}",
+        limits=LIMITS[f"sd{letter}"],
+    )
     for i, letter in enumerate("abcde")
+)
+_LUN = Device(
+    CROWDED,
+    8,
+    80,
+    driver="lpfc",
+    controller="0000:5e:00.0",
+    model="ARRAY LUN 2T",
+    serial="DEMO-LUN-0",
+    limits=LIMITS[CROWDED],
 )
 _SSDS = tuple(
     Device(
-        f"nvme{i}n1", 259, i, driver="nvme", controller=f"0000:{41 + i}:00.0", model="SSD 1920G", serial=f"DEMO-SSD-{i}"
+        f"nvme{i}n1",
+        259,
+        i,
+        driver="nvme",
+        controller=f"0000:{41 + i}:00.0",
+        model="SSD 1920G",
+        serial=f"DEMO-SSD-{i}",
+        limits=LIMITS[f"nvme{i}n1"],
     )
     for i in range(2)
 )
 _VOLUME = Device("dm-0", 253, 0, "dm", members=("sda", "sdb"), timed=False, label="vg0-data")
-DEVICES = (*_SSDS, *_DISKS, _VOLUME)
+DEVICES = (*_SSDS, *_DISKS, _LUN, _VOLUME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +126,11 @@ def bursting(seq: int) -> Mood:
     return Mood(5, congested=True) if seq % PERIOD in _BURST else Mood(1 + 0.2 * math.sin(seq / 11))
 
 
+def crowding(seq: int) -> Mood:
+    """Offer as much as three at a time can do, hardly ever less."""
+    return Mood(1 + 0.02 * math.sin(seq / 5))
+
+
 def trimming(seq: int) -> Mood:
     """Sleep, and trim in one window of thirty."""
     return Mood(1.0 if seq % 30 == 17 else 0.0)  # noqa: PLR2004 - see above
@@ -104,6 +139,8 @@ def trimming(seq: int) -> Mood:
 _SSD_QUEUE = Shape((Mode(0.98, 2, 0.6), Mode(0.02, 9, 0.5)))
 _DISK_QUEUE = Shape((Mode(0.97, 6, 0.6), Mode(0.03, 300, 0.8)))
 _CONGESTED_QUEUE = Shape((Mode(0.35, 40, 1.0), Mode(0.65, 9_000, 0.7)))
+_LUN_QUEUE = Shape((Mode(0.1, 40, 0.8), Mode(0.9, 4_000, 0.5)))
+_LUN_HBA = Shape((Mode(0.8, 900, 0.3), Mode(0.2, 1_900, 0.4)))
 
 
 @cache
@@ -139,6 +176,8 @@ LOADS = (
     *_ssd_loads("nvme0n1", 1.0, steady),
     *_ssd_loads("nvme1n1", 0.5, pausing),
     *(load for disk in _DISKS for load in _disk_loads(disk.name)),
+    Load(CROWDED, "read", 1_750.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
+    Load(CROWDED, "write", 620.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
 )
 
 

@@ -11,10 +11,15 @@ from latmon.model import Flow, Frame, Outlier, Wait
 from latmon_backends.demo_splits import Load, Split
 
 THRESHOLDS_US = {name: 2_000 if name.startswith("nvme") else 40_000 for name in (
-    "nvme0n1", "nvme1n1", "sda", "sdb", "sdc", "sdd", "sde",
+    "nvme0n1", "nvme1n1", "sda", "sdb", "sdc", "sdd", "sde", "sdf",
 )}  # fmt: skip
 PER_WINDOW = 40
-PROGRAMS = {"nvme0n1": ("postgres", 4211), "nvme1n1": ("mongod", 4630), "sdd": ("ora_lgwr", 5102)}
+PROGRAMS = {
+    "nvme0n1": ("postgres", 4211),
+    "nvme1n1": ("mongod", 4630),
+    "sdd": ("ora_lgwr", 5102),
+    "sdf": ("oracle", 5140),
+}
 BACKUP = ("backup", 7781)
 COMPLETER = "mpt3sas_cmpl"
 COMPLETER_PID = 388

@@ -42,8 +42,18 @@ async def test_a_longer_run_begins_with_the_shorter_one():
     assert (await take(DemoBackend(speed=0, limit=9)))[:4] == await take(DemoBackend(speed=0, limit=4))
 
 
-def test_the_host_has_the_eight_devices_and_says_so_once(period):
-    assert [d.name for d in period[0].devices] == ["nvme0n1", "nvme1n1", "sda", "sdb", "sdc", "sdd", "sde", "dm-0"]
+def test_the_host_has_the_nine_devices_and_says_so_once(period):
+    assert [d.name for d in period[0].devices] == [
+        "nvme0n1",
+        "nvme1n1",
+        "sda",
+        "sdb",
+        "sdc",
+        "sdd",
+        "sde",
+        "sdf",
+        "dm-0",
+    ]
     assert all(f.devices == () for f in period[1:])
     assert {d.controller for d in period[0].devices if d.driver == "mpt3sas"} == {"0000:3b:00.0"}
     volume = period[0].devices[-1]
