@@ -1,0 +1,152 @@
+"""The ages of what is still in flight, from frames in their order: by a probe exactly, else "at least so long".
+
+Without a probe one thing is certain: k I/Os in flight at the end of a frame and no completion since are k that wait at
+least since then. Nothing else is claimed: not of a device with completions, whose oldest may be any, nor of one whose
+counts aren't known, nor across frames that are missing. Pure; knows no screen and no report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.model import Frame, Outstanding
+from latmon.outstanding import AGES_S, InFlight, StillInFlight
+
+MIN_US = 500_000
+"""Younger ones are no news: what a probe gives a line is as old."""
+MAX_ROWS = 1000
+MAX_SINCE = 64
+"""Moments of one device that are told apart; what came later counts from the latest of them."""
+_WHOLE = frozenset({"", "suspended", "reader-late"})
+"""Gaps of frames whose kernel counts still hold all of the interval; CLOCK_MONOTONIC stands while a host sleeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """One request that a probe follows, or `count` I/Os of which only a least age is known."""
+
+    device: str
+    age_us: int
+    at_least: bool = False
+    count: int = 1
+    request: InFlight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """What is in flight at the end of a frame and old enough to be told."""
+
+    oldest: tuple[Aged, ...] = ()
+    """Oldest first."""
+    older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(AGES_S, 0)))
+    """Seconds (AGES_S) -> I/Os older than that."""
+    at_least: bool = False
+    """Whether `older` may be more: of some I/Os only a least age is known."""
+
+    @property
+    def oldest_us(self) -> int | None:
+        """None where nothing is known to wait."""
+        return self.oldest[0].age_us if self.oldest else None
+
+
+class _Since(NamedTuple):
+    """I/Os that were in flight at `mono_us`, not before, and have not completed."""
+
+    mono_us: int
+    ios: int
+
+
+class Waiting:
+    """Folds frames, one by one in their order."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[_Since, ...]] = {}
+        self._still: StillInFlight | None = None
+        self._mono_us: int | None = None
+
+    def add(self, frame: Frame) -> None:
+        """The next frame. One that is missing before it, or a gap that lost counts, ends every claim."""
+        if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
+            self._since = {}
+        completed = _completed(frame)
+        self._since = {
+            device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
+            for device, now in frame.outstanding.items()
+            if device not in frame.removed and (count := _in_flight(now))
+        }
+        self._still, self._mono_us = frame.in_flight, frame.mono_us
+
+    @property
+    def ages(self) -> Ages:
+        """As of the latest frame."""
+        if self._mono_us is None:
+            return Ages()
+        still = self._still or StillInFlight()
+        least = list(self._least(still, self._mono_us))
+        known = [Aged(one.device, max(0, self._mono_us - one.began_us), request=one) for one in still.oldest]
+        rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
+        older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
+        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), bool(least))
+
+    def _least(self, still: StillInFlight, now_us: int) -> Iterator[Aged]:
+        """What the probe doesn't know of. One that it counts without a row may be of any device, so it is taken off."""
+        began: dict[str, list[int]] = {}
+        for one in still.oldest:
+            began.setdefault(one.device, []).append(one.began_us)
+        unlisted = max(0, still.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
+        for device, claims in self._since.items():
+            known = [*began.get(device, ()), *([still.since_us] * unlisted)]
+            told = 0
+            for moment, count in _summed(claims):
+                rest = count - sum(at <= moment for at in known) - told
+                if rest > 0 and now_us - moment >= MIN_US:
+                    yield Aged(device, now_us - moment, at_least=True, count=rest)
+                    told += rest
+
+
+def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono_us: int) -> tuple[_Since, ...]:
+    """A device's claims after a frame at whose end it has `now` in flight; None completed: not known."""
+    before = sum(one.ios for one in claims)
+    if completed != 0 or now < before:  # fewer without a completion: some weren't counted, so it may be any of them
+        return (_Since(mono_us, now),)
+    more = (*claims, _Since(mono_us, now - before)) if now > before else claims
+    if len(more) <= MAX_SINCE:
+        return more
+    return (*more[: MAX_SINCE - 1], _Since(mono_us, sum(one.ios for one in more[MAX_SINCE - 1 :])))
+
+
+def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
+    """Moment -> I/Os that are in flight since it or before."""
+    whole = 0
+    for one in claims:
+        whole += one.ios
+        yield one.mono_us, whole
+
+
+def _completed(frame: Frame) -> Counter[str]:
+    """Completions of each device whose completions are known."""
+    found = Counter[str]()
+    for flow, done in frame.kernel.items():
+        found[flow.device] += done.count
+    return found
+
+
+def _in_flight(now: Outstanding) -> int:
+    return (now.in_driver or 0) + (now.queued or 0)
+
+
+def _is_missing(before_us: int, frame: Frame) -> bool:
+    """Whether there are frames between the two that nobody showed us; clocks wobble by less than half of one."""
+    return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
+
+
+def _older(known: list[Aged], still: StillInFlight, age_s: int) -> int:
+    return max(still.older.get(age_s, 0), _sum_above(known, age_s))
+
+
+def _sum_above(rows: list[Aged], age_s: int) -> int:
+    return sum(one.count for one in rows if one.age_us > age_s * 1_000_000)

@@ -1,0 +1,153 @@
+"""The ages of what is in flight: exact by a probe, a least age without one, and never more than that."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latmon.model import Completed, Flow, Frame, Outstanding
+from latmon.outstanding import InFlight, StillInFlight
+from latmon.waiting import MAX_SINCE, Aged, Ages, Waiting
+
+S = 1_000_000
+
+
+def at(second, in_flight, done=0, *, device="sda", still=None, **changed):
+    """A frame that ends at `second`; `done` None: completions aren't known."""
+    kernel = {} if done is None else {Flow(device, "read"): Completed(done, 0), Flow(device, "write"): Completed(0, 0)}
+    now = in_flight if isinstance(in_flight, Outstanding) else Outstanding(in_flight, 0)
+    values = {"dt_us": S, "kernel": kernel, "outstanding": {device: now}, "in_flight": still} | changed
+    return Frame(second, float(second), second * S, **values)
+
+
+def ages(*frames):
+    waiting = Waiting()
+    for one in frames:
+        waiting.add(one)
+    return waiting.ages
+
+
+def test_nothing_is_known_before_the_first_frame():
+    assert ages() == Ages()
+    assert ages().oldest_us is None
+    assert ages().older == {1: 0, 10: 0, 60: 0}
+
+
+def test_in_flight_without_a_completion_is_a_least_age():
+    found = ages(*(at(n, 2) for n in range(10, 41)))
+    assert found.oldest == (Aged("sda", 30 * S, at_least=True, count=2),)
+    assert (found.older, found.at_least, found.oldest_us) == ({1: 2, 10: 2, 60: 0}, True, 30 * S)
+
+
+def test_queued_ones_wait_as_well():
+    assert ages(at(1, Outstanding(1, 4)), at(3, Outstanding(1, 4), dt_us=2 * S)).oldest[0].count == 5
+    assert ages(at(1, Outstanding(1, None)), at(2, Outstanding(1, None))).oldest[0].count == 1
+
+
+def test_later_ones_are_younger():
+    found = ages(at(1, 1), at(2, 1), at(3, 4), at(4, 4))
+    assert [(one.age_us, one.count) for one in found.oldest] == [(3 * S, 1), (1 * S, 3)]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param((at(2, 2, done=1),), id="a completion may have been the oldest"),
+        pytest.param((at(2, 2, done=None),), id="completions not known"),
+        pytest.param((at(2, Outstanding(None, None)),), id="in flight not known"),
+        pytest.param((at(2, 0),), id="gone"),
+        pytest.param((at(2, 2, removed=("sda",)),), id="removed"),
+        pytest.param((at(2, 2, outstanding={}),), id="not looked at"),
+        pytest.param((at(9, 2),), id="frames are missing"),
+        pytest.param((at(2, 2, gap="probe-restart"),), id="counts begin anew"),
+        pytest.param((at(2, 1),), id="fewer without a completion: not all are counted"),
+        pytest.param((at(2, 0), at(3, 2)), id="others"),
+    ],
+)
+def test_nothing_else_is_claimed(later):
+    assert ages(at(0, 2), at(1, 2), *later) == Ages()
+
+
+@pytest.mark.parametrize("gap", ["suspended", "reader-late"])
+def test_a_gap_that_keeps_the_counts_keeps_the_claim(gap):
+    assert ages(at(1, 1), at(5, 1, dt_us=4 * S, gap=gap), at(6, 1)).oldest_us == 5 * S
+
+
+def test_a_claim_begins_anew_after_what_ended_it():
+    assert ages(at(1, 2), at(2, 2, done=1), at(3, 2), at(4, 2)).oldest_us == 2 * S
+
+
+def test_short_intervals_make_no_news_of_a_moment():
+    assert (
+        ages(at(1, 1), Frame(1, 1.1, 1_100_000, 100_000, kernel=at(1, 1).kernel, outstanding=at(1, 1).outstanding))
+        == Ages()
+    )
+
+
+HELD = InFlight("sda", "write", 2 * S, ("sync",), 8, 4096, 42, "ora_lgwr", issued=True)
+
+
+def test_a_probe_s_ages_are_exact():
+    found = ages(at(5, 1, still=StillInFlight((HELD,), {1: 1, 10: 0}, S)))
+    assert found.oldest == (Aged("sda", 3 * S, request=HELD),)
+    assert (found.older, found.at_least) == ({1: 1, 10: 0, 60: 0}, False)
+
+
+def test_a_request_that_the_probe_knows_is_not_claimed_twice():
+    found = ages(*(at(n, 1, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 10)))
+    assert found.oldest == (Aged("sda", 7 * S, request=HELD),)
+
+
+def test_what_began_before_the_probe_has_a_least_age_beside_it():
+    still = StillInFlight((HELD,), {1: 1}, S)
+    found = ages(at(1, 2), *(at(n, 3, still=still) for n in range(2, 10)))
+    assert [(one.age_us, one.at_least, one.count) for one in found.oldest] == [(8 * S, True, 2), (7 * S, False, 1)]
+    assert (found.older, found.at_least) == ({1: 3, 10: 0, 60: 0}, True)
+
+
+def test_what_the_probe_counts_without_a_row_is_not_claimed():
+    frames = [at(n, 5, still=StillInFlight((HELD,), {1: 4}, 0)) for n in range(3, 10)]
+    found = ages(*frames)
+    assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1), (True, 1)]
+    assert found.older[1] == 5
+
+
+def test_a_probe_that_ends_leaves_the_least_age():
+    with_probe = [at(n, 1, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 10)]
+    assert ages(*with_probe, at(10, 1)).oldest == (Aged("sda", 7 * S, at_least=True),)
+
+
+def test_devices_that_the_probe_doesn_t_follow_have_their_least_age():
+    other = {Flow("dm-0", "read"): Completed(0, 0)}
+    frames = [at(n, 1, device="dm-0", kernel=other, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 6)]
+    assert [(one.device, one.at_least) for one in ages(*frames).oldest] == [("sda", False), ("dm-0", True)]
+
+
+def test_memory_is_bounded():
+    waiting = Waiting()
+    for n in range(1, 500):
+        waiting.add(at(n, n))
+    rows = waiting.ages.oldest
+    assert len(rows) <= MAX_SINCE
+    assert rows[0].age_us == 498 * S
+    assert sum(one.count for one in rows) < 499
+
+
+@settings(max_examples=80)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=2, max_size=25))
+def test_no_claim_is_more_than_the_truth(steps):
+    """A device that completes any of its requests at random; each claim holds of the real ones."""
+    waiting, began = Waiting(), []
+    for second, (come, go, oldest_first) in enumerate(steps, 1):
+        began += [second * S - 1] * come
+        done = min(go, len(began))
+        began = began[done:] if oldest_first else began[: len(began) - done]
+        waiting.add(at(second, len(began), done))
+        real = Counter({one: sum(second * S - at_us >= one.age_us for at_us in began) for one in waiting.ages.oldest})
+        claimed = 0
+        for one in waiting.ages.oldest:
+            claimed += one.count
+            assert real[one] >= claimed
