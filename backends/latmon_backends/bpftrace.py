@@ -88,6 +88,7 @@ class BpftraceBackend:
             reason=self._always.why_lesser(refusals),
             extra={"probe": self._always.variant.name, "refused": refusals, **self._options.fixed},
         )
+        self._sampler.start()
         return self
 
     def _prepare_deep(self, inventory: Inventory) -> None:
@@ -134,6 +135,7 @@ class BpftraceBackend:
             await asyncio.wait({tried})
 
     async def __aexit__(self, *exc: object) -> None:
+        self._sampler.close()
         await asyncio.gather(self._always.probe.stop(), self._deep.close())
         await self._launcher.close()
 

@@ -41,7 +41,8 @@ class Frames:
         begin, end = window.begin, window.end
         gap = self._why_gap(window)
         bent = gap == "suspended" and keeps_time_asleep
-        kernel = sampler.difference(begin.sample, end.sample).kernel
+        interval = sampler.difference(begin.sample, end.sample)
+        kernel = interval.kernel
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
         frame = Frame(
             seq=self._seq,
@@ -54,6 +55,7 @@ class Frames:
             above=self._selected(window.interval.above),
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
+            depths=interval.depths,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(health, notice=self.notice),

@@ -34,6 +34,10 @@ class Sampler(Protocol):
 
     def require_selected(self) -> None: ...
 
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class ProcfsBackend:
     """Frames from /proc/diskstats and sysfs, or from psutil where they don't exist."""
@@ -64,11 +68,12 @@ class ProcfsBackend:
     async def __aenter__(self) -> Self:
         self._before = self._sampler.sample()
         self._sampler.require_selected()
+        self._sampler.start()
         self._origin = replace(self._origin, start_wall=self._before.wall, start_mono_us=self._before.mono_us)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        return None
+        self._sampler.close()
 
     async def frames(self) -> AsyncIterator[Frame]:
         """One frame per interval, for ever."""
@@ -129,6 +134,7 @@ def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...
         dt_us=interval.dt_us,
         kernel=interval.kernel,
         outstanding=interval.outstanding,
+        depths=interval.depths,
         devices=devices,
         removed=interval.removed,
         health=Health(undecoded_lines=interval.undecoded, notice=notice),

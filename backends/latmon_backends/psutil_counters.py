@@ -35,6 +35,12 @@ class PsutilSampler:
         self._globs, self._clock, self._ask = devices, clock, ask
         self._known: dict[str, Device] = {}
 
+    def start(self) -> None:
+        """Nothing to look at between samples."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     @property
     def devices(self) -> tuple[Device, ...]:
         """All selected devices as of the last sample."""

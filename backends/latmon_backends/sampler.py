@@ -14,8 +14,12 @@ from pathlib import Path
 
 from latmon.errors import UnavailableError
 from latmon.model import Completed, Device, Flow, Outstanding
-from latmon_backends import block_kinds, diskstats, inflight
+from latmon.outstanding import Depths
+from latmon_backends import block_kinds, depth_time, diskstats, inflight
 from latmon_backends.block_devices import BlockDevices
+from latmon_backends.depth_passes import Watched
+from latmon_backends.depth_sampler import DepthSampler
+from latmon_backends.depth_time import Spent
 from latmon_backends.diskstats import Counters, Diskstats
 
 
@@ -51,6 +55,8 @@ class Sample:
     devices: tuple[Device, ...] = ()
     removed: tuple[str, ...] = ()
     undecoded: int = 0
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    """Time by depth of the devices that are looked at between samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +69,33 @@ class Interval:
     devices: tuple[Device, ...]
     removed: tuple[str, ...]
     undecoded: int = 0
+    depths: Mapping[str, Depths] = field(default_factory=dict)
 
 
 class KernelSampler:
-    """Reads the kernel's counters for the devices that the globs select. Nothing is kept open between samples."""
+    """Reads the kernel's counters for the devices that the globs select.
+
+    `start` also looks at the depths between samples, until `close`; without it nothing is kept open.
+    """
 
     def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = CLOCK) -> None:
         self.block = BlockDevices(proc, sys)
         self._proc, self._sys, self._globs, self._clock = proc, sys, devices, clock
         self._has_queued = inflight.column_has_queued(proc, sys)
+        self._depths: DepthSampler | None = None
+        self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
+
+    def start(self) -> None:
+        """Depths from now on, of the devices that the last sample found."""
+        self._depths = DepthSampler(self._proc, self._sys, self._clock.mono_us)
+        self._depths.watch(*self._gauges)
+        self._depths.start()
+
+    def close(self) -> None:
+        """No more depths, no open files."""
+        if self._depths is not None:
+            self._depths.close()
+            self._depths = None
 
     def sample(self) -> Sample:
         """Everything now. UnavailableError when /proc/diskstats can't be read."""
@@ -83,20 +107,23 @@ class KernelSampler:
         lines = {line.name: line for line in reading.counters.values()}
         chosen = {device.name: device for device in self.devices}
         silent = frozenset(name for name in chosen if self.block.counts(name) is False)
+        generations = {name: self.block.generation(name) for name in chosen}
+        outstanding = {
+            name: self._outstanding(device, lines[name], gauges, counted=name not in silent)
+            for name, device in chosen.items()
+        }
         return Sample(
             mono_us,
             wall,
             counters=lines,
-            generations={name: self.block.generation(name) for name in chosen},
+            generations=generations,
             shown=frozenset(chosen) - silent,
             maybe=frozenset(name for name in silent if not chosen[name].timed),
-            outstanding={
-                name: self._outstanding(device, lines[name], gauges, counted=name not in silent)
-                for name, device in chosen.items()
-            },
+            outstanding=outstanding,
             devices=tuple(device for device in change.changed if self.selects(device)),
             removed=tuple(device.name for device in change.removed if self.selects(device)),
             undecoded=reading.undecoded,
+            spent=self._spent(mono_us, generations, outstanding),
         )
 
     @property
@@ -134,6 +161,17 @@ class KernelSampler:
         now = gauges[device.name] if device.name in gauges else self._in_driver(device.name)
         return inflight.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
 
+    def _spent(
+        self, mono_us: int, generations: Mapping[str, int], outstanding: Mapping[str, Outstanding]
+    ) -> dict[str, Spent]:
+        told = {name: gauge for name, gauge in outstanding.items() if gauge.in_driver is not None}
+        watched = {name: Watched(generations[name], gauge.queued is not None) for name, gauge in told.items()}
+        self._gauges = mono_us, watched, told
+        if self._depths is None:
+            return {}
+        self._depths.watch(*self._gauges)
+        return self._depths.spent()
+
 
 def difference(before: Sample, after: Sample) -> Interval:
     """What happened from `before` to `after`; devices and removed are those since the sample just before `after`."""
@@ -153,7 +191,13 @@ def difference(before: Sample, after: Sample) -> Interval:
         after.devices,
         after.removed,
         after.undecoded,
+        _depths(before.spent, after.spent),
     )
+
+
+def _depths(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Depths]:
+    found = {name: depth_time.between(before.get(name, Spent()), spent) for name, spent in after.items()}
+    return {name: depths for name, depths in found.items() if depths is not None}
 
 
 def _replugged(name: str, before: Sample, after: Sample) -> bool:
