@@ -14,7 +14,7 @@ PLATFORMS = ("linux", "illumos", "freebsd")
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime")
-GROUPS = ("always", "depth", "stages", "wakeups", "irqs", "softirqs", "bios")
+GROUPS = ("always", "depth", "stages", "wakeups", "irqs", "softirqs", "bios", "order")
 """always: from the first frame to the last. The others are deep: on demand."""
 DECODERS = ("dev_t", "op", "bucket", "integer")
 ROLES: dict[str, tuple[str, ...]] = {
@@ -55,10 +55,11 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
     "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority"),
     "handler": ("handler", "irq"),
+    "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
 }
 """A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
-TEXTS = {"slow": "comm", "resumed": "comm", "late": "comm", "handler": "name", "thread": "comm"}
+TEXTS = {"slow": "comm", "resumed": "comm", "late": "comm", "handler": "name", "issue": "", "thread": "comm"}
 UNFOLLOWED_FROM = 64
 """Codes of a path part: below it `paths`, from it on `unfollowed`."""
 _OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}

@@ -28,7 +28,7 @@ _MOST_OF = {
 }
 _MOST_US = 2**40
 """12 days. What a request takes longer is a wrong stamp."""
-_STAMPS = ("begun_ns", "done_ns", "woken_ns")
+_STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
 
 
 @dataclass(frozen=True, slots=True)

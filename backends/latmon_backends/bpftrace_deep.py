@@ -81,6 +81,7 @@ class Deep:
             handlers=deep.handlers,
             softirqs=deep.softirqs,
             wakeups=deep.wakeups,
+            issues=window.issues,
             health=self._health(frame.health, window),
         )
 

@@ -12,15 +12,17 @@ the given distance between two. Must not know how the process was started or wha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from latmon.deep_framing import DeepFramer, DeepInterval, joined
 from latmon.differences import Counts
 from latmon.manifest import Manifest
 from latmon.model import Thread
+from latmon.outstanding import Issue
 from latmon.records import Record, record, shifted
 from latmon_backends.bpftrace_json import Event, MapPrinted, Printed
+from latmon_backends.issue_windows import IssueWindows
 from latmon_backends.threads import Threads
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
@@ -39,6 +41,8 @@ class DeepWindow:
     """Of the script that completed most: 0 is nothing new, a process that hangs or is slow."""
     begun_us: int = 0
     """The tick from which the earliest of its scripts counts; 0 where it has no ticks."""
+    issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
+    """Consecutive issues of a device, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class DeepTicks:
         self._threads, self._around = threads, around
         self._losses = Losses()
         self._records: deque[Record] = deque()
+        self._issues = IssueWindows(device_name)
         self._ended = False
 
     def take(self, event: Event) -> None:
@@ -157,6 +162,7 @@ class DeepTicks:
             self._losses,
             max((len(one.numbers) for one in scripts), default=0),
             min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
+            self._issues.taken(),
         )
         self._losses, self._records = Losses(), deque()
         for one in scripts:
@@ -203,6 +209,8 @@ class DeepTicks:
             script.framer.handler(found)
         elif found.kind == "thread":
             self._threads.learn(found)
+        elif found.kind == "issue":
+            self._losses.unkept += not self._issues.take(shifted(found, self._ahead_us(script.manifest) * 1000))
         elif found.kind == "slow" and script.manifest.group == _BIOS:
             if script.device_name(found.get("dev") or 0) is not None:
                 self._losses.dropped += not self._keep(script.waiting, found, script.manifest)

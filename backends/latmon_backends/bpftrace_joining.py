@@ -98,4 +98,5 @@ def since(began_us: int, told: DeepWindow) -> DeepWindow:
             above=whole.above,
             thresholds_us=whole.thresholds_us,
         ),
+        issues={},
     )

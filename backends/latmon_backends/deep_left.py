@@ -23,6 +23,7 @@ def together(earlier: DeepWindow, later: DeepWindow) -> DeepWindow:
         earlier.losses + later.losses,
         earlier.ticks + later.ticks,
         min(begun, default=0),
+        {**earlier.issues, **later.issues},
     )
 
 

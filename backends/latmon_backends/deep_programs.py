@@ -95,7 +95,9 @@ class DeepPrograms:
         if one_in == 1:
             return self.choice()
         dear = {
-            one.name: "counts every request, and they are sampled" for one in self.manifests if one.group == "depth"
+            one.name: "counts every request, and they are sampled"
+            for one in self.manifests
+            if one.group == "depth" or (one.group == "order" and one.needs)
         }
         return self._choose({**dear, **self._refused})
 

@@ -18,7 +18,7 @@ from latmon_backends import btf
 from latmon_backends.bpftrace_program import Script
 from latmon_backends.tracepoints import Tracepoints
 
-GROUPS = ("depth", "stages", "irqs", "softirqs", "wakeups", "bios")
+GROUPS = ("depth", "stages", "irqs", "softirqs", "wakeups", "bios", "order")
 """In the order of their text: what is in flight is counted before a completion's stages are told."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of deep scripts, the better one first. Where raw tracepoints attach, others do as well."""
