@@ -1,10 +1,16 @@
-"""What a device's limits come to: the most I/Os that its driver can hold at once. Pure."""
+"""What a device's limits come to: the most I/Os that its driver can hold, and whether it is held there. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from latmon.model import Limit
+from latmon.outstanding import Depths
+
+_MOSTLY = 0.5
+"""Of the busy moments."""
+_STRAY = 0.01
+"""Moments above a wall that two gauges read one after the other may show."""
 
 
 def ceiling(limits: Iterable[Limit]) -> Limit | None:
@@ -21,6 +27,25 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
         if name in known:
             bounds.append(_of_all(known[name], None if shared else known.get(queues)))
     return min(bounds, key=lambda one: int(one.value), default=None)
+
+
+def wall(depths: Depths) -> int | None:
+    """The depth at which a driver is held while more I/Os wait above it; None where that isn't seen or not known.
+
+    At most of the busy moments it has that many and hardly ever more, and at as many something is queued. A wall with
+    nothing queued is the application's own: it sends no more.
+    """
+    busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
+    moments = sum(busy.values())
+    if not moments or _queued(depths.queued) < _MOSTLY * moments:
+        return None
+    most = max(busy, key=lambda depth: busy[depth])
+    above = sum(n for depth, n in busy.items() if depth > most)
+    return most if busy[most] >= _MOSTLY * moments and above <= _STRAY * moments else None
+
+
+def _queued(queued: Mapping[int, int]) -> int:
+    return sum(n for depth, n in queued.items() if depth)
 
 
 def _of_all(one: Limit, queues: Limit | None) -> Limit:

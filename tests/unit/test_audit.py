@@ -1,0 +1,178 @@
+"""The limits audit: what is off is remarked by name, and what a kernel chooses for everybody is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from latmon.audit import audit
+from latmon.model import Device, Limit
+from latmon.outstanding import Depths
+
+HELD = Depths({0: 100, 3: 900}, {0: 100, 13: 900})
+EASY = Depths({0: 100, 1: 700, 2: 200}, {0: 1000})
+_WHERE = {"queue_depth": "device", "queue_type": "device", "sqsize": "nvme0", "queue_count": "nvme0", "nr_tags": "mq/0"}
+_HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
+COMMON = {"nr_requests": 256, "wbt_lat_usec": 2000, "write_cache": "write back", "rq_affinity": 1, "iostats": 1}
+FC = COMMON | {
+    "scheduler": "none", "queue_depth": 32, "queue_type": "simple", "nr_tags": 2048, "hardware queues": 1,
+    "can_queue": 2048, "cmd_per_lun": 30, "nr_hw_queues": 1, "host_tagset": 0,
+}  # fmt: skip
+
+
+def device(name="sda", driver="lpfc", *, host="host0", kind="disk", timed=True, **values):
+    values = {key.replace("hardware_", "hardware "): value for key, value in values.items()}
+    limits = tuple(
+        Limit(key, value, f"{host if key in _HOST else _WHERE.get(key, 'queue')}/{key}")
+        for key, value in values.items()
+    )
+    return Device(name, 8, 0, kind, driver, timed=timed, limits=limits)
+
+
+def off(*devices, **depths):
+    """Device -> ids of what is off."""
+    return {one.device: {remark.id for remark in one.off} for one in audit(devices, depths)}
+
+
+DEFAULTS = {
+    "virtio-blk": device(
+        "vda", "virtio_blk", **COMMON | {"scheduler": "mq-deadline", "nr_tags": 128, "hardware queues": 1}
+    ),
+    "virtio-blk of 4 queues": device(
+        "vda", "virtio_blk", **COMMON | {"scheduler": "none", "nr_tags": 256, "hardware queues": 4}
+    ),
+    "NVMe": device(
+        "nvme0n1",
+        "nvme",
+        **COMMON
+        | {
+            "scheduler": "none",
+            "nr_requests": 1023,
+            "nr_tags": 1023,
+            "hardware queues": 8,
+            "sqsize": 1023,
+            "queue_count": 9,
+        },
+    ),
+    "SATA SSD": device(
+        "sda",
+        "ahci",
+        **FC
+        | {
+            "scheduler": "mq-deadline",
+            "nr_requests": 64,
+            "nr_tags": 32,
+            "can_queue": 32,
+            "cmd_per_lun": 1,
+            "rotational": 0,
+        },
+    ),
+    "SATA disk without scheduler": device(
+        "sda",
+        "ahci",
+        **FC
+        | {
+            "nr_requests": 32,
+            "nr_tags": 32,
+            "can_queue": 32,
+            "cmd_per_lun": 1,
+            "wbt_lat_usec": 75_000,
+            "rotational": 1,
+        },
+    ),
+    "loop": device(
+        "loop0",
+        "",
+        kind="loop",
+        **COMMON | {"scheduler": "none", "nr_requests": 128, "nr_tags": 128, "hardware queues": 1},
+    ),
+    "USB stick": device(
+        "sdb",
+        "usb-storage",
+        **COMMON
+        | {
+            "nr_requests": 2,
+            "scheduler": "mq-deadline",
+            "queue_depth": 1,
+            "queue_type": "none",
+            "nr_tags": 1,
+            "can_queue": 1,
+            "cmd_per_lun": 1,
+        },
+    ),
+    "FC LUN": device(**FC),
+    "zram": device("zram0", "", kind="zram", timed=False, iostats=0),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_usual_defaults_are_not_off(name):
+    one = DEFAULTS[name]
+    assert off(one, **{one.name: EASY}) == {one.name: set()}
+
+
+@pytest.mark.parametrize(
+    ("changed", "driver", "found"),
+    [
+        ({"queue_depth": 8, "cmd_per_lun": 30}, "lpfc", "depth-below-minimum"),
+        ({"un_throttle": 3, "un_min_throttle": 8}, "emlxs", "depth-below-minimum"),
+        ({"queue_depth": 4, "cmd_per_lun": 3}, "lpfc", "depth-low"),
+        ({"queue_depth": 1, "cmd_per_lun": 1}, "ahci", "depth-low"),
+        ({"sqsize": 7}, "nvme", "depth-low"),
+        ({"queue_type": "none"}, "lpfc", "tagged-queueing-off"),
+        ({"scheduler": "mq-deadline"}, "nvme", "scheduler-sorts"),
+        ({"scheduler": "bfq"}, "lpfc", "scheduler-sorts"),
+        ({"scheduler": "bfq", "rotational": 0}, "ahci", "scheduler-sorts"),
+        ({"nr_requests": 4}, "lpfc", "requests-below-depth"),
+        ({"iostats": 0}, "lpfc", "blind"),
+        ({"rq_affinity": 0}, "lpfc", "completes-anywhere"),
+    ],
+)
+def test_what_is_off_is_remarked(changed, driver, found):
+    assert off(device(driver=driver, **FC | changed)) == {"sda": {found}}
+
+
+def test_a_wall_at_few_is_a_ceiling_whatever_the_limit_says():
+    (limited,) = audit([device(**FC | {"queue_depth": 3, "cmd_per_lun": 3})], {"sda": HELD})
+    assert (limited.held_at, limited.most, limited.usual, limited.queued, limited.bound.value) == (3, 3, 3, 13, 3)
+    assert limited.remarks[0].text == "held at its limit of 3 (device/queue_depth) while more I/Os waited"
+    (hidden,) = audit([device(**FC)], {"sda": HELD})
+    assert hidden.remarks[0].id == "ceiling-reached"
+    assert "though its limit is 32 (device/queue_depth)" in hidden.remarks[0].text
+    (unknown,) = audit([device(**COMMON)], {"sda": HELD})
+    assert "no limit is known" in unknown.remarks[0].text
+
+
+def test_an_application_that_sends_few_reaches_no_ceiling():
+    serial = Depths({0: 10, 3: 990}, {0: 1000})
+    assert off(device(**FC), sda=serial) == {"sda": set()}
+
+
+def test_a_host_limit_that_several_share():
+    few = [device(name, **FC | {"can_queue": 3}) for name in ("sda", "sdb")]
+    assert off(*few) == {name: {"host-limit-shared"} for name in ("sda", "sdb")}
+    other = [
+        device("sda", host="host0", **FC | {"can_queue": 32}),
+        device("sdb", host="host1", **FC | {"can_queue": 32}),
+    ]
+    assert off(*other) == {"sda": set(), "sdb": set()}
+    (one, _) = audit([device(name, **FC | {"can_queue": 48}) for name in ("sda", "sdb")], {})
+    assert [r.note for s in one.settings for r in s.remarks if r.id == "host-limit-shared"] == [True]
+
+
+def test_one_setting_for_all_while_one_needs_it():
+    all_low = [device(name, **FC | {"queue_depth": 3, "cmd_per_lun": 3}) for name in ("sda", "sdb", "sdc")]
+    rows = {one.device: one for one in audit(all_low, {"sda": HELD, "sdb": EASY})}
+    text = next(r.text for r in rows["sdb"].off if r.id == "global-setting")
+    assert text == "3 is the same on all 3 devices of its host: it penalises all; only sda is held at it"
+
+
+def test_what_the_scheduler_does_by_default_before_an_adapter_is_a_note():
+    (one,) = audit([device(**FC | {"scheduler": "mq-deadline"})], {})
+    assert one.off == ()
+    assert [r.id for s in one.settings for r in s.remarks if s.limit.name == "scheduler"] == ["scheduler-sorts"]
+
+
+def test_every_setting_has_a_row_and_what_was_not_looked_at_is_not_known():
+    (one,) = audit([device(**FC), Device("sdz", 8, 1)], {})
+    assert [row.limit.name for row in one.settings] == list(FC)
+    assert (one.most, one.usual, one.queued, one.held_at) == (None, None, None, None)
