@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from latmon import deep
-from latmon.histogram import Histogram
-from latmon.limits import ceiling
+from latmon.audit import Audited, audit
+from latmon.histogram import Histogram, merge
 from latmon.model import OPS, Completed, Device, Flow, Origin
+from latmon.report import outstanding
 from latmon.report.figures import order, quantiles
 from latmon.report.stages import followed, ops_of, stages, tail
 from latmon.report.totals import Totals
 
-MAX_DEPTHS = 1024
 _TOTAL = "total"
 _Ops = dict[str, dict[str, Histogram]]
 """Op -> stage -> histogram."""
@@ -22,10 +21,12 @@ _Ops = dict[str, dict[str, Histogram]]
 
 def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     """Every device of the recording."""
-    return {name: _device(name, ops, origin, totals) for name, ops in _by_device(totals).items()}
+    sums = {name: one.depths for name, one in totals.outstanding.devices.items()}
+    audited = {one.device: one for one in audit(totals.devices.values(), sums)}
+    return {name: _device(name, ops, origin, totals, audited.get(name)) for name, ops in _by_device(totals).items()}
 
 
-def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:
+def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audited | None) -> dict[str, Any]:
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
     above = {flow.op: n for flow, n in totals.deep.above.items() if flow.device == name}
@@ -36,9 +37,18 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, A
         **tail(name, tuple(ops), totals.traced, cut_us),
         **followed(name, totals.traced),
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
-        **({"outstanding": _outstanding(totals.depths[name], known)} if name in totals.depths else {}),
-        **({"limits": [one._asdict() for one in known.limits]} if known and known.limits else {}),
+        **_outstanding(name, ops, origin, totals),
+        **_in_flight(name, totals),
+        **outstanding.issue_order(totals.outstanding.orders.get(name)),
+        **outstanding.limits(audited),
     }
+
+
+def _in_flight(name: str, totals: Totals) -> dict[str, Any]:
+    last = totals.last
+    now = last.outstanding.get(name) if last else None
+    known = now is not None and now.in_driver is not None
+    return outstanding.in_flight(name, totals.outstanding, last.wall if last else 0.0, known=known)
 
 
 def _identity(device: Device) -> dict[str, Any]:
@@ -88,23 +98,40 @@ def _kernel(done: Completed) -> dict[str, Any]:
     return {"count": done.count, "bytes": done.bytes} | timed | mean
 
 
-def _outstanding(depths: Counter[int], device: Device | None) -> dict[str, Any]:
-    """Sampled at the end of each window; `time_share` is the share of windows, by their length."""
-    bound = ceiling(device.limits) if device else None
-    whole = sum(depths.values()) or 1
-    shown = sorted(depth for depth, _ in depths.most_common(MAX_DEPTHS))
-    return {
-        "max": max(depths),
-        "mode": depths.most_common(1)[0][0],
-        **({"limit": bound.value, "limit_source": bound.source} if bound else {}),
-        "time_share": {str(depth): round(depths[depth] / whole, 6) for depth in shown},
-    }
+def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:
+    """From depths over time where there are some, else from the gauges at the windows' ends."""
+    known, sums = totals.devices.get(name), totals.outstanding.devices.get(name)
+    if sums is not None and sums.in_driver:
+        timed = outstanding.littles_law(sums, *_times(ops, origin), totals.measured_us / 1e6)
+        return {"outstanding": outstanding.depths(sums, known, timed)}
+    if name in totals.depths:
+        return {"outstanding": outstanding.gauge(totals.depths[name], known)}
+    return {}
+
+
+def _times(ops: _Ops, origin: Origin) -> tuple[Histogram | None, Histogram | None]:
+    """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't."""
+    each = [stages for op, stages in ops.items() if op != "flush"]
+    total = _merged(_TOTAL, each)
+    if origin.latency_from == "issue":
+        return total or None, None
+    to_end = "completion" in origin.measured.get("hba", ())
+    driver = _merged("hba", each) if to_end else None
+    return driver or None, (total or None) if origin.latency_from == "queued" else None
+
+
+def _merged(stage: str, each: list[dict[str, Histogram]]) -> Histogram:
+    found = [one[stage] for one in each if stage in one]
+    bits = min((one.bits for one in found), default=0)
+    return merge(one if one.bits == bits else one.coarsen(bits) for one in found)
 
 
 def _by_device(totals: Totals) -> dict[str, _Ops]:
     """Every device of the recording, its ops, and their stages."""
     traced = {one.device for one in totals.traced.histograms}
-    found: dict[str, _Ops] = {name: {} for name in (*totals.devices, *totals.depths, *totals.thresholds_us, *traced)}
+    told = totals.outstanding
+    named = (*totals.depths, *told.devices, *told.longest, *told.orders, *totals.thresholds_us, *traced)
+    found: dict[str, _Ops] = {name: {} for name in (*totals.devices, *named)}
     for flow in (*totals.seen, *totals.kernel):
         found.setdefault(flow.device, {}).setdefault(flow.op, {})
     for series, one in totals.histograms.items():

@@ -1,7 +1,7 @@
 """The summary of a recording: schema latmon.report/1, additive changes only.
 
 A key whose feature isn't measured is absent, never 0. Pure: a recording in, plain JSON values out; the parts are made
-by devices.py, stages.py, interrupts.py and outliers.py.
+by devices.py, outstanding.py, stages.py, interrupts.py and outliers.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
 from latmon.report.interrupts import irqs, softirqs, wakeups
 from latmon.report.outliers import outliers
+from latmon.report.outstanding import older
 from latmon.report.stages import sampling
 from latmon.report.totals import COUNTERS, Totals
 
@@ -77,6 +78,7 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         **{name: totals.counters[name] for name in COUNTERS},
         **({"suppressed": totals.deep.suppressed} if totals.thresholds_us else {}),
         **(_traced(totals.traced) if totals.traced.one_in else {}),
+        **(older(totals.outstanding.ages) if totals.depths or totals.outstanding.probed else {}),
         "skipped": totals.skipped,
         "self_cpu_percent": rounded(totals.cpu.mean, 2),
         **({} if totals.probe_cpu.mean is None else {"probe_cpu_percent": rounded(totals.probe_cpu.mean, 2)}),

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report import text_deep
+from latmon.report import text_deep, text_outstanding
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
@@ -44,8 +44,8 @@ def render_text(summary: _Json) -> str:
     blocks = [_head(summary), _trust(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
-    blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], _idle(summary)]
-    blocks.append(_meaning(summary))
+    blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], text_outstanding.remarks(summary)]
+    blocks += [_idle(summary), _meaning(summary)]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -67,6 +67,7 @@ def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
     lines = [*_wrapped(_coverage(summary["health"])), *_wrapped(_counters(summary["health"]))]
     lines += text_deep.trust(summary["health"])
+    lines += text_outstanding.older(summary["health"])
     lines += _wrapped(f"gaps: {len(summary['gaps']) or 'none'}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
@@ -105,11 +106,13 @@ def _counters(health: _Json) -> str:
 
 
 def _busy(summary: _Json) -> list[tuple[str, _Json]]:
-    return [(name, one) for name, one in summary["devices"].items() if one["ops"]]
+    """Devices with a block of their own: I/Os completed, or some never did."""
+    return [(name, one) for name, one in summary["devices"].items() if one["ops"] or text_outstanding.is_told(one)]
 
 
 def _idle(summary: _Json) -> list[str]:
-    idle = [name for name, one in summary["devices"].items() if not one["ops"]]
+    busy = {name for name, _ in _busy(summary)}
+    idle = [name for name in summary["devices"] if name not in busy]
     if not idle:
         return _wrapped("no device was seen") if not summary["devices"] else []
     if len(idle) == len(summary["devices"]):
@@ -123,19 +126,17 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
         yield from _wrapped("not timed here: no request passes; its I/O is timed at the devices below it", "  ")
-    yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
+    if not device["ops"]:
+        yield "  no I/O completed"
+    else:
+        yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
     for op, one in device["ops"].items():
         yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
         yield from _stages(one, begins)
     yield from _not_passed(device["ops"])
     if sentence := text_deep.tail_sentence(name, device):
         yield from _wrapped(sentence, "  ")
-    if "outstanding" in device:
-        depth = device["outstanding"]
-        share = percent(depth["time_share"][str(depth["mode"])])
-        limit = f"; the driver takes {depth['limit']:,} ({depth['limit_source']})" if "limit" in depth else ""
-        said = f"outstanding at the windows' ends: max {depth['max']}, mostly {depth['mode']} ({share} of them){limit}"
-        yield from _wrapped(said, "  ")
+    yield from text_outstanding.device(device)
 
 
 def _stages(op: _Json, begins: str) -> Iterator[str]:
@@ -224,7 +225,7 @@ def _meaning(summary: _Json) -> list[str]:
         lines += _wrapped(_BEGINS)
     lines += _wrapped(_CUT) if any("tail" in device for device in summary["devices"].values()) else []
     lines += _wrapped(_MEAN) if any(_sumless(op) for op in ops) else []
-    return lines + _wrapped(_HOW)
+    return [*lines, *text_outstanding.meaning(summary), *_wrapped(_HOW)]
 
 
 def _sumless(op: _Json) -> bool:

@@ -15,6 +15,7 @@ from latmon.deep_sums import DeepSums
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
 from latmon.recording import End, Gap, Mark
+from latmon.report.depths import OutstandingSums
 from latmon.report.outliers import Worst
 
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
@@ -58,6 +59,8 @@ class Totals:
 
     interval_us: int
     windows: int = 0
+    measured_us: int = 0
+    """The windows' lengths."""
     first: Frame | None = None
     last: Frame | None = None
     histograms: dict[Series, Histogram] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class Totals:
     kernel: dict[Flow, Completed] = field(default_factory=dict)
     coverage: Coverage = NONE
     depths: dict[str, Counter[int]] = field(default_factory=dict)
+    """Of the gauges at the windows' ends."""
+    outstanding: OutstandingSums = field(default_factory=OutstandingSums)
     devices: dict[str, Device] = field(default_factory=dict)
     gaps: list[Missed] = field(default_factory=list)
     notices: list[tuple[float, str]] = field(default_factory=list)
@@ -133,6 +138,8 @@ class Totals:
         self.coverage += total(by_device(frame), self.devices)
         for name, now in frame.outstanding.items():
             self._outstanding(name, now, frame.dt_us)
+        self.outstanding.add(frame)
+        self.measured_us += frame.dt_us
         self._health(frame)
         self._deep(frame)
 

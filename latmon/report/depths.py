@@ -1,0 +1,106 @@
+"""A recording's outstanding I/O added up, device by device: depths as running sums, ages as they were seen.
+
+Memory grows with the number of devices alone: depths above 256 share a bucket of 8 per octave, as a probe's do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from latmon.histogram import bucket_bounds, bucket_index
+from latmon.lba_order import LbaOrder, lba_order, together
+from latmon.model import Frame
+from latmon.outstanding import SYSFS, Depths, Took
+from latmon.waiting import Aged, Ages, Waiting
+
+EXACT = 256
+MAX_DEVICES = 10_000
+"""With an age of their own."""
+
+
+@dataclass
+class DepthSums:
+    """One device's depths in all windows that told them; times in us, each window as long as it was."""
+
+    in_driver: Counter[int] = field(default_factory=Counter)
+    queued: Counter[int] = field(default_factory=Counter)
+    at_issue: Counter[int] = field(default_factory=Counter)
+    latency: dict[int, Took] = field(default_factory=dict)
+    highest: int = 0
+    corrected: int = 0
+    sources: Counter[str] = field(default_factory=Counter)
+    span_us: int = 0
+    """Of the windows that told the depth in the driver."""
+
+    def add(self, one: Depths, dt_us: int) -> None:
+        _spread(self.in_driver, one.in_driver, dt_us)
+        _spread(self.queued, one.queued, dt_us)
+        for depth, n in one.at_issue.items():
+            self.at_issue[folded(depth)] += n
+        for depth, took in one.latency.items():
+            had = self.latency.get(folded(depth), Took(0, 0))
+            self.latency[folded(depth)] = Took(had.ios + took.ios, had.time_us + took.time_us)
+        self.highest = max(self.highest, one.highest)
+        self.corrected += one.corrected
+        self.sources[one.source] += dt_us
+        self.span_us += dt_us if any(one.in_driver.values()) else 0
+
+    @property
+    def depths(self) -> Depths:
+        """All of it as one interval, its moments microseconds; the source is the one of most of the time."""
+        return Depths(
+            dict(self.in_driver),
+            dict(self.queued),
+            dict(self.at_issue),
+            dict(self.latency),
+            self.highest,
+            self.corrected,
+            self.sources.most_common(1)[0][0] if self.sources else SYSFS,
+        )
+
+
+@dataclass
+class OutstandingSums:
+    """All devices', and what was in flight: now, and the longest that each device ever showed."""
+
+    devices: dict[str, DepthSums] = field(default_factory=dict)
+    longest: dict[str, tuple[float, Aged]] = field(default_factory=dict)
+    """Device -> the end of the window that showed it last, and what waited."""
+    orders: dict[str, LbaOrder] = field(default_factory=dict)
+    """Of the windows of consecutive issues."""
+    probed: bool = False
+    """Whether a probe told of requests in flight."""
+    _waiting: Waiting = field(default_factory=Waiting)
+
+    def add(self, frame: Frame) -> None:
+        for name, one in frame.depths.items():
+            self.devices.setdefault(name, DepthSums()).add(one, frame.dt_us)
+        for name, window in frame.issues.items():
+            before = (self.orders[name],) if name in self.orders else ()
+            self.orders[name] = together((*before, lba_order(window)))
+        self.probed = self.probed or frame.in_flight is not None
+        self._waiting.add(frame)
+        for row in reversed(self._waiting.ages.oldest):
+            had = self.longest.get(row.device)
+            room = had is not None or len(self.longest) < MAX_DEVICES
+            if room and (had is None or row.age_us >= had[1].age_us):
+                self.longest[row.device] = (frame.wall, row)
+
+    @property
+    def ages(self) -> Ages:
+        """What was in flight at the end of the last window."""
+        return self._waiting.ages
+
+
+def folded(depth: int) -> int:
+    """The depth itself to EXACT, above it the highest one in its bucket."""
+    return depth if depth <= EXACT else bucket_bounds(bucket_index(depth))[1] - 1
+
+
+def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:
+    """The window's length in the shares of its moments: windows of many looks weigh no more than those of few."""
+    whole = sum(moments.values())
+    for depth, n in moments.items():
+        into[folded(depth)] += round(dt_us * n / whole) if n else 0

@@ -1,0 +1,167 @@
+"""The text of outstanding I/O: a table of depths, what still waits, Little's law, and which limits are off.
+
+Reads the summary alone, like text.py; every line fits a ticket.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
+
+WIDTH = 79
+MAX_DEPTHS = 8
+"""Rows of a device's table: the most frequent ones; the rest is in the JSON."""
+MAX_WAITING = 5
+MAX_REMARKS = 40
+_BAR = 20
+_Json = Mapping[str, Any]
+
+
+def device(one: _Json) -> Iterator[str]:
+    """A device's lines: depths, law, issue order, what is in flight."""
+    if "outstanding" in one:
+        told = one["outstanding"]
+        yield from _depths(told) if "source" in told else _gauge(told)
+    if "issue_order" in one:
+        yield from _wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
+    yield from _in_flight(one)
+
+
+def is_told(one: _Json) -> bool:
+    """Whether a device without completions has a line of its own: I/Os that wait."""
+    return bool(one.get("in_flight")) or "in_flight_longest" in one
+
+
+def older(health: _Json) -> list[str]:
+    """How many I/Os were in flight for long when the recording ended; empty where none was."""
+    told = dict(health.get("in_flight_older", {}))
+    least = "at least " if told.pop("at_least", False) else ""
+    if not any(told.values()):
+        return []
+    said = ", ".join(f"{n:,} for more than {age}" for age, n in told.items() if n)
+    return _wrapped(f"IN FLIGHT at the end: {least}{said}")
+
+
+def remarks(summary: _Json) -> list[str]:
+    """The limits that are off, a line each; usual defaults, with what they do, are in the JSON alone."""
+    lines = [
+        f"{name}: {text}" for name, one in summary["devices"].items() for text in (*_of_device(one), *_of_settings(one))
+    ]
+    if not lines:
+        return []
+    more = [f"and {len(lines) - MAX_REMARKS:,} more (--json has them)"] if len(lines) > MAX_REMARKS else []
+    return ["limits that are off:", *(part for line in (*lines[:MAX_REMARKS], *more) for part in _wrapped(line, "  "))]
+
+
+def meaning(summary: _Json) -> list[str]:
+    """What the words of these lines mean, where any of them was said."""
+    told = [one["outstanding"] for one in summary["devices"].values() if "source" in one.get("outstanding", {})]
+    lines: list[str] = []
+    if told:
+        lines += _wrapped("in the driver, queued: shares of the time that the device had any there (busy)")
+    if any("at_issue" in one for one in told):
+        lines += _wrapped("at issue: requests that made it so many in the driver, themselves counted")
+    if any("latency_by_depth" in one for one in told):
+        lines += _wrapped("latency by outstanding: of I/Os that made it so many, queued ones counted, to completion")
+    if any(one["source"] == "sysfs" for one in told):
+        lines += _wrapped("depths by sysfs: looked at now and then, not at each I/O; nothing is known at issue")
+    return lines
+
+
+def _gauge(told: _Json) -> Iterator[str]:
+    share = percent(told["time_share"][str(told["mode"])])
+    said = f"outstanding at the windows' ends: max {told['max']}, mostly {told['mode']} ({share} of them)"
+    yield from _wrapped(said + _limit(told), "  ")
+
+
+def _depths(told: _Json) -> Iterator[str]:
+    if told["busy_mode"] is None:
+        yield from _wrapped(f"outstanding: none was seen in the driver{_limit(told)}", "  ")
+    else:
+        yield from _wrapped(f"in the driver: {_most(told)}{_limit(told)}", "  ")
+    queue = told.get("queued")
+    if queue:
+        said = "none was seen" if queue["busy_mode"] is None else _most(queue)
+        yield from _wrapped(f"queued above it: {said}", "  ")
+    if told.get("held_at") is not None:
+        yield from _wrapped(f"held at {told['held_at']:,} in the driver while more were queued", "  ")
+    yield from _table(told)
+    if told.get("latency_by_depth"):
+        depths = sorted(told["latency_by_depth"].items(), key=lambda one: -one[1]["count"])[:MAX_DEPTHS]
+        each = ", ".join(f"{depth}: {duration(one['mean_us'])}" for depth, one in sorted(depths, key=_number))
+        yield from _wrapped(f"mean latency by outstanding: {each}", "  ")
+    if told["corrected"]:
+        yield from _wrapped(f"the probe's count was set right by {told['corrected']:,} requests that it missed", "  ")
+    if "littles_law" in told:
+        yield from _wrapped(told["littles_law"]["sentence"], "  ")
+
+
+def _most(one: _Json) -> str:
+    share = percent(one["busy_time_share"][str(one["busy_mode"])])
+    return f"max {one['max']:,}, mostly {one['busy_mode']:,} ({share} of the busy time), mean {one['mean']:.3g}"
+
+
+def _table(told: _Json) -> Iterator[str]:
+    """The depths in the driver with their shares of the busy time, and how many requests made it so many."""
+    busy, issued = told["busy_time_share"], told.get("at_issue", {})
+    if len(busy) + len(issued) <= 1:
+        return
+    requests = sum(issued.values())
+    shown = {depth for depth, _ in sorted(busy.items(), key=lambda one: -one[1])[:MAX_DEPTHS]} or set(issued)
+    yield f"    {'depth':>7}{'busy':>6}" + (f"{'at issue':>10}" if issued else "")
+    for depth in sorted(shown, key=int)[:MAX_DEPTHS]:
+        share = busy.get(depth, 0.0)
+        at_issue = f"{part(issued.get(depth, 0) / requests):>10}" if requests else ""
+        yield f"    {int(depth):>7,}{part(share):>6}{at_issue} {'#' * round(share * _BAR)}".rstrip()
+    if len(busy) > len(shown):
+        yield f"    and {len(busy) - len(shown):,} more depths"
+
+
+def _in_flight(one: _Json) -> Iterator[str]:
+    rows = one.get("in_flight", [])
+    for row in rows[:MAX_WAITING]:
+        yield from _wrapped(f"in flight at the end: {waiting(row)}", "  ")
+    if len(rows) > MAX_WAITING:
+        yield f"  and {len(rows) - MAX_WAITING:,} more rows"
+    longest = one.get("in_flight_longest")
+    if longest and not (rows and rows[0]["age_us"] >= longest["age_us"]):
+        yield from _wrapped(f"longest in flight: {waiting(longest)}, seen at {longest['seen'] or UNKNOWN}", "  ")
+
+
+def waiting(row: _Json) -> str:
+    """`write sync 4,096 B sector 81,920 ora_lgwr/4211 for 30.2 s, queued`; `2 I/Os for at least 30 s`."""
+    if "op" not in row:
+        ios = "1 I/O" if row["count"] == 1 else f"{count(row['count'])} I/Os"
+        return f"{ios} for at least {spelled(row['age_us'])}"
+    parts = [row["op"], *row["flags"]]
+    parts += [] if row["bytes"] is None else [f"{row['bytes']:,} B"]
+    parts += [] if row["sector"] is None else [f"sector {row['sector']:,}"]
+    parts += [f"{row['comm'] or UNKNOWN}/{UNKNOWN if row['pid'] is None else row['pid']}"]
+    where = {True: ", in the driver", False: ", queued"}.get(row["in_driver"], "")
+    return f"{' '.join(parts)} for {spelled(row['age_us'])}{where}"
+
+
+def _limit(told: _Json) -> str:
+    return f"; the driver takes {told['limit']:,} ({told['limit_source']})" if "limit" in told else ""
+
+
+def _of_device(one: _Json) -> Iterator[str]:
+    yield from (remark["text"] for remark in one.get("limits_remarks", []) if not remark["note"])
+
+
+def _of_settings(one: _Json) -> Iterator[str]:
+    for setting in one.get("limits", []):
+        for remark in setting.get("remarks", []):
+            if not remark["note"]:
+                yield f"{setting['name']} {remark['text']} ({setting['source']})"
+
+
+def _number(pair: tuple[str, Any]) -> int:
+    return int(pair[0])
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
