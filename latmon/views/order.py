@@ -48,7 +48,7 @@ def order(issues: Sequence[Issue], width: int, height: int, ink: Ink, *, by_time
     rows = max(room - len(listed), 0)
     columns = max(width - LABEL, 1)
     picture = _picture(issues, passed, (columns, rows), ink, by_time=by_time)
-    return cut([fit(line, width) for line in (*said, *picture, *below, *listed)], height)
+    return [fit(line, width) for line in cut([*said, *picture, *below, *listed], height)]
 
 
 def points(issues: Sequence[Issue], passed: Sequence[int], grid: tuple[int, int], *, by_time: bool) -> list[Point]:

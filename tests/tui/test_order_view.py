@@ -1,0 +1,92 @@
+"""A window of issues as text: the picture, who was passed, what it says where there is little room."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from latmon.outstanding import Issue
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import plain, width
+from latmon.views.order import order, points
+
+RECORDED = {
+    name: tuple(Issue(*row) for row in rows)
+    for name, rows in json.loads(
+        (Path(__file__).parents[1] / "golden/issue-windows.json").read_text(encoding="utf-8")
+    ).items()
+}
+SORTED, IN_ORDER = RECORDED["mq-deadline"], RECORDED["none"]
+MIXED = (
+    Issue(1000, 0, 4096, "read", 10),
+    Issue(1010, 800, 8192, "write", 5),
+    Issue(1020, 1600, 4096, "discard", 1),
+    Issue(1500, 400, 65536, "write", 900),
+)
+
+
+def text(issues, size=(80, 22), ink=RAMP, **how):
+    return "\n".join(plain(line) for line in order(issues, *size, ink, **how))
+
+
+@pytest.mark.parametrize("ink", [Ink(), RAMP], ids=["coloured", "mono"])
+@pytest.mark.parametrize("size", [(20, 1), (40, 3), (40, 10), (80, 20), (160, 46), (400, 120)])
+@pytest.mark.parametrize("issues", [(), MIXED[:1], MIXED, IN_ORDER, SORTED], ids=len)
+def test_it_fits_any_size(issues, size, ink):
+    lines = order(issues, *size, ink)
+    assert 0 < len(lines) <= size[1]
+    assert {width(line) for line in lines} <= {size[0]}
+
+
+def test_its_verdict_comes_first():
+    assert text(SORTED).startswith(" sorted by LBA: 99% ascend, arrival order would be 49%; ")
+    assert text(IN_ORDER).startswith(" in order of arrival")
+
+
+def test_what_is_sorted_climbs():
+    found = points(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
+    falls = sum(b.y > a.y for a, b in zip(found, found[1:], strict=False))
+    assert falls <= 2
+    assert {p.y for p in found} >= {0, 39}
+
+
+def test_order_and_time_are_two_axes():
+    assert [p.x for p in points(MIXED, [0] * 4, (40, 10), by_time=False)] == [0, 10, 20, 30]
+    assert [p.x for p in points(MIXED, [0] * 4, (40, 10), by_time=True)] == [0, 0, 1, 39]
+    assert "order of issue: 4 in 500 us" in text(MIXED)
+    assert "time of issue: 4 in 500 us" in text(MIXED, by_time=True)
+
+
+def test_ops_and_those_that_were_passed_can_be_told_apart_without_colours():
+    shown = text(MIXED)
+    picture = [line.partition("│")[2] for line in shown.splitlines() if "│" in line]
+    assert picture[0].strip() == "d"
+    assert picture[-1].strip() == "r"
+    assert sorted("".join(picture).replace(" ", "")) == ["W", "d", "r", "w"]
+    assert "r read  w write  d discard  RWD passed by later ones" in shown
+
+
+def test_ops_and_those_that_were_passed_have_roles():
+    roles = {span.role for line in order(MIXED, 80, 22, Ink())[1:] for span in line if set(span.text) & set("▀▄█")}
+    assert roles == {"text", "accent", "strong", "bad"}
+
+
+def test_nobody_was_passed():
+    assert "passed" not in text(IN_ORDER)
+
+
+def test_the_most_overtaken_are_listed():
+    rows = [line.split() for line in text(MIXED).splitlines()]
+    assert rows[-2][:3] == ["passed", "by", "waited"]
+    assert rows[-1] == ["3", "900u", "write", "64K", "400"]
+
+
+def test_the_list_gives_way_to_the_picture():
+    assert "waited" in text(SORTED, (80, 20))
+    small = text(SORTED, (80, 9))
+    assert "  waited" not in small.replace("waited longest", "").replace("that waited", "")
+    assert sum("│" in line for line in small.splitlines()) >= 4
+
+
+def test_no_issues():
+    assert text(()).strip() == "no issues were told"
