@@ -185,9 +185,10 @@ def _scheduler(seen: _Seen) -> Remark | None:
 
 def _nr_requests(seen: _Seen) -> Remark | None:
     requests, queues = seen.number("nr_requests"), seen.number("hardware queues") or 1
-    if requests is None or seen.bound is None or requests >= _DEFAULT_REQUESTS:
+    others = ceiling(one for one in seen.device.limits if one.name != "nr_requests")
+    if requests is None or others is None or requests >= _DEFAULT_REQUESTS:
         return None
-    bound = int(seen.bound.value)
+    bound = int(others.value)
     if requests * queues >= bound:
         return None
     return Remark("requests-below-depth", f"{requests} can't fill the {bound:,} that the driver takes")

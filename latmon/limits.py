@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from latmon.model import Limit
+from latmon.model import Device, Limit
 from latmon.outstanding import Depths
 
 _MOSTLY = 0.5
@@ -18,15 +18,29 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
 
     Tags are counted per hardware queue unless the host shares one set among them (host_tagset); `can_queue` is then of
     the whole host, and otherwise of each of its queues (include/scsi/scsi_host.h). `nr_requests` bounds what waits in
-    a scheduler, not what the driver holds, and `cmd_per_lun` is only what queue_depth begins with.
+    a scheduler; without one it takes that many of the tags and no more (blk_mq_update_nr_requests; sysfs goes on to
+    tell all of nr_tags). `cmd_per_lun` is only what queue_depth begins with.
     """
+    limits = tuple(limits)
     known = {one.name: one for one in limits if isinstance(one.value, int)}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
     bounds = [known[name] for name in ("queue_depth",) if name in known]
     for name, queues in (("nr_tags", "hardware queues"), ("can_queue", "nr_hw_queues")):
         if name in known:
             bounds.append(_of_all(known[name], None if shared else known.get(queues)))
+    unsorted = any(one.name == "scheduler" and one.value == "none" for one in limits)
+    if unsorted and "nr_tags" in known and "nr_requests" in known:
+        bounds.append(_of_all(known["nr_requests"], None if shared else known.get("hardware queues")))
     return min(bounds, key=lambda one: int(one.value), default=None)
+
+
+def ceilings(device: Device, devices: Mapping[str, Device]) -> dict[str, Limit | None]:
+    """Whose limits hold for a device: its own, or those of the disks that a dm or md hands its I/O to, by name."""
+    below = [devices[name] for name in device.members if name in devices]
+    if device.timed or not below:
+        return {device.name: ceiling(device.limits)}
+    others = {name: one for name, one in devices.items() if name != device.name}  # a recording may tell of a circle
+    return {name: limit for one in below for name, limit in ceilings(one, others).items()}
 
 
 def wall(depths: Depths) -> int | None:

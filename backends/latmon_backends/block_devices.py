@@ -14,7 +14,7 @@ from latmon.model import Device, Limit
 from latmon_backends import block_kinds
 from latmon_backends.controllers import controller
 from latmon_backends.diskstats import Counters, Number
-from latmon_backends.limits import limits
+from latmon_backends.limits import limits, of_module
 from latmon_backends.sysfs import attribute, names, number
 
 _BIO_BASED = ("dm", "md", "zram")
@@ -155,7 +155,7 @@ class BlockDevices:
             members=block_kinds.members(path, kind, disks, self.sys),
             timed=block_kinds.has_requests(path),
             label=block_kinds.label(path, kind),
-            limits=self._limits.get(name, ()),
+            limits=(*self._limits.get(name, ()), *of_module(driver, self.sys)),
         )
 
 

@@ -322,3 +322,26 @@ def test_a_limit_that_was_changed_is_told_soon(host, looking):
     host.write(f"{path}/device/queue_depth", "3\n")
     told = [one for _ in range(LIMITS_EVERY) for one in looking.refresh().changed]
     assert [values(one)["queue_depth"][0] for one in told] == [3]
+
+
+def test_what_a_driver_was_told_for_all_of_its_devices(host, looking):
+    path = host.mptsas()
+    host.write(f"{path}/device/queue_depth", "64\n")
+    host.write(f"{path}/device/queue_ramp_up_period", "120000\n")
+    for name, text in {"max_queue_depth": "16\n", "debug": "1\n", "queue_depth": "(none)\n"}.items():
+        host.write(f"sys/module/mptsas/parameters/{name}", text)
+    looking.refresh()
+    found = values(looking["sda"])
+    assert found["queue_ramp_up_period"] == (120_000, "device/queue_ramp_up_period")
+    assert found["mptsas.max_queue_depth"] == (16, "module mptsas/max_queue_depth")
+    assert found["queue_depth"] == (64, "device/queue_depth")
+    assert "mptsas.debug" not in found
+
+
+def test_what_a_disk_is_beside_its_limits(host, looking):
+    path = host.virtio()
+    host.write(f"{path}/queue/rotational", "1\n")
+    host.write(f"{path}/queue/max_sectors_kb", "1280\n")
+    looking.refresh()
+    found = values(looking["vda"])
+    assert (found["rotational"][0], found["max_sectors_kb"][0]) == (1, 1280)

@@ -1,0 +1,181 @@
+"""How many I/Os are outstanding, against fio's own depth and the kernel's gauge, on a disk of our own.
+
+Exact where requests are held: a loop device whose file is on a frozen file system completes none. Where they run, fio
+is to keep its depth for most of the time, which takes requests that are long beside what a CPU needs for one.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from workload import LoopDevice, fio
+
+from latmon_backends.sampler import KernelSampler, difference
+
+PROC, SYS = Path("/proc"), Path("/sys")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not Path("/dev/loop-control").exists() or not shutil.which("fio"),
+        reason="needs root, loop devices and fio",
+    ),
+]
+DEPTHS = (1, 3, 16, 64)
+SIZE = 32 << 20
+frozen = pytest.mark.skipif(
+    not all(map(shutil.which, ("mkfs.ext4", "fsfreeze"))), reason="needs mkfs.ext4 and fsfreeze"
+)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    image = tmp_path / "disk"
+    image.write_bytes(os.urandom(1 << 20) * (SIZE >> 20))
+    with LoopDevice(image, SIZE) as disk:
+        yield disk
+
+
+@contextmanager
+def looking(disk):
+    sampler = KernelSampler(PROC, SYS, (disk.name,))
+    sampler.sample()
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+def reads(disk, depth):
+    return {"name": "reads", "filename": disk.path, "rw": "randread", "bs": "256k", "size": SIZE, "iodepth": depth}
+
+
+def inflight(disk):
+    return sum(map(int, (SYS / "block" / disk.name / "inflight").read_text().split()))
+
+
+def until(happened, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def mean(moments):
+    return sum(depth * count for depth, count in moments.items()) / sum(moments.values())
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_the_distribution_is_fio_s_own_depth(disk, tmp_path, depth):
+    with looking(disk) as sampler:
+        before = sampler.sample()
+        fio(tmp_path, 0.8, reads(disk, depth), urgent=True)
+        interval = difference(before, sampler.sample())
+    told = interval.depths[disk.name]
+    busy = {at: ms for at, ms in told.in_driver.items() if at}
+    assert max(busy) == told.highest == depth
+    assert max(busy, key=busy.get) >= depth - max(1, depth // 8)
+    assert sum(told.in_driver.values()) == pytest.approx(interval.dt_us / 1000, rel=0.1)
+    both = mean(told.in_driver) + mean(told.queued)
+    # Little's law: the sum of all times over the time is the mean of those outstanding.
+    spent_us = sum(done.time_us for flow, done in interval.kernel.items() if flow.device == disk.name)
+    assert both == pytest.approx(spent_us / interval.dt_us, rel=0.3, abs=0.3)
+
+
+@contextmanager
+def held(outer, tmp_path):
+    """A loop device that completes nothing while this lasts."""
+    place = tmp_path / "mounted"
+    place.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", outer.path], check=True, capture_output=True)
+    subprocess.run(["mount", outer.path, place], check=True)
+    try:
+        (place / "image").write_bytes(bytes(SIZE // 4))
+        with LoopDevice(place / "image", SIZE // 4) as inner:
+            subprocess.run(["fsfreeze", "--freeze", place], check=True)
+            thawed = []
+
+            def thaw():
+                if not thawed:
+                    subprocess.run(["fsfreeze", "--unfreeze", place], check=True)
+                    thawed.append(True)
+
+            try:
+                yield inner, thaw
+            finally:
+                thaw()
+    finally:
+        until(lambda: subprocess.run(["umount", place], capture_output=True, check=False).returncode == 0)
+
+
+@frozen
+@pytest.mark.parametrize("depth", [3, 64])
+def test_requests_that_are_held_are_counted_exactly(disk, tmp_path, depth):
+    with held(disk, tmp_path) as (inner, thaw), looking(inner) as sampler:
+        # Neighbours would be merged: 4 KB are left out behind each.
+        job = ["fio", "--name=writes", f"--filename={inner.path}", "--rw=write:4k", "--bs=4k", f"--iodepth={depth}"]
+        writing = subprocess.Popen(
+            [*job, "--direct=1", "--ioengine=libaio", "--size=4M", f"--number_ios={depth}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            until(lambda: inflight(inner) == depth)
+            before = sampler.sample()
+            time.sleep(0.4)
+            after = sampler.sample()
+            told = difference(before, after)
+        finally:
+            thaw()
+            writing.wait(60)
+        assert after.outstanding[inner.name].in_driver == depth
+        assert after.outstanding[inner.name].queued == 0
+        # The reading before the first sample stands for a few milliseconds of the interval.
+        moments = told.depths[inner.name].in_driver
+        assert moments[depth] == sum(moments.values()) == pytest.approx(told.dt_us / 1000, abs=50)
+        until(lambda: inflight(inner) == 0)
+        assert sampler.sample().outstanding[inner.name].in_driver == 0
+
+
+def runs(disk, tmp_path, count):
+    """Short loads one after the other; after each of them nothing is outstanding, and both say so."""
+    with looking(disk) as sampler:
+        for depth in (DEPTHS[at % len(DEPTHS)] for at in range(count)):
+            before = sampler.sample()
+            fio(tmp_path, 0.1, reads(disk, depth) | {"number_ios": 64})
+            # udev reads a disk that was open for writing.
+            until(lambda: inflight(disk) == 0)
+            after = sampler.sample()
+            gauge = after.outstanding[disk.name]
+            assert (gauge.in_driver, gauge.queued or 0) == (inflight(disk), 0) == (0, 0)
+            moments = difference(before, after).depths[disk.name].in_driver
+            assert max(moments) <= depth
+            yield moments
+
+
+def test_after_the_load_nothing_is_outstanding(disk, tmp_path):
+    assert len(list(runs(disk, tmp_path, 2))) == 2
+
+
+@pytest.mark.slow
+def test_after_the_load_nothing_is_outstanding_a_hundred_times(disk, tmp_path):
+    assert len(list(runs(disk, tmp_path, 100))) == 100
+
+
+def test_a_disk_that_is_unplugged_leaves_no_file_open(tmp_path):
+    image = tmp_path / "disk"
+    image.write_bytes(bytes(1 << 20))
+    disk = LoopDevice(image, 1 << 20)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with looking(disk) as sampler:
+        fio(tmp_path, 0.3, reads(disk, 4) | {"size": 1 << 20})
+        until(lambda: disk.name in sampler._depths._passes.open, 5)
+        disk.detach()
+        until(lambda: disk.name in sampler.sample().removed)
+        until(lambda: not sampler._depths._passes.open - {"vda"})
+        assert disk.name not in sampler.sample().spent
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
