@@ -110,10 +110,11 @@ class LatmonApp(App[int]):
         self.exit(return_code=message.failure.exit_code)
 
     def _repaint(self) -> None:
-        self._pace.painted(time.monotonic())
+        began = time.monotonic()
         switched = self._set_stages is not None
         line = foot(self.scene.sight, self._typed, self._worn.name, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
+        self._pace.painted(began, time.monotonic())
 
     def _choose(self, choice: Choice) -> None:
         before, screen = looked_at(self.scene.choice), self.scene.choice.screen

@@ -34,12 +34,13 @@ def screen(app):
 
 
 async def settled(pilot):
-    """Until the source has given all its frames."""
-    for _ in range(50):
+    """Until the source has given all its frames and they are painted."""
+    app = pilot.app
+    for _ in range(100):
         await pilot.pause(0.02)
-        if pilot.app.scene.store.arrived >= len(pilot.app._source._frames):
+        if app.scene.store.arrived >= len(app._source._frames) and not app._pace.coming:
             break
-    await pilot.pause(0.15)  # a backlog is painted ten times a second
+    await pilot.pause(0.02)
 
 
 async def test_it_starts_before_its_source_does():
