@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import psutil
 import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -16,7 +17,8 @@ EMULATORS_FAULT = "Oops: int3"
 
 
 def stage(directory):
-    """What the guest sees of us, PyYAML included, which is pure Python where it has to be."""
+    """What the guest sees of us, and what we need: PyYAML, pure Python where it has to be, and psutil, whose wheels
+    are for any Python 3."""
     for name in SHARED:
         source, there = CHECKOUT / name, directory / name
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -27,6 +29,7 @@ def stage(directory):
     shutil.copytree(
         Path(yaml.__file__).parent, directory / "yaml", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
+    shutil.copytree(Path(psutil.__file__).parent, directory / "psutil", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def run(directory, release, script, *words):

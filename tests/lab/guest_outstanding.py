@@ -1,0 +1,243 @@
+"""Inside a lab guest: outstanding I/O of our own making while latmon records; what came of it as JSON.
+
+    guest_outstanding.py INCIDENT [ARGUMENT...] RESULT
+
+Runs with the guest's own Python, like guest_stages.py beside it. What latmon should say is found by other means here:
+`cat` in sysfs, blktrace, and the clock around the process that waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+
+from guest_counts import disks  # noqa: E402 - its place is known only now
+from guest_stages import DEEP_S, SECONDS, SETTLED_S, Told, mapped, run  # noqa: E402
+from terminal import wait_for  # noqa: E402
+from workload import Capture, fio, now_us  # noqa: E402
+
+from latmon.model import Frame  # noqa: E402
+from latmon.waiting import Waiting  # noqa: E402
+
+WORK = Path("/tmp/latmon-lab")
+IODEPTH = 16
+DELAY_MS = 10
+HELD_S = 30
+HZ = 250
+"""Of Debian's kernels, which nothing in the guest tells."""
+TIMEOUT_S = 300
+"""No error handler comes in between."""
+FAR_MIB = 200
+SLOW_MS = 2
+VICTIMS = ("read", "read", "write")
+BY_HAND = """
+cd /sys/block/$1
+host=/sys/class/scsi_host/$(readlink -f device | grep -o 'host[0-9]*' | head -n 1)
+for file in device/queue_depth device/queue_type queue/nr_requests mq/0/nr_tags device/sqsize $host/can_queue \\
+    $host/cmd_per_lun $host/nr_hw_queues $host/host_tagset; do
+    [ -f $file ] && echo "$(basename $file) $(cat $file)"
+done
+echo "queues $(ls -d mq/* | wc -l)"
+echo "driver $(readlink -f device | grep -o 'usb[0-9]' | head -n 1) $(cat $host/proc_name 2>/dev/null)"
+"""
+
+
+def by_hand(device: str) -> dict[str, str]:
+    """As an administrator would look them up."""
+    lines = (line.partition(" ") for line in run("sh", "-c", BY_HAND, "sh", device).splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def scsi_debug(*words: str) -> list[str]:
+    """SCSI disks without hardware, which complete from a timer; the kernel's names of the new ones."""
+    run("modprobe", "sd_mod")
+    before = set(disks())
+    run("modprobe", "scsi_debug", "dev_size_mb=256", *words)
+    wait_for(lambda: set(disks()) - before, 20)
+    time.sleep(1)  # the other units of the host
+    return sorted(set(disks()) - before)
+
+
+def attribute(device: str, name: str, value: object) -> None:
+    Path("/sys/block", device, name).write_text(str(value))
+
+
+def told_by(capture: Capture) -> Told:
+    exit_code = capture.stop()
+    return {
+        "kernel": os.uname().release,
+        "exit": exit_code,
+        "stderr": capture.stderr,
+        "report": capture.report(),
+        "frames": list(_ages(capture.frames())),
+    }
+
+
+def _ages(frames: list[Frame]) -> Iterator[Told]:
+    """What a frame tells of I/Os in flight, and the ages that a reader makes of all frames so far."""
+    waiting = Waiting()
+    for one in frames:
+        waiting.add(one)
+        still = one.in_flight
+        yield {
+            "end_us": one.mono_us,
+            "outstanding": {name: (now.in_driver, now.queued) for name, now in one.outstanding.items()},
+            "still": None if still is None else [request._asdict() for request in still.oldest],
+            "older": {str(age): count for age, count in waiting.ages.older.items()},
+            "ages": [
+                {"device": row.device, "age_us": row.age_us, "at_least": row.at_least, "count": row.count}
+                | ({"request": row.request._asdict()} if row.request else {})
+                for row in waiting.ages.oldest
+            ],
+        }
+
+
+def loaded(backend: str, *names: str) -> Told:
+    """A capture with 16 reads in flight on each of these."""
+    by_name = {name: by_hand(name) for name in names}
+    with Capture(WORK, "--backend", backend) as capture:
+        jobs = [{"name": name, "filename": f"/dev/{name}", "rw": "randread", "iodepth": IODEPTH} for name in names]
+        issued = fio(WORK, SECONDS, *({**job, "size": "64M"} for job in jobs))
+        time.sleep(SETTLED_S)
+        reads = {name: ops["read"].count for name, ops in issued.items()}
+        return told_by(capture) | {"by_hand": by_name, "issued": reads}
+
+
+def ceilings(backend: str) -> Told:
+    """can_queue 3; beside it, on another host, queue_depth 3 and no restriction; and a USB disk."""
+    (host,) = scsi_debug("max_queue=3", f"ndelay={DELAY_MS * 1_000_000}")
+    alone = loaded(backend, host)
+    run("modprobe", "-r", "scsi_debug")
+    (usb,) = disks()
+    restricted, free = scsi_debug("max_queue=192", "max_luns=2", f"ndelay={DELAY_MS * 1_000_000}")
+    attribute(restricted, "device/queue_depth", 3)
+    names = {"can_queue": host, "queue_depth": restricted, "free": free, "usb": usb}
+    return {"names": names, "alone": alone, "beside": loaded(backend, restricted, free, usb)}
+
+
+def controllers(backend: str) -> Told:
+    """Whatever disks the guest has, and a SCSI host of no hardware."""
+    scsi_debug(f"ndelay={DELAY_MS * 1_000_000}")
+    return loaded(backend, *disks())
+
+
+class Reader:
+    """One direct read of 4 KiB, which may take its time."""
+
+    def __init__(self, path: str, block: int) -> None:
+        words = ["dd", f"if={path}", "of=/dev/null", "bs=4096", "count=1", f"skip={block}", "iflag=direct"]
+        self.path, self.sector = path, block * 8
+        self.began_us = now_us()
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        self.ended_us: int | None = None
+
+    @property
+    def over(self) -> bool:
+        if self.ended_us is None and self.process.poll() is not None:
+            self.ended_us = now_us()
+        return self.ended_us is not None
+
+    def told(self, device: str) -> Told:
+        times = {"began_us": self.began_us, "ended_us": self.ended_us}
+        return {"device": device, "sector": self.sector, "pid": self.process.pid, **times}
+
+
+def held(*words: str) -> Told:
+    """Reads that are held for 30 s: by a suspended volume under another, by a disk that doesn't answer, and behind it
+    in the block layer; and one that is held until after the recording."""
+    run("modprobe", "null_blk", "nr_devices=1", "gb=1")
+    bottom = mapped("bottom", "0 65536 linear /dev/nullb0 0")
+    names = {"top": mapped("top", "0 65536 linear /dev/mapper/bottom 0"), "bottom": bottom}
+    names["never"] = mapped("never", "0 65536 linear /dev/nullb0 65536")
+    (names["silent"],) = scsi_debug("ndelay=1000")
+    silent = f"/dev/{names['silent']}"
+    attribute(names["silent"], "device/queue_depth", 1)
+    attribute(names["silent"], "device/timeout", TIMEOUT_S)
+    with Capture(WORK, *words) as capture:
+        if "all" in words:
+            wait_for(lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S)
+        time.sleep(SETTLED_S)
+        Path("/sys/bus/pseudo/drivers/scsi_debug/delay").write_text(str(HELD_S * HZ))
+        for name in ("bottom", "never"):
+            run("dmsetup", "suspend", "--noflush", "--nolockfs", name)
+        readers = {"silent": Reader(silent, 1000), "top": Reader("/dev/mapper/top", 2000)}
+        readers["never"] = Reader("/dev/mapper/never", 3000)
+        time.sleep(1)
+        readers["behind"] = Reader(silent, 9000)
+        wait_for(lambda: readers["silent"].over or now_us() > readers["top"].began_us + HELD_S * 1_000_000, TIMEOUT_S)
+        run("dmsetup", "resume", "--noudevsync", "bottom")
+        wait_for(lambda: readers["silent"].over and readers["top"].over, TIMEOUT_S)
+        time.sleep(SETTLED_S)
+        on = {**{name: names[name] for name in ("silent", "top", "never")}, "behind": names["silent"]}
+        told = {name: one.told(on[name]) for name, one in readers.items()}
+        told = told_by(capture) | {"names": names, "readers": told}
+    run("dmsetup", "resume", "--noudevsync", "never")
+    return told
+
+
+@contextlib.contextmanager
+def blktraced(device: str) -> Iterator[Path]:
+    """The events of a block device while in it, a line each: action, op, sector, sectors, seconds."""
+    found = Path(__file__).parents[2] / "events"
+    tracer = subprocess.Popen(["blktrace", "-d", f"/dev/{device}", "-b", "1024", "-n", "8", "-D", WORK, "-o", "events"])
+    wait_for(Path("/sys/kernel/debug/block", device, "dropped").exists, 20)
+    time.sleep(1)
+    try:
+        yield found
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait()
+        words = ["blkparse", "-q", "-i", "events", "-D", str(WORK), "-f", "%a %d %S %n %T.%9t\n"]
+        with found.open("w") as out:
+            subprocess.run(words, check=True, stdout=out, cwd=WORK)
+
+
+def overtaken() -> Told:
+    """Now and then an I/O far away, while a sequential stream keeps mq-deadline before it."""
+    run("modprobe", "mq-deadline")
+    (device,) = scsi_debug(f"ndelay={SLOW_MS * 1_000_000}")
+    attribute(device, "device/queue_depth", 1)
+    attribute(device, "queue/scheduler", "mq-deadline")
+    attribute(device, "queue/nomerges", 2)
+    stream = {"name": "stream", "filename": f"/dev/{device}", "rw": "read", "iodepth": IODEPTH, "size": "64M"}
+    victims = []
+    with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--threshold", "150ms") as capture:
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
+        with blktraced(device) as events:
+            words = [sys.executable, __file__, "load", json.dumps(stream)]
+            neighbours = subprocess.Popen(words, cwd=WORK)
+            time.sleep(4)
+            for number, op in enumerate(VICTIMS):
+                block = (FAR_MIB + number) * 256
+                ends = {"read": (f"if=/dev/{device}", "of=/dev/null", f"skip={block}", "iflag=direct")}
+                ends["write"] = ("if=/dev/zero", f"of=/dev/{device}", f"seek={block}", "oflag=direct")
+                run("dd", *ends[op], "bs=4096", "count=1", "conv=notrunc")
+                victims.append({"op": op, "sector": block * 8})
+            neighbours.wait()
+        time.sleep(SETTLED_S)
+        return told_by(capture) | {"device": device, "victims": victims, "events": events.read_text()}
+
+
+INCIDENTS: dict[str, Callable[..., Told]] = {one.__name__: one for one in (ceilings, controllers, held, overtaken)}
+
+
+def main(incident: str, *arguments: str) -> None:
+    *words, result = arguments
+    WORK.mkdir(exist_ok=True)
+    if incident == "load":
+        fio(WORK, 10, json.loads(result))
+        return
+    Path(result).write_text(json.dumps(INCIDENTS[incident](*words)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,340 @@
+"""Outstanding I/O in guests: disks with few tags, requests that are held for half a minute, an elevator's victims.
+
+Everything is emulated, slowly: counts, limits and seconds are asserted, never microseconds.
+"""
+
+import os
+import shutil
+from typing import NamedTuple
+
+import pytest
+from guests import run
+
+IODEPTH = 16
+HELD_S = 30
+WITHIN_S = 2
+"""A request is told of no later after it began."""
+STARTING_S = 4
+"""What an emulated guest may take from the decision to start `dd` to its read."""
+LISTED_US = 500_000
+"""Younger ones are no news."""
+CONTROLLERS = {
+    "nvme": "nr_tags",
+    "mptsas": "queue_depth",
+    "megaraid_sas": "queue_depth",
+    "virtio_scsi": "queue_depth",
+    "virtio_blk": "nr_tags",
+    "ahci": "queue_depth",
+    "vmw_pvscsi": "queue_depth",
+    "sym53c8xx": "queue_depth",
+    "usb-storage": "queue_depth",
+    "scsi_debug": "queue_depth",
+}
+"""Linux driver -> the file in sysfs that has its limit; tags are those of each hardware queue."""
+KNOWN = {"ahci": 32, "usb-storage": 1, "sym53c8xx": 16, "mptsas": 64, "virtio_scsi": 128}
+"""Limits that the driver or its device was written with."""
+DISKS = ("nvme", "mptsas1068", "megasas", "megasas-gen2", "virtio-scsi", "virtio-blk", "ahci", "pvscsi", "lsi", "usb")
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: guests are built with debootstrap"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("qemu-system-x86_64", "debootstrap"))), reason="needs qemu and debootstrap"
+    ),
+]
+
+
+def incident(directory, name, *arguments, disks=(), release="trixie"):
+    words = [word for kind in disks for word in ("--disk", kind)]
+    return run(directory, release, ("guest_outstanding.py", name, *arguments), *words)
+
+
+def remarks(device):
+    rows = (device, *device["limits"])
+    return {one["id"] for row in rows for one in (*row.get("limits_remarks", ()), *row.get("remarks", ()))}
+
+
+@pytest.fixture(scope="module", params=["procfs", "bpftrace"])
+def ceilings(request, tmp_path_factory):
+    told = incident(tmp_path_factory.mktemp("ceilings"), "ceilings", request.param, disks=["usb"])
+    for part in ("alone", "beside"):
+        print(told[part]["stderr"][-1000:], told[part]["issued"], told[part]["report"]["health"])
+        for name in told[part]["issued"]:
+            print(name, told[part]["by_hand"][name], told[part]["report"]["devices"][name])
+    return told
+
+
+def disk(told, part, which):
+    return told[part]["report"]["devices"][told["names"][which]]
+
+
+@pytest.mark.parametrize(("part", "which", "waiting"), [("alone", "can_queue", 3), ("beside", "queue_depth", 13)])
+def test_a_driver_that_takes_three(ceilings, part, which, waiting):
+    """With can_queue 3 the scheduler has twice as many requests; the other ten reads have none yet."""
+    device = disk(ceilings, part, which)
+    hand = ceilings[part]["by_hand"][ceilings["names"][which]]
+    depths = device["outstanding"]
+    assert hand[which] == "3"
+    assert (depths["max"], depths["busy_mode"], depths["held_at"], depths["limit"]) == (3, 3, 3, 3)
+    assert which in depths["limit_source"]
+    assert depths["queued"]["busy_mode"] == waiting
+    assert 0 < depths["queued"]["mean"] <= depths["queued"]["max"] <= IODEPTH
+    assert "ceiling-reached" in remarks(device)
+
+
+@pytest.mark.parametrize(("part", "which"), [("alone", "can_queue"), ("beside", "queue_depth"), ("beside", "free")])
+def test_little_s_law_holds(ceilings, part, which):
+    name = ceilings["names"][which]
+    report = ceilings[part]["report"]
+    law = report["devices"][name]["outstanding"].get("littles_law")
+    if report["backend"] == "procfs":
+        assert law is None or law["of"] == "driver"  # nobody times I/Os there
+        return
+    print(law)
+    assert law["agrees"]
+    assert law["iops"] * report["duration_s"] == pytest.approx(ceilings[part]["issued"][name], rel=0.1)
+    if which == "queue_depth":
+        assert (law["lift"]["limit"], law["lift"]["depth"]) == (3, IODEPTH)
+        assert law["lift"]["iops"] == pytest.approx(law["lift"]["most"] * IODEPTH / 3, rel=0.01)
+    if which == "free":
+        assert "lift" not in law
+
+
+def test_a_driver_that_takes_all(ceilings):
+    device = disk(ceilings, "beside", "free")
+    depths = device["outstanding"]
+    assert depths["max"] == IODEPTH
+    assert depths["limit"] > IODEPTH
+    assert depths["queued"]["mode"] == 0
+    assert depths["queued"]["mean"] < depths["mean"] / 2
+    assert "held_at" not in depths
+    assert "ceiling-reached" not in remarks(device)
+
+
+def test_usb_storage_takes_one(ceilings):
+    device = disk(ceilings, "beside", "usb")
+    depths = device["outstanding"]
+    assert (depths["max"], depths["busy_mode"], depths["held_at"], depths["limit"]) == (1, 1, 1, 1)
+    assert depths["queued"]["busy_mode"] == 1  # nr_requests is 2
+
+
+def test_ten_controllers_limits(tmp_path):
+    told = incident(tmp_path, "controllers", "procfs", disks=[f"{kind},latency-ms=20" for kind in DISKS])
+    devices = {name: told["report"]["devices"][name] for name in told["issued"]}
+    assert {one["driver"] for one in devices.values()} == CONTROLLERS.keys()
+    assert len(devices) == len(DISKS) + 1
+    for name, one in devices.items():
+        hand, depths, driver = told["by_hand"][name], one["outstanding"], one["driver"]
+        print(name, driver, depths["limit"], depths["limit_source"], "max", depths["max"], hand)
+        decides = CONTROLLERS[driver]
+        limit = int(hand[decides]) * (int(hand["queues"]) if decides == "nr_tags" else 1)
+        assert depths["limit"] == limit == KNOWN.get(driver, limit)
+        assert 0 < depths["max"] <= limit
+        rows = {row["name"]: row for row in one["limits"]}
+        assert {key: str(rows[key]["value"]) for key in hand.keys() & rows.keys()} == {
+            key: hand[key] for key in hand.keys() & rows.keys()
+        }
+        assert rows.keys() >= hand.keys() - {"queues", "driver"}
+
+
+WAITING = {"silent": (1000, True), "behind": (9000, False), "top": (2000, None), "never": (3000, None)}
+"""Reader -> the block of 4 KiB that it reads, and whether the driver has it at first."""
+
+
+@pytest.fixture(scope="module", params=["trixie", "sid"])
+def followed(request, tmp_path_factory):
+    words = ("--backend", "bpftrace", "--stages", "all")
+    told = incident(tmp_path_factory.mktemp("held"), "held", *words, release=request.param)
+    _print(told)
+    return told
+
+
+@pytest.fixture(scope="module", params=["procfs", "bpftrace"])
+def unfollowed(request, tmp_path_factory):
+    words = ("--backend", request.param, "--stages", "basic")
+    told = incident(tmp_path_factory.mktemp("held"), "held", *words)
+    _print(told)
+    return told
+
+
+def _print(told):
+    print(told["stderr"][-1000:], told["names"], told["readers"], told["report"]["health"])
+    for one in told["frames"]:
+        rows = [(row["device"], row["age_us"], row["at_least"], row["count"]) for row in one["ages"]]
+        print(one["end_us"], rows, one["older"])
+
+
+def while_it_waits(told, reader, within_us):
+    """The frames that end while it waits, from so long after it began."""
+    one = told["readers"][reader]
+    until = one["ended_us"] or told["frames"][-1]["end_us"] + 1
+    return [frame for frame in told["frames"] if one["began_us"] + within_us <= frame["end_us"] < until - 1_000_000]
+
+
+@pytest.mark.parametrize("reader", WAITING)
+def test_a_held_request_is_in_the_age_list(followed, reader):
+    """From 2 s after it began, with who issued it, always with the same beginning."""
+    one, began = followed["readers"][reader], set()
+    frames = while_it_waits(followed, reader, WITHIN_S * 1_000_000 + _late(followed, reader))
+    assert len(frames) >= 3
+    for frame in frames:
+        (found,) = [row for row in frame["ages"] if "request" in row and _of(row) == _where(one)]
+        request = found["request"]
+        assert (found["at_least"], found["count"], request["op"], request["bytes"]) == (False, 1, "read", 4096)
+        assert (request["pid"], request["comm"]) == (one["pid"], "dd")
+        assert found["age_us"] == frame["end_us"] - request["began_us"]
+        began.add(request["began_us"])
+    assert max(began) - min(began) <= 1000
+    assert 0 <= min(began) - one["began_us"] <= STARTING_S * 1_000_000
+
+
+def _of(row):
+    return row["device"], row["request"]["sector"]
+
+
+def _where(one):
+    return one["device"], one["sector"]
+
+
+def _late(told, reader):
+    """How long its process took to start, by what is told of the request: the two seconds count from the request."""
+    one = told["readers"][reader]
+    each = (row for frame in told["frames"] for row in frame["ages"] if "request" in row)
+    return next((row["request"]["began_us"] - one["began_us"] for row in each if _of(row) == _where(one)), 0)
+
+
+def test_a_volume_that_is_suspended_holds_it(followed):
+    """The kernel counts nothing in flight there; only the bio tells."""
+    top, bottom = followed["readers"]["top"], followed["names"]["bottom"]
+    frames = while_it_waits(followed, "top", (WITHIN_S + STARTING_S) * 1_000_000)
+    assert frames
+    for frame in frames:
+        assert frame["outstanding"].get(bottom, (0, 0))[0] in (0, None)
+        assert any(_of(row) == (bottom, top["sector"]) for row in frame["ages"])
+
+
+def test_where_a_held_request_is(followed):
+    """The disk takes one at a time: the second waits in the block layer until the first is over."""
+    silent, behind = followed["readers"]["silent"], followed["readers"]["behind"]
+    there = {_of(row): [] for frame in followed["frames"] for row in frame["ages"]}
+    for frame in followed["frames"]:
+        for row in frame["ages"]:
+            there[_of(row)].append((frame["end_us"], row["request"]["issued"]))
+    assert {issued for _, issued in there[_where(silent)]} == {True}
+    before = {issued for end_us, issued in there[_where(behind)] if end_us < silent["ended_us"] - 2_000_000}
+    assert before == {False}
+    assert {issued for end_us, issued in there[_where(behind)] if end_us > silent["ended_us"] + 2_000_000} == {True}
+
+
+def test_the_report_has_what_never_completed_and_what_did_at_last(followed):
+    report, readers = followed["report"], followed["readers"]
+    for reader in ("silent", "top"):
+        longest = report["devices"][readers[reader]["device"]]["in_flight_longest"]
+        assert longest["sector"] == readers[reader]["sector"]
+        held_us = readers[reader]["ended_us"] - readers[reader]["began_us"]
+        assert (HELD_S - 3) * 1_000_000 <= longest["age_us"] <= held_us
+    for reader in ("never", "behind"):
+        device = report["devices"][readers[reader]["device"]]
+        (row,) = device["in_flight"]
+        assert (row["sector"], row["pid"], row["comm"], row["at_least"]) == (
+            readers[reader]["sector"],
+            readers[reader]["pid"],
+            "dd",
+            False,
+        )
+        assert device["in_flight_oldest_us"] == row["age_us"] >= HELD_S * 1_000_000
+    assert report["devices"][readers["top"]["device"]]["in_flight"] == []
+    older = report["health"]["in_flight_older"]
+    assert (older["1 s"], older["10 s"], older["60 s"]) == (2, 2, 0)
+
+
+class Claim(NamedTuple):
+    """I/Os of a device that are said to wait at least so long."""
+
+    count: int
+    age_us: int
+
+
+def claims(frame, device):
+    return [Claim(row["count"], row["age_us"]) for row in frame["ages"] if row["device"] == device]
+
+
+@pytest.mark.parametrize("reader", ["silent", "top"])
+def test_at_least_so_long(unfollowed, reader):
+    """From the first frame that saw it in flight, and never more than is true."""
+    one = unfollowed["readers"][reader]
+    first = next(frame["end_us"] for frame in unfollowed["frames"] if any(frame["outstanding"].get(one["device"], ())))
+    assert one["began_us"] < first
+    frames = [frame for frame in while_it_waits(unfollowed, reader, 0) if frame["end_us"] >= first + LISTED_US]
+    assert frames[-1]["end_us"] - first >= (HELD_S - 2 * STARTING_S) * 1_000_000
+    for frame in frames:
+        oldest = claims(frame, one["device"])[0]
+        assert oldest.age_us == frame["end_us"] - first <= frame["end_us"] - one["began_us"]
+        assert oldest.count <= 1 + (reader == "silent")  # who came before that frame ended is in it
+
+
+def test_nothing_else_is_claimed(unfollowed):
+    """No row of a device that is said to be idle, or of more I/Os than were held; nobody issued them."""
+    names, readers = unfollowed["names"], unfollowed["readers"]
+    held = {readers["silent"]["device"]: 2, readers["top"]["device"]: 1}
+    for frame in unfollowed["frames"]:
+        for row in frame["ages"]:
+            assert row["at_least"] is True
+            assert "request" not in row
+            assert row["device"] in held
+        for device, count in held.items():
+            assert sum(claim.count for claim in claims(frame, device)) <= count
+    devices = unfollowed["report"]["devices"]
+    (row,) = devices[names["silent"]]["in_flight"]
+    assert row.keys() == {"age_us", "at_least", "count"}
+    assert (row["at_least"], row["count"]) == (True, 1)
+    assert devices[names["top"]]["in_flight"] == []
+    longest = devices[names["top"]]["in_flight_longest"]
+    assert longest["at_least"] is True
+    assert longest["age_us"] >= (HELD_S - 2 * STARTING_S) * 1_000_000
+    for name in ("never", "bottom"):
+        assert not devices[names[name]].get("in_flight")
+        assert "in_flight_longest" not in devices[names[name]]
+
+
+class Event(NamedTuple):
+    """Of blktrace: G when a request is made for an I/O, I when the scheduler has it, D to the driver, C completed."""
+
+    action: str
+    sector: int
+    seconds: float
+
+
+def events(text):
+    lines = (line.split() for line in text.splitlines())
+    return [Event(words[0], int(words[2]), float(words[4])) for words in lines if words[0] in "GIDC"]
+
+
+def overtakers(found, sector, action):
+    """Requests whose `action` came later than that of the victim, and that completed earlier; and those that came
+    earlier and had not completed."""
+    began = {one.sector: one.seconds for one in found if one.action == action}
+    ended = {one.sector: one.seconds for one in found if one.action == "C"}
+    both = [one for one in began if one in ended and one != sector]
+    later = [one for one in both if began[one] > began[sector] and ended[one] < ended[sector]]
+    still = [one for one in both if began[one] < began[sector] and ended[one] > ended[sector]]
+    return len(later), len(still)
+
+
+def test_an_elevator_s_victims_were_overtaken_as_often_as_blktrace_says(tmp_path):
+    """Overtaking: the block layer made a request (G), the scheduler took it (I) after the victim, and it completed (C)
+    before it. latmon counts at block_io_start, which lies between G and I."""
+    told = incident(tmp_path, "overtaken")
+    print(told["stderr"][-1000:], told["report"]["health"], told["victims"])
+    found, outliers = events(told["events"]), told["report"]["outliers"]
+    for one in outliers:
+        print(one["op"], one["sector"], one["total_us"], one["outstanding_at_issue"], one["overtaken_by"])
+    for victim in told["victims"]:
+        counts = [overtakers(found, victim["sector"], action) for action in "GI"]
+        print(victim, counts)
+        (one,) = [row for row in outliers if (row["device"], row["sector"]) == (told["device"], victim["sector"])]
+        assert all(still == 0 for _, still in counts)
+        assert min(count for count, _ in counts) > IODEPTH
+        assert one["op"] == victim["op"]
+        assert min(count for count, _ in counts) <= one["overtaken_by"] <= max(count for count, _ in counts)
+        assert one["stages_us"]["queue"] > 0.9 * one["total_us"]
