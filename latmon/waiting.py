@@ -18,6 +18,8 @@ from latmon.outstanding import AGES_S, InFlight, StillInFlight
 
 MIN_US = 500_000
 """Younger ones are no news: what a probe gives a line is as old."""
+_LATE_US = 500_000
+"""Gauges are read some time after a frame's stamp: what a probe saw begin until then may be in them."""
 MAX_ROWS = 1000
 MAX_SINCE = 64
 """Moments of one device that are told apart; what came later counts from the latest of them."""
@@ -102,7 +104,7 @@ class Waiting:
             known = [*began.get(device, ()), *([still.since_us] * unlisted)]
             told = 0
             for moment, count in _summed(claims):
-                rest = count - sum(at <= moment for at in known) - told
+                rest = count - sum(at <= moment + _LATE_US for at in known) - told
                 if rest > 0 and now_us - moment >= MIN_US:
                     yield Aged(device, now_us - moment, at_least=True, count=rest)
                     told += rest

@@ -15,12 +15,17 @@ from latmon.lba_order import LbaOrder, summary
 from latmon.limits import ceiling, wall
 from latmon.littles_law import Law, Lift, law, lift, sentence
 from latmon.model import Device
-from latmon.outstanding import AGES_S
+from latmon.outstanding import AGES_S, SYSFS
 from latmon.report.depths import DepthSums, OutstandingSums
 from latmon.report.figures import rfc3339
 from latmon.waiting import Aged, Ages
 
 MAX_DEPTHS = 1024
+MIN_BUSY_US = 1_000_000
+MIN_BUSY = 0.05
+"""Gauges that are looked at now and then meet too few busy moments below these to tell a mean."""
+MIN_IOS = 100
+"""Of fewer, one that began before the recording or is still in flight at its end is a good part of the mean."""
 MAX_ROWS = 256
 """Requests in flight of one device."""
 _Json = dict[str, Any]
@@ -66,7 +71,7 @@ def littles_law(
 
     `driver`: times in the driver alone; `whole`: from the block layer on. Either may be unknown.
     """
-    if not seconds or sums.span_us < mostly * seconds * 1e6:
+    if not seconds or sums.span_us < mostly * seconds * 1e6 or _is_too_rare(sums):
         return {}
     in_driver, queued = _mean(sums.in_driver), _mean(sums.queued)
     of = "driver"
@@ -160,8 +165,13 @@ def _remarks(key: str, remarks: Iterable[Remark]) -> _Json:
     return {key: told} if told else {}
 
 
+def _is_too_rare(sums: DepthSums) -> bool:
+    busy = sum(_busy(sums.in_driver).values())
+    return sums.depths.source == SYSFS and busy < max(MIN_BUSY_US, MIN_BUSY * sums.span_us)
+
+
 def _law(outstanding: float | None, times: Histogram | None, seconds: float) -> Law | None:
-    return law(outstanding, times.mean, times.count / seconds) if times else None
+    return law(outstanding, times.mean, times.count / seconds) if times and times.count >= MIN_IOS else None
 
 
 def _lift(sums: DepthSums, driver_us: float) -> Lift | None:

@@ -25,7 +25,7 @@ def device(one: _Json) -> Iterator[str]:
     if "outstanding" in one:
         told = one["outstanding"]
         yield from _depths(told) if "source" in told else _gauge(told)
-    if "issue_order" in one:
+    if one.get("issue_order", {}).get("ascending") is not None:
         yield from _wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
     yield from _in_flight(one)
 

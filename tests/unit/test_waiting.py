@@ -101,6 +101,12 @@ def test_a_request_that_the_probe_knows_is_not_claimed_twice():
     assert found.oldest == (Aged("sda", 7 * S, request=HELD),)
 
 
+def test_a_request_that_came_while_the_gauges_were_read_is_not_claimed_twice():
+    late = HELD._replace(began_us=2 * S + 30_000)
+    found = ages(*(at(n, 1, still=StillInFlight((late,), {1: 1}, S)) for n in range(2, 10)))
+    assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1)]
+
+
 def test_what_began_before_the_probe_has_a_least_age_beside_it():
     still = StillInFlight((HELD,), {1: 1}, S)
     found = ages(at(1, 2), *(at(n, 3, still=still) for n in range(2, 10)))

@@ -1,0 +1,220 @@
+"""What a report says of outstanding I/O: shares that add up, what never completed, limits that are off."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from recorded import ORIGIN, frame
+from test_report import record
+
+from latmon.histogram import Histogram
+from latmon.model import Completed, Device, Flow, Frame, Limit, Outstanding, Series
+from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.report import render_text, summarise
+from latmon.report.depths import EXACT, DepthSums, OutstandingSums, folded
+
+LIMITS = (
+    Limit("queue_depth", 3, "device/queue_depth"),
+    Limit("queue_type", "none", "device/queue_type"),
+    Limit("wbt_lat_usec", 2000, "queue/wbt_lat_usec"),
+)
+LUN = Device("sda", 8, 0, driver="lpfc", model="LUN", limits=LIMITS)
+SERIAL = Depths(
+    {0: 100, 3: 900}, {0: 100, 13: 900}, {1: 10, 3: 990}, {1: Took(10, 10_000), 16: Took(990, 15_840_000)}, 3, 2, PROBE
+)
+READS = {Flow("sda", "read"): Completed(900, 3_686_400, 14_400_000)}
+HELD = InFlight("sdb", "write", 5_500_000, ("sync", "fua"), 81_920, 4096, 4211, "ora_lgwr", issued=True)
+
+
+def serial(seq, **changed):
+    """A LUN whose driver never has more than three, with 13 above them: 900 reads a second of 3 ms in the driver."""
+    values = {
+        "histograms": {
+            Series("sda", "read", "hba"): Histogram.record([3000] * 900),
+            Series("sda", "read", "total"): Histogram.record([16_000] * 900),
+        },
+        "seen": READS,
+        "kernel": READS,
+        "devices": (LUN,) if seq == 0 else (),
+        "outstanding": {"sda": Outstanding(3, 13)},
+        "depths": {"sda": SERIAL},
+    } | changed
+    return frame(seq, **values)
+
+
+@pytest.fixture
+def summary_of(tmp_path):
+    origin = replace(ORIGIN, measured={"hba": ("completion",)})
+    return lambda *frames: summarise(record(tmp_path / "r", *frames, origin=origin))
+
+
+def test_the_schema_s_keys(summary_of):
+    told = summary_of(*(serial(n) for n in range(10)))["devices"]["sda"]["outstanding"]
+    assert (told["max"], told["mode"], told["busy_mode"], told["mean"]) == (3, 3, 3, 2.7)
+    assert (told["limit"], told["limit_source"], told["held_at"]) == (3, "device/queue_depth", 3)
+    assert told["time_share"] == {"0": 0.1, "3": 0.9}
+    assert told["busy_time_share"] == {"3": 1.0}
+    assert (told["queued"]["max"], told["queued"]["mean"], told["queued"]["busy_time_share"]) == (13, 11.7, {"13": 1.0})
+    assert told["at_issue"] == {"1": 100, "3": 9900}
+    assert told["latency_by_depth"] == {
+        "1": {"count": 100, "mean_us": 1000.0},
+        "16": {"count": 9900, "mean_us": 16_000.0},
+    }
+    assert (told["corrected"], told["source"]) == (20, PROBE)
+
+
+def test_shares_add_up_whatever_the_windows_length_and_the_number_of_looks(summary_of):
+    frames = [
+        serial(0, depths={"sda": Depths({0: 1, 1: 2})}),
+        Frame(1, 1_000_005.0, 10_000_000, 4_000_000, depths={"sda": Depths({0: 1000, 7: 3000})}),
+    ]
+    told = summary_of(*frames)["devices"]["sda"]["outstanding"]
+    assert sum(told["time_share"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert sum(told["busy_time_share"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert told["time_share"]["7"] == pytest.approx(3 / 5, abs=1e-5)
+    assert told["source"] == SYSFS
+    assert not {"at_issue", "latency_by_depth", "queued", "held_at"} & set(told)
+
+
+def test_little_s_law_and_what_lifting_the_limit_would_give(summary_of):
+    law = summary_of(*(serial(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["of"], law["outstanding"], law["latency_us"], law["iops"], law["agrees"]) == (
+        "driver",
+        2.7,
+        3000.0,
+        900.0,
+        True,
+    )
+    assert law["lift"] == {"limit": 3, "depth": 16, "iops": pytest.approx(5333.3), "most": 1000.0}
+    assert law["sentence"].startswith("900 IOPS = 2.7 in flight / 3 ms; at 16 in flight up to 5,330")
+
+
+def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
+    part = summary_of(serial(0), *(serial(n, depths={}) for n in range(1, 5)))
+    assert "littles_law" not in part["devices"]["sda"]["outstanding"]
+
+
+def test_a_few_ios_make_no_law(summary_of):
+    few = {Series("sda", "read", "hba"): Histogram.record([3000] * 9)}
+    told = summary_of(*(serial(n, histograms=few) for n in range(10)))
+    assert "littles_law" not in told["devices"]["sda"]["outstanding"]
+
+
+def test_a_few_looks_make_no_law(summary_of):
+    rare = Depths({0: 990, 3: 10}, {0: 1000})
+    told = summary_of(*(serial(n, depths={"sda": rare}) for n in range(10)))
+    assert "littles_law" not in told["devices"]["sda"]["outstanding"]
+
+
+def test_a_recording_without_depths_keeps_the_gauge_s_numbers(summary_of):
+    told = summary_of(*(serial(n, depths={}) for n in range(4)))["devices"]["sda"]["outstanding"]
+    assert told == {
+        "max": 16, "mode": 16, "limit": 3, "limit_source": "device/queue_depth", "time_share": {"16": 1.0}
+    }  # fmt: skip
+
+
+def held(seq, **changed):
+    """sdb has one write in flight and completes nothing."""
+    idle = {Flow("sdb", "write"): Completed(0, 0)}
+    values = {"histograms": {}, "seen": {}, "kernel": idle, "outstanding": {"sdb": Outstanding(1, 0)}} | changed
+    return frame(seq, **values)
+
+
+def test_a_request_that_never_completes_is_in_the_report(summary_of):
+    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1, 10: int(n > 10), 60: 0}, 1)) for n in range(31)]
+    summary = summary_of(*frames)
+    told = summary["devices"]["sdb"]
+    (row,) = told["in_flight"]
+    assert (row["age_us"], row["at_least"], row["op"], row["flags"]) == (30_500_000, False, "write", ["sync", "fua"])
+    assert (row["sector"], row["bytes"], row["pid"], row["comm"], row["in_driver"]) == (
+        81_920,
+        4096,
+        4211,
+        "ora_lgwr",
+        True,
+    )
+    assert (row["began"], row["began_mono_us"]) == ("1970-01-12T13:46:40.500Z", 5_500_000)
+    assert told["in_flight_oldest_us"] == 30_500_000
+    assert summary["health"]["in_flight_older"] == {"1 s": 1, "10 s": 1, "60 s": 0, "at_least": False}
+    text = render_text(summary)
+    assert "IN FLIGHT at the end: 1 for more than 1 s, 1 for more than 10 s" in text
+    assert "in flight at the end: write sync fua 4,096 B sector 81,920" in text
+    assert "no I/O: sdb" not in text
+
+
+def test_without_a_probe_it_has_a_least_age(summary_of):
+    summary = summary_of(*(held(n) for n in range(31)))
+    assert summary["devices"]["sdb"]["in_flight"] == [{"age_us": 30_000_000, "at_least": True, "count": 1}]
+    text = render_text(summary)
+    assert "1 I/O for at least 30 s" in text
+    assert "at least 1 for more than 1 s" in text
+
+
+def test_what_was_held_in_the_middle_is_still_told(summary_of):
+    done = {Flow("sdb", "write"): Completed(1, 4096)}
+    after = [held(n, kernel=done if n == 31 else {}, outstanding={"sdb": Outstanding(0, 0)}) for n in range(31, 60)]
+    summary = summary_of(*(held(n) for n in range(31)), *after)
+    told = summary["devices"]["sdb"]
+    assert (told["in_flight"], told["in_flight_oldest_us"]) == ([], None)
+    assert told["in_flight_longest"] == {
+        "seen": "1970-01-12T13:47:11.000Z", "age_us": 30_000_000, "at_least": True, "count": 1
+    }  # fmt: skip
+    assert "longest in flight: 1 I/O for at least 30 s, seen at 1970-01-12T13:47:11" in render_text(summary)
+
+
+def test_limits_have_their_remarks_and_the_text_tells_what_is_off(summary_of):
+    summary = summary_of(*(serial(n) for n in range(3)))
+    told = summary["devices"]["sda"]
+    ids = {row["name"]: [one["id"] for one in row.get("remarks", [])] for row in told["limits"]}
+    assert ids == {
+        "queue_depth": ["depth-low"],
+        "queue_type": ["tagged-queueing-off"],
+        "wbt_lat_usec": ["writeback-throttling"],
+    }
+    assert [one["id"] for one in told["limits_remarks"]] == ["ceiling-reached"]
+    text = render_text(summary)
+    assert "limits that are off:" in text
+    assert "held at its limit of 3 (device/queue_depth) while more I/Os waited" in text
+    assert "background writes" not in text
+
+
+def test_the_order_of_issue_is_summed_up(summary_of):
+    window = tuple(Issue(5_500_000 + n * 100, n * 8, 4096, "read", 10) for n in range(100))
+    told = summary_of(*(serial(n, issues={"sda": window}) for n in range(3)))["devices"]["sda"]
+    assert (told["issue_order"]["count"], told["issue_order"]["ascending"]) == (300, 1.0)
+
+
+def test_the_order_of_a_few_has_no_line(summary_of):
+    summary = summary_of(serial(0, issues={"sda": (Issue(5_500_000, 8, 4096, "read", 10),)}))
+    assert summary["devices"]["sda"]["issue_order"]["ascending"] is None
+    assert "issue order" not in render_text(summary)
+
+
+def test_the_text_fits_a_ticket(summary_of):
+    busy = Depths(
+        {n: 10 + n for n in range(40)}, {0: 1, 400: 9}, dict.fromkeys(range(1, 40), 5), {900: Took(1, 5)}, 39, 0, PROBE
+    )
+    text = render_text(summary_of(*(serial(n, depths={"sda": busy}) for n in range(3))))
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert "and 31 more depths" in text
+    json.dumps(text)
+
+
+def test_depths_are_folded_so_that_a_day_s_memory_is_bounded():
+    sums = DepthSums()
+    for depth in range(0, 1 << 16, 7):
+        sums.add(Depths({depth: 1}, {depth: 1}, {depth: 1}, {depth: Took(1, 1)}), 1000)
+    assert max(map(len, (sums.in_driver, sums.queued, sums.at_issue, sums.latency))) < EXACT + 100
+    assert sums.highest == 7 * ((1 << 16) // 7)
+    assert [folded(n) for n in (0, 256, 257, 287, 288, folded(5000))] == [0, 256, 287, 287, 319, folded(5000)]
+
+
+def test_devices_that_come_and_go_keep_their_longest_wait():
+    sums = OutstandingSums()
+    for n in range(3):
+        sums.add(held(n))
+    sums.add(held(3, removed=("sdb",), outstanding={}))
+    assert sums.ages.oldest == ()
+    assert sums.longest["sdb"][1].age_us == 2_000_000
