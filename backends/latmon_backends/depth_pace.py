@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0
-BUDGET = 0.004
+BUDGET = 0.0045
 """CPU seconds per second. The rest of the half percent is for a pass that takes longer than those before it."""
 _MEMORY = 16
 """Passes over which the cost of one is a mean."""

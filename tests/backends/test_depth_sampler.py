@@ -213,7 +213,7 @@ def test_what_is_not_understood_is_no_reading(host, passes, told, text):
 
 
 @pytest.mark.parametrize(
-    ("cost_s", "step_s"), [(0, SHORTEST_S), (100e-6, 100e-6 / BUDGET), (0.002, 0.5), (10, LONGEST_S)]
+    ("cost_s", "step_s"), [(0, SHORTEST_S), (100e-6, 100e-6 / BUDGET), (0.002, 0.002 / BUDGET), (10, LONGEST_S)]
 )
 def test_what_a_pass_costs_decides_how_many_there_are(cost_s, step_s):
     cpu = itertools.count(0, cost_s)
