@@ -1,6 +1,7 @@
 """A window of issues as text: the picture, who was passed, what it says where there is little room."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_its_verdict_comes_first():
 
 def test_what_is_sorted_climbs():
     found = points(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
-    falls = sum(b.y > a.y for a, b in zip(found, found[1:], strict=False))
+    falls = sum(b.y > a.y for a, b in pairwise(found))
     assert falls <= 2
     assert {p.y for p in found} >= {0, 39}
 
