@@ -126,6 +126,8 @@ def _held(seen: _Seen) -> Iterator[Remark]:
 def _remarks(name: str, seen: _Seen, walls: Mapping[str, int | None]) -> Iterator[Remark]:
     if name == "queue_depth":
         yield from _same_on_all(seen, walls)
+    if seen.device.driver and name.startswith(f"{seen.device.driver}."):
+        yield from _parameter(seen, name)
     remark = _CHECKS[name](seen) if name in _CHECKS else None
     if remark is not None:
         yield remark
@@ -215,6 +217,12 @@ def _same_on_all(seen: _Seen, walls: Mapping[str, int | None]) -> Iterator[Remar
     held = [device.name for device in seen.neighbours if walls.get(device.name) == depth]
     who = f"; only {held[0]} is held at it" if len(held) == 1 else ""
     yield Remark("global-setting", f"{depth} is the same on all {n} devices of its host: it penalises all{who}")
+
+
+def _parameter(seen: _Seen, name: str) -> Iterator[Remark]:
+    value = seen.number(name)
+    if value and value < _LOW_DEPTH:  # 0 and less are "the driver's default"
+        yield Remark("global-setting", f"{value} holds for every device of {seen.device.driver}: it penalises all")
 
 
 def _iostats(seen: _Seen) -> Remark | None:

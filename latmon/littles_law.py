@@ -67,7 +67,7 @@ def sentence(found: Law, lifted: Lift | None = None) -> str:
     if not found.agrees:
         said = (
             f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)} are {_few(found.by_law)} in flight by Little's "
-            f"law, and {_few(found.outstanding)} were counted: one of the three is not of all I/Os"
+            f"law, and {_few(found.outstanding)} were counted: one of the three isn't of all I/Os"
         )
     if lifted is None:
         return said

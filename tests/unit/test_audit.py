@@ -99,7 +99,7 @@ DEFAULTS = {
             "cmd_per_lun": 1,
         },
     ),
-    "FC LUN": device(**FC),
+    "FC LUN": device(**FC | {"lpfc.lpfc_lun_queue_depth": 30, "lpfc.lpfc_tgt_queue_depth": 0}),
     "zram": device("zram0", "", kind="zram", timed=False, iostats=0),
 }
 
@@ -118,6 +118,7 @@ def test_usual_defaults_are_not_off(name):
         ({"queue_depth": 4, "cmd_per_lun": 3}, "lpfc", "depth-low"),
         ({"queue_depth": 1, "cmd_per_lun": 1}, "ahci", "depth-low"),
         ({"sqsize": 7}, "nvme", "depth-low"),
+        ({"lpfc.lpfc_lun_queue_depth": 3}, "lpfc", "global-setting"),
         ({"queue_type": "none"}, "lpfc", "tagged-queueing-off"),
         ({"scheduler": "mq-deadline"}, "nvme", "scheduler-sorts"),
         ({"scheduler": "bfq"}, "lpfc", "scheduler-sorts"),
