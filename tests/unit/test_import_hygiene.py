@@ -79,4 +79,5 @@ def test_the_collector_never_loads_textual(tmp_path):
 
 
 def test_a_recording_of_the_demo_never_loads_textual(tmp_path):
-    assert not {"textual", "rich"} & loaded_after(MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)
+    short = "from latmon import demonstration; demonstration.WINDOWS = 3\n"
+    assert not {"textual", "rich"} & loaded_after(short + MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)
