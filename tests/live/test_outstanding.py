@@ -36,7 +36,17 @@ def disk(tmp_path):
     image = tmp_path / "disk"
     image.write_bytes(os.urandom(1 << 20) * (SIZE >> 20))
     with LoopDevice(image, SIZE) as disk:
+        unlimited(disk)
         yield disk
+
+
+def unlimited(disk):
+    """A loop device keeps what another test left: driver tags that nr_requests took away stay away, though sysfs tells
+    of all of them, until nr_requests changes again without a scheduler."""
+    queue = SYS / "block" / disk.name / "queue"
+    (queue / "scheduler").write_text("none")
+    for requests in ("100", "128"):
+        (queue / "nr_requests").write_text(requests)
 
 
 @contextmanager
@@ -96,6 +106,7 @@ def held(outer, tmp_path):
     try:
         (place / "image").write_bytes(bytes(SIZE // 4))
         with LoopDevice(place / "image", SIZE // 4) as inner:
+            unlimited(inner)
             subprocess.run(["fsfreeze", "--freeze", place], check=True)
             thawed = []
 
@@ -146,7 +157,7 @@ def runs(disk, tmp_path, count):
     with looking(disk) as sampler:
         for depth in (DEPTHS[at % len(DEPTHS)] for at in range(count)):
             before = sampler.sample()
-            fio(tmp_path, 0.1, reads(disk, depth) | {"number_ios": 64})
+            fio(tmp_path, 0.1, reads(disk, depth))
             # udev reads a disk that was open for writing.
             until(lambda: inflight(disk) == 0)
             after = sampler.sample()
@@ -158,12 +169,14 @@ def runs(disk, tmp_path, count):
 
 
 def test_after_the_load_nothing_is_outstanding(disk, tmp_path):
-    assert len(list(runs(disk, tmp_path, 2))) == 2
+    assert any(map(max, list(runs(disk, tmp_path, 2))))
 
 
 @pytest.mark.slow
 def test_after_the_load_nothing_is_outstanding_a_hundred_times(disk, tmp_path):
-    assert len(list(runs(disk, tmp_path, 100))) == 100
+    told = list(runs(disk, tmp_path, 100))
+    assert len(told) == 100
+    assert sum(max(moments) > 0 for moments in told) > 50
 
 
 def test_a_disk_that_is_unplugged_leaves_no_file_open(tmp_path):

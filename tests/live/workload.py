@@ -77,7 +77,8 @@ def fio(
 
     `urgent` for its latencies: what fio waits for a CPU of a busy host is not the disk's.
     """
-    options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": seconds, "randrepeat": 0}
+    limit = f"{round(seconds * 1000)}ms"  # of 0.8 it would take the 0
+    options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": limit, "randrepeat": 0}
     words = [*_words(options), *(word for job in jobs for word in _words({"name": job["name"], **job}))]
     command = [*(["chrt", "--fifo", "50"] if urgent else []), "fio", "--output-format=json", *words]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
