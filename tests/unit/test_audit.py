@@ -99,7 +99,9 @@ DEFAULTS = {
             "cmd_per_lun": 1,
         },
     ),
-    "FC LUN": device(**FC | {"lpfc.lpfc_lun_queue_depth": 30, "lpfc.lpfc_tgt_queue_depth": 0}),
+    "FC LUN": device(
+        **FC | {"lpfc.lpfc_lun_queue_depth": 30, "lpfc.lpfc_tgt_queue_depth": 0, "lpfc.host_tagset_enable": 1}
+    ),
     "zram": device("zram0", "", kind="zram", timed=False, iostats=0),
 }
 
