@@ -175,9 +175,9 @@ def _law(outstanding: float | None, times: Histogram | None, seconds: float) -> 
 
 
 def _lift(sums: DepthSums, driver_us: float) -> Lift | None:
-    """Up to what was sent: the depth at which the driver is held, and what mostly waits above."""
+    """Up to what was sent: the depth at which the driver is held, and what waits above it in the mean."""
     held = wall(sums.depths)
-    return None if held is None else lift(held, held + (_mode(_busy(sums.queued)) or 0), driver_us)
+    return None if held is None else lift(held, held + round(_mean(_busy(sums.queued)) or 0), driver_us)
 
 
 def _queued(queued: Counter[int]) -> _Json:
