@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import time
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def traced_by_the_kernel(device, clock):
     mine.mkdir()
     try:
         (mine / "trace_clock").write_text(clock)
-        (mine / "buffer_size_kb").write_text("8192")
+        (mine / "buffer_size_kb").write_text("16384")
         event = mine / "events/block/block_rq_issue"
         (event / "filter").write_text(f"dev == {number(device)}")
         (event / "enable").write_text("1")
@@ -142,16 +143,16 @@ def test_a_scheduler_sorts_and_none_does_not_as_the_kernels_trace_has_it(suite, 
     assert any(order.is_sorted for order in sorting), [summary(order) for order in sorting]
     assert max(order.most_overtaken for order in sorting) >= 16
     assert kernel
-    # The kernel may skip a program, and two CPUs may swap their order: not in each window.
-    assert sum(is_in(window, kernel) for window in found) >= (len(found) + 1) // 2
+    # Its buffer keeps the newest.
+    covered = [window for window in found if kernel[0][0] < window[0].mono_us]
+    assert covered
+    # The kernel may skip a program: not each window has to agree.
+    assert sum(is_in(window, kernel) for window in covered) >= (len(covered) + 1) // 2
 
 
 def is_in(window, kernel):
-    """Whether the kernel saw the same issues at the same time, and no others between them."""
+    """Whether the kernel saw the same issues in the same order at that time, and few others among them."""
     sectors = [one.sector for one in window]
-    begin, end = window[0].mono_us - 100, window[-1].mono_us + 100
-    seen = [sector for at, sector in kernel if begin <= at <= end]
-    return any(
-        sum(a == b for a, b in zip(sectors, seen[at:], strict=False)) >= 0.9 * len(sectors)
-        for at in range(max(1, len(seen) - len(sectors) + 1))
-    )
+    seen = [sector for at, sector in kernel if window[0].mono_us - 20 <= at <= window[-1].mono_us + 20]
+    same = sum(block.size for block in SequenceMatcher(None, sectors, seen, autojunk=False).get_matching_blocks())
+    return same >= 0.9 * len(sectors) and same >= 0.8 * len(seen)
