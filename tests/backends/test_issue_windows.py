@@ -1,13 +1,21 @@
 """`issue` records to runs of consecutive issues: what a probe left out lies between two runs, never in one."""
 
+from pathlib import Path
+
 import pytest
 
+from latmon.manifest import load
 from latmon.outstanding import Issue
 from latmon.records import Record
-from latmon_backends import issue_windows
+from latmon_backends import deep_left, issue_windows
+from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
+from latmon_backends.bpftrace_json import Printed
 from latmon_backends.issue_windows import WINDOW, IssueWindows
+from latmon_backends.threads import Threads
+from latmon_backends.tick_lines import Losses
 
 SDA, SDB = 8 << 20, (8 << 20) | 16
+PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 FIELDS = ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us")
 
 
@@ -83,3 +91,42 @@ def test_no_more_are_kept_than_there_is_room_for(windows, monkeypatch):
     assert [windows.take(record(1, at)) for at in range(5)] == [True, True, True, False, False]
     assert spans(windows) == {"sda": (0, 2, 3)}
     assert windows.take(record(2, 9))
+
+
+# What the deep process says
+
+
+@pytest.fixture
+def ticks(tmp_path):
+    manifests = [load(PROBES / f"{name}.yaml") for name in ("stages_c", "order_c")]
+    around = DeepSurroundings(map_keys=100, ahead_us=lambda: 500)
+    return DeepTicks(manifests, {SDA: "sda"}.get, Threads(tmp_path), around)
+
+
+def test_a_line_of_the_probe_is_told_on_our_clock_without_a_tick(ticks):
+    ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 3200000"))
+    window = ticks.taken()
+    assert window.issues == {"sda": (Issue(1000, 800, 4096, "read", 3_200_000),)}
+    assert (window.records, window.losses) == ((), Losses())
+    assert ticks.taken().issues == {}
+
+
+def test_one_that_is_torn_is_counted(ticks):
+    ticks.take(Printed(f"issue order_c 9 {SDA} 0 800"))
+    window = ticks.taken()
+    assert (window.issues, window.losses.undecoded) == ({}, 1)
+
+
+def test_what_a_process_said_to_its_end_is_not_lost(ticks):
+    ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 32"))
+    earlier = ticks.taken()
+    assert deep_left.together(earlier, deep_left.EMPTY).issues == earlier.issues
+    later = deep_left.DeepWindow(ticks=1, issues={"sdb": earlier.issues["sda"]})
+    assert deep_left.together(earlier, later).issues.keys() == {"sda", "sdb"}
+
+
+def test_the_scripts_have_the_same_window():
+    for name in ("order_a", "order_c"):
+        text = (PROBES / f"{name}.bt").read_text()
+        assert f"$taken < {WINDOW}" in text
+        assert f"(uint64){WINDOW + 1}" in text
