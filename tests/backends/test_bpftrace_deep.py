@@ -133,6 +133,7 @@ async def test_all_is_from_the_start_and_for_every_device(deep, programs):
     assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
     (program,) = programs()
     assert "BEGIN" in program
+    assert "@order_c_" in program
 
 
 async def test_basic_starts_nothing(deep, programs):
@@ -326,7 +327,7 @@ async def test_a_lack_of_rights_is_no_scripts_fault(deep, programs):
     assert len(programs()) == 1
 
 
-async def test_many_requests_are_sampled_from_the_beginning(deep):
+async def test_many_requests_are_sampled_from_the_beginning(deep, programs):
     one = deep()
     busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
     one.taken(busy)
@@ -334,6 +335,9 @@ async def test_many_requests_are_sampled_from_the_beginning(deep):
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
     assert seen.said == "stages: tracing all devices, one I/O in 16: somebody looks"
+    assert "@stages_c_" in programs()[-1]
+    # It takes the arrival of each request from stages_c.
+    assert "@order_c_" not in programs()[-1]
 
 
 def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
