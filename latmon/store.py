@@ -2,7 +2,7 @@
 
 Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
 A frame is kept without the stages no view asks for (24 devices x 3 stages x 1 h would be 300 MB) and without what the
-deep probes told: deep_log.py keeps that.
+deep probes told: deep_log.py keeps that, and depth_log.py how many I/Os were outstanding.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from latmon.coverage import NONE, Coverage, by_device, total
 from latmon.deep_log import DeepLog
+from latmon.depth_log import DepthLog
 from latmon.histogram import EMPTY, Histogram, merge, merged_max
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series, Traced
 from latmon.tally import Tally
@@ -22,7 +23,16 @@ KEEP_US = 11 * 60 * 1_000_000
 """A little more than the longest window; 24 devices take about 25 MB."""
 MAX_FRAMES = 5_000
 _MAX_PAIRS = 1 << 16
-_WITHOUT_DEEP: dict[str, Any] = {"outliers": (), "traced": Traced(), "handlers": {}, "softirqs": {}, "wakeups": ()}
+_WITHOUT_DEEP: dict[str, Any] = {
+    "outliers": (),
+    "traced": Traced(),
+    "handlers": {},
+    "softirqs": {},
+    "wakeups": (),
+    "depths": {},
+    "issues": {},
+    "in_flight": None,
+}
 
 
 class Store:
@@ -33,6 +43,7 @@ class Store:
         self.frames: deque[Frame] = deque(maxlen=limit)
         self.deep = DeepLog()
         """What the deep probes told, which the kept frames have no longer, and the outliers."""
+        self.depths = DepthLog()
         self.devices: dict[str, Device] = {}
         self.arrived = 0
         self._stages = frozenset(stages)
@@ -49,17 +60,20 @@ class Store:
         if self.frames and frame.mono_us < self.frames[-1].mono_us:
             self.frames.clear()
             self.deep.clear()
+            self.depths.clear()
             self._forget(self._removed_us.copy())
         for device in frame.devices:
             self.devices[device.name] = device
             self._removed_us.pop(device.name, None)
         self._removed_us.update(dict.fromkeys(frame.removed, frame.mono_us))
         self.deep.append(frame)
+        self.depths.append(frame)
         kept = replace(frame, histograms=self._wanted(frame), **_WITHOUT_DEEP)
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:
             self.frames.popleft()
         self.deep.forget(self.frames[0].mono_us)
+        self.depths.forget(self.frames[0].mono_us)
         self._forget(name for name, us in self._removed_us.copy().items() if us < self.frames[0].mono_us)
         self.arrived += 1
         return kept

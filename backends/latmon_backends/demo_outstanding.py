@@ -203,5 +203,7 @@ def _sorted_burst(frame: Frame) -> tuple[Issue, ...]:
         place = (frame.seq * _BURST + i) % (3 * _BURST // 2)
         sector = place * 7 * _STEP + (i * 2_654_435_761) % _STEP // 8 * 8
         op = "write" if i * 7 % 5 < 2 else "read"  # noqa: PLR2004 - two of five
-        found.append(Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, 2_000 + i * 977 % 60_000))
+        found.append(
+            Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, 2_000 + i * 77_977 % 480_000)
+        )
     return tuple(found)

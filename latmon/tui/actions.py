@@ -34,7 +34,8 @@ class Action:
 
 
 _OVERVIEW = ("overview", "zoom")
-_DEVICES = (*_OVERVIEW, "stages", "stage")
+_WAITING = ("outstanding", "audit", "order")
+_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order")
 _TABLES = ("interrupts", "tables")
 _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
@@ -43,16 +44,30 @@ _MARK = "the selected device alone, and a cursor on its heat map"
 ACTIONS = (
     Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
     Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
-    Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 2),
-    Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "interrupts", 3),
+    Action("screen", "3", "3", "outstanding I/O: how many, the limit, and what still waits", "outstanding", 2),
+    Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
+    Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "irqs", 4),
     Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
     Action("enter", "enter", "Enter", "the stages of the selected device", "device", on=("stages",)),
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "delays", on=("interrupts",)),
     Action("gather", "enter", "Enter", "the outliers in the marked region, live", "outliers", on=_CURSOR),
+    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action("busy", "d", "d", "all time, or only the time with I/Os in the driver", "busy", on=("outstanding",)),
+    Action(
+        "aside", "a", "a", "the limits of all devices, as configured and as seen; again: back", "audit", 0, on=_WAITING
+    ),
+    Action(
+        "aside",
+        "i",
+        "i",
+        "the order in which I/Os were issued, against LBA; again: back",
+        "order",
+        1,
+        on=_WAITING,
+    ),
     Action("mark", "v", "v", _MARK, "mark", on=("zoom",)),
     Action("mark", "v", "v", "hold this corner and move the other; again: let go", "hold", on=_CURSOR),
-    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
     Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
     Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
     Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
@@ -76,6 +91,10 @@ ACTIONS = (
     Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
     Action("move", "home,g", "Home g", "first device", by=-1000, on=_DEVICES),
     Action("move", "end,G", "End G", "last device", by=1000, on=_DEVICES),
+    Action("audit_row", "up,k", "↑ k", "row of the audit above", by=-1, on=("audit",)),
+    Action("audit_row", "down,j", "↓ j", "row of the audit below", by=1, on=("audit",)),
+    Action("audit_row", "home,g", "Home g", "first row of the audit", by=-1000, on=("audit",)),
+    Action("audit_row", "end,G", "End G", "last row of the audit", by=1000, on=("audit",)),
     Action("pick", "up,k", "↑ k", "outlier above", by=-1, on=("outliers",)),
     Action("pick", "down,j", "↓ j", "outlier below", by=1, on=("outliers",)),
     Action("pick", "pageup,b", "PgUp", "ten outliers up", by=-10, on=("outliers",)),
@@ -90,8 +109,8 @@ ACTIONS = (
     Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
     Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
-    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier")),
-    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier")),
+    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "outstanding", "audit")),
+    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "outstanding", "audit")),
     Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
     Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
     Action("across", "home,g", "Home g", "cursor to the oldest", by=-1000, on=_CURSOR),
@@ -112,6 +131,7 @@ _SECTIONS = (
     ("Keys of the overview (1)", _OVERVIEW),
     ("Keys of the marked region on a map (v)", _CURSOR),
     ("Keys of the stages (2)", ("stages", "stage")),
+    ("Keys of the outstanding I/Os (3)", _WAITING),
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
 )

@@ -21,7 +21,7 @@ def looked_at(choice: Choice) -> tuple[str, ...] | None:
     """The devices whose stages are on the screen, empty for all; None where it shows no stages."""
     if choice.screen == "overview":
         return None
-    if choice.screen == "stages" and choice.opened:
+    if choice.screen == "outstanding" or (choice.screen == "stages" and choice.opened):
         return (choice.selected,) if choice.selected else ()
     if choice.screen == "outliers" and choice.region is not None:
         return (choice.region.device,)

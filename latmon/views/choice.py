@@ -14,7 +14,9 @@ WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
 SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 PANELS = ("overview", "maps", "zoom")
-SCREENS = ("overview", "stages", "outliers", "interrupts")
+SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts")
+ASIDES = ("audit", "order")
+"""What the outstanding screen shows instead of a device's depths."""
 _CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 
@@ -48,6 +50,10 @@ class Choice:
     row: Hashable | None = None
     """The selected table of the interrupts screen, and what its selected row is about."""
     first_cpu: int = 0
+    busy: bool = False
+    """Depths of busy time alone."""
+    aside: str = ""
+    """One of ASIDES, on the outstanding screen."""
 
     @property
     def context(self) -> str:
@@ -59,6 +65,8 @@ class Choice:
             return "cursor"
         if self.screen == "overview" and self.panel == "zoom":
             return "zoom"
+        if self.screen == "outstanding" and self.aside:
+            return self.aside
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
         return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen

@@ -24,13 +24,32 @@ _STAGES = (
     ("total", "to completion, in every table and map; an outlier's runs on to its waiter where `resume` is known"),
     ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
 )
+_OUTSTANDING = (
+    ("in the driver", "share of the time with so many in driver and device; busy: of the time with any there"),
+    ("at issue", "what each I/O found when it went to the driver, itself counted; only a probe can tell"),
+    ("took", "mean time to completion of the I/Os that found so many outstanding, queued ones and itself counted"),
+    ("in the queue", "share of the time with so many waiting in the block layer, above the driver"),
+    (
+        "┄ limit",
+        "the least of what bounds the driver: it can't have more. More in the queue at that time: it is the limit",
+    ),
+    ("mode most", "the number that was there for most of the time; the largest that anyone saw"),
+    (
+        "IOPS = ..",
+        "Little's law, from three measurements: where they don't agree, I/Os never completed or weren't seen",
+    ),
+    ("age", "since it came into the block layer; WSF are op and flags; the list is of all devices, oldest first"),
+)
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
-    ("out", "I/Os in the driver now; queue: held above it"),
+    (
+        "out/lim",
+        "I/Os in the driver now, of as many as it may have (sysfs says); queue: held above it in the block layer",
+    ),
     ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
     ("peers", "how many times slower the tail is than the median of like devices', in several intervals"),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
@@ -40,6 +59,10 @@ _NUMBERS = (
         "completions that the probe saw, of those the kernel counted; below 99.9 %: docs/COVERAGE.md says why",
     ),
     ("lost", "events that the probe tool could not hand over; what they held is not in the numbers"),
+    (
+        "in flight",
+        "I/Os that have not completed, by their age; ≥: without a probe, at least so long: none completed since",
+    ),
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
     ("stages off", "nobody traces: they begin when somebody looks, or with S; a notice says it if a budget ended them"),
     ("tracing", "whose requests the deep probes follow, and one in how many of them"),
@@ -71,6 +94,7 @@ def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: i
     for title, keys in sections:
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
+    lines += [BLANK, (Span(" Outstanding I/O", "strong"),), *_pairs(_OUTSTANDING, width)]
     lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
     if origin is not None:
         lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]

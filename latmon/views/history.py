@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 
 from latmon.deep import Folded, fold
 from latmon.deep_window import DeepWindow
+from latmon.depth_log import Entry, summed
 from latmon.model import OPS, Device, Frame
+from latmon.outstanding import Depths, Issue
 from latmon.store import Store, Window
 from latmon.views.peers import INTERVALS, unlike
 from latmon.views.trends import Trends
+from latmon.waiting import Ages, Waiting
 
 _TREND_STRETCHES = 12
 T = TypeVar("T")
@@ -30,6 +33,11 @@ class History:
         self._traced_us: int | None = None
         self._made: dict[Hashable, Any] = {}
         self._deep_until_us = 0
+        self._waiting = Waiting()
+        self.ages = Ages()
+        """What has not completed at the end of what is shown."""
+        self.followed = False
+        """Whether a probe follows requests, then."""
         self.look(window_us, ops)
 
     @property
@@ -67,6 +75,20 @@ class History:
         return found
 
     @property
+    def depth_entries(self) -> list[Entry]:
+        """How many I/Os every device had outstanding, in the window, oldest first."""
+        after_us = self.until_us - self.window.length_us
+        return self.made("depth entries", lambda: self.store.depths.between(after_us, self.until_us))
+
+    def depths(self, device: str) -> Depths | None:
+        """The same of one device as one; None where nobody counted."""
+        return self.made(("depths", device), lambda: summed(self.depth_entries, device))
+
+    def issues(self, device: str) -> tuple[Issue, ...]:
+        """The last burst of requests as they went to its driver."""
+        return self.store.depths.burst(device, self.until_us)
+
+    @property
     def any_traced(self) -> bool:
         """Whether a request was traced in the window; asks no sum."""
         return self._traced_us is not None and self._traced_us > self.until_us - self.window.length_us
@@ -78,6 +100,9 @@ class History:
 
     def append(self, frame: Frame) -> Frame | None:
         """One more frame, kept at once; returned as it is kept, if it is shown."""
+        if self.store.frames and frame.mono_us < self.store.frames[-1].mono_us:  # another boot
+            self._waiting = Waiting()
+        self._waiting.add(frame)
         kept = self.store.append(frame)
         if frame.traced.one_in:
             self._traced_us = frame.mono_us
@@ -85,6 +110,8 @@ class History:
             return None
         self._shown = self.store.arrived
         self._made = {}
+        self.ages = self._waiting.ages
+        self.followed = frame.in_flight is not None
         self.window.advance(kept)
         self.trends.advance(kept)
         self._compare(kept)
@@ -98,6 +125,7 @@ class History:
     def resume(self) -> None:
         """Go to the live edge."""
         self._paused_at = None
+        self.ages = self._waiting.ages
         self.look(self.window.length_us, self._ops)
 
     def look(self, window_us: int, ops: tuple[str, ...]) -> None:

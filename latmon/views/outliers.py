@@ -6,7 +6,7 @@ says why there is none. Identical neighbours are folded before they come here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from latmon.deep import Folded
@@ -120,7 +120,12 @@ def no_outliers(
 
 def op_letters(one: Outlier) -> str:
     """WSM: the op's letter, then a letter per flag, as the kernel's own traces write them."""
-    return one.op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in one.flags)
+    return letters(one.op, one.flags)
+
+
+def letters(op: str, flags: Iterable[str]) -> str:
+    """The same of any request."""
+    return op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in flags)
 
 
 def issuer(one: Outlier) -> str:

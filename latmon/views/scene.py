@@ -21,9 +21,11 @@ from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
+from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
 from latmon.views.sight import OFF, Sight, traced_share, tracing_state
+from latmon.views.still import worst
 from latmon.views.sweep import Sweep
 
 MIN_SIZE = (40, 10)
@@ -31,7 +33,13 @@ NOTICE_US = 8_000_000
 """A notice stands so long, by the frames' clock."""
 Draw = Callable[[Sight, int, int], list[Line]]
 SCREENS: Mapping[str, Draw] = MappingProxyType(
-    {"overview": overview, "stages": stages_panel, "outliers": outliers_panel, "interrupts": interrupts_panel},
+    {
+        "overview": overview,
+        "stages": stages_panel,
+        "outstanding": outstanding_panel,
+        "outliers": outliers_panel,
+        "interrupts": interrupts_panel,
+    },
 )
 """What stands between the title and the notices, by the choice's screen: (sight, width, room) -> lines."""
 
@@ -56,7 +64,7 @@ class Scene:
         self.message = ""
         self.ended: str | None = None
         self._mode = mode
-        self._sweep, self._waits = Sweep(), Sweep()
+        self._sweep, self._waits, self._depths = Sweep(), Sweep(), Sweep()
         self._notices: list[tuple[int, str]] = []
         self._tracing_state = ""
 
@@ -67,7 +75,14 @@ class Scene:
     @property
     def sight(self) -> Sight:
         return Sight(
-            self.history, self._sweep, self._asked(), self.ink, self._waits, self._mode == "REPLAY", self._tracing_state
+            self.history,
+            self._sweep,
+            self._asked(),
+            self.ink,
+            self._waits,
+            self._depths,
+            self._mode == "REPLAY",
+            self._tracing_state,
         )
 
     def _asked(self) -> Choice:
@@ -124,12 +139,13 @@ class Scene:
             self._restart()
         elif old.screen != choice.screen:
             self._waits.restart()
+            self._depths.restart()
         elif old.panel != choice.panel:
             self._sweep.forget()
 
     def _restart(self) -> None:
-        self._sweep.restart()
-        self._waits.restart()
+        for one in (self._sweep, self._waits, self._depths):
+            one.restart()
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
@@ -139,7 +155,7 @@ class Scene:
             title=status.title(store.origin, window, self.mode, width),
             body=self._body(width, height - 3 - len(notes)),
             notice=notes,
-            health=status.health(store.origin, window, store.devices, width, self._tracing()),
+            health=status.health(store.origin, window, store.devices, width, self._tracing(), ages=self.history.ages),
         )
 
     def _tracing(self) -> status.Tracing:
@@ -166,6 +182,8 @@ class Scene:
         lasting = self.store.origin.reason if self.store.origin else ""
         if self._tracing_state.startswith(OFF):
             lasting = f"stages: {self._tracing_state}"
-        text = self.message or notice or lasting
-        role = "strong" if self.message else "bad" if notice else "dim"
+        # the list itself is on the outstanding screen
+        waits = worst(self.history.ages) if self.choice.screen != "outstanding" else ""
+        text = self.message or notice or waits or lasting
+        role = "strong" if self.message else "bad" if notice or waits else "dim"
         return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:2]]

@@ -30,6 +30,8 @@ class Sight:
     ink: Ink
     waits: Sweep
     """Of the delays of softirqs, as `sweep` is of latencies."""
+    depths: Sweep
+    """Of how many I/Os were outstanding."""
     recorded: bool = False
     """A recording is played: what isn't in it can't be asked for."""
     tracing: str = ""

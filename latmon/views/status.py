@@ -11,12 +11,15 @@ from latmon.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model import Device, Health, Origin
 from latmon.store import Window
 from latmon.text import is_clean
+from latmon.views import still
 from latmon.views.empty import unknown_quantiles
 from latmon.views.lines import Line, Span, cell, cell_len, fit, width
 from latmon.views.table import Subject
 from latmon.views.units import UNKNOWN, clock, count, duration, part, percent, span
+from latmon.waiting import Ages
 
 GOOD_COVERAGE = 0.99
+NOTHING = Ages()
 TWICE = 1.005
 """Above it the probe saw more than the kernel counted: two counters read a moment apart differ by less."""
 _ALL = 0.99
@@ -95,14 +98,18 @@ def health(
     devices: dict[str, Device],
     cells: int,
     tracing: Tracing = Tracing(),
+    *,
+    ages: Ages = NOTHING,
 ) -> Line:
     """How far the numbers can be trusted: what is wrong stands out and comes first, what is unknown is `-`."""
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
     facts = sorted(_facts(origin, state, window.coverage(devices), tracing), key=lambda fact: not fact.bad)
+    room = cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
+    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts if fact.bad) - 1), *facts]
     spans: list[Span] = [Span(" ")]
-    for fact in _fitting(facts, cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)):
+    for fact in _fitting(facts, room):
         spans += [Span(fact.text, "bad" if fact.bad else "dim"), Span("  ")]
     if state.recording:
         room = max(cells - width(tuple(spans)) - 3, _MIN_RECORDING)
@@ -169,6 +176,14 @@ def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Traci
     if state.probe_cpu_percent is not None:
         facts.append(Fact(f"tracing cpu {state.probe_cpu_percent:.1f}%"))
     return facts
+
+
+def _waiting(ages: Ages, room: int) -> list[Fact]:
+    """The oldest in flight, with the counts where half of the line has room for them."""
+    several = still.in_words(ages)
+    bad = (ages.oldest_us or 0) >= still.NAMED_US
+    text = next((one for one in several if len(one) <= room // 2), several[-1] if several else "")
+    return [Fact(text, bad, 2)] if text else []
 
 
 def _coverage(ratio: float | None) -> Fact:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from latmon.limits import ceiling
 from latmon.model import OPS, Device, Outstanding
 from latmon.store import Window
 from latmon.views.choice import Choice, natural
@@ -19,6 +20,8 @@ MIX = 6
 SPARKS = " ▁▂▃▄▅▆▇█"
 RAMP_SPARKS = " .:░░▒▒▓█"
 _SECOND = 1e6
+_KILO = 1000
+_OUT, _OUT_CELLS = "out/lim", 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,30 @@ class Subject:
         last = self.window.last
         return (last.outstanding.get(self.device.name) if last else None) or Outstanding(None, None)
 
+    @property
+    def limit(self) -> int | None:
+        """The most I/Os that its driver can hold, where that is known."""
+        found = ceiling(self.device.limits)
+        return int(found.value) if found else None
+
+    @property
+    def at_limit(self) -> bool:
+        now, limit = self.outstanding.in_driver, self.limit
+        return now is not None and limit is not None and now >= limit
+
+
+def of_limit(now: int | None, limit: int | None) -> str:
+    """3/3, 31/1023, 412/1k: in seven cells; the limit loses digits before the number does."""
+    if limit is None or now is None:
+        return _number(now)
+    most = _thousands(limit)
+    several = (f"{now}/{limit}", f"{now}/{most}", f"{rounded(now)}/{most}", f"{_thousands(now)}/{most}")
+    return next((text for text in several if len(text) <= _OUT_CELLS), several[-1])
+
+
+def _thousands(value: int) -> str:
+    return str(value) if value < _KILO else f"{value // _KILO}k"
+
 
 def _latency(q: float) -> Callable[[Subject], str]:
     return lambda s: quantile(s.window.latency(s.device.name, s.choice.ops), q)
@@ -94,7 +121,7 @@ COLUMNS = (
     ColumnOf("label", 14, lambda s: s.device.label, rank=5, right=False, role="dim"),
     ColumnOf("driver", 9, lambda s: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
     ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
-    ColumnOf("mix", MIX, lambda s: mix(s.counts), right=False, role="dim"),
+    ColumnOf("mix", MIX, lambda s: mix(s.counts), rank=1, right=False, role="dim"),
     ColumnOf("IOPS", 5, lambda s: rate(s.ios * s.per_second)),
     ColumnOf("MB/s", 5, lambda s: rate(s.bytes_per_second / 1e6)),
     ColumnOf("mean", 5, lambda s: duration(s.mean_us), rank=3, role="dim", needs="distribution"),
@@ -105,7 +132,7 @@ COLUMNS = (
     ColumnOf("p99.9", 5, _latency(0.999), needs="distribution"),
     ColumnOf("p99.99", 6, _latency(0.9999), rank=3, needs="distribution"),
     ColumnOf("max", 5, lambda s: maximum(s.window.latency(s.device.name, s.choice.ops)), needs="distribution"),
-    ColumnOf("out", 4, lambda s: _number(s.outstanding.in_driver)),
+    ColumnOf(_OUT, _OUT_CELLS, lambda s: of_limit(s.outstanding.in_driver, s.limit)),
     ColumnOf("queue", 5, lambda s: _number(s.outstanding.queued), rank=2),
     ColumnOf("peers", 5, lambda s: "" if s.times_peers is None else f"{rounded(round(s.times_peers))}x", role="accent"),
 )
@@ -161,6 +188,8 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
     spans = [Span("▸" if selected else " ", "accent")]
     for c in columns:
         role = "dim" if subject.gone else "accent" if selected and c.title == "device" else c.role
+        if c.title == _OUT and subject.at_limit and not subject.gone:
+            role = "bad"
         spans.append(Span(f"{cell(c.make(subject), c.width, right=c.right)} ", role))
     text = "gone" if subject.gone else subject.trend
     return (*spans, Span(cell(text, trend), "dim")) if trend else tuple(spans)
@@ -192,4 +221,4 @@ def sparkline(values: list[float | None], width: int, bounds: tuple[float, float
 
 
 def _sorted_column(choice: Choice) -> str:
-    return {"unlike": "peers", "name": "device"}.get(choice.sort, choice.sort)
+    return {"unlike": "peers", "name": "device", "out": _OUT}.get(choice.sort, choice.sort)

@@ -22,7 +22,7 @@ def split(room: int) -> tuple[int, int]:
     left = room - LEAST - 1
     if left < TREND_MIN:
         return room, 0
-    more = min(left // 2, _MOST - LEAST)
+    more = min((left - TREND_MIN + 1) // 2, _MOST - LEAST)
     return LEAST + more, left - more
 
 

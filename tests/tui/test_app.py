@@ -236,7 +236,21 @@ async def test_hot_plug_while_running():
         assert re.search(r"nvme0n1.*gone", screen(pilot.app))
 
 
-CONTEXTS = ("overview", "zoom", "cursor", "stages", "stage", "outliers", "outlier", "interrupts", "tables", "delays")
+CONTEXTS = (
+    "outstanding",
+    "audit",
+    "order",
+    "overview",
+    "zoom",
+    "cursor",
+    "stages",
+    "stage",
+    "outliers",
+    "outlier",
+    "interrupts",
+    "tables",
+    "delays",
+)
 
 
 def test_keys_footer_and_help_are_one_table():

@@ -98,10 +98,10 @@ def test_stages_that_nobody_traces_say_how_to_get_them():
 def test_told_and_left_out_are_what_is_above():
     made = scene(FRAMES)
     assert f"{57 * 3} of {57 * 4} above the threshold, 57 left out by the rate limit" in " ".join(
-        press(made, "screen:2", size=(160, 50)).split()
+        press(made, "screen:3", size=(160, 50)).split()
     )
     waiting = [*FRAMES[:-1], replace(FRAMES[-1], outliers=())]
-    assert "57 left out by the rate limit, 3 not told" in press(scene(waiting), "screen:2", size=(160, 50))
+    assert "57 left out by the rate limit, 3 not told" in press(scene(waiting), "screen:3", size=(160, 50))
 
 
 def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
@@ -121,7 +121,7 @@ def test_the_table_says_where_the_tail_is_when_there_is_something_traced():
     assert line.rstrip().endswith("softirq >99%")
     assert len(line) == 80
     wide = text(scene(FRAMES), (160, 50)).splitlines()
-    assert "where the tail is" in wide[1]
+    assert wide[1].rstrip().endswith(" tail")
     assert "trend" in wide[1]
     assert "trend" in text(scene(host(3, 5))).splitlines()[1]
 
@@ -155,7 +155,7 @@ def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said
 
 def test_what_is_picked_stays_picked_while_newer_ones_come():
     made = scene(FRAMES[:30])
-    press(made, "screen:2", "pick:1", "pick:1")
+    press(made, "screen:3", "pick:1", "pick:1")
     picked = made.choice.outlier
     for one in FRAMES[30:34]:
         made.append(one)
@@ -167,7 +167,7 @@ def test_what_is_picked_stays_picked_while_newer_ones_come():
 
 def test_an_opened_outlier_stays_open_when_the_window_left_it():
     made = scene(FRAMES, Choice(window_us=15 * SECOND))
-    opened = press(made, "screen:2", "read")
+    opened = press(made, "screen:3", "read")
     for number in range(58, 90):
         made.append(frame(number))
     assert opened.splitlines()[1] == text(made).splitlines()[1]
@@ -177,7 +177,7 @@ def test_an_opened_outlier_stays_open_when_the_window_left_it():
 
 def test_next_and_previous_in_the_waterfall():
     made = scene(FRAMES)
-    first = press(made, "screen:2", "read")
+    first = press(made, "screen:3", "read")
     assert made.choice.context == "outlier"
     second = press(made, "pick:1")
     assert second.splitlines()[1] != first.splitlines()[1]
@@ -187,7 +187,7 @@ def test_next_and_previous_in_the_waterfall():
 
 def test_by_time_or_by_total():
     made = scene(FRAMES)
-    press(made, "screen:2", "order")
+    press(made, "screen:3", "order")
     assert "longest first" in text(made, (160, 50))
     longest = max(o.total_us for one in FRAMES for o in one.outliers)
     press(made, "pick:-1")
@@ -196,7 +196,7 @@ def test_by_time_or_by_total():
 
 def test_ops_and_filter_hold_for_outliers():
     made = scene(FRAMES)
-    assert "171 of 228" in press(made, "screen:2")
+    assert "171 of 228" in press(made, "screen:3")
     assert "171 of 228" in press(made, "ops", "ops")
     assert made.choice.op == "write"
     assert "above its device's threshold" in " ".join(press(made, "ops").split()) or "no I/O above" in text(made)
@@ -209,7 +209,7 @@ def test_ops_and_filter_hold_for_outliers():
 
 def test_three_parts_their_rows_and_a_vectors_delays():
     made = scene(FRAMES)
-    tables = press(made, "screen:3")
+    tables = press(made, "screen:4")
     for said in ("▸BLOCK", "slow_none", "emlxs_thread"):
         assert said in tables
     assert "▸TIMER" in press(made, "line:1", "line:1", "line:1")
@@ -228,7 +228,7 @@ def test_three_parts_their_rows_and_a_vectors_delays():
 
 def test_only_softirqs_have_a_closer_look():
     made = scene(FRAMES[:20])
-    assert "Enter delays" in press(made, "screen:3")
+    assert "Enter delays" in press(made, "screen:4")
     for _ in range(2):
         assert "Enter" not in press(made, "part:1").splitlines()[-1]
         assert not works("delays", 0, made.choice.context)
@@ -238,7 +238,7 @@ def test_only_softirqs_have_a_closer_look():
 def test_rows_that_are_scrolled_away_above_are_marked():
     made = scene(FRAMES)
     head = 2
-    assert press(made, "screen:2").splitlines()[head].startswith(" time")
+    assert press(made, "screen:3").splitlines()[head].startswith(" time")
     assert press(made, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
     devices = scene(host(30, 3))
     assert text(devices).splitlines()[1].startswith(" device")
@@ -257,7 +257,7 @@ def test_each_key_is_told_once_for_a_screen():
 
 def test_the_selected_row_is_known_by_its_name():
     made = scene(FRAMES[:5])
-    press(made, "screen:3", "line:1")
+    press(made, "screen:4", "line:1")
     assert made.choice.row == "NET_RX"
     made.append(replace(FRAMES[5], softirqs={k: v for k, v in FRAMES[5].softirqs.items() if k.vector != "BLOCK"}))
     assert "▸NET_RX" in text(made)
@@ -405,7 +405,7 @@ def test_every_screen_says_why_it_is_empty(frames, origin, size):
             assert any(line.strip() for line in lines[1:-3])
 
 
-async def test_number_keys_and_three_is_nobodys():
+async def test_number_keys():
     app = make(Source(FRAMES[:10]))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
@@ -413,12 +413,12 @@ async def test_number_keys_and_three_is_nobodys():
             ("2", "stages"),
             ("4", "outliers"),
             ("5", "interrupts"),
-            ("3", "interrupts"),
+            ("3", "outstanding"),
             ("1", "overview"),
         ):
             await pilot.press(key)
             assert app.scene.choice.screen == name
-        assert "outstanding" not in screen(app)
+        assert "3 outstanding" in screen(app)
 
 
 async def test_a_region_with_keys_alone_live():

@@ -10,7 +10,7 @@ from latmon.views.sight import Sight
 
 def screen(sight: Sight, by: int) -> Choice:
     """The screen of that number in SCREENS."""
-    return replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None)
+    return replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None, aside="")
 
 
 def enter(sight: Sight, _by: int) -> Choice:
@@ -21,8 +21,8 @@ def enter(sight: Sight, _by: int) -> Choice:
 def leave(sight: Sight, _by: int) -> Choice:
     """One step back: the closer look, the region's outliers, its cursor, the zoom, the filter, the screen."""
     choice = sight.choice
-    if choice.opened:
-        return replace(choice, opened=False, top=0)
+    if choice.aside or choice.opened:
+        return replace(choice, aside="", opened=False, top=0)
     if choice.region is not None:
         return replace(choice, region=None, screen="overview")
     if choice.cursor is not None:

@@ -1,0 +1,32 @@
+"""Steps on the outstanding screen: which time the bars are of, and what is shown aside of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from latmon.views.choice import ASIDES, Choice
+from latmon.views.panels.outstanding import audited
+from latmon.views.sight import Sight
+
+
+def busy(sight: Sight, _by: int) -> Choice:
+    """All time, or busy time alone."""
+    return replace(sight.choice, busy=not sight.choice.busy)
+
+
+def aside(sight: Sight, by: int) -> Choice:
+    """The limits' audit or the issue order, and back."""
+    wanted = ASIDES[by]
+    return replace(sight.choice, aside="" if sight.choice.aside == wanted else wanted, top=0)
+
+
+def audit_row(sight: Sight, by: int) -> Choice:
+    """Another device in the order of the audit, stopping at the ends."""
+    names = [one.device for one in audited(sight)]
+    if not names:
+        return sight.choice
+    at = names.index(sight.choice.selected) if sight.choice.selected in names else 0
+    return replace(sight.choice, selected=names[min(max(at + by, 0), len(names) - 1)], top=0)
+
+
+STEPS = {"busy": busy, "aside": aside, "audit_row": audit_row}

@@ -1,0 +1,161 @@
+"""The outstanding view: a device's gauge against its limit, how often it had how many I/Os, when, and what waits. Pure.
+
+`Device` of facts in, lines out: `outstanding` shares the lines among its parts; the bars are depths.py's, the heat map
+depth_map.py's, the age list still.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from latmon.model import Limit, Outstanding
+from latmon.outstanding import PROBE, SYSFS, Depths
+from latmon.views.bars import share_bar
+from latmon.views.depths import Facts, depths, facts
+from latmon.views.heatmap import Ink
+from latmon.views.lines import Line, Span, fit, width, wrap
+from latmon.views.units import UNKNOWN, count, part, span, whole
+
+_SOURCES = {
+    PROBE: "a probe counts at every issue and completion",
+    SYSFS: "sampled from the kernel's gauges, weighted by time; no at-issue",
+}
+_SHORT = {PROBE: "counted by a probe", SYSFS: "sampled, no at-issue"}
+_GAUGE = 20
+_MAP_FROM, _MAP_MOST = 6, 18
+_BARS_FROM = 6
+_STILL_FROM = 3
+Draw = Callable[[int, int], list[Line]]
+"""(width, height) -> lines, at most so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of the selected device, over `covered_us`."""
+
+    name: str
+    now: Outstanding
+    limit: Limit | None
+    depths: Depths | None
+    covered_us: int
+    law: str = ""
+    """Little's law as a sentence; empty where one of its three is missing."""
+    below: str = ""
+    """Of a dm or md the limits of its disks."""
+    why: str = ""
+    """Why there are no depths."""
+    busy: bool = False
+
+    @property
+    def bound(self) -> int | None:
+        return int(self.limit.value) if self.limit else None
+
+    @property
+    def facts(self) -> Facts | None:
+        """What the bars show; None where nobody counted."""
+        return facts(self.depths, busy=self.busy) if self.depths and self.depths.in_driver else None
+
+
+def outstanding(
+    look: Look, cells: int, height: int, ink: Ink, *, over_time: Draw, still: Draw, waiting: int
+) -> list[Line]:
+    """`over_time`, `still`: draw the map and the age list; `waiting`: lines of the age list, its heads with it."""
+    head = heads(look, cells, ink)
+    left = height - len(head)
+    found = look.facts
+    if found is None:
+        said = [(Span(f"  {text}"),) for text in wrap(look.why, cells - 4)]
+        below = still(cells, max(left - len(said) - 1, 0))
+        return [*head, *said, *([()] if below else []), *below][:height]
+    most = look.depths.highest if look.depths else 0
+    ages, chart, map_ = _shares(left, waiting, _rows(found, most, look.bound))
+    lines = [*head, *depths(found, look.bound, cells, chart, ink, most=most), *still(cells, ages)]
+    return [*lines, *(over_time(cells, map_) if map_ else [])][:height]
+
+
+def heads(look: Look, cells: int, ink: Ink) -> list[Line]:
+    """The gauge, the distribution in words, Little's law."""
+    lines = [_gauge(look, cells, ink)]
+    if look.facts is not None:
+        lines.append(_told(look, look.facts, cells))
+    lines += [(Span(f" {text}", "text"),) for text in wrap(look.law, cells - 2)[:2]]
+    return lines
+
+
+def at_limit(now: Outstanding, limit: int | None) -> bool:
+    """Whether the driver has all that it may have."""
+    return limit is not None and now.in_driver is not None and now.in_driver >= limit
+
+
+def _gauge(look: Look, cells: int, ink: Ink) -> Line:
+    """Outstanding now, in the driver and above it, against the limit and who says so."""
+    now, bound, limit = look.now, look.bound, look.limit
+    full = at_limit(now, bound)
+    left: Line = (Span(f" {look.name}", "accent"), Span(" outstanding now  ", "dim"))
+    queued = "" if now.queued is None else f", {whole(now.queued)} in the queue"
+    where = "in flight" if now.queued is None else "in the driver"
+    driver = UNKNOWN if now.in_driver is None else whole(now.in_driver)
+    if bound is None or limit is None:
+        return fit(
+            (
+                *left,
+                Span(f"{driver} {where}", "strong"),
+                Span(queued),
+                Span(f"  {look.below or 'no limit is known'}", "dim"),
+            ),
+            cells,
+        )
+    number = Span(f"{driver} of {count(bound)} {where}", "bad" if full else "strong")
+    bar = share_bar((now.in_driver or 0) / bound, _GAUGE, ink, "bad" if full else "accent") if bound else ()
+    source = Span(f"  limit: {limit.name}", "dim")
+    where_from = Span(f" ({limit.source})", "dim")
+    brief = (left[0], Span(" "), number, Span(queued))
+    several: list[Line] = [
+        (*left, number, Span(queued), Span("  ▕"), *bar, Span("▏"), source, where_from),
+        (*left, number, Span(queued), source, where_from),
+        (*brief, source, where_from),
+        (*brief, source),
+        brief,
+    ]
+    return fit(next((one for one in several if width(one) <= cells), several[-1]), cells)
+
+
+def _told(look: Look, found: Facts, cells: int) -> Line:
+    """Mode, maximum, mean and idle share; who counted, over which time."""
+    assert look.depths is not None  # noqa: S101  facts are made of them
+    mode, mean = found.in_driver.mode, found.in_driver.mean
+    words = [f"most {whole(look.depths.highest)}"]
+    if mode is not None:
+        share = part(found.in_driver.share(mode))
+        words.insert(0, f"mode {whole(mode)} ({share} of {'busy' if found.busy else 'all'} time)")
+    if mean is not None:
+        words.append(f"mean {mean:.3g}")
+    words.append(f"idle {part(found.idle)}")
+    if look.depths.corrected:
+        words.append(f"set right by {count(look.depths.corrected)}")
+    text = f" {', '.join(words)}"
+    source = f"  {span(look.covered_us)}: {_SOURCES.get(look.depths.source, look.depths.source)}"
+    short = f"  {span(look.covered_us)}, {_SHORT.get(look.depths.source, look.depths.source)}"
+    shorter = f"  {_SHORT.get(look.depths.source, '')}"
+    said = next((one for one in (source, short, shorter) if len(text) + len(one) <= cells), "")
+    return fit((Span(text), Span(said, "dim")), cells)
+
+
+def _rows(found: Facts, most: int, bound: int | None) -> int:
+    """Lines that show each number by itself."""
+    highest = max(found.highest, most)
+    return highest + 2 + (bound is not None and bound <= highest)
+
+
+def _shares(left: int, waiting: int, wanted: int) -> tuple[int, int, int]:
+    """Lines of the age list, of the bars and of the heat map: bars first, then the ages, and more of each with room."""
+    ages = min(waiting, max(_STILL_FROM, left // 4)) if left >= _BARS_FROM + _STILL_FROM else 0
+    left -= ages
+    if left < _BARS_FROM + _MAP_FROM:
+        return ages, min(left, wanted), 0
+    map_ = min(max(left // 3, _MAP_FROM), _MAP_MOST)
+    bars = min(left - map_, wanted)
+    left -= bars + map_
+    more = min(left, max(waiting - ages, 0))
+    return ages + more, bars, min(map_ + left - more, 2 * _MAP_MOST)

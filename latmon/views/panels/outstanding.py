@@ -1,0 +1,177 @@
+"""The outstanding screen: the selected device's I/Os in flight, the limits of all, or a device's issue order."""
+
+from __future__ import annotations
+
+from latmon.audit import Audited, audit
+from latmon.limits import ceiling, ceilings, wall
+from latmon.littles_law import law, lift
+from latmon.littles_law import sentence as law_said
+from latmon.model import OPS
+from latmon.outstanding import Depths
+from latmon.views import depth_map, empty
+from latmon.views import outstanding as view
+from latmon.views.choice import shown
+from latmon.views.depths import Shares
+from latmon.views.limits_table import limits_table
+from latmon.views.lines import Line, Span
+from latmon.views.order import order
+from latmon.views.sight import Sight, no_rows, selected, sentence
+from latmon.views.still import still
+from latmon.views.sweep import shape
+from latmon.views.table import Subject
+from latmon.views.units import count
+from latmon.waiting import Aged
+
+_HEADS = 2
+_SECOND_US = 1e6
+
+
+def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
+    """The depths of the selected device; aside of them the limits' audit or the issue order."""
+    chosen = selected(sight.subjects())
+    if chosen is None or sight.origin is None or not sight.history.window.frames:
+        return sentence(no_rows(sight), width, room)
+    if sight.choice.aside == "audit":
+        return _audit(sight, chosen, width, room)
+    if sight.choice.aside == "order":
+        return _order(sight, chosen, width, room)
+    look = look_at(sight, chosen)
+    rows = ages(sight)
+    why = no_ages(sight)
+    return view.outstanding(
+        look,
+        width,
+        room,
+        sight.ink,
+        over_time=lambda cells, lines: _map(sight, look, cells, lines),
+        still=lambda cells, lines: still(sight.history.ages, rows, cells, lines, top=sight.choice.top, why=why),
+        waiting=max(len(rows), 1) + _HEADS,
+    )
+
+
+def look_at(sight: Sight, subject: Subject) -> view.Look:
+    """What is known of one device."""
+    history, name = sight.history, subject.device.name
+    counted = history.depths(name)
+    return view.Look(
+        name,
+        subject.outstanding,
+        ceiling(subject.device.limits),
+        counted,
+        history.window.covered_us,
+        law=_law(subject, counted) if counted else "",
+        below=_below(sight, subject),
+        why=_not_counted(sight, subject),
+        busy=sight.choice.busy,
+    )
+
+
+def ages(sight: Sight) -> tuple[Aged, ...]:
+    """What is still in flight, of the devices that the filter lets through."""
+    names = {d.name for d in shown(sight.history.store.devices.values(), sight.choice)}
+    return tuple(one for one in sight.history.ages.oldest if one.device in names)
+
+
+def audited(sight: Sight) -> tuple[Audited, ...]:
+    """The limits of the filter's devices, worst first as the table of devices has them."""
+    history = sight.history
+    order = [s.device.name for s in sight.subjects()]
+    devices = [s.device for s in sight.subjects()]
+
+    def made() -> tuple[Audited, ...]:
+        counted = {d.name: found for d in devices if (found := history.depths(d.name))}
+        return tuple(sorted(audit(devices, counted), key=lambda one: (not one.off, order.index(one.device))))
+
+    return history.made(("audit", *order), made)
+
+
+def no_ages(sight: Sight) -> str:
+    """What an empty age list means; it never means that nobody waits unless that is known."""
+    if sight.history.ages.older.get(1):
+        return "others than the filter's devices have I/Os in flight"
+    last = sight.history.window.last
+    if last is None or not last.outstanding:
+        return "not known: nobody counts what is in flight here"
+    now = [(one.in_driver or 0) + (one.queued or 0) for one in last.outstanding.values()]
+    if not any(now):
+        return "nothing is in flight on any device"
+    if sight.history.followed:
+        return f"{sum(now)} in flight, none of them for 0.5 s"
+    return (
+        f"{sum(now)} in flight, their ages are not known: no probe follows requests. Only a device with I/Os in flight "
+        "and no completion is told here, with an age of at least so long"
+    )
+
+
+def _law(subject: Subject, counted: Depths) -> str:
+    """With all of the device's I/Os, from the block layer to completion; the lift from the time in the driver."""
+    window, name = subject.window, subject.device.name
+    in_driver, queued = Shares(counted.in_driver).mean, Shares(counted.queued).mean
+    latency = window.latency(name, OPS)
+    done = [c for op in OPS if (c := window.completed(name, op)) and c.count]
+    per_second = sum(c.count for c in done) * _SECOND_US / max(window.covered_us, 1)
+    times = [c.time_us for c in done if c.time_us is not None]
+    mean = (
+        latency.mean
+        if latency
+        else sum(times) / sum(c.count for c in done)
+        if len(times) == len(done) and done
+        else None
+    )
+    found = law((in_driver or 0) + (queued or 0), mean, per_second)
+    if found is None:
+        return ""
+    driver_us = (in_driver or 0) / per_second * _SECOND_US if per_second else None
+    lifted = lift(wall(counted), round(found.outstanding), driver_us) if found.agrees else None
+    return law_said(found, lifted)
+
+
+def _below(sight: Sight, subject: Subject) -> str:
+    found = ceilings(subject.device, sight.history.store.devices)
+    told = [f"{name} {count(int(one.value))}" for name, one in found.items() if one and name != subject.device.name]
+    return f"limits of its disks: {', '.join(told)}" if told else ""
+
+
+def _not_counted(sight: Sight, subject: Subject) -> str:
+    device = subject.device
+    more = f"; look at {', '.join(device.members)}" if not device.timed and device.members else ""
+    if sight.recorded:
+        return f"how many I/Os {device.name} had outstanding is not in this recording{more}"
+    return f"how many I/Os {device.name} had outstanding is not measured here: nobody counted them{more}"
+
+
+def _map(sight: Sight, look: view.Look, width: int, room: int) -> list[Line]:
+    """On a sweep of its own."""
+    history, sweep, last = sight.history, sight.depths, sight.history.window.last
+    assert last is not None  # noqa: S101  drawn only once there is a frame
+    cells = depth_map.room(width)
+    timeline = sweep.slots(
+        shape(cells, sight.choice.window_us, history.interval_us),
+        depth_map.OPS,
+        lambda: depth_map.depth_frames(history.depth_entries, last),
+    )
+    seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
+    for frame in depth_map.depth_frames([one for one in history.depth_entries if one.mono_us > seen_us], last):
+        sweep.advance(frame)
+    return depth_map.depth_map(timeline, look.name, (width, room), sight.ink, limit=look.bound, busy=look.busy)
+
+
+def _audit(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
+    why = "not known here: this source tells no limits of the filter's devices"
+    return limits_table(audited(sight), chosen.device.name, width, room, top=sight.choice.top, why=why)
+
+
+def _order(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
+    """The last burst of issues; without one, why."""
+    issues = sight.history.issues(chosen.device.name)
+    if not issues:
+        why = empty.not_traced(
+            f"issues of {chosen.device.name}",
+            sight.origin,
+            mode=sight.choice.stages,
+            recorded=sight.recorded,
+            state=sight.tracing,
+        )
+        return sentence(why, width, room)
+    title: Line = (Span(f" {chosen.device.name}", "accent"), Span(" issue order, the last burst", "dim"))
+    return [title, *order(issues, width, room - 1, sight.ink)][:room]

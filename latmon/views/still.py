@@ -1,0 +1,100 @@
+"""What is still in flight: the requests that have not completed, oldest first, while they wait. Pure.
+
+`still` draws the list, `in_words` says it in the room there is, `worst` names the one that can't be overlooked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from latmon.outstanding import InFlight
+from latmon.views.columns import Field, heads, layout, row
+from latmon.views.lines import Line, Span, cut, fit, wrap
+from latmon.views.outliers import letters
+from latmon.views.units import UNKNOWN, count, duration, size, spelled
+from latmon.waiting import Aged, Ages
+
+NAMED_US = 10_000_000
+"""Older ones are named on every screen."""
+_SHORT = 3
+"""Up to so many lines rows go before their titles."""
+_ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
+
+
+def still(ages: Ages, some: Sequence[Aged], width: int, height: int, *, top: int = 0, why: str = "") -> list[Line]:
+    """Title, heads, a line each. `some`: those of the ages that are shown; `why`: what none of them means."""
+    if height < 1:
+        return []
+    title = (Span(" still in flight", "strong"), Span(f"  {counted(ages) or 'nothing above 1 s'}"))
+    if not some:
+        said: list[Line] = [(Span(f"  {text}", "dim"),) for text in wrap(why, width - 4)]
+        return [fit(line, width) for line in ([title] if height > 1 else []) + said][:height]
+    placed = layout(_FIELDS, width)
+    titled = [heads(placed)] if height > _SHORT else []
+    shown = cut([row(placed, one) for one in some], height - 1 - len(titled), top)
+    return [fit(line, width) for line in (title, *titled, *shown)][:height]
+
+
+def counted(ages: Ages) -> str:
+    """Those > 1 s: 3, > 10 s: 1; empty where none is."""
+    parts = [f"{words}: {count(ages.older[s])}" for s, words in _ABOVE.items() if ages.older.get(s)]
+    return ", ".join(parts) + (" or more" if parts and ages.at_least else "")
+
+
+def in_words(ages: Ages) -> tuple[str, ...]:
+    """For the health line, the longest first; nothing where nothing is known to wait."""
+    if ages.oldest_us is None:
+        return ()
+    first = ages.oldest[0]
+    oldest = f"oldest in flight {'≥' if first.at_least else ''}{duration(ages.oldest_us, 2)}"
+    several = counted(ages)
+    return (f"in flight {several}, {oldest.replace(' in flight', '')}", oldest) if several else (oldest,)
+
+
+def worst(ages: Ages) -> str:
+    """The oldest as a sentence, where it is older than 10 s; empty text where none is."""
+    if ages.oldest_us is None or ages.oldest_us < NAMED_US:
+        return ""
+    one, others = ages.oldest[0], ages.older.get(10, 0)
+    what = f"a {one.request.op}" if one.request else f"{one.count} I/O{'s' * (one.count > 1)}"
+    least = "at least " if one.at_least else ""
+    more = f"; {count(others)} are older than 10 s" if others > 1 else ""
+    return f"{one.device}: {what} in flight for {least}{spelled(one.age_us)}, not completed{more}"
+
+
+def _age(one: Aged, _cells: int) -> str:
+    return f"{'≥' if one.at_least else ''}{duration(one.age_us)}"
+
+
+def _op(one: Aged, _cells: int) -> str:
+    return letters(one.request.op, one.request.flags) if one.request else UNKNOWN
+
+
+def _where(one: Aged, cells: int) -> str:
+    if one.request is None:
+        return f"{count(one.count)} I/O{'s' * (one.count > 1)} for at least so long"
+    words = {True: "in the driver", False: "in the queue", None: UNKNOWN}[one.request.issued]
+    return words if cells >= len(words) else words.rsplit(" ", 1)[-1]
+
+
+def _who(one: Aged, cells: int) -> str:
+    request = one.request
+    if request is None or (request.pid is None and not request.comm):
+        return UNKNOWN
+    name = "/".join(word for word in (request.comm, str(request.pid or "")) if word)
+    return name if len(name) <= cells else request.comm or name
+
+
+def _sector(request: InFlight | None) -> str:
+    return UNKNOWN if request is None or request.sector is None else f"{request.sector:,}"
+
+
+_FIELDS: tuple[Field[Aged], ...] = (
+    Field("age", 6, _age, role="strong"),
+    Field("device", 8, lambda one, _: one.device, right=False, most=9),
+    Field("op", 4, _op, right=False),
+    Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
+    Field("waits", 13, _where, right=False, most=32),
+    Field("sector", 15, lambda one, _: _sector(one.request), rank=1),
+    Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
+)

@@ -1,0 +1,285 @@
+"""The outstanding view: gauge, bars under their limit, map, what is still in flight, audit; and its keys."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
+from test_app import make, settled
+from test_screens import press, scene, text
+
+from latmon.depth_log import DepthLog, summed
+from latmon.model import Limit, Outstanding
+from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.views import bands
+from latmon.views.bands import Band
+from latmon.views.choice import Choice
+from latmon.views.depths import depths, facts
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import plain, width
+from latmon.views.still import counted, in_words, worst
+from latmon.views.table import of_limit
+from latmon.waiting import Aged, Ages
+
+CROWDED, FREE = "nvme0n1", "nvme1n1"
+LIMITS = (
+    Limit("queue_depth", 3, "device/queue_depth"),
+    Limit("scheduler", "mq-deadline", "queue/scheduler"),
+    Limit("nr_requests", 64, "queue/nr_requests"),
+)
+FULL = Depths(
+    in_driver={0: 100, 1: 50, 2: 50, 3: 800},
+    queued={0: 300, 1: 100, 12: 500, 40: 100},
+    at_issue={1: 5, 2: 15, 3: 180},
+    latency={1: Took(10, 1000), 15: Took(150, 300_000), 43: Took(40, 240_000)},
+    source=PROBE,
+)
+SAMPLED = Depths(in_driver={0: 900, 1: 90, 2: 10}, source=SYSFS)
+HELD = InFlight(FREE, "write", 0, ("sync", "fua"), 81_920_448, 4096, 4211, "ora_lgwr", issued=True)
+
+
+def waiting_host(seconds=40, *, told=True):
+    """Three disks; the first may have only 3 and many wait above it, a request of the second never completes."""
+    found = []
+    for number, one in enumerate(host(3, seconds, ios=20)):
+        held = HELD._replace(began_us=found[0].mono_us) if found else None
+        old_s = number if held else 0
+        still = StillInFlight((held,) if held else (), {s: int(old_s > s) for s in (1, 10, 60)}, 0)
+        found.append(
+            replace(
+                one,
+                devices=tuple(replace(d, limits=LIMITS if d.name == CROWDED else ()) for d in one.devices),
+                depths={CROWDED: FULL, FREE: SAMPLED},
+                in_flight=still if told else None,
+                issues={CROWDED: tuple(Issue(i, 8 * i, 4096, "read", 5) for i in range(20))},
+                outstanding={
+                    CROWDED: Outstanding(3, 12),
+                    FREE: Outstanding(1, None),
+                    "nvme2n1": Outstanding(0, 0),
+                },
+            )
+        )
+    return found
+
+
+FRAMES = waiting_host()
+OPEN = Choice(screen="outstanding")
+
+
+def shown(*steps, size=(80, 24), frames=FRAMES, choice=OPEN, **options):
+    return press(scene(frames, choice, **options), *steps, size=size)
+
+
+def words(said):
+    return " ".join(said.split())
+
+
+# ---- what one device says
+
+
+def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
+    said = shown(size=(160, 50))
+    assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 in the queue" in said
+    assert "limit: queue_depth (device/queue_depth)" in said
+    assert "mode 3 (80% of all time), most 3, mean 2.55, idle 10%  40 s: a probe counts at every issue" in said
+    assert "┄ limit 3 ┄" in said
+
+
+def test_what_is_only_sampled_says_so_and_has_no_columns_that_nobody_measured():
+    said = shown("move:1")
+    assert "nvme1n1 outstanding now  1 in flight  no limit is known" in said
+    assert "sampled, no at-issue" in said
+    for absent in ("at issue ", "took", "in the queue  "):
+        assert absent not in said.split("still in flight")[0].splitlines()[3]
+
+
+def test_what_nobody_counted_never_looks_like_nothing_waits():
+    said = " ".join(shown("move:1", "move:1").split())
+    assert "how many I/Os nvme2n1 had outstanding is not measured here: nobody counted them" in said
+    assert "is not in this recording" in " ".join(shown("move:1", "move:1", mode="REPLAY").split())
+    procfs = " ".join(shown(frames=host(2, 5), size=(160, 50)).split())
+    assert "their ages are not known: no probe follows requests" in procfs
+
+
+def test_busy_time_is_without_what_was_idle():
+    assert "mode 3 (89% of busy time)" in shown("busy")
+    busy = facts(FULL, busy=True)
+    assert (busy.in_driver.share(3), busy.queued.counts[0], busy.idle) == (800 / 900, 200, 0.1)
+    lines = [plain(line) for line in depths(busy, 3, 100, 60, RAMP)]
+    assert not any("100%" in line for line in lines)
+
+
+def test_shares_of_time_add_up_in_whatever_bands():
+    for rows in (1, 2, 3, 5, 9, 30, 100):
+        cut = bands.exact(43, rows, (2, 3))
+        assert len(cut) <= rows
+        assert [b for a, b in pairwise(cut) if b.low != a.high + 1] == []
+        assert (cut[0].low, cut[-1].high) == (0, 43)
+        for counts in (FULL.in_driver, FULL.queued):
+            assert sum(bands.of(counts, cut)) == sum(counts.values())
+    assert Band(3, 3) in bands.bands(98, 4, (2, 3))
+    assert bands.label(Band(1025, 2048)) == "1.0k+"
+
+
+@pytest.mark.parametrize("cells", [20, 47, 60, 80, 160])
+@pytest.mark.parametrize("ink", [Ink(), RAMP])
+def test_bars_fit_and_the_ceiling_is_above_the_limit(cells, ink):
+    for height in range(1, 30):
+        lines = [plain(line) for line in depths(facts(FULL), 3, cells, height, ink, most=3)]
+        assert len(lines) <= height
+        assert all(len(line) <= cells for line in lines)
+        if height >= 6:
+            at = next(i for i, line in enumerate(lines) if "limit 3" in line)
+            assert lines[at + 1].split()[0].rsplit("-", maxsplit=1)[-1] == "3"
+            assert lines[at - 1].split()[0].split("-")[0] == "4"
+
+
+# ---- what is still in flight
+
+
+def test_the_oldest_is_told_grows_and_is_named_everywhere():
+    made = scene(FRAMES[:30], OPEN)
+    assert "29.0s nvme1n1 WSF 4K in the driver" in words(text(made))
+    made.append(FRAMES[30])
+    assert "30.0s nvme1n1 WSF" in words(text(made))
+    assert "oldest in flight 30s" in text(made)
+    overview = press(made, "screen:0")
+    assert "nvme1n1: a write in flight for 30 s, not completed" in overview
+    assert "in flight > 1 s: 1, > 10 s: 1, oldest 30s" in press(made, size=(160, 50))
+
+
+def test_a_pause_stops_the_clock_of_what_waits():
+    made = scene(FRAMES[:30], OPEN)
+    made.pause()
+    for one in FRAMES[30:]:
+        made.append(one)
+    assert "29.0s nvme1n1" in text(made)
+    made.resume()
+    assert "39.0s nvme1n1" in text(made)
+
+
+def test_without_a_probe_it_is_at_least_so_long():
+    known = [
+        replace(one, kernel={flow: replace(c, count=c.count * (flow.device != FREE)) for flow, c in one.kernel.items()})
+        for one in waiting_host(20, told=False)
+    ]
+    said = shown(frames=known)
+    assert "≥19.0s nvme1n1" in words(said)
+    assert "1 I/O for at least so long" in shown(frames=known, size=(120, 40))
+    assert "1 I/O in flight for at least 19 s" in shown("screen:0", frames=known)
+
+
+def test_counts_and_words():
+    ages = Ages((Aged("sda", 1_300_000, request=HELD),), {1: 3, 10: 0, 60: 0})
+    assert counted(ages) == "> 1 s: 3"
+    assert in_words(ages) == ("in flight > 1 s: 3, oldest 1.3s", "oldest in flight 1.3s")
+    assert (worst(ages), in_words(Ages()), worst(Ages())) == ("", (), "")
+
+
+# ---- aside: limits and order
+
+
+def test_the_audit_says_what_is_off_and_the_keys_go_back():
+    made = scene(FRAMES, OPEN)
+    said = press(made, "aside:0", size=(120, 40))
+    assert made.choice.context == "audit"
+    assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(said)
+    assert "! ceiling-reached" in said
+    assert "! held at its limit of 3 (device/queue_depth) while more I/Os waited" in said
+    press(made, "audit_row:1", "leave")
+    assert made.choice.context == "outstanding"
+    none = shown("aside:0", frames=host(2, 3))
+    assert "this source tells no limits" in none
+
+
+def test_issue_order_of_the_last_burst_or_why_there_is_none():
+    assert "nvme0n1 issue order, the last burst" in shown("aside:1")
+    assert "issues of nvme2n1 are not traced: press S" in " ".join(shown("move:1", "move:1", "aside:1").split())
+
+
+# ---- the overview
+
+
+def test_out_is_of_its_limit_where_one_is_known():
+    lines = shown("screen:0").splitlines()
+    assert "out/lim" in lines[1]
+    assert "    3/3 " in next(line for line in lines if CROWDED in line)
+    assert [of_limit(*pair) for pair in ((3, 3), (14, 64), (31, 1023), (412, 1023), (1023, 8184), (0, 8184))] == [
+        "3/3", "14/64", "31/1023", "412/1k", "1023/8k", "0/8184",
+    ]  # fmt: skip
+    assert (of_limit(7, None), of_limit(None, 3)) == ("7", "-")
+    assert all(len(of_limit(n, m)) <= 7 for n in (0, 9, 99, 999, 1023, 9999) for m in (1, 64, 1023, 8184, 65_535))
+
+
+# ---- what is remembered
+
+
+def test_the_log_forgets_and_loses_no_moment():
+    log = DepthLog()
+    for number in range(1, 200):
+        log.append(replace(frame(number), depths={CROWDED: FULL}, issues={CROWDED: (Issue(number, 0, 0, "read", 0),)}))
+    last = frame(199).mono_us
+    every = summed(log.between(0, last), CROWDED)
+    assert every.in_driver == {depth: n * 199 for depth, n in FULL.in_driver.items()}
+    assert every.latency[15] == Took(150 * 199, 300_000 * 199)
+    assert len(log.between(0, last)) < 100
+    log.forget(last - 100 * SECOND)
+    assert sum(summed(log.between(0, last), CROWDED).in_driver.values()) <= 110 * 1000
+    assert log.burst(CROWDED, last - SECOND)[0].mono_us == 198
+    assert (log.burst(FREE, last), summed(log.between(0, last), FREE)) == ((), None)
+
+
+# ---- every size, every key
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 24), (300, 100)])
+@pytest.mark.parametrize("frames", [FRAMES[:9], waiting_host(3, told=False), host(2, 3), [frame(1)], []])
+@pytest.mark.parametrize("origin", [ORIGIN, PROCFS])
+def test_every_size_is_full_and_fits(size, frames, origin):
+    for steps in ((), ("busy",), ("aside:0",), ("aside:1",), ("move:1",)):
+        made = scene(frames, OPEN, origin)
+        lines = press(made, *steps, size=size).splitlines()
+        assert len(lines) == size[1]
+        assert all(len(line) <= size[0] for line in lines)
+        assert any(line.strip() for line in lines[1:-3])
+
+
+async def test_its_keys_without_a_mouse():
+    app = make(Source(FRAMES))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for key, context in (
+            ("3", "outstanding"),
+            ("a", "audit"),
+            ("i", "order"),
+            ("i", "outstanding"),
+            ("d", "outstanding"),
+        ):
+            await pilot.press(key)
+            assert app.scene.choice.context == context
+        assert app.scene.choice.busy
+        await pilot.press("j", "escape")
+        assert (app.scene.choice.selected, app.scene.choice.context) == (FREE, "overview")
+
+
+PICTURES = {"depths": ("3",), "audit": ("3", "a")}
+
+
+async def _press(pilot, keys):
+    await settled(pilot)
+    await pilot.press(*keys)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "depth"), [("depths", (80, 24), "256"), ("depths", (160, 50), "16"), ("audit", (80, 24), "none")]
+)
+def test_outstanding_pictures(snap_compare, name, size, depth):
+    app = make(Source(FRAMES), depth=depth)
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, PICTURES[name]))
+
+
+def test_lines_are_exactly_as_wide_as_the_screen():
+    made = scene(FRAMES, OPEN)
+    panels = made.draw(80, 24)
+    assert all(width(line) <= 80 for line in panels.body)
