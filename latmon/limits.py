@@ -16,6 +16,7 @@ _STRAY = 0.01
 def ceiling(limits: Iterable[Limit]) -> Limit | None:
     """The least of what bounds the I/Os in the driver, and where it was read; None where nothing is known to.
 
+    Of equal ones the one that the others can't exceed: the kernel refuses a queue_depth above can_queue.
     Tags are counted per hardware queue unless the host shares one set among them (host_tagset); `can_queue` is then of
     the whole host, and otherwise of each of its queues (include/scsi/scsi_host.h). `nr_requests` bounds what waits in
     a scheduler; without one it takes that many of the tags and no more (blk_mq_update_nr_requests; sysfs goes on to
@@ -24,8 +25,8 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     limits = tuple(limits)
     known = {one.name: one for one in limits if isinstance(one.value, int)}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
-    bounds = [known[name] for name in ("queue_depth",) if name in known]
-    for name, queues in (("nr_tags", "hardware queues"), ("can_queue", "nr_hw_queues")):
+    bounds = []
+    for name, queues in (("can_queue", "nr_hw_queues"), ("nr_tags", "hardware queues"), ("queue_depth", "")):
         if name in known:
             bounds.append(_of_all(known[name], None if shared else known.get(queues)))
     unsorted = any(one.name == "scheduler" and one.value == "none" for one in limits)

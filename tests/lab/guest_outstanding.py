@@ -38,6 +38,12 @@ TIMEOUT_S = 300
 """No error handler comes in between."""
 FAR_MIB = 200
 SLOW_MS = 2
+STREAM_S = 20
+EXPIRE_MS = 2000
+STARVED = 30
+"""Batches of 16 reads before a write."""
+THRESHOLD = "1s"
+"""Above what an emulated guest makes of the stream itself."""
 VICTIMS = ("read", "read", "write")
 BY_HAND = """
 cd /sys/block/$1
@@ -69,6 +75,11 @@ def scsi_debug(*words: str) -> list[str]:
 
 def attribute(device: str, name: str, value: object) -> None:
     Path("/sys/block", device, name).write_text(str(value))
+
+
+def reads(device: str) -> int:
+    """Completed since boot."""
+    return int(Path("/sys/block", device, "stat").read_text().split()[0])
 
 
 def told_by(capture: Capture) -> Told:
@@ -108,8 +119,8 @@ def loaded(backend: str, *names: str) -> Told:
         jobs = [{"name": name, "filename": f"/dev/{name}", "rw": "randread", "iodepth": IODEPTH} for name in names]
         issued = fio(WORK, SECONDS, *({**job, "size": "64M"} for job in jobs))
         time.sleep(SETTLED_S)
-        reads = {name: ops["read"].count for name, ops in issued.items()}
-        return told_by(capture) | {"by_hand": by_name, "issued": reads}
+        done = {name: ops["read"].count for name, ops in issued.items()}
+        return told_by(capture) | {"by_hand": by_name, "issued": done}
 
 
 def ceilings(backend: str) -> Told:
@@ -208,14 +219,16 @@ def overtaken() -> Told:
     attribute(device, "device/queue_depth", 1)
     attribute(device, "queue/scheduler", "mq-deadline")
     attribute(device, "queue/nomerges", 2)
+    attribute(device, "queue/iosched/read_expire", EXPIRE_MS)
+    attribute(device, "queue/iosched/writes_starved", STARVED)
     stream = {"name": "stream", "filename": f"/dev/{device}", "rw": "read", "iodepth": IODEPTH, "size": "64M"}
     victims = []
-    with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--threshold", "150ms") as capture:
+    with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--threshold", THRESHOLD) as capture:
         wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
         with blktraced(device) as events:
             words = [sys.executable, __file__, "load", json.dumps(stream)]
             neighbours = subprocess.Popen(words, cwd=WORK)
-            time.sleep(4)
+            wait_for(lambda: reads(device) > 10 * IODEPTH, 60)
             for number, op in enumerate(VICTIMS):
                 block = (FAR_MIB + number) * 256
                 ends = {"read": (f"if=/dev/{device}", "of=/dev/null", f"skip={block}", "iflag=direct")}
@@ -234,7 +247,7 @@ def main(incident: str, *arguments: str) -> None:
     *words, result = arguments
     WORK.mkdir(exist_ok=True)
     if incident == "load":
-        fio(WORK, 10, json.loads(result))
+        fio(WORK, STREAM_S, json.loads(result))
         return
     Path(result).write_text(json.dumps(INCIDENTS[incident](*words)))
 

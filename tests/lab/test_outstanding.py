@@ -306,7 +306,7 @@ class Event(NamedTuple):
 
 
 def events(text):
-    lines = (line.split() for line in text.splitlines())
+    lines = filter(None, map(str.split, text.splitlines()))
     return [Event(words[0], int(words[2]), float(words[4])) for words in lines if words[0] in "GIDC"]
 
 

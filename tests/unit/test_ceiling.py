@@ -37,6 +37,11 @@ def test_where_it_was_read_is_said():
     assert ceiling(limits) == Limit("nr_tags", 8184, "mq/0/nr_tags x 8 hardware queues")
 
 
+def test_of_equal_bounds_the_one_that_holds_the_others_is_named():
+    assert ceiling(told(queue_depth=3, nr_tags=3, can_queue=3)).source == "at/can_queue"
+    assert ceiling(told(queue_depth=3, nr_tags=3)).source == "at/nr_tags"
+
+
 def test_a_dm_s_limits_are_those_of_its_disks():
     depth = Limit("queue_depth", 3, "device/queue_depth")
     disks = {name: Device(name, 8, at, limits=(depth,)) for at, name in enumerate(("sda", "sdb"))}
