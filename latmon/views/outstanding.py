@@ -22,6 +22,7 @@ _SOURCES = {
     SYSFS: "sampled from the kernel's gauges, weighted by time; no at-issue",
 }
 _SHORT = {PROBE: "counted by a probe", SYSFS: "sampled, no at-issue"}
+_SECOND_US = 1_000_000
 _GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
 _BARS_FROM = 6
@@ -135,8 +136,9 @@ def _told(look: Look, found: Facts, cells: int) -> Line:
     if look.depths.corrected:
         words.append(f"set right by {count(look.depths.corrected)}")
     text = f" {', '.join(words)}"
-    source = f"  {span(look.covered_us)}: {_SOURCES.get(look.depths.source, look.depths.source)}"
-    short = f"  {span(look.covered_us)}, {_SHORT.get(look.depths.source, look.depths.source)}"
+    over = span(round(look.covered_us / _SECOND_US) * _SECOND_US)
+    source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}"
+    short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}"
     shorter = f"  {_SHORT.get(look.depths.source, '')}"
     said = next((one for one in (source, short, shorter) if len(text) + len(one) <= cells), "")
     return fit((Span(text), Span(said, "dim")), cells)

@@ -24,6 +24,8 @@ from latmon.waiting import Aged
 
 _HEADS = 2
 _SECOND_US = 1e6
+_ENOUGH_US = 10_000_000
+"""Below it, gauges that are read now and then may well differ from what was completed."""
 
 
 def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
@@ -119,7 +121,7 @@ def _law(subject: Subject, counted: Depths) -> str:
         else None
     )
     found = law((in_driver or 0) + (queued or 0), mean, per_second)
-    if found is None:
+    if found is None or not (found.agrees or window.covered_us >= _ENOUGH_US):
         return ""
     driver_us = (in_driver or 0) / per_second * _SECOND_US if per_second else None
     lifted = lift(wall(counted), round(found.outstanding), driver_us) if found.agrees else None
