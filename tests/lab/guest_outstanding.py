@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
-from guest_stages import DEEP_S, SECONDS, SETTLED_S, Told, mapped, run  # noqa: E402
+from guest_stages import DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, fio, now_us  # noqa: E402
 
@@ -29,6 +29,8 @@ from latmon.model import Frame  # noqa: E402
 from latmon.waiting import Waiting  # noqa: E402
 
 WORK = Path("/tmp/latmon-lab")
+LOAD_S = 8
+"""On one CPU that is emulated the gauges are read once a second."""
 IODEPTH = 16
 DELAY_MS = 10
 HELD_S = 30
@@ -117,7 +119,7 @@ def loaded(backend: str, *names: str) -> Told:
     by_name = {name: by_hand(name) for name in names}
     with Capture(WORK, "--backend", backend) as capture:
         jobs = [{"name": name, "filename": f"/dev/{name}", "rw": "randread", "iodepth": IODEPTH} for name in names]
-        issued = fio(WORK, SECONDS, *({**job, "size": "64M"} for job in jobs))
+        issued = fio(WORK, LOAD_S, *({**job, "size": "64M"} for job in jobs))
         time.sleep(SETTLED_S)
         done = {name: ops["read"].count for name, ops in issued.items()}
         return told_by(capture) | {"by_hand": by_name, "issued": done}
