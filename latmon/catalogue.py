@@ -15,10 +15,15 @@ _TABLES = {
     "softirq_delay": "raise to entry of each softirq vector, by CPU",
     "softirq_run": "run time of each softirq vector, by CPU",
     "wakeup": "waking to running of threads",
+    "depth_driver": "how many requests a device has in the driver, and how many wait, over time",
+    "depth_issue": "how many the driver has when one is issued",
+    "depth_time": "how long a request took, by how many the device had when it came",
 }
 """What a map of a role says, where it is no stage of an I/O."""
 
 _TOLD = {
+    "issue": "bursts of neighbours as they go to the driver",
+    "waiting": "requests that have not completed, the oldest of them",
     "slow": "each I/O above the threshold, as far as the rate limit lets it",
     "resumed": "who waited for a slow I/O, and how long until it ran again",
     "late": "wake-ups of 1 ms and more",
@@ -66,7 +71,7 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
 
 def _partners(probe: Manifest) -> tuple[str, ...]:
     """Probes it can't do without. The stages' probe tells what is in flight; `needs` can't say that: it is later."""
-    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "depth" else ())
+    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "inflight" else ())
 
 
 def _stages(probe: Manifest) -> list[str]:

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon import deep_tables
+from latmon import deep_depths, deep_tables
+from latmon.deep_depths import Ages
 from latmon.deep_tables import Gains
 from latmon.differences import Counts, Differences, within
 from latmon.framing import Framer
@@ -30,10 +31,11 @@ from latmon.model import (
     Traced,
     Wakeups,
 )
+from latmon.outstanding import Depths, StillInFlight
 from latmon.records import Record
 
 _OWN = ("by_total", "path", "off")
-_TABLES = ("handler", "softirq", "wakeup")
+_TABLES = ("handler", "softirq", "wakeup", "depth")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Handlers whose records were lost, or for whose names there was no room."""
@@ -55,6 +57,9 @@ class DeepInterval:
     above: Mapping[Flow, int] = field(default_factory=dict)
     """Of devices that the always-on probe doesn't time (dm, md): a frame has them beside its own."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    depths: Mapping[str, Depths] = field(default_factory=dict)
+    in_flight: StillInFlight | None = None
+    """At the newest tick; None where no script told."""
 
 
 class DeepFramer:
@@ -66,6 +71,7 @@ class DeepFramer:
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
         self._ahead = deep_tables.Ahead()
+        self._ages = Ages(device_name)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
         # A record tells the whole pointer, a key as much of it as it has room for.
@@ -89,10 +95,17 @@ class DeepFramer:
         else:
             self._left_out += 1
 
+    def waiting(self, records: Iterable[Record]) -> None:
+        """What had not completed at the tick whose maps were printed."""
+        self._ages.told(records, [(one, self._maps.latest(one.name)) for one in self._specs])
+
     def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
         """Closes an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
-        gains = self._ahead.settled((spec, self._maps.gained(spec.name)) for spec in self._specs)
+        most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
+        gains = self._ahead.settled(
+            (one, self._maps.gained(one.name)) for one in self._specs if one.role not in deep_depths.AS_IS
+        )
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         return DeepInterval(
@@ -104,6 +117,8 @@ class DeepFramer:
             undecoded,
             series.above,
             series.thresholds_us,
+            deep_depths.depths(gains, deep_depths.most_of(most, slot), self._device_name),
+            self._ages.taken(),
         )
 
     def _traced(self, histograms: Mapping[Series, Histogram], gains: Gains) -> Traced:
@@ -177,6 +192,8 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
         sum(one.undecoded for one in each),
         {flow: n for one in each for flow, n in one.above.items()},
         {device: us for one in each for device, us in one.thresholds_us.items()},
+        {device: depths for one in each for device, depths in one.depths.items()},
+        deep_depths.all_waiting(one.in_flight for one in each),
     )
 
 

@@ -14,9 +14,9 @@ PLATFORMS = ("linux", "illumos", "freebsd")
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime")
-GROUPS = ("always", "depth", "stages", "wakeups", "irqs", "softirqs", "bios", "order")
+GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order")
 """always: from the first frame to the last. The others are deep: on demand."""
-DECODERS = ("dev_t", "op", "bucket", "integer")
+DECODERS = ("dev_t", "op", "bucket", "depth", "integer")
 ROLES: dict[str, tuple[str, ...]] = {
     "histogram": ("dev", "op", "bucket"),
     "sum": ("dev", "op"),
@@ -42,6 +42,15 @@ ROLES: dict[str, tuple[str, ...]] = {
     "wakeup": ("thread", "bucket"),
     "wakeup_sum": ("thread",),
     "wakeup_instead": ("thread", "other"),
+    "depth_driver": ("dev", "depth"),
+    "depth_queued": ("dev", "depth"),
+    "depth_issue": ("dev", "depth"),
+    "depth_ios": ("dev", "depth"),
+    "depth_time": ("dev", "depth"),
+    "depth_most": ("dev", "slot"),
+    "depth_corrected": ("dev",),
+    "depth_older": ("dev", "age"),
+    "depth_since": (),
 }
 """A map's role -> the parts that its key must have."""
 FEED_STAGES = ("histogram", "sum", "max", "by_total")
@@ -54,12 +63,21 @@ RECORDS: dict[str, tuple[str, ...]] = {
     ),
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
     "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority"),
+    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued"),
     "handler": ("handler", "irq"),
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
 }
 """A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
-TEXTS = {"slow": "comm", "resumed": "comm", "late": "comm", "handler": "name", "issue": "", "thread": "comm"}
+TEXTS = {
+    "slow": "comm",
+    "waiting": "comm",
+    "resumed": "comm",
+    "late": "comm",
+    "handler": "name",
+    "issue": "",
+    "thread": "comm",
+}
 UNFOLLOWED_FROM = 64
 """Codes of a path part: below it `paths`, from it on `unfollowed`."""
 _OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}

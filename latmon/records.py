@@ -25,6 +25,7 @@ _MOST_OF = {
     # p->prio: 0 to 139; a deadline thread's -1 is left out as if it were not known.
     **dict.fromkeys(("priority", "instead_priority"), 139),
     "policy": 0xFF,
+    "issued": 1,
 }
 _MOST_US = 2**40
 """12 days. What a request takes longer is a wrong stamp."""

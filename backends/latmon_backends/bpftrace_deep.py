@@ -81,6 +81,7 @@ class Deep:
             handlers=deep.handlers,
             softirqs=deep.softirqs,
             wakeups=deep.wakeups,
+            in_flight=deep.in_flight,
             issues=window.issues,
             health=self._health(frame.health, window),
         )

@@ -64,6 +64,8 @@ class _Script:
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
+        self.held: list[Record] = []
+        """What had not completed at the tick that is open."""
         self.arriving: dict[str, Counts] = {}
         self.open: tuple[int, int] | None = None
         self.begun = False
@@ -84,6 +86,9 @@ class _Script:
         number, self.mono_ns = self.open
         self.numbers.append(number)
         self.open = None
+        if not self.last:
+            self.framer.waiting(self.held)
+        self.held = []
         return True
 
     def begin(self, thread: Callable[[int], Thread]) -> None:
@@ -186,6 +191,7 @@ class DeepTicks:
             return
         if kind in ("tick", "last"):
             script.open, script.last = stamped(text.split()), kind == "last"
+            script.held = []
             self._losses.undecoded += script.open is None
         elif kind == "done":
             self._complete(script)
@@ -211,6 +217,8 @@ class DeepTicks:
             self._threads.learn(found)
         elif found.kind == "issue":
             self._losses.unkept += not self._issues.take(shifted(found, self._ahead_us(script.manifest) * 1000))
+        elif found.kind == "waiting":
+            self._losses.unkept += not self._keep(script.held, found, script.manifest)
         elif found.kind == "slow" and script.manifest.group == _BIOS:
             if script.device_name(found.get("dev") or 0) is not None:
                 self._losses.dropped += not self._keep(script.waiting, found, script.manifest)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from latmon.deep_framing import DeepInterval
 from latmon.manifest import Manifest
 from latmon.model import Device, Frame, Health, Missing, Traced
+from latmon.outstanding import Depths
 from latmon_backends import outliers
 from latmon_backends.bpftrace_deep import Deep
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
@@ -49,6 +50,7 @@ class Joining:
         told = self._deep.taken(frame)
         deep = since(self._began_us, told)
         whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
+        whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths))
         if deep is not told:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))
@@ -65,6 +67,11 @@ class Joining:
             undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
         )
         return replace(frame, outliers=settled.outliers, health=health)
+
+
+def with_probe(sampled: Mapping[str, Depths], told: Mapping[str, Depths]) -> dict[str, Depths]:
+    """By device what the probe told, where it looked at it in the interval; else what was sampled."""
+    return {**sampled, **{name: one for name, one in told.items() if one.in_driver}}
 
 
 def health_of(window: Window, probe: Probe, skipped: int | None) -> Health:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from latmon import outstanding
 from latmon.deep_framing import DeepInterval
 from latmon.deep_sums import DeepSums
 from latmon.model import Frame, Health
+from latmon.outstanding import Depths
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
 
 EMPTY = DeepWindow()
@@ -49,7 +52,14 @@ def _sum(earlier: DeepInterval, later: DeepInterval) -> DeepInterval:
         earlier.undecoded + later.undecoded,
         sums.above,
         {**earlier.thresholds_us, **later.thresholds_us},
+        _depths(earlier.depths, later.depths),
+        later.in_flight or earlier.in_flight,
     )
+
+
+def _depths(earlier: Mapping[str, Depths], later: Mapping[str, Depths]) -> dict[str, Depths]:
+    each = {name: [told[name] for told in (earlier, later) if name in told] for name in {**earlier, **later}}
+    return {name: outstanding.together(parts) for name, parts in each.items()}
 
 
 def _frame(one: DeepInterval) -> Frame:

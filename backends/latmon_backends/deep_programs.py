@@ -97,7 +97,7 @@ class DeepPrograms:
         dear = {
             one.name: "counts every request, and they are sampled"
             for one in self.manifests
-            if one.group == "depth" or (one.group == "order" and one.needs)
+            if one.group == "inflight" or (one.group == "order" and one.needs)
         }
         return self._choose({**dear, **self._refused})
 
@@ -181,6 +181,7 @@ class DeepPrograms:
             **bpftrace_tiers.pace(interval_ms),
             **bpftrace_tiers.outliers(self._options.threshold_us),
             "one_in": one_in,
+            **deep_scripts.looks(self._cpus or os.cpu_count() or 1, len(target.numbers) or len(self._here.devices())),
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
             **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * AT_MOST][:AT_MOST])},

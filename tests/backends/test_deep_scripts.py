@@ -1,13 +1,14 @@
 """Which deep scripts run on hosts that have this and lack that, and how their texts become one program."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from latmon.errors import ManifestError
 from latmon_backends import deep_scripts
 from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.deep_scripts import choose, deep_manifests, possible_cpus, script, stem, with_found
+from latmon_backends.deep_scripts import choose, deep_manifests, looks, possible_cpus, script, stem, with_found
 from latmon_backends.tracepoints import Tracepoints
 
 FOUND = deep_manifests()
@@ -17,6 +18,8 @@ VALUES = {
     **{f"dev{n}": n for n in range(4)},
     **{f"major{n}": n for n in range(4)},
     "step_ms": 200,
+    "sample_us": 1000,
+    "read_one_in": 1,
     "gate_ns": 900_000_000,
     "threshold_us": 0,
 }
@@ -47,7 +50,7 @@ def missing(choice):
 def test_with_raw_tracepoints_the_better_variants(has):
     chosen = names(choose(FOUND, "A", has, WORDS))
     # Its part of a completion comes first.
-    assert chosen[:2] == ["depth_a", "stages_a"]
+    assert chosen[:2] == ["inflight_a", "stages_a"]
     assert {stem(name) for name in chosen} == {stem(name) for name in NAMES} - {"who"}
     assert all(name.endswith("_a") for name in chosen)
 
@@ -74,16 +77,23 @@ def test_a_kernel_without_a_tracepoint():
 
 
 def test_a_script_that_costs_too_much_on_many_cpus_gives_way_to_a_lesser_one():
-    choice = choose(FOUND, "A", everything, WORDS, cpus=10_000)
-    assert missing(choice)["depth"].startswith("costs too much on more than ")
+    dear = [replace(one, max_cpus=16) if one.name == "inflight_a" else one for one in FOUND]
+    choice = choose(dear, "A", everything, WORDS, cpus=10_000)
+    assert missing(choice)["inflight"].startswith("costs too much on more than ")
     assert {"stages_a", "who_a"} < set(names(choice))
+
+
+def test_sums_are_read_more_seldom_where_that_costs_more():
+    assert looks(16, 4) == {"sample_us": 1000, "read_one_in": 1}
+    assert looks(64, 8) == {"sample_us": 8000, "read_one_in": 4}
+    assert looks(100_000, 1000) == {"sample_us": 200_000, "read_one_in": 1024}
 
 
 def test_what_another_script_does_as_well_is_neither_chosen_nor_missing():
     choice = choose(FOUND, "A", everything, WORDS, cpus=2)
-    assert "depth_a" in names(choice)
+    assert "inflight_a" in names(choice)
     assert "who" not in {*missing(choice), *map(stem, names(choice))}
-    assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"depth_a": "Cannot cast"}))
+    assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"inflight_a": "Cannot cast"}))
 
 
 @pytest.mark.parametrize(("said", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])

@@ -26,7 +26,7 @@ from latmon_backends.bpftrace_tool import Tool
 
 LIMIT = 3.0
 LOST_LIMIT = 3.0
-_GROUPS = (("stages",), ("depth", "stages"), ("depth", "stages", "irqs", "softirqs", "wakeups"))
+_GROUPS = (("stages",), ("inflight", "stages"), ("inflight", "stages", "irqs", "softirqs", "wakeups"))
 _PEERS = {"A": PLAIN_MAP, "C": BIOLATENCY}
 
 

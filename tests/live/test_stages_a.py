@@ -25,7 +25,16 @@ DIRECTORY = data_dir("probes") / "linux"
 MANIFEST = load(DIRECTORY / "stages_a.yaml")
 SCRIPTS = ("stages_a", "who_a", "csd_a", "workers_a")
 """Without those for drivers' modules, which may not be loaded."""
-VALUES = {"step_ms": 50, "gate_ns": 60_000_000_000, "disk": "q->disk", "request": "arg0", "one_in": 1, "any_dev": 0}
+VALUES = {
+    "step_ms": 50,
+    "gate_ns": 60_000_000_000,
+    "disk": "q->disk",
+    "request": "arg0",
+    "one_in": 1,
+    "any_dev": 0,
+    "sample_us": 1000,
+    "read_one_in": 1,
+}
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 IO_START = Path("/sys/kernel/tracing/events/block/block_io_start")
 

@@ -18,8 +18,10 @@ from workload import fio
 
 from latmon_backends.btf import request_argument
 
-SCRIPTS = ("depth_a", "stages_a", "csd_a", "workers_a")
+SCRIPTS = ("inflight_a", "stages_a", "csd_a", "workers_a")
 DEPTH = 16
+FOLLOWS_S = 1.0
+"""It follows requests half a second after its start."""
 MOST = 2**32
 
 
@@ -41,6 +43,7 @@ def records(suite, directory, device, depth):
     """What is told of reads, `depth` of them at once."""
     able(suite, directory)
     with Run(suite, directory, device, threshold_us=1) as run:
+        time.sleep(FOLLOWS_S)
         job = {"name": "reads", "filename": device.path, "rw": "randread", "size": "4M", "iodepth": depth}
         fio(directory, 1, job)
     told = [one.fields for one in run.slow if one.fields["op"] == 0]
@@ -65,8 +68,8 @@ def test_as_many_as_are_given_at_once(suite, loop, tmp_path):  # noqa: F811
 
 def expressions():
     """The lines of the script that tell both numbers from what was counted."""
-    text = (DIRECTORY / "depth_a.bt").read_text()
-    (then,) = re.findall(r"@depth_a_open\[\(uint64\)arg0\] = \((\(\$out << 32\).*?), \(uint64\)pid", text)
+    text = (DIRECTORY / "inflight_a.bt").read_text()
+    (then,) = re.findall(r"\$then = \((\(\$out << 32\).*)\);$", text, re.MULTILINE)
     (later,) = re.findall(r"^(\s*\$done = .*?)^\s*@stages_a_depth", text, re.MULTILINE | re.DOTALL)
     return then, later
 
@@ -104,7 +107,7 @@ def test_the_arithmetic(suite, tmp_path):
 def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F811
     """The kernel may have skipped any program: what it counted is right all the same."""
     able(suite, tmp_path)
-    shown = re.sub(r"clear\(@depth_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
+    shown = re.sub(r"clear\(@inflight_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
     with (tmp_path / "said").open("w") as output, (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
             tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=errors,
@@ -116,6 +119,7 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
                 refused(tmp_path / "errors")
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        time.sleep(FOLLOWS_S)
         job = {"filename": loop.path, "rw": "randrw", "size": "4M", "iodepth": DEPTH, "fsync": 32}
         fio(tmp_path, 1, job | {"name": "one"}, job | {"name": "other"})
         time.sleep(0.3)
@@ -123,7 +127,7 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         assert process.wait(TIMEOUT_S) == 0
     said = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
     maps = {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
-    issued, completed = maps["@depth_a_in"], maps["@depth_a_out"]
+    issued, completed = maps["@inflight_a_in"], maps["@inflight_a_out"]
     busiest = max(issued, key=issued.get)
     assert issued[busiest] > 500
-    assert issued[busiest] == completed[busiest] + maps["@depth_a_merged"].get(busiest, 0)
+    assert issued[busiest] == completed[busiest] + maps["@inflight_a_merged"].get(busiest, 0)

@@ -1,0 +1,93 @@
+"""What the inflight scripts print as depths and ages: what an index stands for, by device, of one tick."""
+
+from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of
+from latmon.deep_framing import DeepFramer
+from latmon.manifest import load
+from latmon.model import Thread
+from latmon.outstanding import PROBE, InFlight, StillInFlight, Took
+from latmon.records import record
+from latmon.resources import data_dir
+
+MANIFEST = load(data_dir("probes") / "linux/inflight_a.yaml")
+SDA, GONE = 8 << 20, 7 << 20
+
+
+def framer():
+    return DeepFramer(MANIFEST, {SDA: "sda"}.get)
+
+
+def told(one, slot=None):
+    return one.interval(slot, lambda pid: Thread(pid, "", "", -1))
+
+
+def key(index, device=SDA):
+    return device << 16 | index
+
+
+def line(begun_ns, device=SDA, issued=1, pid=7, comm="fio"):
+    text = f"waiting inflight_a 18446612688001995904 {device} 1 2049 128 4096 {begun_ns} {pid} {issued} {comm}"
+    return record(text, MANIFEST.records["waiting"])
+
+
+def test_depths_are_exact_to_256_then_the_highest_of_a_bucket():
+    assert [depth_of(n) for n in (0, 1, 256)] == [0, 1, 256]
+    assert [depth_of(n) for n in (257, 258, 264, 265)] == [287, 319, 511, 575]
+
+
+def test_what_an_interval_gained_by_device():
+    one = framer()
+    one.printed("inflight_a_driver", {key(2): 5, key(3): 1, key(1, GONE): 9})
+    told(one)
+    one.printed("inflight_a_driver", {key(2): 15, key(3): 1, key(1, GONE): 99})
+    one.printed("inflight_a_queued", {key(0): 10})
+    one.printed("inflight_a_issue", {key(2): 4, key(257): 1})
+    one.printed("inflight_a_ios", {key(2): 4})
+    one.printed("inflight_a_time", {key(2): 400})
+    one.printed("inflight_a_most", {key(1): 260, key(2): 300})
+    one.printed("inflight_a_corrected", {SDA: 2})
+    one.printed("inflight_a_again", {SDA: 1})
+    found = told(one, slot=1).depths
+    assert found.keys() == {"sda"}
+    sda = found["sda"]
+    assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 287: 1})
+    assert sda.latency == {2: Took(4, 400)}
+    assert (sda.most, sda.corrected, sda.source) == (260, 3, PROBE)
+
+
+def test_ages_are_of_the_newest_tick_and_oldest_first():
+    one = framer()
+    one.printed("inflight_a_since", {0: 1_000_000})
+    one.printed("inflight_a_older", {key(0): 2, key(1): 1, key(2): 0, key(0, GONE): 5})
+    one.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)])
+    waiting = told(one).in_flight
+    assert waiting == StillInFlight(
+        (
+            InFlight("sda", "write", 5000, (), 128, 4096, 7, "fio", True),
+            InFlight("sda", "write", 9000, (), 128, 4096, 7, "fio", False),
+        ),
+        {1: 2, 10: 1, 60: 0},
+        1000,
+    )
+    assert told(one).in_flight is None
+
+
+def test_before_it_follows_requests_nothing_is_claimed():
+    one = framer()
+    one.waiting([])
+    assert told(one).in_flight is None
+
+
+def test_an_issuer_that_is_not_known():
+    one = framer()
+    one.printed("inflight_a_since", {0: 1_000_000})
+    one.waiting([line(5_000_000, pid=-1, comm="")])
+    (only,) = told(one).in_flight.oldest
+    assert (only.pid, only.comm) == (None, "")
+
+
+def test_several_scripts_as_one_are_bounded():
+    parts = [StillInFlight(tuple(InFlight("sda", "read", n) for n in range(at, 200, 2)), {1: 100}, at) for at in (0, 1)]
+    both = all_waiting([*parts, None])
+    assert [one.began_us for one in both.oldest] == list(range(MOST_TOLD))
+    assert (both.older, both.since_us) == ({1: 200}, 1)
+    assert all_waiting([None]) is None
