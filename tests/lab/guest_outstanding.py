@@ -105,6 +105,7 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
             "end_us": one.mono_us,
             "outstanding": {name: (now.in_driver, now.queued) for name, now in one.outstanding.items()},
             "still": None if still is None else [request._asdict() for request in still.oldest],
+            "issued": {name: [issue.sector for issue in window] for name, window in one.issues.items()},
             "older": {str(age): count for age, count in waiting.ages.older.items()},
             "ages": [
                 {"device": row.device, "age_us": row.age_us, "at_least": row.at_least, "count": row.count}
@@ -114,10 +115,17 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
         }
 
 
-def loaded(backend: str, *names: str) -> Told:
+def follows(capture: Capture, words: tuple[str, ...]) -> None:
+    """Waits for the probe that follows requests, where it was asked for."""
+    if "all" in words and not wait_for(lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S):
+        sys.exit(f"no request was followed within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+
+
+def loaded(words: tuple[str, ...], *names: str) -> Told:
     """A capture with 16 reads in flight on each of these."""
     by_name = {name: by_hand(name) for name in names}
-    with Capture(WORK, "--backend", backend) as capture:
+    with Capture(WORK, *words) as capture:
+        follows(capture, words)
         jobs = [{"name": name, "filename": f"/dev/{name}", "rw": "randread", "iodepth": IODEPTH} for name in names]
         issued = fio(WORK, LOAD_S, *({**job, "size": "64M"} for job in jobs))
         time.sleep(SETTLED_S)
@@ -125,22 +133,22 @@ def loaded(backend: str, *names: str) -> Told:
         return told_by(capture) | {"by_hand": by_name, "issued": done}
 
 
-def ceilings(backend: str) -> Told:
+def ceilings(*words: str) -> Told:
     """can_queue 3; beside it, on another host, queue_depth 3 and no restriction; and a USB disk."""
     (host,) = scsi_debug("max_queue=3", f"ndelay={DELAY_MS * 1_000_000}")
-    alone = loaded(backend, host)
+    alone = loaded(words, host)
     run("modprobe", "-r", "scsi_debug")
     (usb,) = disks()
     restricted, free = scsi_debug("max_queue=192", "max_luns=2", f"ndelay={DELAY_MS * 1_000_000}")
     attribute(restricted, "device/queue_depth", 3)
     names = {"can_queue": host, "queue_depth": restricted, "free": free, "usb": usb}
-    return {"names": names, "alone": alone, "beside": loaded(backend, restricted, free, usb)}
+    return {"names": names, "alone": alone, "beside": loaded(words, restricted, free, usb)}
 
 
-def controllers(backend: str) -> Told:
+def controllers(*words: str) -> Told:
     """Whatever disks the guest has, and a SCSI host of no hardware."""
     scsi_debug(f"ndelay={DELAY_MS * 1_000_000}")
-    return loaded(backend, *disks())
+    return loaded(words, *disks())
 
 
 class Reader:
@@ -176,8 +184,7 @@ def held(*words: str) -> Told:
     attribute(names["silent"], "device/queue_depth", 1)
     attribute(names["silent"], "device/timeout", TIMEOUT_S)
     with Capture(WORK, *words) as capture:
-        if "all" in words:
-            wait_for(lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S)
+        follows(capture, words)
         time.sleep(SETTLED_S)
         Path("/sys/bus/pseudo/drivers/scsi_debug/delay").write_text(str(HELD_S * HZ))
         for name in ("bottom", "never"):
