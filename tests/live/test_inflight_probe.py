@@ -5,6 +5,7 @@ bpftrace 0.21 and newer can read a sum that is kept per CPU; the host's own may 
 
 import json
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,12 +14,16 @@ import pytest
 import test_stages_a
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_a import DIRECTORY, Run, program, refused
-from test_stages_c import loop  # noqa: F401 - a fixture is found by its name
-from workload import fio
+from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
+from workload import LoopDevice, fio
 
+from latmon.deep_depths import depth_of
+from latmon.manifest import load
+from latmon.records import record
 from latmon_backends.btf import request_argument
 
 SCRIPTS = ("inflight_a", "stages_a", "csd_a", "workers_a")
+INFLIGHT = load(DIRECTORY / "inflight_a.yaml")
 DEPTH = 16
 FOLLOWS_S = 1.0
 """It follows requests half a second after its start."""
@@ -131,3 +136,120 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
     busiest = max(issued, key=issued.get)
     assert issued[busiest] > 500
     assert issued[busiest] == completed[busiest] + maps["@inflight_a_merged"].get(busiest, 0)
+
+
+def maps_of(said):
+    """Each map as it was printed last, by device's part and the rest of the key."""
+    return {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
+
+
+def by_depth(maps, name):
+    return {depth_of(int(key) & 0xFFFF): n for key, n in maps[f"@inflight_a_{name}"].items()}
+
+
+class Followed:
+    """inflight_a alone on one device: what it has said so far."""
+
+    def __init__(self, suite, directory, device):
+        found = able(suite, directory)
+        values = {"dev0": number(device), "threshold_us": 0, "gate_ns": 500_000_000}
+        text = program(("inflight_a", "stages_a"), **values).text()
+        self._said, self._errors = directory / "said", directory / "errors"
+        with self._said.open("w") as output, self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                found.command(text), stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
+            )
+
+    def __enter__(self):
+        self.until(lambda: "@inflight_a_since" in maps_of(self.said()))
+        return self
+
+    def __exit__(self, *_exc):
+        self._process.stdin.close()
+        assert self._process.wait(TIMEOUT_S) == 0
+
+    def said(self):
+        lines = self._said.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def until(self, there):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not there():
+            if self._process.poll() is not None:
+                refused(self._errors)
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def ticks(self):
+        """What is told of waiting requests, tick by tick; the one that is being printed is the last."""
+        told = []
+        for one in self.said():
+            text = str(one.get("data"))
+            if text.startswith("tick inflight_a "):
+                told.append([])
+            elif text.startswith("waiting ") and told:
+                told[-1].append(record(text.removesuffix("\n"), INFLIGHT.records["waiting"]))
+        return told
+
+
+@each_bpftrace
+@pytest.mark.parametrize("depth", [1, 3, DEPTH])
+def test_depths_under_a_load_of_so_many(suite, loop, tmp_path, depth):  # noqa: F811
+    with Followed(suite, tmp_path, loop) as run:
+        fio(tmp_path, 1.5, {"name": "reads", "filename": loop.path, "rw": "randread", "size": "4M", "iodepth": depth})
+        ticks = len(run.ticks())
+        run.until(lambda: len(run.ticks()) > ticks + 1)
+        maps = maps_of(run.said())
+    driver, issue = by_depth(maps, "driver"), by_depth(maps, "issue")
+    # udev may read the new disk beside it.
+    assert sum(n for at, n in issue.items() if at > depth) <= 0.02 * sum(issue.values())
+    tags = int(Path(f"/sys/block/{loop.name}/queue/nr_requests").read_text())
+    assert issue.get(min(depth, tags), 0) > 0
+    assert sum(n for at, n in driver.items() if at > depth) <= 0.02 * sum(driver.values())
+    assert sum(by_depth(maps, "ios").values()) > 100
+    assert driver[0] > 0, "the load has ended"
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A disk on a file of a file system that can be frozen: (the disk, freeze, thaw)."""
+    if not shutil.which("mkfs.ext4"):
+        pytest.skip("mkfs.ext4 is not installed")
+    place = tmp_path / "place"
+    place.mkdir()
+    with LoopDevice(tmp_path / "outer", 64 << 20) as outer:
+        subprocess.run(["mkfs.ext4", "-q", outer.path], check=True)
+        subprocess.run(["mount", outer.path, place], check=True)
+        try:
+            with LoopDevice(place / "inner", 16 << 20) as inner:
+                frozen = ["fsfreeze", "-f", place], ["fsfreeze", "-u", place]
+                yield inner, *(lambda command=command: subprocess.run(command, check=True) for command in frozen)
+        finally:
+            subprocess.run(["fsfreeze", "-u", place], check=False, stderr=subprocess.DEVNULL)
+            subprocess.run(["umount", place], check=True)
+
+
+@each_bpftrace
+def test_a_request_that_is_held_is_told_while_it_waits(suite, held, tmp_path):
+    inner, freeze, thaw = held
+    with Followed(suite, tmp_path, inner) as run:
+        freeze()
+        begun = time.monotonic_ns()
+        write = ["dd", "if=/dev/zero", f"of={inner.path}", "bs=4096", "seek=8", "count=1", "oflag=direct"]
+        with subprocess.Popen(write, stderr=subprocess.DEVNULL) as writer:
+            try:
+                run.until(lambda: sum(bool(one) for one in run.ticks()) > 2)
+                told = [one for tick in run.ticks() for one in tick]
+                older = maps_of(run.said())["@inflight_a_older"]
+            finally:
+                thaw()
+        ticks = len(run.ticks())
+        run.until(lambda: len(run.ticks()) > ticks + 2)
+        assert run.ticks()[-2] == []
+    assert {(one.get("dev"), one.get("op"), one.get("sector"), one.get("bytes")) for one in told} == {
+        (number(inner), 1, 64, 4096)
+    }
+    assert {(one.get("pid"), one.text, one.get("issued")) for one in told} == {(writer.pid, "dd", 1)}
+    (since,) = {one.get("begun_ns") for one in told}
+    assert since >= begun
+    assert older[str(number(inner) << 16)] in (0, 1)
