@@ -36,6 +36,8 @@ DELAY_MS = 10
 HELD_S = 30
 HZ = 250
 """Of Debian's kernels, which nothing in the guest tells."""
+AFTER_S = 12
+"""bpftrace is some seconds behind in an emulated guest."""
 TIMEOUT_S = 300
 """No error handler comes in between."""
 FAR_MIB = 200
@@ -196,7 +198,7 @@ def held(*words: str) -> Told:
         wait_for(lambda: readers["silent"].over or now_us() > readers["top"].began_us + HELD_S * 1_000_000, TIMEOUT_S)
         run("dmsetup", "resume", "--noudevsync", "bottom")
         wait_for(lambda: readers["silent"].over and readers["top"].over, TIMEOUT_S)
-        time.sleep(SETTLED_S)
+        time.sleep(AFTER_S)
         on = {**{name: names[name] for name in ("silent", "top", "never")}, "behind": names["silent"]}
         told = {name: one.told(on[name]) for name, one in readers.items()}
         told = told_by(capture) | {"names": names, "readers": told}

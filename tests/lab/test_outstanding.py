@@ -13,7 +13,9 @@ from guests import run
 IODEPTH = 16
 HELD_S = 30
 WITHIN_S = 2
-"""A request is told of no later after it began."""
+"""No later after it began an age list has something of a request."""
+LATE_S = 8
+"""What bpftrace and frames may be behind in an emulated guest; everything is known of the request then."""
 STARTING_S = 4
 """What an emulated guest may take from the decision to start `dd` to its read."""
 LISTED_US = 500_000
@@ -181,19 +183,30 @@ def while_it_waits(told, reader, within_us):
     return [frame for frame in told["frames"] if one["began_us"] + within_us <= frame["end_us"] < until - 1_000_000]
 
 
+@pytest.mark.parametrize("reader", ["silent", "top"])
+def test_something_is_in_the_age_list_soon(followed, reader):
+    """From 2 s after it began, by the gauges if the probe is late: from the second frame that saw it in flight."""
+    one = followed["readers"][reader]
+    frames = while_it_waits(followed, reader, 0)[1:]
+    assert len(frames) >= HELD_S // 3
+    for frame in frames:
+        if frame["end_us"] >= one["began_us"] + WITHIN_S * 1_000_000:
+            assert one["device"] in {row["device"] for row in frame["ages"]}
+
+
 @pytest.mark.parametrize("reader", WAITING)
 def test_a_held_request_is_in_the_age_list(followed, reader):
-    """From 2 s after it began, with who issued it, always with the same beginning."""
-    one, began = followed["readers"][reader], set()
-    frames = while_it_waits(followed, reader, WITHIN_S * 1_000_000 + _late(followed, reader))
-    assert len(frames) >= 3
-    for frame in frames:
-        (found,) = [row for row in frame["ages"] if "request" in row and _of(row) == _where(one)]
-        request = found["request"]
-        assert (found["at_least"], found["count"], request["op"], request["bytes"]) == (False, 1, "read", 4096)
+    """With who issued it, always with the same beginning; where the probe told nothing of a frame, the gauges do."""
+    one = followed["readers"][reader]
+    frames = while_it_waits(followed, reader, LATE_S * 1_000_000)
+    each = [(frame, row) for frame in frames for row in frame["ages"] if "request" in row and _of(row) == _where(one)]
+    assert len(each) >= 0.8 * len(frames) > HELD_S / 4
+    for frame, row in each:
+        request = row["request"]
+        assert (row["at_least"], row["count"], request["op"], request["bytes"]) == (False, 1, "read", 4096)
         assert (request["pid"], request["comm"]) == (one["pid"], "dd")
-        assert found["age_us"] == frame["end_us"] - request["began_us"]
-        began.add(request["began_us"])
+        assert row["age_us"] == frame["end_us"] - request["began_us"]
+    began = [row["request"]["began_us"] for _, row in each]
     assert max(began) - min(began) <= 1000
     assert 0 <= min(began) - one["began_us"] <= STARTING_S * 1_000_000
 
@@ -206,43 +219,38 @@ def _where(one):
     return one["device"], one["sector"]
 
 
-def _late(told, reader):
-    """How long its process took to start, by what is told of the request: the two seconds count from the request."""
-    one = told["readers"][reader]
-    each = (row for frame in told["frames"] for row in frame["ages"] if "request" in row)
-    return next((row["request"]["began_us"] - one["began_us"] for row in each if _of(row) == _where(one)), 0)
+def told_of(told, where):
+    """(end of the frame, the request) for each frame that has it."""
+    each = ((frame["end_us"], row) for frame in told["frames"] for row in frame["ages"] if "request" in row)
+    return [(end_us, row["request"]) for end_us, row in each if _of(row) == where]
 
 
 def test_a_volume_that_is_suspended_holds_it(followed):
     """The kernel counts nothing in flight there; only the bio tells."""
     top, bottom = followed["readers"]["top"], followed["names"]["bottom"]
-    frames = while_it_waits(followed, "top", (WITHIN_S + STARTING_S) * 1_000_000)
-    assert frames
-    for frame in frames:
-        assert frame["outstanding"].get(bottom, (0, 0))[0] in (0, None)
-        assert any(_of(row) == (bottom, top["sector"]) for row in frame["ages"])
+    assert all(frame["outstanding"].get(bottom, (0, 0))[0] in (0, None) for frame in followed["frames"])
+    frames = while_it_waits(followed, "top", LATE_S * 1_000_000)
+    ends = {end_us for end_us, _ in told_of(followed, (bottom, top["sector"]))}
+    assert len([frame for frame in frames if frame["end_us"] in ends]) >= 0.8 * len(frames)
 
 
 def test_where_a_held_request_is(followed):
     """The disk takes one at a time: the second waits in the block layer until the first is over."""
     silent, behind = followed["readers"]["silent"], followed["readers"]["behind"]
-    there = {_of(row): [] for frame in followed["frames"] for row in frame["ages"]}
-    for frame in followed["frames"]:
-        for row in frame["ages"]:
-            there[_of(row)].append((frame["end_us"], row["request"]["issued"]))
-    assert {issued for _, issued in there[_where(silent)]} == {True}
-    before = {issued for end_us, issued in there[_where(behind)] if end_us < silent["ended_us"] - 2_000_000}
-    assert before == {False}
-    assert {issued for end_us, issued in there[_where(behind)] if end_us > silent["ended_us"] + 2_000_000} == {True}
+    over_us = silent["ended_us"]
+    assert {request["issued"] for _, request in told_of(followed, _where(silent))} == {True}
+    each = told_of(followed, _where(behind))
+    assert {request["issued"] for end_us, request in each if end_us < over_us - 1_000_000} == {False}
+    assert {request["issued"] for end_us, request in each if end_us > over_us + LATE_S * 1_000_000} == {True}
 
 
 def test_the_report_has_what_never_completed_and_what_did_at_last(followed):
     report, readers = followed["report"], followed["readers"]
-    for reader in ("silent", "top"):
-        longest = report["devices"][readers[reader]["device"]]["in_flight_longest"]
-        assert longest["sector"] == readers[reader]["sector"]
-        held_us = readers[reader]["ended_us"] - readers[reader]["began_us"]
-        assert (HELD_S - 3) * 1_000_000 <= longest["age_us"] <= held_us
+    longest = report["devices"][readers["top"]["device"]]["in_flight_longest"]
+    assert longest["sector"] == readers["top"]["sector"]
+    # The list is as of the probe's last look, its ages as of the frame's end.
+    held_us = readers["top"]["ended_us"] - readers["top"]["began_us"] + LATE_S * 1_000_000
+    assert (HELD_S - LATE_S) * 1_000_000 <= longest["age_us"] <= held_us
     for reader in ("never", "behind"):
         device = report["devices"][readers[reader]["device"]]
         (row,) = device["in_flight"]
