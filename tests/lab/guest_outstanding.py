@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
-from guest_stages import DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
+from guest_stages import BEHIND_S, DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, fio, now_us  # noqa: E402
 
@@ -246,8 +246,10 @@ def overtaken() -> Told:
                 ends["write"] = ("if=/dev/zero", f"of=/dev/{device}", f"seek={block}", "oflag=direct")
                 run("dd", *ends[op], "bs=4096", "count=1", "conv=notrunc")
                 victims.append({"op": op, "sector": block * 8})
+            neighbours.terminate()
             neighbours.wait()
-        time.sleep(SETTLED_S)
+            subprocess.run(["killall", "fio"], check=False)  # of its own, and maybe over
+        time.sleep(BEHIND_S)
         return told_by(capture) | {"device": device, "victims": victims, "events": events.read_text()}
 
 
