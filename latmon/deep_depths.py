@@ -52,7 +52,7 @@ class _Device:
 
 
 def depths(gains: Maps, most: Mapping[int, int], device_name: Name) -> dict[str, Depths]:
-    """By device: what was looked at in the interval. `most`: by dev_t, above what is counted exactly."""
+    """By device that had I/O: what was counted. `most`: by dev_t, above what is counted exactly."""
     found: defaultdict[int, _Device] = defaultdict(_Device)
     for spec, counts in gains:
         for key, n in counts.items() if spec.role.startswith("depth_") else ():

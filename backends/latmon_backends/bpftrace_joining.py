@@ -11,7 +11,7 @@ from dataclasses import replace
 from latmon.deep_framing import DeepInterval
 from latmon.manifest import Manifest
 from latmon.model import Device, Frame, Health, Missing, Traced
-from latmon.outstanding import Depths
+from latmon.outstanding import SYSFS, Depths
 from latmon_backends import outliers
 from latmon_backends.bpftrace_deep import Deep
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
@@ -50,7 +50,7 @@ class Joining:
         told = self._deep.taken(frame)
         deep = since(self._began_us, told)
         whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
-        whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths))
+        whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths, frame.dt_us))
         if deep is not told:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))
@@ -69,9 +69,24 @@ class Joining:
         return replace(frame, outliers=settled.outliers, health=health)
 
 
-def with_probe(sampled: Mapping[str, Depths], told: Mapping[str, Depths]) -> dict[str, Depths]:
-    """By device what the probe told, where it looked at it in the interval; else what was sampled."""
-    return {**sampled, **{name: one for name, one in told.items() if one.in_driver}}
+def with_probe(sampled: Mapping[str, Depths], told: Mapping[str, Depths], span_us: int) -> dict[str, Depths]:
+    """By device what the probe told, where it looked at it in the interval; else what was sampled.
+
+    The probe's looks become milliseconds of the interval, as samples are: a busy CPU drops some, and an interval
+    with fewer looks weighs no less.
+    """
+    found = dict(sampled)
+    for name, one in told.items():
+        if one.in_driver:
+            found[name] = replace(one, in_driver=_in_ms(one.in_driver, span_us), queued=_in_ms(one.queued, span_us))
+        elif name in sampled:
+            found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)
+    return found
+
+
+def _in_ms(looks: Mapping[int, int], span_us: int) -> dict[int, int]:
+    whole = sum(looks.values())
+    return {depth: max(1, round(n * span_us / (whole * 1000))) for depth, n in looks.items() if n}
 
 
 def health_of(window: Window, probe: Probe, skipped: int | None) -> Health:

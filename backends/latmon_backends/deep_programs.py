@@ -181,7 +181,7 @@ class DeepPrograms:
             **bpftrace_tiers.pace(interval_ms),
             **bpftrace_tiers.outliers(self._options.threshold_us),
             "one_in": one_in,
-            **deep_scripts.looks(self._cpus or os.cpu_count() or 1, len(target.numbers) or len(self._here.devices())),
+            **deep_scripts.looks(self._cpus or os.cpu_count() or 1),
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
             **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * AT_MOST][:AT_MOST])},

@@ -24,8 +24,6 @@ _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of deep scripts, the better one first. Where raw tracepoints attach, others do as well."""
 _CPUS_EACH = 16
 """Up to so many CPUs sums are read at each request: some 0.1 us for a CPU and a request."""
-_SUMS_PER_MS = 64
-"""Sums of so many CPUs and devices take 1 % of a CPU when they are read every ms."""
 Has = Callable[[str], bool | None]
 """Whether the kernel has a hook; None: not known."""
 Values = Mapping[str, int | str]
@@ -120,15 +118,13 @@ def possible_cpus(sys: Path) -> int | None:
     return sum(one[-1] - one[0] + 1 for one in ends)
 
 
-def looks(cpus: int, devices: int) -> dict[str, int]:
-    """How often sums that are kept per CPU are read: the cost grows with CPUs, that of a moment with devices too.
+def looks(cpus: int) -> dict[str, int]:
+    """How often sums that are kept per CPU are read, which costs as much as there are CPUs.
 
-    Every ms, and at every request, where there are few.
+    Every 4 ms, 0.25 % of a CPU, and at every request, where there are few.
     """
-    return {
-        "sample_us": min(200_000, 1000 * max(1, -(-cpus * devices // _SUMS_PER_MS))),
-        "read_one_in": min(1024, max(1, -(-cpus // _CPUS_EACH))),
-    }
+    each = max(1, -(-cpus // _CPUS_EACH))
+    return {"sample_us": min(200_000, 4000 * each), "read_one_in": min(1024, each)}
 
 
 def with_found(words: Words, always_on: Values) -> Words:

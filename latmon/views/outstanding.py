@@ -18,10 +18,10 @@ from latmon.views.lines import Line, Span, fit, width, wrap
 from latmon.views.units import UNKNOWN, count, part, span, whole
 
 _SOURCES = {
-    PROBE: "a probe counts at every issue and completion",
-    SYSFS: "sampled from the kernel's gauges, weighted by time; no at-issue",
+    PROBE: "looked at by a probe, weighted by time",
+    SYSFS: "sampled from the kernel's gauges, weighted by time",
 }
-_SHORT = {PROBE: "counted by a probe", SYSFS: "sampled, no at-issue"}
+_SHORT = {PROBE: "by a probe", SYSFS: "sampled"}
 _SECOND_US = 1_000_000
 _GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
@@ -137,9 +137,10 @@ def _told(look: Look, found: Facts, cells: int) -> Line:
         words.append(f"set right by {count(look.depths.corrected)}")
     text = f" {', '.join(words)}"
     over = span(round(look.covered_us / _SECOND_US) * _SECOND_US)
-    source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}"
-    short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}"
-    shorter = f"  {_SHORT.get(look.depths.source, '')}"
+    lacks = "" if look.depths.at_issue else ", no at-issue"
+    source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}{lacks}"
+    short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}{lacks}"
+    shorter = f"  {_SHORT.get(look.depths.source, '')}{lacks}"
     said = next((one for one in (source, short, shorter) if len(text) + len(one) <= cells), "")
     return fit((Span(text), Span(said, "dim")), cells)
 

@@ -8,9 +8,10 @@ import pytest
 from latmon.backend import Options
 from latmon.deep_framing import DeepInterval
 from latmon.model import Flow, Traced
+from latmon.outstanding import PROBE, SYSFS, Depths
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
-from latmon_backends.bpftrace_joining import since
+from latmon_backends.bpftrace_joining import since, with_probe
 from latmon_backends.tick_lines import Losses
 
 SECOND = 1_000_000
@@ -83,3 +84,19 @@ async def test_in_a_hurry_it_ends_with_them(always):
     await always.outlast(deep, 0)
     deep.cancel()
     assert await always.last() == []
+
+
+def test_looks_of_the_probe_become_milliseconds_of_the_interval():
+    """Some of them are dropped on a busy CPU: a second in which fewer were taken weighs no less."""
+    sampled = {"sda": Depths({0: 1000}), "sdb": Depths({1: 1000}, {2: 1000})}
+    told = {"sda": Depths({0: 25, 3: 75}, {13: 100}, {3: 9}, source=PROBE), "sdc": Depths({1: 1}, source=PROBE)}
+    found = with_probe(sampled, told, 1_000_000)
+    assert found["sda"] == Depths({0: 250, 3: 750}, {13: 1000}, {3: 9}, source=PROBE)
+    assert found["sdb"] == sampled["sdb"]
+    assert found["sdc"].in_driver == {1: 1000}
+
+
+def test_a_device_that_the_probe_did_not_look_at_keeps_its_samples():
+    """It looks at the first eight; of others it counts what comes and goes."""
+    found = with_probe({"sda": Depths({1: 1000}, {2: 1000})}, {"sda": Depths(at_issue={2: 9}, source=PROBE)}, 1_000_000)
+    assert found == {"sda": Depths({1: 1000}, {2: 1000}, {2: 9}, source=SYSFS)}

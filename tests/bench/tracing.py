@@ -99,7 +99,7 @@ def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
     choice = deep_scripts.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
     values = bpftrace_tiers.pace(1000) | bpftrace_tiers.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
-    values |= deep_scripts.looks(1, 1)
+    values |= deep_scripts.looks(1)
     scripts = tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in choice.manifests)
     program = Program(scripts, tool.map_keys)
     return Script(f"latmon tier {tier}: {', '.join(groups)}", tool, program.text())

@@ -81,7 +81,7 @@ def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
     said = shown(size=(160, 50))
     assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 in the queue" in said
     assert "limit: queue_depth (device/queue_depth)" in said
-    assert "mode 3 (80% of all time), most 3, mean 2.55, idle 10%  40 s: a probe counts at every issue" in said
+    assert "mode 3 (80% of all time), most 3, mean 2.55, idle 10%  40 s: looked at by a probe, weighted by time" in said
     assert "┄ limit 3 ┄" in said
 
 
