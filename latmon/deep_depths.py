@@ -21,6 +21,8 @@ _EXACT = 256
 _OCTAVE = 8
 Maps = Iterable[tuple[MapSpec, Counts]]
 Name = Callable[[int], str | None]
+Flags = Callable[[int], tuple[str, ...]]
+"""What a request's cmd_flags say, in words."""
 
 
 def depth_of(index: int) -> int:
@@ -78,18 +80,19 @@ def most_of(maps: Maps, slot: int | None) -> dict[int, int]:
 class Ages:
     """What one script told of requests in flight at its newest tick."""
 
-    def __init__(self, device_name: Name) -> None:
-        self._device_name = device_name
+    def __init__(self, device_name: Name, flags: Flags) -> None:
+        self._device_name, self._flags = device_name, flags
         self._newest: StillInFlight | None = None
 
-    def told(self, records: Iterable[Record], maps: Maps) -> None:
-        """A tick's. One that tells nothing of when the script began to follow requests is of an earlier moment."""
+    def told(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
+        """A tick's, of CLOCK_MONOTONIC `at_ns`; nothing of one before the script began to follow requests."""
         each = list(maps)
         since_ns = max((n for spec, values in each if spec.role == "depth_since" for n in values.values()), default=0)
         if since_ns:
             waiting = [one for record in records if (one := self._in_flight(record)) is not None]
             older = self._older((spec, values) for spec, values in each if spec.role == "depth_older")
-            self._newest = StillInFlight(_oldest(waiting), dict.fromkeys(AGES_S, 0) | older, since_ns // 1000)
+            counted = dict.fromkeys(AGES_S, 0) | older
+            self._newest = StillInFlight(_oldest(waiting), counted, since_ns // 1000, at_ns // 1000)
 
     def taken(self) -> StillInFlight | None:
         """None where no tick came since it was asked last."""
@@ -115,7 +118,7 @@ class Ages:
             device,
             op_name(255 if op is None else op),
             begun // 1000,
-            (),
+            self._flags(record.get("flags") or 0),
             record.get("sector"),
             record.get("bytes"),
             record.get("pid"),
@@ -133,7 +136,8 @@ def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
     for one in told:
         older.update(one.older)
     waiting = [each for one in told for each in one.oldest]
-    return StillInFlight(_oldest(waiting), dict(older), max(one.since_us for one in told))
+    since_us, at_us = max(one.since_us for one in told), min(one.at_us for one in told)
+    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us)
 
 
 def _oldest(waiting: list[InFlight]) -> tuple[InFlight, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon import deep_depths, deep_tables
-from latmon.deep_depths import Ages
+from latmon.deep_depths import Ages, Flags
 from latmon.deep_tables import Gains
 from latmon.differences import Counts, Differences, within
 from latmon.framing import Framer
@@ -65,13 +65,15 @@ class DeepInterval:
 class DeepFramer:
     """Holds one script's maps as they were last printed and answers with differences."""
 
-    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None]) -> None:
+    def __init__(
+        self, manifest: Manifest, device_name: Callable[[int], str | None], flags: Flags = lambda _: ()
+    ) -> None:
         self._manifest, self._device_name = manifest, device_name
         self._framer = Framer(manifest, device_name)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
         self._ahead = deep_tables.Ahead()
-        self._ages = Ages(device_name)
+        self._ages = Ages(device_name, flags)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
         # A record tells the whole pointer, a key as much of it as it has room for.
@@ -95,9 +97,9 @@ class DeepFramer:
         else:
             self._left_out += 1
 
-    def waiting(self, records: Iterable[Record]) -> None:
+    def waiting(self, records: Iterable[Record], at_ns: int) -> None:
         """What had not completed at the tick whose maps were printed."""
-        self._ages.told(records, [(one, self._maps.latest(one.name)) for one in self._specs])
+        self._ages.told(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
 
     def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
         """Closes an interval; `slot` as Framer.interval takes it."""

@@ -80,6 +80,8 @@ class StillInFlight:
     """Seconds (AGES_S) -> requests older than that, all of them."""
     since_us: int = 0
     """CLOCK_MONOTONIC: requests that began earlier are not known to it."""
+    at_us: int = 0
+    """CLOCK_MONOTONIC: when the probe looked, at or before the frame's end; 0: at its end."""
 
 
 class Issue(NamedTuple):

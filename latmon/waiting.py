@@ -89,7 +89,8 @@ class Waiting:
             return Ages()
         still = self._still or StillInFlight()
         least = list(self._least(still, self._mono_us))
-        known = [Aged(one.device, max(0, self._mono_us - one.began_us), request=one) for one in still.oldest]
+        at_us = min(still.at_us or self._mono_us, self._mono_us)  # what came after the look may have completed it
+        known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in still.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
         older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
         return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), bool(least))

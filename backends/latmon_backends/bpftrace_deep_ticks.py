@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from latmon.deep_depths import Flags
 from latmon.deep_framing import DeepFramer, DeepInterval, joined
 from latmon.differences import Counts
 from latmon.manifest import Manifest
@@ -54,13 +55,14 @@ class DeepSurroundings:
     """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
     timed: Callable[[str], bool] = lambda _: False
     """Whether the always-on probe times a device: then its bios are told of nowhere, they are its requests."""
+    flags: Flags = lambda _: ()
 
 
 class _Script:
     """One script's place in the protocol."""
 
-    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None]) -> None:
-        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name)
+    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None], flags: Flags) -> None:
+        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name, flags)
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
@@ -87,7 +89,7 @@ class _Script:
         self.numbers.append(number)
         self.open = None
         if not self.last:
-            self.framer.waiting(self.held)
+            self.framer.waiting(self.held, self.mono_ns)
         self.held = []
         return True
 
@@ -124,7 +126,7 @@ class DeepTicks:
             return None if name is None or around.timed(name) else name
 
         names = {True: untimed_name, False: device_name}
-        self._scripts = {one.name: _Script(one, names[one.group == _BIOS]) for one in manifests}
+        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around.flags) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
         self._threads, self._around = threads, around
         self._losses = Losses()

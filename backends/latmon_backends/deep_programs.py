@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from latmon import host
@@ -76,6 +77,7 @@ class DeepPrograms:
         self._tracepoints = inventory.tracepoints
         self._words = deep_scripts.with_found(inventory.words, here.always_on)
         self._cpus = inventory.cpus
+        self._flags = partial(request_flags.of_bits, at=inventory.flag_bits)
         self._refused: dict[str, str] = {}
         self._choice: Choice | None = None
         self._told = {one.name for one in self.choice().missing}
@@ -146,7 +148,7 @@ class DeepPrograms:
                 self.refuse(_refused_script(program, refusal), str(refusal))
                 continue
             manifests = [one.manifest for one in program.scripts]
-            around = DeepSurroundings(program.map_keys, host.suspended_us, self._times)
+            around = DeepSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
             return probe, DeepTicks(manifests, self._here.device_name, self._here.threads, around)
 
     def unfiltered(self) -> tuple[int, ...]:

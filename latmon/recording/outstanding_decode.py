@@ -47,6 +47,7 @@ def in_flight(line: Json) -> StillInFlight | None:
         oldest=tuple(_request(one) for one in found),
         older=_pairs(told, "older", MAX_AGES, checks.MAX_COUNT),
         since_us=checks.integer(told, "since"),
+        at_us=checks.integer(told, "at") if "at" in told else 0,
     )
 
 

@@ -43,6 +43,8 @@ def _in_flight(still: StillInFlight) -> Line:
     line: Line = {"since": still.since_us}
     if still.oldest:
         line["oldest"] = [_request(one) for one in still.oldest]
+    if still.at_us:
+        line["at"] = still.at_us
     if still.older:
         line["older"] = _flat(sorted(still.older.items()))
     return line

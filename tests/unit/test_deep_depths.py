@@ -13,7 +13,7 @@ SDA, GONE = 8 << 20, 7 << 20
 
 
 def framer():
-    return DeepFramer(MANIFEST, {SDA: "sda"}.get)
+    return DeepFramer(MANIFEST, {SDA: "sda"}.get, lambda flags: ("sync",) if flags >> 11 & 1 else ())
 
 
 def told(one, slot=None):
@@ -58,36 +58,40 @@ def test_ages_are_of_the_newest_tick_and_oldest_first():
     one = framer()
     one.printed("inflight_a_since", {0: 1_000_000})
     one.printed("inflight_a_older", {key(0): 2, key(1): 1, key(2): 0, key(0, GONE): 5})
-    one.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)])
+    one.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)], 11_000_000)
     waiting = told(one).in_flight
     assert waiting == StillInFlight(
         (
-            InFlight("sda", "write", 5000, (), 128, 4096, 7, "fio", True),
-            InFlight("sda", "write", 9000, (), 128, 4096, 7, "fio", False),
+            InFlight("sda", "write", 5000, ("sync",), 128, 4096, 7, "fio", True),
+            InFlight("sda", "write", 9000, ("sync",), 128, 4096, 7, "fio", False),
         ),
         {1: 2, 10: 1, 60: 0},
         1000,
+        11_000,
     )
     assert told(one).in_flight is None
 
 
 def test_before_it_follows_requests_nothing_is_claimed():
     one = framer()
-    one.waiting([])
+    one.waiting([], 5)
     assert told(one).in_flight is None
 
 
 def test_an_issuer_that_is_not_known():
     one = framer()
     one.printed("inflight_a_since", {0: 1_000_000})
-    one.waiting([line(5_000_000, pid=-1, comm="")])
+    one.waiting([line(5_000_000, pid=-1, comm="")], 6_000_000)
     (only,) = told(one).in_flight.oldest
     assert (only.pid, only.comm) == (None, "")
 
 
 def test_several_scripts_as_one_are_bounded():
-    parts = [StillInFlight(tuple(InFlight("sda", "read", n) for n in range(at, 200, 2)), {1: 100}, at) for at in (0, 1)]
+    parts = [
+        StillInFlight(tuple(InFlight("sda", "read", n) for n in range(at, 200, 2)), {1: 100}, at, 9 - at)
+        for at in (0, 1)
+    ]
     both = all_waiting([*parts, None])
     assert [one.began_us for one in both.oldest] == list(range(MOST_TOLD))
-    assert (both.older, both.since_us) == ({1: 200}, 1)
+    assert (both.older, both.since_us, both.at_us) == ({1: 200}, 1, 8)
     assert all_waiting([None]) is None

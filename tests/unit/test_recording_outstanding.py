@@ -58,7 +58,11 @@ REQUESTS = st.builds(
     st.none() | st.booleans(),
 )
 STILL = st.builds(
-    StillInFlight, st.lists(REQUESTS, max_size=3).map(tuple), st.dictionaries(COUNTS, COUNTS, max_size=4), COUNTS
+    StillInFlight,
+    st.lists(REQUESTS, max_size=3).map(tuple),
+    st.dictionaries(COUNTS, COUNTS, max_size=4),
+    COUNTS,
+    COUNTS,
 )
 ISSUES = st.lists(st.builds(Issue, COUNTS, COUNTS, COUNTS, OP_NAMES, COUNTS), max_size=5).map(tuple)
 FRAMES = st.builds(

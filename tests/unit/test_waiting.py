@@ -96,6 +96,12 @@ def test_a_probe_s_ages_are_exact():
     assert (found.older, found.at_least) == ({1: 1, 10: 0, 60: 0}, False)
 
 
+def test_an_age_is_of_the_moment_at_which_the_probe_looked():
+    """A busy tool tells late, and the request may have completed meanwhile."""
+    found = ages(at(5, 1, still=StillInFlight((HELD,), {1: 1}, S, 4 * S)))
+    assert found.oldest == (Aged("sda", 2 * S, request=HELD),)
+
+
 def test_a_request_that_the_probe_knows_is_not_claimed_twice():
     found = ages(*(at(n, 1, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 10)))
     assert found.oldest == (Aged("sda", 7 * S, request=HELD),)
