@@ -36,17 +36,7 @@ def disk(tmp_path):
     image = tmp_path / "disk"
     image.write_bytes(os.urandom(1 << 20) * (SIZE >> 20))
     with LoopDevice(image, SIZE) as disk:
-        unlimited(disk)
         yield disk
-
-
-def unlimited(disk):
-    """A loop device keeps what another test left: driver tags that nr_requests took away stay away, though sysfs tells
-    of all of them, until nr_requests changes again without a scheduler."""
-    queue = SYS / "block" / disk.name / "queue"
-    (queue / "scheduler").write_text("none")
-    for requests in ("100", "128"):
-        (queue / "nr_requests").write_text(requests)
 
 
 @contextmanager
@@ -106,7 +96,6 @@ def held(outer, tmp_path):
     try:
         (place / "image").write_bytes(bytes(SIZE // 4))
         with LoopDevice(place / "image", SIZE // 4) as inner:
-            unlimited(inner)
             subprocess.run(["fsfreeze", "--freeze", place], check=True)
             thawed = []
 

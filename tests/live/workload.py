@@ -124,12 +124,21 @@ class LoopDevice:
             done = subprocess.run(attach, check=True, capture_output=True, text=True)
         self.path = done.stdout.strip()
         self.name = Path(self.path).name
+        self._take_all_tags()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_exc):
         self.detach()
+
+    def _take_all_tags(self):
+        """A loop device keeps what another user left: driver tags that nr_requests took away stay away, though sysfs
+        tells of all of them, until nr_requests changes again without a scheduler."""
+        queue = Path("/sys/block") / self.name / "queue"
+        (queue / "scheduler").write_text("none")
+        for requests in ("100", "128"):
+            (queue / "nr_requests").write_text(requests)
 
     def detach(self):
         if self.path:
