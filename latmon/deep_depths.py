@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from latmon.differences import Counts
 from latmon.manifest import MapSpec, op_name
-from latmon.outstanding import AGES_S, PROBE, Depths, InFlight, StillInFlight, Took
+from latmon.outstanding import AGES_S, EXACT, PROBE, Depths, InFlight, StillInFlight, Took
 from latmon.records import Record
 
 AS_IS = ("depth_most", "depth_older", "depth_since")
 """Roles of maps whose values are of the tick that printed them, not cumulative."""
 MOST_TOLD = 64
-_EXACT = 256
 _OCTAVE = 8
 Maps = Iterable[tuple[MapSpec, Counts]]
 Name = Callable[[int], str | None]
@@ -26,11 +25,11 @@ Flags = Callable[[int], tuple[str, ...]]
 
 
 def depth_of(index: int) -> int:
-    """Itself to 256; from 257 on the upper bound of a bucket, 8 per octave."""
-    if index <= _EXACT:
+    """Itself to EXACT; from the next one on the end of a bucket (outstanding.bucket_end), 8 per octave."""
+    if index <= EXACT:
         return index
-    octave, step = divmod(index - _EXACT - 1, _OCTAVE)
-    return ((_OCTAVE + step + 1) << (octave + 5)) - 1
+    octave, step = divmod(index - EXACT - 1, _OCTAVE)
+    return (_OCTAVE + step + 1) << (octave + 5)
 
 
 @dataclass(slots=True)
@@ -124,6 +123,7 @@ class Ages:
             record.get("pid"),
             record.text,
             None if issued is None else bool(issued),
+            record.get("overtaken"),
         )
 
 
@@ -137,7 +137,13 @@ def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
         older.update(one.older)
     waiting = [each for one in told for each in one.oldest]
     since_us, at_us = max(one.since_us for one in told), min(one.at_us for one in told)
-    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us)
+    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us, _all_devices(told))
+
+
+def _all_devices(told: list[StillInFlight]) -> tuple[str, ...]:
+    """One that follows all devices leaves no other unfollowed."""
+    each = [one.devices for one in told]
+    return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()
 
 
 def _oldest(waiting: list[InFlight]) -> tuple[InFlight, ...]:

@@ -16,6 +16,31 @@ AGES_S = (1, 10, 60)
 """The ages in seconds above which requests that are still in flight are counted."""
 
 
+EXACT = 256
+"""Depths are exact to here: what limits are set to, 31, 32, 64, 254, stays recognisable."""
+_PER_OCTAVE = 8
+
+
+def bucket_end(depth: int) -> int:
+    """The depth itself to EXACT, above it the highest one of its bucket: 288 for 257 to 288, then 8 in each octave.
+
+    A power of two is an end, as is any end's end: 512 -> 512, 1023 -> 1024, 1024 -> 1024.
+    """
+    if depth <= EXACT:
+        return depth
+    width = _width(depth)
+    return -(-depth // width) * width
+
+
+def bucket_middle(end: int) -> float:
+    """What a depth stands for in a mean: itself to EXACT, above it the middle of the bucket that it ends."""
+    return end if end <= EXACT else end - (_width(end) - 1) / 2
+
+
+def _width(depth: int) -> int:
+    return (1 << (depth - 1).bit_length() - 1) // _PER_OCTAVE
+
+
 class Took(NamedTuple):
     """I/Os and the sum of their times."""
 
@@ -27,8 +52,8 @@ class Took(NamedTuple):
 class Depths:
     """How many I/Os a device had outstanding in an interval.
 
-    The depths are exact to 256; above, a probe may tell the upper bound of a bucket (8 per octave). `in_driver` and
-    `queued` count moments, evenly spread over the interval: their shares are shares of time.
+    The depths are exact to EXACT; above, each is the highest one of its bucket (bucket_end). `in_driver` and `queued`
+    count moments, evenly spread over the interval: their shares are shares of time.
     """
 
     in_driver: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -41,7 +66,7 @@ class Depths:
     """Requests of the device outstanding, queued ones and the new one counted, when it came -> how long such ones took,
     from then to completion."""
     most: int | None = None
-    """The most requests in the driver that anyone saw; None where that is no more than `in_driver` says."""
+    """The most requests in the driver that anyone saw, not rounded; None where that is no more than the depths say."""
     corrected: int = 0
     """By how many requests a probe's count was set right, in either direction: it missed as many."""
     source: str = SYSFS
@@ -49,8 +74,9 @@ class Depths:
 
     @property
     def highest(self) -> int:
-        """The most requests in the driver that are known of."""
-        return max(self.most or 0, *self.in_driver, *self.at_issue, 0)
+        """The most requests in the driver that are known of: what was counted, before the end of its bucket."""
+        told = max(*self.in_driver, *self.at_issue, 0, 0)
+        return told if self.most is None or bucket_end(self.most) < told else self.most
 
 
 class InFlight(NamedTuple):
@@ -68,6 +94,9 @@ class InFlight(NamedTuple):
     """Who issued it."""
     issued: bool | None = None
     """True: the driver has it; False: it waits in the block layer."""
+    overtaken_by: int | None = None
+    """I/Os of the device that came later and have completed, or fewer: completions since it came, less what was in
+    flight before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +108,14 @@ class StillInFlight:
     older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Seconds (AGES_S) -> requests older than that, all of them."""
     since_us: int = 0
-    """CLOCK_MONOTONIC: requests that began earlier are not known to it."""
+    """CLOCK_MONOTONIC: requests that began earlier are not known to it; 0: there are none."""
     at_us: int = 0
     """CLOCK_MONOTONIC: when the probe looked, at or before the frame's end; 0: at its end."""
+    devices: tuple[str, ...] = ()
+    """Whose requests the probe follows; empty: all devices'."""
+
+    def follows(self, device: str) -> bool:
+        return not self.devices or device in self.devices
 
 
 class Issue(NamedTuple):

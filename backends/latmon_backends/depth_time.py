@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.outstanding import SYSFS, Depths
+from latmon.outstanding import SYSFS, Depths, bucket_end
 
 STANDS_US = 5_000_000
 """The longest time in either direction that a reading stands for; beyond it nothing is known."""
 _MOMENT_US = 1000
-_EXACT, _PER_OCTAVE = 256, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Spent:
 
 
 class DepthTime:
-    """One device's readings. Bounded: depths above 256 are counted as the upper bound of a bucket, 8 per octave."""
+    """One device's readings. Bounded: depths are counted as the ends of their buckets."""
 
     def __init__(self) -> None:
         self._in_driver, self._queued = Counter[int](), Counter[int]()
@@ -58,17 +57,9 @@ class DepthTime:
     def _add(self, us: int, driver: int, queued: int | None) -> None:
         moments, self._left_us = divmod(us + self._left_us, _MOMENT_US)
         if moments:
-            self._in_driver[told(driver)] += moments
+            self._in_driver[bucket_end(driver)] += moments
             if queued is not None:
-                self._queued[told(queued)] += moments
-
-
-def told(depth: int) -> int:
-    """The depth itself to 256, above it the largest one of its bucket."""
-    if depth <= _EXACT:
-        return depth
-    width = (1 << (depth - 1).bit_length() - 1) // _PER_OCTAVE
-    return -(-depth // width) * width
+                self._queued[bucket_end(queued)] += moments
 
 
 def between(before: Spent, after: Spent) -> Depths | None:

@@ -1,6 +1,6 @@
 """A recording's outstanding I/O added up, device by device: depths as running sums, ages as they were seen.
 
-Memory grows with the number of devices alone: depths above 256 share a bucket of 8 per octave, as a probe's do.
+Memory grows with the number of devices alone: depths above 256 share a bucket (outstanding.bucket_end).
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from latmon.histogram import bucket_bounds, bucket_index
 from latmon.lba_order import LbaOrder, lba_order, together
 from latmon.model import Frame
-from latmon.outstanding import SYSFS, Depths, Took
+from latmon.outstanding import SYSFS, Depths, Took, bucket_end
 from latmon.waiting import Aged, Ages, Waiting
 
-EXACT = 256
 MAX_DEVICES = 10_000
 """With an age of their own."""
 
@@ -38,10 +36,10 @@ class DepthSums:
         _spread(self.in_driver, one.in_driver, dt_us)
         _spread(self.queued, one.queued, dt_us)
         for depth, n in one.at_issue.items():
-            self.at_issue[folded(depth)] += n
+            self.at_issue[bucket_end(depth)] += n
         for depth, took in one.latency.items():
-            had = self.latency.get(folded(depth), Took(0, 0))
-            self.latency[folded(depth)] = Took(had.ios + took.ios, had.time_us + took.time_us)
+            had = self.latency.get(bucket_end(depth), Took(0, 0))
+            self.latency[bucket_end(depth)] = Took(had.ios + took.ios, had.time_us + took.time_us)
         self.highest = max(self.highest, one.highest)
         self.corrected += one.corrected
         self.sources[one.source] += dt_us
@@ -94,13 +92,8 @@ class OutstandingSums:
         return self._waiting.ages
 
 
-def folded(depth: int) -> int:
-    """The depth itself to EXACT, above it the highest one in its bucket."""
-    return depth if depth <= EXACT else bucket_bounds(bucket_index(depth))[1] - 1
-
-
 def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:
     """The window's length in the shares of its moments: windows of many looks weigh no more than those of few."""
     whole = sum(moments.values())
     for depth, n in moments.items():
-        into[folded(depth)] += round(dt_us * n / whole) if n else 0
+        into[bucket_end(depth)] += round(dt_us * n / whole) if n else 0

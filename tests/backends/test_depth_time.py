@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.outstanding import Depths
-from latmon_backends.depth_time import STANDS_US, DepthTime, Spent, between, told
+from latmon_backends.depth_time import STANDS_US, DepthTime, Spent, between
 
 
 def spent(*readings):
@@ -73,10 +73,9 @@ def test_another_device_of_the_same_name_begins_anew():
     assert between(spent((0, 1, 0), (900, 1, 0)), spent((500, 1, 0), (510, 1, 0))) == Depths({1: 10}, {0: 10})
 
 
-@given(st.integers(0, 1 << 20))
-def test_great_depths_are_the_upper_bound_of_their_bucket(depth):
-    assert told(depth) == depth if depth <= 256 else depth <= told(depth) < depth * 9 / 8
-    assert told(told(depth)) == told(depth)
+def test_great_depths_are_the_end_of_their_bucket():
+    found = spent(*((at, (257, 512, 513)[at // 10], 300) for at in range(30)))
+    assert (found.in_driver.keys(), found.queued.keys()) == ({288, 512, 576}, {320})
 
 
 def test_the_table_is_bounded():

@@ -1,10 +1,12 @@
 """What the inflight scripts print as depths and ages: what an index stands for, by device, of one tick."""
 
+from dataclasses import replace
+
 from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of
 from latmon.deep_framing import DeepFramer
 from latmon.manifest import load
 from latmon.model import Thread
-from latmon.outstanding import PROBE, InFlight, StillInFlight, Took
+from latmon.outstanding import PROBE, InFlight, StillInFlight, Took, bucket_end
 from latmon.records import record
 from latmon.resources import data_dir
 
@@ -31,7 +33,13 @@ def line(begun_ns, device=SDA, issued=1, pid=7, comm="fio"):
 
 def test_depths_are_exact_to_256_then_the_highest_of_a_bucket():
     assert [depth_of(n) for n in (0, 1, 256)] == [0, 1, 256]
-    assert [depth_of(n) for n in (257, 258, 264, 265)] == [287, 319, 511, 575]
+    assert [depth_of(n) for n in (257, 258, 264, 265)] == [288, 320, 512, 576]
+
+
+def test_a_probe_s_indices_are_the_buckets_of_everybody_else():
+    """All of them, in order, to the last that a script can tell: 65,535 requests."""
+    ends = list(dict.fromkeys(bucket_end(depth) for depth in range(1 << 16)))
+    assert ends == [depth_of(index) for index in range(257 + 8 * 8)]
 
 
 def test_what_an_interval_gained_by_device():
@@ -49,7 +57,7 @@ def test_what_an_interval_gained_by_device():
     found = told(one, slot=1).depths
     assert found.keys() == {"sda"}
     sda = found["sda"]
-    assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 287: 1})
+    assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 288: 1})
     assert sda.latency == {2: Took(4, 400)}
     assert (sda.most, sda.corrected, sda.source) == (260, 3, PROBE)
 
@@ -84,6 +92,26 @@ def test_an_issuer_that_is_not_known():
     one.waiting([line(5_000_000, pid=-1, comm="")], 6_000_000)
     (only,) = told(one).in_flight.oldest
     assert (only.pid, only.comm) == (None, "")
+
+
+def test_what_overtook_a_request_where_the_script_tells():
+    spec = MANIFEST.records["waiting"]
+    told_more = replace(spec, fields=(*(name for name in spec.fields if name != "overtaken"), "overtaken"))
+    for word, known in (("412", 412), ("-1", None)):
+        one = framer()
+        one.printed("inflight_a_since", {0: 1_000_000})
+        text = f"waiting inflight_a 18446612688001995904 {SDA} 1 2049 128 4096 5000000 7 1 {word} fio"
+        one.waiting([record(text, told_more)], 6_000_000)
+        assert [(w.overtaken_by, w.comm) for w in told(one).in_flight.oldest] == [(known, "fio")]
+    assert InFlight("sda", "read", 1).overtaken_by is None
+
+
+def test_several_scripts_follow_the_devices_of_each():
+    some, other, every = (StillInFlight(devices=names) for names in (("sda", "sdb"), ("sdb", "dm-0"), ()))
+    assert all_waiting([some, other]).devices == ("sda", "sdb", "dm-0")
+    assert all_waiting([some, every]).devices == ()
+    assert not all_waiting([some, other]).follows("sdc")
+    assert all_waiting([some, every]).follows("sdc")
 
 
 def test_several_scripts_as_one_are_bounded():
