@@ -22,6 +22,8 @@ MAX_DEPTHS = 4096
 MAX_IN_FLIGHT = 1024
 """Requests with a row of their own, in one window."""
 MAX_AGES = 64
+MAX_FOLLOWED = 16_384
+"""Devices that a probe follows."""
 MAX_ISSUES = 16_384
 """Of one device in one window."""
 MAX_OPS = 64
@@ -48,6 +50,7 @@ def in_flight(line: Json) -> StillInFlight | None:
         older=_pairs(told, "older", MAX_AGES, checks.MAX_COUNT),
         since_us=checks.integer(told, "since"),
         at_us=checks.integer(told, "at") if "at" in told else 0,
+        devices=_few(checks.labels(told, "devices"), "devices", MAX_FOLLOWED),
     )
 
 
@@ -108,6 +111,7 @@ def _request(line: Json) -> InFlight:
         pid=checks.optional_integer(line, "pid"),
         comm=checks.label(line.get("comm", ""), "comm"),
         issued=issued,
+        overtaken_by=checks.optional_integer(line, "overtaken_by"),
     )
 
 
@@ -119,9 +123,9 @@ def _issues(line: Json) -> tuple[Issue, ...]:
     return tuple(Issue(at, sector, bytes_, ops[op], queued) for at, sector, bytes_, op, queued in rows)
 
 
-def _few(found: Sequence[str], key: str) -> tuple[str, ...]:
-    if len(found) > MAX_OPS:
-        raise RecordingError(f"{key!r} has {len(found)} entries, and {MAX_OPS} are the most")
+def _few(found: Sequence[str], key: str, most: int = MAX_OPS) -> tuple[str, ...]:
+    if len(found) > most:
+        raise RecordingError(f"{key!r} has {len(found)} entries, and {most} are the most")
     return tuple(found)
 
 

@@ -45,6 +45,8 @@ def _in_flight(still: StillInFlight) -> Line:
         line["oldest"] = [_request(one) for one in still.oldest]
     if still.at_us:
         line["at"] = still.at_us
+    if still.devices:
+        line["devices"] = list(still.devices)
     if still.older:
         line["older"] = _flat(sorted(still.older.items()))
     return line

@@ -1,7 +1,5 @@
 """What the inflight scripts print as depths and ages: what an index stands for, by device, of one tick."""
 
-from dataclasses import replace
-
 from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of
 from latmon.deep_framing import DeepFramer
 from latmon.manifest import load
@@ -26,8 +24,9 @@ def key(index, device=SDA):
     return device << 16 | index
 
 
-def line(begun_ns, device=SDA, issued=1, pid=7, comm="fio"):
-    text = f"waiting inflight_a 18446612688001995904 {device} 1 2049 128 4096 {begun_ns} {pid} {issued} {comm}"
+def line(begun_ns, device=SDA, issued=1, pid=7, comm="fio", overtaken=3):
+    fields = f"18446612688001995904 {device} 1 2049 128 4096 {begun_ns} {pid} {issued} {overtaken}"
+    text = f"waiting inflight_a {fields} {comm}"
     return record(text, MANIFEST.records["waiting"])
 
 
@@ -70,8 +69,8 @@ def test_ages_are_of_the_newest_tick_and_oldest_first():
     waiting = told(one).in_flight
     assert waiting == StillInFlight(
         (
-            InFlight("sda", "write", 5000, ("sync",), 128, 4096, 7, "fio", True),
-            InFlight("sda", "write", 9000, ("sync",), 128, 4096, 7, "fio", False),
+            InFlight("sda", "write", 5000, ("sync",), 128, 4096, 7, "fio", True, 3),
+            InFlight("sda", "write", 9000, ("sync",), 128, 4096, 7, "fio", False, 3),
         ),
         {1: 2, 10: 1, 60: 0},
         1000,
@@ -94,16 +93,11 @@ def test_an_issuer_that_is_not_known():
     assert (only.pid, only.comm) == (None, "")
 
 
-def test_what_overtook_a_request_where_the_script_tells():
-    spec = MANIFEST.records["waiting"]
-    told_more = replace(spec, fields=(*(name for name in spec.fields if name != "overtaken"), "overtaken"))
-    for word, known in (("412", 412), ("-1", None)):
-        one = framer()
-        one.printed("inflight_a_since", {0: 1_000_000})
-        text = f"waiting inflight_a 18446612688001995904 {SDA} 1 2049 128 4096 5000000 7 1 {word} fio"
-        one.waiting([record(text, told_more)], 6_000_000)
-        assert [(w.overtaken_by, w.comm) for w in told(one).in_flight.oldest] == [(known, "fio")]
-    assert InFlight("sda", "read", 1).overtaken_by is None
+def test_what_overtook_a_request_is_told_while_it_waits():
+    one = framer()
+    one.printed("inflight_a_since", {0: 1_000_000})
+    one.waiting([line(5_000_000, overtaken=412), line(6_000_000, overtaken=-1)], 7_000_000)
+    assert [(two.overtaken_by, two.comm) for two in told(one).in_flight.oldest] == [(412, "fio"), (None, "fio")]
 
 
 def test_several_scripts_follow_the_devices_of_each():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,16 @@ from latmon.text import is_clean
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-outstanding.latmon.jsonl.gz"
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
-HELD = InFlight("sda", "write", 2_000_000, ("sync",), 81_920, 4096, 4211, "ora_lgwr", issued=False)
+HELD = InFlight("sda", "write", 2_000_000, ("sync",), 81_920, 4096, 4211, "ora_lgwr", issued=False, overtaken_by=0)
 BUSY = frame(
     0,
     depths={
         "sda": Depths({0: 2, 1: 30, 3: 900}, {0: 30, 16: 902}, {3: 1915}, {19: Took(1900, 36_100_000)}, 3, 2, PROBE),
         "sdb": Depths({0: 10}),
     },
-    in_flight=StillInFlight((HELD, InFlight("dm-0", "read", 5_100_000)), {1: 2, 10: 0}, 1_000_000),
+    in_flight=StillInFlight(
+        (HELD, InFlight("dm-0", "read", 5_100_000)), {1: 2, 10: 0}, 1_000_000, devices=("sda", "dm-0")
+    ),
     issues={"sda": (Issue(5_500_000, 2048, 4096, "read", 12), Issue(5_500_100, 8, 4096, "write", 90_000))},
 )
 _DEPTH = st.integers(0, MAX_DEPTH)
@@ -56,6 +59,7 @@ REQUESTS = st.builds(
     *[_OPTIONAL] * 3,
     NAMES,
     st.none() | st.booleans(),
+    _OPTIONAL,
 )
 STILL = st.builds(
     StillInFlight,
@@ -63,6 +67,7 @@ STILL = st.builds(
     st.dictionaries(COUNTS, COUNTS, max_size=4),
     COUNTS,
     COUNTS,
+    st.lists(DEVICE_NAMES, max_size=3).map(tuple),
 )
 ISSUES = st.lists(st.builds(Issue, COUNTS, COUNTS, COUNTS, OP_NAMES, COUNTS), max_size=5).map(tuple)
 FRAMES = st.builds(
@@ -113,6 +118,7 @@ def test_it_reads_as_documented():
     assert line["depths"]["sdb"] == {"d": [0, 10]}
     first, second = line["in_flight"]["oldest"]
     assert (first["l"], first["began"], first["issued"]) == (["sda", "write"], 2_000_000, False)
+    assert (first["overtaken_by"], line["in_flight"]["devices"]) == (0, ["sda", "dm-0"])
     assert second == {"l": ["dm-0", "read"], "began": 5_100_000}
     assert line["issues"]["sda"]["ops"] == ["read", "write"]
     assert line["issues"]["sda"]["n"][:5] == [5_500_000, 2048, 4096, 0, 12]
@@ -133,7 +139,9 @@ def test_what_a_later_version_adds_is_ignored():
 
 def test_the_golden_recording_is_read():
     recording = open_recording(GOLDEN)
-    assert next(iter(recording)) == BUSY
+    first = BUSY.in_flight
+    before = replace(first, oldest=tuple(one._replace(overtaken_by=None) for one in first.oldest), devices=())
+    assert next(iter(recording)) == replace(BUSY, in_flight=before)
     assert recording.damage == []
 
 
@@ -179,6 +187,9 @@ ISSUE = {"ops": ["read"], "n": [1, 2, 3, 0, 5]}
         {"in_flight": {"oldest": [REQUEST | {"comm": "x" * 1000}]}},
         {"in_flight": {"oldest": [REQUEST | {"flags": ["sync"] * 100}]}},
         {"in_flight": {"oldest": [REQUEST | {"sector": 1.5}]}},
+        {"in_flight": {"since": 1, "oldest": [REQUEST | {"overtaken_by": -1}]}},
+        {"in_flight": {"since": 1, "devices": ["sda"] * 20_000}},
+        {"in_flight": {"since": 1, "devices": "sda"}},
         {"issues": [1]},
         {"issues": {"sda": [1]}},
         {"issues": {"sda": ISSUE | {"n": [1, 2, 3, 0]}}},
