@@ -118,6 +118,7 @@ class BpftraceBackend:
             Interrupts(self._options.sys),
             lambda: block.devices,
             stages=self._programs.stages,
+            sample_us=self._programs.sample_us,
         )
 
     async def _until_traced(self) -> None:

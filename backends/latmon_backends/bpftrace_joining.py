@@ -25,7 +25,7 @@ _EARLIER = "the deep probes are starting: they count from the next window on"
 
 
 class Joining:
-    """Frames in their order. `stages` are those that the deep probes can tell."""
+    """Frames in their order. `stages` are those that the deep probes can tell; they look at depths each `sample_us`."""
 
     def __init__(
         self,
@@ -36,9 +36,10 @@ class Joining:
         devices: Callable[[], Mapping[str, Device]],
         *,
         stages: tuple[str, ...],
+        sample_us: int,
     ) -> None:
         self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
-        self._devices, self._stages = devices, stages
+        self._devices, self._stages, self._sample_us = devices, stages, sample_us
         self._began_us = self._flood = 0
 
     def frame(self, window: Window, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
@@ -50,7 +51,7 @@ class Joining:
         told = self._deep.taken(frame)
         deep = since(self._began_us, told)
         whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
-        whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths, frame.dt_us))
+        whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths, frame.dt_us, self._sample_us))
         if deep is not told:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))
@@ -69,24 +70,32 @@ class Joining:
         return replace(frame, outliers=settled.outliers, health=health)
 
 
-def with_probe(sampled: Mapping[str, Depths], told: Mapping[str, Depths], span_us: int) -> dict[str, Depths]:
-    """By device what the probe told, where it looked at it in the interval; else what was sampled.
+def with_probe(
+    sampled: Mapping[str, Depths], told: Mapping[str, Depths], span_us: int, sample_us: int
+) -> dict[str, Depths]:
+    """By device what the probe told, where its looks, each `sample_us`, cover half of the interval; else the samples.
 
     The probe's looks become milliseconds of the interval, as samples are: a busy CPU drops some, and an interval
-    with fewer looks weighs no less.
+    with fewer looks weighs no less. A few alone, of its last moments after a start, are not the interval.
     """
     found = dict(sampled)
     for name, one in told.items():
-        if one.in_driver:
+        if 2 * sum(one.in_driver.values()) * sample_us >= span_us:
             found[name] = replace(one, in_driver=_in_ms(one.in_driver, span_us), queued=_in_ms(one.queued, span_us))
         elif name in sampled:
             found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)
+        else:
+            found[name] = replace(one, in_driver={}, queued={})
     return found
 
 
 def _in_ms(looks: Mapping[int, int], span_us: int) -> dict[int, int]:
-    whole = sum(looks.values())
-    return {depth: max(1, round(n * span_us / (whole * 1000))) for depth, n in looks.items() if n}
+    """The milliseconds of the interval, all of them and no more, in the shares of the looks."""
+    whole, span_ms = sum(looks.values()), span_us // 1000
+    parts = {depth: divmod(n * span_ms, whole) for depth, n in looks.items() if n}
+    left = span_ms - sum(ms for ms, _ in parts.values())
+    more = set(sorted(parts, key=lambda depth: (-parts[depth][1], depth))[:left])
+    return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}
 
 
 def health_of(window: Window, probe: Probe, skipped: int | None) -> Health:

@@ -77,6 +77,7 @@ class DeepPrograms:
         self._tracepoints = inventory.tracepoints
         self._words = deep_scripts.with_found(inventory.words, here.always_on)
         self._cpus = inventory.cpus
+        self._looks = deep_scripts.looks(self._cpus or os.cpu_count() or 1)
         self._flags = partial(request_flags.of_bits, at=inventory.flag_bits)
         self._refused: dict[str, str] = {}
         self._choice: Choice | None = None
@@ -113,6 +114,11 @@ class DeepPrograms:
         """The stages that there is no word about while the deep probes don't run."""
         traced = (one for one in self.manifests if one.group != "bios")
         return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
+
+    @property
+    def sample_us(self) -> int:
+        """The time between two looks at depths."""
+        return self._looks["sample_us"]
 
     def news(self) -> tuple[Missing, ...]:
         """What was refused since it was asked last; what is known before the first start is the origin's."""
@@ -183,7 +189,7 @@ class DeepPrograms:
             **bpftrace_tiers.pace(interval_ms),
             **bpftrace_tiers.outliers(self._options.threshold_us),
             "one_in": one_in,
-            **deep_scripts.looks(self._cpus or os.cpu_count() or 1),
+            **self._looks,
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
             **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * AT_MOST][:AT_MOST])},

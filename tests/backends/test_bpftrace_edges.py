@@ -89,8 +89,8 @@ async def test_in_a_hurry_it_ends_with_them(always):
 def test_looks_of_the_probe_become_milliseconds_of_the_interval():
     """Some of them are dropped on a busy CPU: a second in which fewer were taken weighs no less."""
     sampled = {"sda": Depths({0: 1000}), "sdb": Depths({1: 1000}, {2: 1000})}
-    told = {"sda": Depths({0: 25, 3: 75}, {13: 100}, {3: 9}, source=PROBE), "sdc": Depths({1: 1}, source=PROBE)}
-    found = with_probe(sampled, told, 1_000_000)
+    told = {"sda": Depths({0: 25, 3: 75}, {13: 100}, {3: 9}, source=PROBE), "sdc": Depths({1: 99}, source=PROBE)}
+    found = with_probe(sampled, told, 1_000_000, 10_000)
     assert found["sda"] == Depths({0: 250, 3: 750}, {13: 1000}, {3: 9}, source=PROBE)
     assert found["sdb"] == sampled["sdb"]
     assert found["sdc"].in_driver == {1: 1000}
@@ -98,5 +98,22 @@ def test_looks_of_the_probe_become_milliseconds_of_the_interval():
 
 def test_a_device_that_the_probe_did_not_look_at_keeps_its_samples():
     """It looks at the first eight; of others it counts what comes and goes."""
-    found = with_probe({"sda": Depths({1: 1000}, {2: 1000})}, {"sda": Depths(at_issue={2: 9}, source=PROBE)}, 1_000_000)
+    sampled = {"sda": Depths({1: 1000}, {2: 1000})}
+    found = with_probe(sampled, {"sda": Depths(at_issue={2: 9}, source=PROBE)}, 1_000_000, 4000)
     assert found == {"sda": Depths({1: 1000}, {2: 1000}, {2: 9}, source=SYSFS)}
+
+
+def test_a_few_looks_do_not_replace_the_samples_of_a_long_interval():
+    """As when the probe has begun in the interval's last moments."""
+    sampled = {"sda": Depths({1: 10_000}, {2: 10_000})}
+    told = {name: Depths({0: 3}, {0: 3}, {2: 9}, source=PROBE) for name in ("sda", "sdb")}
+    found = with_probe(sampled, told, 10_000_000, 4000)
+    assert found["sda"] == Depths({1: 10_000}, {2: 10_000}, {2: 9}, source=SYSFS)
+    assert found["sdb"] == Depths(at_issue={2: 9}, source=PROBE), "three looks are nothing to tell"
+
+
+@pytest.mark.parametrize("looks", [{0: 1, 1: 1, 2: 1}, dict.fromkeys(range(256), 1), {0: 249, 7: 1}, {5: 3000}])
+def test_milliseconds_of_looks_add_up_to_the_interval(looks):
+    found = with_probe({}, {"sda": Depths(looks, looks, source=PROBE)}, 1_000_700, 500_000)["sda"]
+    assert sum(found.in_driver.values()) == sum(found.queued.values()) == 1000
+    assert all(found.in_driver.values())

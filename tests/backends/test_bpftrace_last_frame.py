@@ -30,7 +30,7 @@ def frame():
     frames = SimpleNamespace(make=lambda *_, **__: FRAME)
     deep = SimpleNamespace(runs=True, taken=lambda _: DeepWindow(), add_to=lambda frame, _: frame)
     interrupts = SimpleNamespace(told=lambda handlers, _: handlers)
-    joining = Joining(frames, deep, Waiting(), interrupts, dict, stages=())
+    joining = Joining(frames, deep, Waiting(), interrupts, dict, stages=(), sample_us=4000)
     end = SimpleNamespace(sample=SimpleNamespace(undecoded=0))
     window = SimpleNamespace(records=(), interval=Interval(), losses=Losses(), end=end)
     manifest = SimpleNamespace(maps=(), clock="monotonic")
