@@ -16,6 +16,7 @@ from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.deep_news import News
 from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_steering import Steering
+from latmon_backends.last_look import LastLook
 from latmon_backends.launching import Launcher
 
 _LATE_US = 1_000_000
@@ -35,6 +36,7 @@ class Deep:
         self._news = News()
         self._steering = Steering(options, launcher, programs, self._news, clock)
         self._life = self._steering.life
+        self._look = LastLook()
 
     def begin(self) -> None:
         """From now on it follows what is wanted."""
@@ -81,7 +83,7 @@ class Deep:
             handlers=deep.handlers,
             softirqs=deep.softirqs,
             wakeups=deep.wakeups,
-            in_flight=deep.in_flight,
+            in_flight=self._look.of(frame, deep.in_flight),
             issues=window.issues,
             health=self._health(frame.health, window),
         )

@@ -51,7 +51,7 @@ class Frames:
             dt_us=max(1, end.mono_us - (self._ended_us if self.gap else begin.mono_us)),
             histograms={} if bent else self._selected(window.interval.histograms),
             seen=self._selected(seen),
-            kernel={} if _detached_before(window) else kernel,
+            kernel=_of_idle(kernel) if _detached_before(window) else kernel,
             above=self._selected(window.interval.above),
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
@@ -122,6 +122,12 @@ def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]
     """What was seen, with the kernel's mean size of that time for each I/O."""
     sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
     return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
+
+
+def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
+    """Of devices that completed nothing: that holds for each part of the time, and what they hold still waits."""
+    busy = {flow.device for flow, done in kernel.items() if done.count}
+    return {flow: done for flow, done in kernel.items() if flow.device not in busy}
 
 
 def _detached_before(window: Window) -> bool:
