@@ -63,7 +63,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     ),
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
     "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority"),
-    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued"),
+    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
     "handler": ("handler", "irq"),
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
