@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from latmon.audit_checks import Remark, Seen, remarks
-from latmon.limits import ceiling, wall
+from latmon.limits import at_limit, ceiling, wall, within
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
 
@@ -42,6 +42,8 @@ class Audited:
     """The most requests that waited above the driver: what could have been sent beside those in it."""
     held_at: int | None = None
     """The depth at which the driver was held while more waited."""
+    at_limit: bool = False
+    """It was at its bound for most of the busy time, and who waits above that isn't counted."""
     remarks: tuple[Remark, ...] = ()
     """Of the device as a whole."""
 
@@ -52,29 +54,41 @@ class Audited:
 
 
 def audit(devices: Iterable[Device], depths: Mapping[str, Depths]) -> tuple[Audited, ...]:
-    """A row per device that has limits, by name; `depths` may be of any length of time."""
+    """A row per device that has limits, by name; `depths` may be of any length of time, their moments ms."""
     each = sorted((one for one in devices if one.limits), key=lambda one: one.name)
     hosts: dict[str, list[Device]] = {}
+    alike: dict[tuple[str, str, str], list[Device]] = {}
     for one in each:
         hosts.setdefault(_host(one), []).append(one)
-    walls = {name: wall(one) for name, one in depths.items()}
-    return tuple(_audited(one, depths.get(one.name, Depths()), hosts[_host(one)], walls) for one in each)
+        alike.setdefault(_sort(one), []).append(one)
+    walls = {one.name: wall(depths[one.name], ceiling(one.limits)) for one in each if one.name in depths}
+    return tuple(
+        _audited(_seen(one, hosts[_host(one)], alike[_sort(one)]), depths.get(one.name, Depths()), walls)
+        for one in each
+    )
 
 
-def _audited(device: Device, depths: Depths, neighbours: list[Device], walls: Mapping[str, int | None]) -> Audited:
+def _seen(device: Device, neighbours: list[Device], alike: list[Device]) -> Seen:
     shared = tuple(neighbours) if _host(device) else (device,)
-    seen = Seen(device, {one.name: one.value for one in device.limits}, shared)
+    peers = tuple(alike) if device.model else ()
+    return Seen(device, {one.name: one.value for one in device.limits}, shared, peers)
+
+
+def _audited(seen: Seen, depths: Depths, walls: Mapping[str, int | None]) -> Audited:
+    device = seen.device
     bound, held_at = ceiling(device.limits), walls.get(device.name)
+    full = at_limit(depths, bound, seen.settings.get("scheduler"))
     busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
     return Audited(
         device.name,
         tuple(Setting(one, tuple(remarks(one.name, seen, walls))) for one in device.limits),
         bound,
-        depths.highest if depths.in_driver or depths.at_issue else None,
-        max(busy, key=lambda depth: busy[depth], default=None),
+        within(depths.highest, bound) if depths.in_driver or depths.at_issue else None,
+        within(max(busy, key=lambda depth: busy[depth]), bound) if busy else None,
         max(depths.queued, default=None),
         held_at,
-        tuple(_held(held_at, bound)),
+        full,
+        (*_held(held_at, bound), *(_full(seen, bound) if full and bound else ())),
     )
 
 
@@ -85,7 +99,24 @@ def _held(n: int | None, bound: Limit | None) -> Iterator[Remark]:
         yield Remark("ceiling-reached", f"held at its limit of {n} ({bound.source}) while more I/Os waited")
     else:
         known = "no limit is known" if bound is None else f"its limit is {bound.value:,} ({bound.source})"
-        yield Remark("ceiling-reached", f"never more than {n} in the driver while more I/Os waited, though {known}")
+        yield Remark(
+            "ceiling-reached", f"hardly ever more than {n} in the driver while more I/Os waited, though {known}"
+        )
+
+
+def _full(seen: Seen, bound: Limit) -> Iterator[Remark]:
+    n = int(bound.value)
+    usual = n > FEW or seen.one_by_one
+    yield Remark("at-limit", f"{at_limit_said(n)} ({bound.source})", note=usual)
+
+
+def at_limit_said(n: int) -> str:
+    """The sentence on a driver that limits.at_limit finds full."""
+    return f"at its limit of {n:,} for most of the busy time; who waits above that isn't counted here"
+
+
+def _sort(device: Device) -> tuple[str, str, str]:
+    return device.driver, device.kind, device.model
 
 
 def _host(device: Device) -> str:

@@ -41,10 +41,17 @@ class Seen(NamedTuple):
     settings: Mapping[str, int | str]
     neighbours: tuple[Device, ...]
     """Devices with the same host, itself among them."""
+    alike: tuple[Device, ...] = ()
+    """Devices of the same driver, kind and model, itself among them."""
 
     def number(self, name: str) -> int | None:
         value = self.settings.get(name)
         return value if isinstance(value, int) else None
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether its driver gives it one command after the other by design."""
+        return self.driven_by(_ONE_BY_ONE)
 
     def driven_by(self, names: tuple[str, ...]) -> bool:
         return self.device.driver.startswith(names)
@@ -63,16 +70,24 @@ def remarks(name: str, seen: Seen, walls: Mapping[str, int | None]) -> Iterator[
 
 def _queue_depth(seen: Seen) -> Remark | None:
     depth, began = seen.number("queue_depth"), seen.number("cmd_per_lun")
-    if depth is None or seen.driven_by(_ONE_BY_ONE):
+    if depth is None or seen.one_by_one:
         return None
     if began is not None and depth < began:
-        return Remark("depth-below-minimum", f"{depth} is below the {began} that its host begins with (cmd_per_lun)")
+        why = f"{depth} is below the {began} that its host begins with (cmd_per_lun)"
+        return Remark("depth-below-minimum", why, note=depth >= _LOW_DEPTH and not _is_lowest(seen, depth))
     if seen.driven_by(("ahci", "sata_")) and depth == 1:
         return Remark("depth-low", "1: native command queueing is off, the disk can't order by itself")
     return Remark("depth-low", f"{depth} is too few for a device to order by itself") if depth < _LOW_DEPTH else None
 
 
+def _is_lowest(seen: Seen, depth: int) -> bool:
+    """Whether another such device has more: then it isn't what the driver sets for its kind."""
+    others = [one.value for device in seen.alike for one in device.limits if one.name == "queue_depth"]
+    return any(isinstance(value, int) and value > depth for value in others)
+
+
 def _throttle(seen: Seen) -> Remark | None:
+    """Of sd on Solaris; no backend here reads it yet."""
     now, least = seen.number("un_throttle"), seen.number("un_min_throttle")
     if now is None or least is None or now >= least:
         return None
@@ -86,7 +101,7 @@ def _sqsize(seen: Seen) -> Remark | None:
 
 
 def _queue_type(seen: Seen) -> Remark | None:
-    if seen.settings.get("queue_type") != "none" or seen.driven_by(_ONE_BY_ONE):
+    if seen.settings.get("queue_type") != "none" or seen.one_by_one:
         return None
     return Remark("tagged-queueing-off", "none: tagged queueing is off, so it gets one command after the other")
 
@@ -114,19 +129,20 @@ def _scheduler(seen: Seen) -> Remark | None:
 
 
 def _nr_requests(seen: Seen) -> Remark | None:
-    requests, queues = seen.number("nr_requests"), seen.number("hardware queues") or 1
+    """Per hardware queue, of all where the host shares its tags among them: as limits.ceiling has it."""
+    requests, whole = seen.number("nr_requests"), ceiling(seen.device.limits)
     others = ceiling(one for one in seen.device.limits if one.name != "nr_requests")
-    if requests is None or others is None or requests >= _DEFAULT_REQUESTS:
+    if requests is None or whole is None or others is None or requests >= _DEFAULT_REQUESTS:
         return None
     bound = int(others.value)
-    if requests * queues >= bound:
+    if int(whole.value) >= bound:
         return None
     return Remark("requests-below-depth", f"{requests} can't fill the {bound:,} that the driver takes")
 
 
 def _can_queue(seen: Seen) -> Remark | None:
     host, n = seen.number("can_queue"), len(seen.neighbours)
-    if host is None or n < 2 or seen.driven_by(_ONE_BY_ONE):  # noqa: PLR2004 - one alone shares nothing
+    if host is None or n < 2 or seen.one_by_one:  # noqa: PLR2004 - one alone shares nothing
         return None
     depths = [one.value for device in seen.neighbours for one in device.limits if one.name == "queue_depth"]
     queues = 1 if seen.number("host_tagset") == 1 else seen.number("nr_hw_queues") or 1
@@ -140,7 +156,7 @@ def _can_queue(seen: Seen) -> Remark | None:
 def _same_on_all(seen: Seen, walls: Mapping[str, int | None]) -> Iterator[Remark]:
     depth, n = seen.number("queue_depth"), len(seen.neighbours)
     same = {one.value for device in seen.neighbours for one in device.limits if one.name == "queue_depth"}
-    if depth is None or depth >= _LOW_DEPTH or n < 2 or len(same) > 1 or seen.driven_by(_ONE_BY_ONE):  # noqa: PLR2004
+    if depth is None or depth >= _LOW_DEPTH or n < 2 or len(same) > 1 or seen.one_by_one:  # noqa: PLR2004
         return
     held = [device.name for device in seen.neighbours if walls.get(device.name) == depth]
     who = f"; only {held[0]} is held at it" if len(held) == 1 else ""

@@ -27,12 +27,14 @@ class DepthSums:
     at_issue: Counter[int] = field(default_factory=Counter)
     latency: dict[int, Took] = field(default_factory=dict)
     highest: int = 0
+    highest_at: float | None = None
+    """The end (Unix time) of the first window in which so many were seen."""
     corrected: int = 0
     sources: Counter[str] = field(default_factory=Counter)
     span_us: int = 0
     """Of the windows that told the depth in the driver."""
 
-    def add(self, one: Depths, dt_us: int) -> None:
+    def add(self, one: Depths, dt_us: int, wall_s: float) -> None:
         _spread(self.in_driver, one.in_driver, dt_us)
         _spread(self.queued, one.queued, dt_us)
         for depth, n in one.at_issue.items():
@@ -40,17 +42,18 @@ class DepthSums:
         for depth, took in one.latency.items():
             had = self.latency.get(bucket_end(depth), Took(0, 0))
             self.latency[bucket_end(depth)] = Took(had.ios + took.ios, had.time_us + took.time_us)
-        self.highest = max(self.highest, one.highest)
+        if one.highest > self.highest:
+            self.highest, self.highest_at = one.highest, wall_s
         self.corrected += one.corrected
         self.sources[one.source] += dt_us
         self.span_us += dt_us if any(one.in_driver.values()) else 0
 
     @property
     def depths(self) -> Depths:
-        """All of it as one interval, its moments microseconds; the source is the one of most of the time."""
+        """All of it as one interval, its moments ms as a frame's; the source is the one of most of the time."""
         return Depths(
-            dict(self.in_driver),
-            dict(self.queued),
+            _in_ms(self.in_driver),
+            _in_ms(self.queued),
             dict(self.at_issue),
             dict(self.latency),
             self.highest,
@@ -74,7 +77,7 @@ class OutstandingSums:
 
     def add(self, frame: Frame) -> None:
         for name, one in frame.depths.items():
-            self.devices.setdefault(name, DepthSums()).add(one, frame.dt_us)
+            self.devices.setdefault(name, DepthSums()).add(one, frame.dt_us, frame.wall)
         for name, window in frame.issues.items():
             before = (self.orders[name],) if name in self.orders else ()
             self.orders[name] = together((*before, lba_order(window)))
@@ -90,6 +93,10 @@ class OutstandingSums:
     def ages(self) -> Ages:
         """What was in flight at the end of the last window."""
         return self._waiting.ages
+
+
+def _in_ms(us: Mapping[int, int]) -> dict[int, int]:
+    return {depth: ms for depth, n in us.items() if (ms := round(n / 1000))}
 
 
 def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from latmon.audit import Audited, Remark
 from latmon.histogram import Histogram
 from latmon.lba_order import LbaOrder, summary
-from latmon.limits import ceiling, wall
+from latmon.limits import at_limit, ceiling, wall, within
 from latmon.littles_law import Law, Lift, law, lift, sentence
-from latmon.model import Device
-from latmon.outstanding import AGES_S, SYSFS
+from latmon.model import Device, Limit
+from latmon.outstanding import AGES_S, SYSFS, bucket_middle
 from latmon.report.depths import DepthSums, OutstandingSums
 from latmon.report.figures import rfc3339
 from latmon.waiting import Aged, Ages
@@ -45,14 +45,18 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
     """The depth in the driver over all time and over busy time, beside it the queue, and what came of them."""
     told = sums.depths
     busy = _busy(sums.in_driver)
-    held = wall(told)
+    bound = ceiling(device.limits) if device else None
+    held = wall(told, bound)
+    scheduler = next((one.value for one in device.limits if one.name == "scheduler"), None) if device else None
     return {
-        "max": sums.highest,
-        "mode": _mode(sums.in_driver),
-        "busy_mode": _mode(busy),
+        "max": within(sums.highest, bound),
+        **({"max_at": rfc3339(sums.highest_at)} if sums.highest_at is not None else {}),
+        "mode": _within(_mode(sums.in_driver), bound),
+        "busy_mode": _within(_mode(busy), bound),
         "mean": _mean(sums.in_driver),
         **_limit(device),
         **({"held_at": held} if held is not None else {}),
+        **({"at_limit": True} if at_limit(told, bound, scheduler) else {}),
         "time_share": _shares(sums.in_driver),
         "busy_time_share": _shares(busy),
         **({"queued": _queued(sums.queued)} if sums.queued else {}),
@@ -213,9 +217,13 @@ def _mode(depths: Counter[int]) -> int | None:
     return depths.most_common(1)[0][0] if depths else None
 
 
+def _within(depth: int | None, bound: Limit | None) -> int | None:
+    return None if depth is None else within(depth, bound)
+
+
 def _mean(depths: Counter[int]) -> float | None:
     whole = sum(depths.values())
-    return round(sum(depth * us for depth, us in depths.items()) / whole, 4) if whole else None
+    return round(sum(bucket_middle(depth) * us for depth, us in depths.items()) / whole, 4) if whole else None
 
 
 def _shares(depths: Counter[int]) -> dict[str, float]:

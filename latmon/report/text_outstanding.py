@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from latmon.audit import at_limit_said
 from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
 
 WIDTH = 79
@@ -48,7 +49,9 @@ def older(health: _Json) -> list[str]:
 def remarks(summary: _Json) -> list[str]:
     """The limits that are off, a line each; usual defaults, with what they do, are in the JSON alone."""
     lines = [
-        f"{name}: {text}" for name, one in summary["devices"].items() for text in (*_of_device(one), *_of_settings(one))
+        f"{name}{_model(one)}: {text}"
+        for name, one in summary["devices"].items()
+        for text in (*_of_device(one), *_of_settings(one))
     ]
     if not lines:
         return []
@@ -61,7 +64,7 @@ def meaning(summary: _Json) -> list[str]:
     told = [one["outstanding"] for one in summary["devices"].values() if "source" in one.get("outstanding", {})]
     lines: list[str] = []
     if told:
-        lines += _wrapped("in the driver, queued: shares of the time that the device had any there (busy)")
+        lines += _wrapped("in the driver: shares of the time that the device had any there (busy)")
     if any("at_issue" in one for one in told):
         lines += _wrapped("at issue: requests that made it so many in the driver, themselves counted")
     if any("latency_by_depth" in one for one in told):
@@ -84,10 +87,12 @@ def _depths(told: _Json) -> Iterator[str]:
         yield from _wrapped(f"in the driver: {_most(told)}{_limit(told)}", "  ")
     queue = told.get("queued")
     if queue:
-        said = "none was seen" if queue["busy_mode"] is None else _most(queue)
+        said = "none was seen" if queue["busy_mode"] is None else _most_queued(queue)
         yield from _wrapped(f"queued above it: {said}", "  ")
     if told.get("held_at") is not None:
         yield from _wrapped(f"held at {told['held_at']:,} in the driver while more were queued", "  ")
+    elif told.get("at_limit"):
+        yield from _wrapped(at_limit_said(told["limit"]), "  ")
     yield from _table(told)
     if told.get("latency_by_depth"):
         depths = sorted(told["latency_by_depth"].items(), key=lambda one: -one[1]["count"])[:MAX_DEPTHS]
@@ -100,8 +105,18 @@ def _depths(told: _Json) -> Iterator[str]:
 
 
 def _most(one: _Json) -> str:
-    share = percent(one["busy_time_share"][str(one["busy_mode"])])
-    return f"max {one['max']:,}, mostly {one['busy_mode']:,} ({share} of the busy time), mean {one['mean']:.3g}"
+    """Of the driver: how many at most and when, how many mostly."""
+    share = percent(max(one["busy_time_share"].values()))
+    seen = f" (reached by {one['max_at']})" if one.get("max_at") else ""
+    return f"max {one['max']:,}{seen}, mostly {one['busy_mode']:,} ({share} of the busy time), mean {one['mean']:.3g}"
+
+
+def _most_queued(one: _Json) -> str:
+    """A queue is told with how often there is one: what is usual in it says nothing of that."""
+    any_queued = sum(share for depth, share in one["time_share"].items() if depth != "0")
+    share = percent(max(one["busy_time_share"].values()))
+    usual = f"then mostly {one['busy_mode']:,} ({share})"
+    return f"any for {part(any_queued)} of the time, max {one['max']:,}, {usual}; mean of all time {one['mean']:.3g}"
 
 
 def _table(told: _Json) -> Iterator[str]:
@@ -146,6 +161,10 @@ def waiting(row: _Json) -> str:
 
 def _limit(told: _Json) -> str:
     return f"; the driver takes {told['limit']:,} ({told['limit_source']})" if "limit" in told else ""
+
+
+def _model(one: _Json) -> str:
+    return f" ({one['model']})" if one.get("model") else ""
 
 
 def _of_device(one: _Json) -> Iterator[str]:

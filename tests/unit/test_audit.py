@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from latmon.audit import audit
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
 
-HELD = Depths({0: 100, 3: 900}, {0: 100, 13: 900})
-EASY = Depths({0: 100, 1: 700, 2: 200}, {0: 1000})
+HELD = Depths({0: 1000, 3: 9000}, {0: 1000, 13: 9000})
+EASY = Depths({0: 1000, 1: 7000, 2: 2000}, {0: 10_000})
 _WHERE = {"queue_depth": "device", "queue_type": "device", "sqsize": "nvme0", "queue_count": "nvme0", "nr_tags": "mq/0"}
 _HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
 COMMON = {"nr_requests": 256, "wbt_lat_usec": 2000, "write_cache": "write back", "rq_affinity": 1, "iostats": 1}
@@ -79,6 +81,16 @@ DEFAULTS = {
             "rotational": 1,
         },
     ),
+    "SATA disk behind megaraid": device(
+        "sdc",
+        "megaraid_sas",
+        **FC | {"queue_depth": 32, "can_queue": 967, "nr_tags": 967, "cmd_per_lun": 256, "host_tagset": 1},
+    ),
+    "NVMe behind megaraid": device(
+        "sdd",
+        "megaraid_sas",
+        **FC | {"queue_depth": 64, "can_queue": 967, "nr_tags": 967, "cmd_per_lun": 256, "host_tagset": 1},
+    ),
     "loop": device(
         "loop0",
         "",
@@ -115,7 +127,7 @@ def test_usual_defaults_are_not_off(name):
 @pytest.mark.parametrize(
     ("changed", "driver", "found"),
     [
-        ({"queue_depth": 8, "cmd_per_lun": 30}, "lpfc", "depth-below-minimum"),
+        ({"queue_depth": 7, "cmd_per_lun": 30}, "lpfc", "depth-below-minimum"),
         ({"un_throttle": 3, "un_min_throttle": 8}, "emlxs", "depth-below-minimum"),
         ({"queue_depth": 4, "cmd_per_lun": 3}, "lpfc", "depth-low"),
         ({"queue_depth": 1, "cmd_per_lun": 1}, "ahci", "depth-low"),
@@ -146,7 +158,7 @@ def test_a_wall_at_few_is_a_ceiling_whatever_the_limit_says():
 
 
 def test_an_application_that_sends_few_reaches_no_ceiling():
-    serial = Depths({0: 10, 3: 990}, {0: 1000})
+    serial = Depths({0: 100, 3: 9900}, {0: 10_000})
     assert off(device(**FC), sda=serial) == {"sda": set()}
 
 
@@ -179,3 +191,51 @@ def test_every_setting_has_a_row_and_what_was_not_looked_at_is_not_known():
     (one,) = audit([device(**FC), Device("sdz", 8, 1)], {})
     assert [row.limit.name for row in one.settings] == list(FC)
     assert (one.most, one.usual, one.queued, one.held_at) == (None, None, None, None)
+
+
+def test_a_depth_that_a_driver_sets_for_a_kind_is_a_note_and_one_that_only_this_one_has_is_off():
+    """megaraid_sas begins with 256 and sets 32 for SATA, 64 for NVMe."""
+    values = FC | {"queue_depth": 32, "can_queue": 967, "nr_tags": 967, "cmd_per_lun": 256}
+    sata = [replace(device(name, "megaraid_sas", **values), model="ST8000") for name in ("sda", "sdb")]
+    raid = replace(device("sdc", "megaraid_sas", **values | {"queue_depth": 256}), model="PERC H755")
+    rows = {one.device: one for one in audit([*sata, raid], {})}
+    assert [one.off for one in rows.values()] == [(), (), ()]
+    assert [r.id for s in rows["sda"].settings for r in s.remarks if s.limit.name == "queue_depth"] == [
+        "depth-below-minimum"
+    ]
+    fell = replace(device("sdd", "megaraid_sas", **values | {"queue_depth": 16}), model="ST8000")
+    assert off(*sata, raid, fell) == {"sda": set(), "sdb": set(), "sdc": set(), "sdd": {"depth-below-minimum"}}
+
+
+def test_at_the_tags_without_a_scheduler_nobody_knows_who_waits_above():
+    """The kernel counts no request for who waits for a tag: nothing is queued, and yet 12 of 16 wait."""
+    full = Depths({0: 100, 4: 9900}, {0: 10_000})
+    values = COMMON | {"scheduler": "none", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 1}
+    (one,) = audit([device("vda", "virtio_blk", **values)], {"vda": full})
+    assert (one.held_at, one.at_limit, [r.id for r in one.remarks]) == (None, True, ["at-limit"])
+    text = "at its limit of 4 for most of the busy time; who waits above that isn't counted here (queue/nr_requests)"
+    assert [(r.text, r.note) for r in one.remarks] == [(text, False)]
+    (many,) = audit(
+        [device("vda", "virtio_blk", **values | {"nr_requests": 128})], {"vda": Depths({128: 9000}, {0: 9000})}
+    )
+    assert (many.at_limit, many.off) == (True, ())
+    (free,) = audit([device("vda", "virtio_blk", **values)], {"vda": EASY})
+    assert (free.at_limit, free.remarks) == (False, ())
+
+
+def test_at_a_depth_of_the_device_who_waits_has_a_request_and_is_counted():
+    full = Depths({0: 100, 4: 9900}, {0: 10_000})
+    (one,) = audit([device(**FC | {"queue_depth": 4, "cmd_per_lun": 3})], {"sda": full})
+    assert (one.at_limit, one.held_at) == (False, None)
+
+
+def test_a_bucket_s_end_is_told_as_the_limit_that_lies_in_it():
+    top = Depths({0: 100, 1024: 9900}, {0: 100, 16: 9900}, most=None)
+    (one,) = audit([device(**FC | {"queue_depth": 1023, "nr_requests": 2048})], {"sda": top})
+    assert (one.held_at, one.most, one.usual) == (1023, 1023, 1023)
+
+
+def test_tags_that_all_queues_share_are_not_multiplied():
+    values = FC | {"nr_requests": 64, "hardware_queues": 8, "nr_hw_queues": 8, "queue_depth": 128}
+    assert off(device(**values)) == {"sda": set()}
+    assert off(device(**values | {"host_tagset": 1})) == {"sda": {"requests-below-depth"}}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from latmon.limits import ceiling, ceilings
+from latmon.limits import at_limit, ceiling, ceilings, wall
 from latmon.model import Device, Limit
+from latmon.outstanding import Depths
 
 
 def told(**values):
@@ -17,7 +18,11 @@ def told(**values):
         ({"scheduler": "none", "nr_requests": 256}, None),
         ({"scheduler": "none", "nr_requests": 4, "nr_tags": 128}, 4),
         ({"scheduler": "none", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 2}, 8),
-        ({"scheduler": "mq-deadline", "nr_requests": 4, "nr_tags": 128}, 128),
+        ({"scheduler": "mq-deadline", "nr_requests": 4, "nr_tags": 128}, 4),
+        ({"scheduler": "mq-deadline", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 8, "host_tagset": 1}, 4),
+        ({"scheduler": "mq-deadline", "nr_requests": 256, "nr_tags": 128, "queue_depth": 32}, 32),
+        ({"nr_tags": 1023, "hardware_queues": 8, "nvme.poll_queues": 2}, 6 * 1023),
+        ({"nr_tags": 1023, "hardware_queues": 1, "nvme.poll_queues": 2}, 1023),
         ({"queue_depth": 3, "nr_tags": 128}, 3),
         ({"queue_depth": 64, "nr_tags": 3}, 3),
         ({"nr_tags": 1023, "hardware_queues": 8}, 8184),
@@ -56,3 +61,51 @@ def test_a_dm_s_limits_are_those_of_its_disks():
 def test_disks_that_are_made_of_each_other_end_too():
     devices = {name: Device(name, 9, 0, members=("md0", "md1"), timed=False) for name in ("md0", "md1")}
     assert ceilings(devices["md0"], devices) == {"md1": None}
+
+
+@pytest.mark.parametrize(
+    ("in_driver", "queued", "held"),
+    [
+        pytest.param({0: 500, 1: 100, 3: 900}, {0: 600, 13: 900}, 3, id="a wall with a queue above"),
+        pytest.param({3: 9990, 4: 10}, {13: 10_000}, 3, id="a gauge that is a moment late"),
+        pytest.param({3: 1000}, {0: 1000}, None, id="the application sends no more"),
+        pytest.param({3: 1000}, {}, None, id="queue not known"),
+        pytest.param({3: 1000}, {0: 800, 5: 200}, None, id="hardly ever a queue"),
+        pytest.param(dict.fromkeys(range(1, 17), 100), {3: 1600}, None, id="a slope"),
+        pytest.param({2: 600, 9: 400}, {3: 1000}, None, id="often more"),
+        pytest.param({0: 1000}, {0: 1000}, None, id="idle"),
+        pytest.param({}, {}, None, id="nothing known"),
+        pytest.param({0: 59_990, 1: 10}, {0: 59_990, 5: 10}, None, id="10 ms of a minute"),
+        pytest.param({0: 990_000, 1: 10_000}, {0: 990_000, 5: 10_000}, None, id="a hundredth of the time"),
+        pytest.param({0: 5000, 1: 5000}, {0: 5000, 1: 5000}, None, id="one I/O, in the driver or on its way back"),
+        pytest.param({0: 5000, 32: 5000}, {0: 5000, 8: 5000}, None, id="moments that need not coincide"),
+        pytest.param({0: 1000, 32: 9000}, {0: 1000, 8: 9000}, 32, id="moments that must"),
+        pytest.param({0: 8000, 1: 2000}, {0: 8000, 3: 2000}, 1, id="more wait than the driver ever has"),
+    ],
+)
+def test_a_driver_is_held_where_most_moments_are_at_the_top_and_more_wait(in_driver, queued, held):
+    assert wall(Depths(in_driver, queued)) == held
+
+
+@pytest.mark.parametrize(
+    ("bound", "scheduler", "queued", "full"),
+    [
+        ("nr_requests", "none", {0: 9000}, True),
+        ("nr_requests", "mq-deadline", {0: 9000}, True),
+        ("nr_tags", "none", {0: 9000}, True),
+        ("nr_tags", "mq-deadline", {0: 9000}, False),
+        ("queue_depth", "none", {0: 9000}, False),
+        ("queue_depth", "none", {}, True),
+        ("nr_tags", "none", {16: 9000}, False),
+    ],
+)
+def test_who_waits_above_a_limit_is_not_always_counted(bound, scheduler, queued, full):
+    assert at_limit(Depths({4: 9000}, queued), Limit(bound, 4, "queue"), scheduler) is full
+
+
+def test_at_a_limit_is_for_most_of_the_busy_time():
+    limit = Limit("nr_tags", 4, "mq/0")
+    assert not at_limit(Depths({1: 5000, 4: 4000}, {0: 9000}), limit, "none")
+    assert not at_limit(Depths({4: 9}, {0: 9}), limit, "none")
+    assert not at_limit(Depths({4: 9000}, {0: 9000}), None, "none")
+    assert at_limit(Depths({1024: 9000}, {0: 9000}), Limit("nr_tags", 1023, "mq/0"), "none")

@@ -2,9 +2,7 @@
 
 import pytest
 
-from latmon.limits import wall
 from latmon.littles_law import Law, law, lift, sentence
-from latmon.outstanding import Depths
 
 
 def test_the_line_of_a_serialised_device():
@@ -42,21 +40,3 @@ def test_three_that_don_t_agree_are_said_not_to():
 def test_small_and_large_rates_keep_their_digits():
     assert sentence(Law(1.0, 1e6, 1.0)) == "1.00 IOPS = 1 in flight / 1 s"
     assert sentence(Law(128.0, 914.0, 140_031.0)).startswith("140,000 IOPS = 128 in flight / 914 us")
-
-
-@pytest.mark.parametrize(
-    ("in_driver", "queued", "held"),
-    [
-        pytest.param({0: 50, 1: 10, 3: 90}, {0: 60, 13: 90}, 3, id="a wall with a queue above"),
-        pytest.param({3: 999, 4: 1}, {13: 1000}, 3, id="a gauge that is a moment late"),
-        pytest.param({3: 100}, {0: 100}, None, id="the application sends no more"),
-        pytest.param({3: 100}, {}, None, id="queue not known"),
-        pytest.param({3: 100}, {0: 80, 5: 20}, None, id="hardly ever a queue"),
-        pytest.param(dict.fromkeys(range(1, 17), 10), {3: 160}, None, id="a slope"),
-        pytest.param({2: 60, 9: 40}, {3: 100}, None, id="often more"),
-        pytest.param({0: 100}, {0: 100}, None, id="idle"),
-        pytest.param({}, {}, None, id="nothing known"),
-    ],
-)
-def test_a_driver_is_held_where_most_moments_are_at_the_top_and_more_wait(in_driver, queued, held):
-    assert wall(Depths(in_driver, queued)) == held

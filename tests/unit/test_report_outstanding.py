@@ -205,14 +205,14 @@ def test_the_text_fits_a_ticket(summary_of):
 def test_depths_are_folded_so_that_a_day_s_memory_is_bounded():
     sums = DepthSums()
     for depth in range(0, 1 << 16, 7):
-        sums.add(Depths({depth: 1}, {depth: 1}, {depth: 1}, {depth: Took(1, 1)}), 1000)
+        sums.add(Depths({depth: 1}, {depth: 1}, {depth: 1}, {depth: Took(1, 1)}), 1000, 0.0)
     assert max(map(len, (sums.in_driver, sums.queued, sums.at_issue, sums.latency))) < EXACT + 100
     assert sums.highest == 7 * ((1 << 16) // 7)
     ends = {1: 1, 288: 1, 512: 1, 576: 1, 1024: 1}
     sums = DepthSums()
-    sums.add(Depths(ends, ends, ends, most=1001), 5000)
+    sums.add(Depths(ends, ends, ends, most=1001), 5000, 7.0)
     assert sums.at_issue.keys() == sums.in_driver.keys() == ends.keys(), "what was told as an end is one"
-    assert sums.highest == 1001
+    assert (sums.highest, sums.highest_at) == (1001, 7.0)
 
 
 def test_devices_that_come_and_go_keep_their_longest_wait():
