@@ -64,8 +64,8 @@ class Deep:
 
     def taken(self, frame: Frame) -> DeepWindow:
         """What was traced since the frame before this one; the frame tells who is to be traced from now on."""
-        self._steering.note(frame)
         window = self._life.taken()
+        self._steering.note(replace(frame, in_flight=window.interval.in_flight))
         late_us = frame.mono_us - frame.dt_us - window.begun_us
         if window.begun_us and late_us > max(frame.dt_us, _LATE_US):
             self._news.say(f"told late: the window also has what was traced in the {late_us / 1e6:.1f} s before it")

@@ -1,18 +1,19 @@
 """Which devices look sick enough to be traced deeper, from the frames alone. Pure: frames in, devices and reasons out.
 
-Two signs: I/Os above the device's threshold in several of the last intervals, or a p99 far above that of its like
-peers. Knows neither probes nor what is done about a suspect.
+Three signs: I/Os above the device's threshold in several of the last intervals, a p99 far above that of its like
+peers, or I/Os that don't complete. Knows neither probes nor what is done about a suspect.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
 from latmon.histogram import Histogram, bucket_index, merge
 from latmon.model import Device, Frame
+from latmon.waiting import Waiting
 
 INTERVALS, ABOVE_IN = 10, 3
 """I/Os above the threshold in so many of the last intervals: one bad second is none."""
@@ -26,6 +27,8 @@ PEERS, ENOUGH = 2, 100
 """So many others of its kind must be there, and so many I/Os of each, before one is called different."""
 WORTH_US = 1_000
 """A p99 below this makes nobody suspicious, however fast the others are."""
+HELD_US, HELD_MOST_S = 2_000_000, 60
+"""In flight for so long is sick; one that waits weighs as much as a slow I/O in each second, of so many at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class _Sign:
 
     at_us: int
     slow: int
-    """Above the device's threshold, or FAR times slower than its peers' p99."""
+    """Above the device's threshold, or FAR times slower than its peers' p99, or still in flight."""
     why: str
 
 
@@ -55,6 +58,7 @@ class Suspicion:
         self._totals: deque[dict[str, Histogram]] = deque(maxlen=INTERVALS)
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
+        self._waiting = Waiting()
         self._seen = 0
 
     def note(self, frame: Frame) -> None:
@@ -66,7 +70,8 @@ class Suspicion:
         self._devices |= {device.name: device for device in frame.devices}
         self._above.append(_by_device(frame))
         self._totals.append(_totals(frame))
-        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame)):
+        self._waiting.add(frame)
+        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._held(frame)):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
@@ -93,6 +98,14 @@ class Suspicion:
             if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
                 why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
                 yield _Sign(frame.mono_us, _from(wholes[name], round(FAR * median(peers))), why), name
+
+    def _held(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        weights: Counter[str] = Counter()
+        for one in self._waiting.ages.oldest:
+            if one.age_us >= HELD_US:
+                weights[one.device] += one.count * min(one.age_us // 1_000_000, HELD_MOST_S)
+        for device, weight in weights.items():
+            yield _Sign(frame.mono_us, weight, f"I/Os in flight for more than {HELD_US // 1_000_000} s"), device
 
     def _wholes(self) -> Iterator[tuple[str, Histogram]]:
         """Each device's latencies over the last intervals, where there are enough."""

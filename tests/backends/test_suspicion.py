@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from latmon.histogram import Histogram
-from latmon.model import Device, Flow, Frame, Series
+from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
+from latmon.outstanding import InFlight, StillInFlight
 from latmon_backends.suspicion import ABOVE_IN, STAYS_US, Suspicion
 
 SECOND = 1_000_000
@@ -96,4 +97,41 @@ def test_far_from_peers_but_fast_enough():
 def test_a_device_that_is_gone_is_no_suspect():
     suspicion = noted(*(frame(n, above=["sda"]) for n in range(5)))
     suspicion.note(frame(5, removed=("sda",)))
+    assert suspicion.suspects() == ()
+
+
+def held(seq, in_flight, done=0, *, still=None):
+    kernel = {Flow("loop3", op): Completed(done, 0) for op in ("read", "write")}
+    gauge = {"loop3": Outstanding(in_flight, 0)}
+    return replace(frame(seq), kernel=kernel, outstanding=gauge, in_flight=still)
+
+
+def test_ios_that_do_not_complete():
+    """No threshold counts them: they have no latency yet."""
+    frames = [held(n, 2) for n in range(1, 4)]
+    assert noted(*frames[:2]).suspects() == ()
+    (suspect,) = noted(*frames).suspects()
+    assert (suspect.device, suspect.why) == ("loop3", "I/Os in flight for more than 2 s")
+
+
+def test_the_longer_they_wait_the_worse_up_to_a_minute():
+    weights = [noted(*(held(n, 2) for n in range(1, last + 2))).suspects()[0].slow for last in (2, 30, 60, 90)]
+    assert weights == [4, 60, 120, 120]
+
+
+def test_a_device_that_is_busy_is_none():
+    assert noted(*(held(n, 64, done=500) for n in range(1, 30))).suspects() == ()
+
+
+def test_one_that_starves_while_others_complete_is_known_by_the_probe_alone():
+    still = StillInFlight((InFlight("loop3", "write", 0),), {}, 1, 5 * SECOND)
+    (suspect,) = noted(held(4, 64, done=500), held(5, 64, done=500, still=still)).suspects()
+    assert suspect.device == "loop3"
+
+
+def test_when_they_have_completed_it_stays_for_a_while():
+    suspicion = noted(*(held(n, 2) for n in range(1, 5)))
+    suspicion.note(held(5, 0, done=2))
+    assert suspicion.suspects()
+    suspicion.note(held(4 + STAYS_US // SECOND, 0))
     assert suspicion.suspects() == ()
