@@ -2,7 +2,8 @@
 
 Without a probe one thing is certain: k I/Os in flight at the end of a frame and no completion since are k that wait at
 least since then. Nothing else is claimed: not of a device with completions, whose oldest may be any, nor of one whose
-counts aren't known, nor across frames that are missing. Pure; knows no screen and no report.
+counts aren't known, nor across frames that are missing. What else is in flight is counted as of unknown age: all of a
+device that no probe follows, and what may have begun before the probe. Pure; knows no screen and no report.
 """
 
 from __future__ import annotations
@@ -47,12 +48,25 @@ class Ages:
     older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(AGES_S, 0)))
     """Seconds (AGES_S) -> I/Os older than that."""
     at_least: bool = False
-    """Whether `older` may be more: of some I/Os only a least age is known."""
+    """Whether `older` may be more: of some I/Os only a least age is known, or none."""
+    unknown: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> I/Os in flight that may be of any age; at most so many where a probe follows the device."""
+    probe: StillInFlight | None = None
+    """What the probe said that follows requests; None: there is none."""
+
+    @property
+    def of_unknown_age(self) -> int:
+        """Of all devices."""
+        return sum(self.unknown.values())
 
     @property
     def oldest_us(self) -> int | None:
         """None where nothing is known to wait."""
         return self.oldest[0].age_us if self.oldest else None
+
+    def is_followed(self, device: str) -> bool:
+        """Whether a probe knows all that the device began lately."""
+        return self.probe is not None and self.probe.follows(device)
 
 
 class _Since(NamedTuple):
@@ -67,6 +81,10 @@ class Waiting:
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[_Since, ...]] = {}
+        self._now: dict[str, int] = {}
+        self._fewest: dict[str, int] = {}
+        """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
+        self._probed_since: int | None = None
         self._still: StillInFlight | None = None
         self._mono_us: int | None = None
 
@@ -75,12 +93,29 @@ class Waiting:
         if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
             self._since = {}
         completed = _completed(frame)
-        self._since = {
-            device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
+        self._now = {
+            device: count
             for device, now in frame.outstanding.items()
             if device not in frame.removed and (count := _in_flight(now))
         }
+        self._since = {
+            device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
+            for device, count in self._now.items()
+        }
         self._still, self._mono_us = frame.in_flight, frame.mono_us
+        self._note_fewest(frame)
+
+    def _note_fewest(self, frame: Frame) -> None:
+        still = frame.in_flight
+        if still is not None and still.since_us != self._probed_since:
+            self._probed_since, self._fewest = still.since_us, {}
+        if self._probed_since is None or frame.mono_us < self._probed_since:
+            return
+        for device in frame.outstanding:
+            count = self._now.get(device, 0)
+            self._fewest[device] = min(self._fewest.get(device, count), count)
+        for device in frame.removed:
+            self._fewest.pop(device, None)
 
     @property
     def ages(self) -> Ages:
@@ -93,7 +128,24 @@ class Waiting:
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in still.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
         older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
-        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), bool(least))
+        unknown = MappingProxyType(self._unknown(rows))
+        some = bool(least) or bool(unknown)
+        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still)
+
+    def _unknown(self, rows: list[Aged]) -> dict[str, int]:
+        """What is in flight and has no row; of a device that is followed only what may be older than the probe."""
+        told, least = Counter[str](), Counter[str]()
+        for one in rows:
+            told[one.device] += one.count
+            least[one.device] += one.count if one.at_least else 0
+        found = {}
+        for device, now in self._now.items():
+            rest = now - told[device]
+            if self._still is not None and self._still.follows(device):
+                rest = min(rest, self._fewest.get(device, now) - least[device]) if self._still.since_us else 0
+            if rest > 0:
+                found[device] = rest
+        return found
 
     def _least(self, still: StillInFlight, now_us: int) -> Iterator[Aged]:
         """What the probe doesn't know of. One that it counts without a row may be of any device, so it is taken off."""
@@ -102,7 +154,8 @@ class Waiting:
             began.setdefault(one.device, []).append(one.began_us)
         unlisted = max(0, still.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
         for device, claims in self._since.items():
-            known = [*began.get(device, ()), *([still.since_us] * unlisted)]
+            may_be_its = unlisted if still.follows(device) else 0
+            known = [*began.get(device, ()), *([still.since_us] * may_be_its)]
             told = 0
             for moment, count in _summed(claims):
                 rest = count - sum(at <= moment + _LATE_US for at in known) - told

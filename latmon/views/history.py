@@ -36,8 +36,6 @@ class History:
         self._waiting = Waiting()
         self.ages = Ages()
         """What has not completed at the end of what is shown."""
-        self.followed = False
-        """Whether a probe follows requests, then."""
         self.look(window_us, ops)
 
     @property
@@ -111,7 +109,6 @@ class History:
         self._shown = self.store.arrived
         self._made = {}
         self.ages = self._waiting.ages
-        self.followed = frame.in_flight is not None
         self.window.advance(kept)
         self.trends.advance(kept)
         self._compare(kept)

@@ -179,10 +179,11 @@ def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Traci
 
 
 def _waiting(ages: Ages, room: int) -> list[Fact]:
-    """The oldest in flight, with the counts where half of the line has room for them."""
-    several = still.in_words(ages)
+    """The oldest in flight with the counts, briefer where half of the line has no room for them."""
+    *told, shortest = still.in_words(ages) or ("",)
     bad = (ages.oldest_us or 0) >= still.NAMED_US
-    text = next((one for one in several if len(one) <= room // 2), several[-1] if several else "")
+    half = (one for one in told if len(one) <= room // 2)
+    text = next(half, next((one for one in reversed(told) if len(one) <= room), shortest))
     return [Fact(text, bad, 2)] if text else []
 
 

@@ -1,6 +1,6 @@
 """What is still in flight: the requests that have not completed, oldest first, while they wait. Pure.
 
-`still` draws the list, `in_words` says it in the room there is, `worst` names the one that can't be overlooked.
+`still` draws the list, `in_words` says it for the health line, `worst` names the one that can't be overlooked.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ NAMED_US = 10_000_000
 _SHORT = 3
 """Up to so many lines rows go before their titles."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
+_BRIEF = {1: "1s", 10: "10s", 60: "1m"}
 
 
 def still(ages: Ages, some: Sequence[Aged], width: int, height: int, *, top: int = 0, why: str = "") -> list[Line]:
     """Title, heads, a line each. `some`: those of the ages that are shown; `why`: what none of them means."""
     if height < 1:
         return []
-    title = (Span(" still in flight", "strong"), Span(f"  {counted(ages) or 'nothing above 1 s'}"))
+    title = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
     if not some:
         said: list[Line] = [(Span(f"  {text}", "dim"),) for text in wrap(why, width - 4)]
         return [fit(line, width) for line in ([title] if height > 1 else []) + said][:height]
@@ -41,14 +42,25 @@ def counted(ages: Ages) -> str:
     return ", ".join(parts) + (" or more" if parts and ages.at_least else "")
 
 
+def _title(ages: Ages) -> str:
+    told, unknown = counted(ages), ages.of_unknown_age
+    if not unknown:
+        return told or "nothing above 1 s"
+    not_known = f"the ages of {count(unknown)} are not known"
+    return f"{told}; {not_known}" if told else not_known
+
+
 def in_words(ages: Ages) -> tuple[str, ...]:
-    """For the health line, the longest first; nothing where nothing is known to wait."""
+    """For the health line, the longest first and the age alone last; nothing where nothing is known to wait."""
     if ages.oldest_us is None:
         return ()
-    first = ages.oldest[0]
-    oldest = f"oldest in flight {'≥' if first.at_least else ''}{duration(ages.oldest_us, 2)}"
-    several = counted(ages)
-    return (f"in flight {several}, {oldest.replace(' in flight', '')}", oldest) if several else (oldest,)
+    age = f"{'≥' if ages.oldest[0].at_least else ''}{duration(ages.oldest_us, 2)}"
+    several, alone = counted(ages), f"oldest in flight {age}"
+    if not several:
+        return (alone,)
+    least = "+" if ages.at_least else ""
+    brief = " ".join(f"{count(ages.older[s])}{least}>{words}" for s, words in _BRIEF.items() if ages.older.get(s))
+    return (f"in flight {several}, oldest {age}", f"{alone} {brief}", f"in flight {age} {brief}", f"in flight {age}")
 
 
 def worst(ages: Ages) -> str:
@@ -85,6 +97,10 @@ def _who(one: Aged, cells: int) -> str:
     return name if len(name) <= cells else request.comm or name
 
 
+def _passed(one: Aged, _cells: int) -> str:
+    return UNKNOWN if one.request is None or one.request.overtaken_by is None else count(one.request.overtaken_by)
+
+
 def _sector(request: InFlight | None) -> str:
     return UNKNOWN if request is None or request.sector is None else f"{request.sector:,}"
 
@@ -95,6 +111,7 @@ _FIELDS: tuple[Field[Aged], ...] = (
     Field("op", 4, _op, right=False),
     Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
     Field("waits", 13, _where, right=False, most=32),
+    Field("passed", 6, _passed),
     Field("sector", 15, lambda one, _: _sector(one.request), rank=1),
     Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
 )

@@ -142,7 +142,7 @@ def test_the_oldest_is_told_grows_and_is_named_everywhere():
     assert "29.0s nvme1n1 WSF 4K in the driver" in words(text(made))
     made.append(FRAMES[30])
     assert "30.0s nvme1n1 WSF" in words(text(made))
-    assert "oldest in flight 30s" in text(made)
+    assert "in flight 30s 1>1s 1>10s" in text(made).splitlines()[-2]
     overview = press(made, "screen:0")
     assert "nvme1n1: a write in flight for 30 s, not completed" in overview
     assert "in flight > 1 s: 1, > 10 s: 1, oldest 30s" in press(made, size=(160, 50))
@@ -172,8 +172,71 @@ def test_without_a_probe_it_is_at_least_so_long():
 def test_counts_and_words():
     ages = Ages((Aged("sda", 1_300_000, request=HELD),), {1: 3, 10: 0, 60: 0})
     assert counted(ages) == "> 1 s: 3"
-    assert in_words(ages) == ("in flight > 1 s: 3, oldest 1.3s", "oldest in flight 1.3s")
+    assert in_words(ages) == (
+        "in flight > 1 s: 3, oldest 1.3s",
+        "oldest in flight 1.3s 3>1s",
+        "in flight 1.3s 3>1s",
+        "in flight 1.3s",
+    )
+    more = replace(ages, older={1: 3, 10: 2, 60: 1}, at_least=True)
+    assert in_words(more)[2] == "in flight 1.3s 3+>1s 2+>10s 1+>1m"
     assert (worst(ages), in_words(Ages()), worst(Ages())) == ("", (), "")
+
+
+@pytest.mark.parametrize("notice", [0, 1234])
+def test_all_three_counts_are_on_the_health_line_of_80_columns(notice):
+    """Also beside something else that is wrong."""
+    frames = waiting_host(75)
+    last = frames[-1]
+    still = replace(last.in_flight, older={1: 12, 10: 2, 60: 1})
+    frames[-1] = replace(last, in_flight=still, health=replace(last.health, lost_events=notice))
+    line = shown(frames=frames).splitlines()[-2]
+    assert "in flight 1:14 12>1s 2>10s 1>1m" in line
+    assert ("lost 1,234" in line) == bool(notice)
+
+
+def test_what_overtook_it_has_a_column():
+    frames = [
+        replace(one, in_flight=replace(still, oldest=tuple(w._replace(overtaken_by=412) for w in still.oldest)))
+        for one in FRAMES
+        if (still := one.in_flight)
+    ]
+    assert "in the driver 412" in words(shown(frames=frames))
+    assert "in the driver -" in words(shown())
+
+
+def busy_elsewhere(**changed):
+    """Six in flight and many completions on the first disk, nothing on the others."""
+    now = {CROWDED: Outstanding(6, 0), FREE: Outstanding(0, 0), "nvme2n1": Outstanding(0, 0)}
+    return [replace(one, outstanding=now, in_flight=changed.get("still")) for one in waiting_host(9)]
+
+
+def test_an_unknown_age_is_never_told_as_young():
+    said = words(shown(frames=busy_elsewhere()))
+    assert "still in flight the ages of 6 are not known" in said
+    assert "6 in flight, their ages are not known: no probe follows requests" in said
+    unfollowed = words(shown(frames=busy_elsewhere(still=StillInFlight(devices=(FREE,)))))
+    assert f"6 in flight, their ages are not known: no probe follows {CROWDED}." in unfollowed
+    since = busy_elsewhere()[0].mono_us
+    late = words(shown(frames=busy_elsewhere(still=StillInFlight(since_us=since))))
+    assert "up to 6 of them may have begun before the probe" in late
+    for told in (said, unfollowed, late):
+        assert "nothing above 1 s" not in told
+        assert "none of them for 0.5 s" not in told
+    known = words(shown(frames=busy_elsewhere(still=StillInFlight())))
+    assert "nothing above 1 s" in known
+    assert "6 in flight, none of them for 0.5 s" in known
+
+
+def test_a_row_that_the_filter_hides_is_not_denied():
+    """The second disk has one of 0.7 s; the filter shows the first, with 3 and 12 younger ones."""
+    last = FRAMES[-1]
+    held = HELD._replace(began_us=last.mono_us - 700_000)
+    frames = [*FRAMES[:-1], replace(last, in_flight=StillInFlight((held,), {1: 0, 10: 0, 60: 0}))]
+    said = words(shown(frames=frames, choice=replace(OPEN, pattern=CROWDED)))
+    assert "15 in flight, none of them for 0.5 s; others than the filter's devices have older ones" in said
+    idle = words(shown(frames=frames, choice=replace(OPEN, pattern="nvme2n1")))
+    assert "nothing is in flight on any of the filter's devices; others" in idle
 
 
 # ---- aside: limits and order

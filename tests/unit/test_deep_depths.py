@@ -24,7 +24,7 @@ def key(index, device=SDA):
     return device << 16 | index
 
 
-def line(begun_ns, device=SDA, issued=1, pid=7, comm="fio", overtaken=3):
+def line(begun_ns, device=SDA, *, issued=1, pid=7, comm="fio", overtaken=3):
     fields = f"18446612688001995904 {device} 1 2049 128 4096 {begun_ns} {pid} {issued} {overtaken}"
     text = f"waiting inflight_a {fields} {comm}"
     return record(text, MANIFEST.records["waiting"])

@@ -68,7 +68,11 @@ def test_later_ones_are_younger():
     ],
 )
 def test_nothing_else_is_claimed(later):
-    assert ages(at(0, 2), at(1, 2), *later) == Ages()
+    found = ages(at(0, 2), at(1, 2), *later)
+    assert (found.oldest, set(found.older.values())) == ((), {0})
+    last = later[-1]
+    count = sum(now.in_driver or 0 for device, now in last.outstanding.items() if device not in last.removed)
+    assert (found.of_unknown_age, found.at_least) == (count, count > 0)
 
 
 @pytest.mark.parametrize("gap", ["suspended", "reader-late"])
@@ -81,10 +85,52 @@ def test_a_claim_begins_anew_after_what_ended_it():
 
 
 def test_short_intervals_make_no_news_of_a_moment():
-    assert (
-        ages(at(1, 1), Frame(1, 1.1, 1_100_000, 100_000, kernel=at(1, 1).kernel, outstanding=at(1, 1).outstanding))
-        == Ages()
-    )
+    short = Frame(1, 1.1, 1_100_000, 100_000, kernel=at(1, 1).kernel, outstanding=at(1, 1).outstanding)
+    assert ages(at(1, 1), short).oldest == ()
+
+
+def test_of_a_busy_device_without_a_probe_no_age_is_known():
+    found = ages(*(at(n, 6, done=500) for n in range(5)))
+    assert (found.oldest, found.older, found.oldest_us) == ((), {1: 0, 10: 0, 60: 0}, None)
+    assert (found.unknown, found.of_unknown_age, found.at_least) == ({"sda": 6}, 6, True)
+
+
+def test_what_has_a_least_age_is_not_of_unknown_age():
+    found = ages(at(1, 2), at(2, 2), at(3, 3))
+    assert [(one.age_us, one.count) for one in found.oldest] == [(2 * S, 2)]
+    assert found.unknown == {"sda": 1}
+
+
+def test_a_device_that_the_probe_doesn_t_follow_is_of_unknown_age():
+    still = StillInFlight(older={1: 3}, since_us=S, devices=("sdb", "sdc"))
+    busy = [at(n, 6, done=500, still=still) for n in range(2, 6)]
+    assert (ages(*busy).unknown, ages(*busy).at_least) == ({"sda": 6}, True)
+    assert not ages(*busy).is_followed("sda")
+    stuck = ages(*(at(n, 2, still=still) for n in range(2, 6)))
+    assert [(one.at_least, one.count) for one in stuck.oldest] == [(True, 2)]  # the 3 are not its
+
+
+def test_what_may_have_begun_before_the_probe_is_of_unknown_age():
+    """Its 6 may be any; once only 2 were in flight no more than those can be as old as that; then none."""
+    still = StillInFlight(since_us=2 * S)
+    frames = [at(1, 0, done=9), *(at(n, 6, done=500, still=still) for n in (2, 3))]
+    assert (ages(*frames).unknown, ages(*frames).is_followed("sda")) == ({"sda": 6}, True)
+    frames += [at(4, 2, done=500, still=still), at(5, 6, done=500, still=still)]
+    assert ages(*frames).unknown == {"sda": 2}
+    frames += [at(6, 0, done=500, still=still), at(7, 6, done=500, still=still)]
+    assert (ages(*frames).unknown, ages(*frames).at_least) == ({}, False)
+    later = at(8, 6, done=500, still=StillInFlight(since_us=8 * S))
+    assert ages(*frames, later).unknown == {"sda": 6}  # the probe was started again
+
+
+def test_a_request_that_the_probe_tells_is_not_of_unknown_age():
+    still = StillInFlight((HELD,), {1: 1}, S)
+    assert ages(*(at(n, 3, done=5, still=still) for n in range(5, 8))).unknown == {"sda": 2}
+    assert ages(*(at(n, 1, done=5, still=still) for n in range(5, 8))).unknown == {}
+
+
+def test_a_probe_that_saw_the_beginning_knows_all():
+    assert ages(*(at(n, 6, done=500, still=StillInFlight()) for n in range(3))).unknown == {}
 
 
 HELD = InFlight("sda", "write", 2 * S, ("sync",), 8, 4096, 42, "ora_lgwr", issued=True)
@@ -160,6 +206,24 @@ def test_no_claim_is_more_than_the_truth(steps):
         waiting.add(at(second, len(began), done))
         real = Counter({one: sum(second * S - at_us >= one.age_us for at_us in began) for one in waiting.ages.oldest})
         claimed = 0
+        assert waiting.ages.of_unknown_age + sum(one.count for one in waiting.ages.oldest) == len(began)
         for one in waiting.ages.oldest:
             claimed += one.count
             assert real[one] >= claimed
+
+
+@settings(max_examples=80)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=2, max_size=25))
+def test_nothing_old_is_forgotten_beside_a_probe(steps):
+    """Of what began before the probe did, no more is in flight than has a least age or is of unknown age."""
+    waiting, began, since_us = Waiting(), [], 4 * S
+    for second, (come, go, oldest_first) in enumerate(steps, 1):
+        began += [second * S - 1] * come
+        done = min(go, len(began))
+        began = began[done:] if oldest_first else began[: len(began) - done]
+        known = [InFlight("sda", "read", us) for us in began if us >= since_us and second * S - us >= S // 2]
+        still = StillInFlight(tuple(known), since_us=since_us) if second * S > since_us else None
+        waiting.add(at(second, len(began), done, still=still))
+        least = sum(one.count for one in waiting.ages.oldest if one.at_least)
+        before = sum(us < since_us for us in began) if still else len(began)
+        assert before <= least + waiting.ages.of_unknown_age <= len(began)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from latmon.audit import Audited, audit
 from latmon.limits import ceiling, ceilings, wall
 from latmon.littles_law import law, lift
@@ -20,7 +22,7 @@ from latmon.views.still import still
 from latmon.views.sweep import shape
 from latmon.views.table import Subject
 from latmon.views.units import count
-from latmon.waiting import Aged
+from latmon.waiting import Aged, Ages
 
 _HEADS = 2
 _SECOND_US = 1e6
@@ -88,21 +90,38 @@ def audited(sight: Sight) -> tuple[Audited, ...]:
 
 
 def no_ages(sight: Sight) -> str:
-    """What an empty age list means; it never means that nobody waits unless that is known."""
-    if sight.history.ages.older.get(1):
-        return "others than the filter's devices have I/Os in flight"
-    last = sight.history.window.last
+    """What an empty age list means of the filter's devices; never that nobody waits unless that is known."""
+    history, last = sight.history, sight.history.window.last
     if last is None or not last.outstanding:
         return "not known: nobody counts what is in flight here"
-    now = [(one.in_driver or 0) + (one.queued or 0) for one in last.outstanding.values()]
-    if not any(now):
-        return "nothing is in flight on any device"
-    if sight.history.followed:
-        return f"{sum(now)} in flight, none of them for 0.5 s"
-    return (
-        f"{sum(now)} in flight, their ages are not known: no probe follows requests. Only a device with I/Os in flight "
-        "and no completion is told here, with an age of at least so long"
-    )
+    names = {d.name for d in shown(history.store.devices.values(), sight.choice)}
+    now = {name: (one.in_driver or 0) + (one.queued or 0) for name, one in last.outstanding.items() if name in names}
+    count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
+    elsewhere = "; others than the filter's devices have older ones" if others else ""
+    if not count_now:
+        whose = "of the filter's devices" if others else "device"
+        return f"nothing is in flight on any {whose}{elsewhere}"
+    return f"{count_now} in flight, {_of_no_age(history.ages, now)}{elsewhere}"
+
+
+def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
+    """Of I/Os in flight by device, of which none has a row."""
+    unknown = {name: n for name in now if (n := ages.unknown.get(name, 0))}
+    if not unknown:
+        return "none of them for 0.5 s"
+    followed = sum(n for name, n in unknown.items() if ages.is_followed(name))
+    if followed == sum(unknown.values()):
+        return f"up to {followed} of them may have begun before the probe; none of the others is older than 0.5 s"
+    rest = sum(unknown.values()) - followed
+    why = "no probe follows requests" if ages.probe is None else f"no probe follows {_some(ages, unknown)}"
+    those = "their ages are" if rest == sum(now.values()) else f"the ages of {rest} are"
+    least = "Only a device with I/Os in flight and no completion is told here, with an age of at least so long"
+    return f"{those} not known: {why}. {least}"
+
+
+def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
+    names = [name for name in unknown if not ages.is_followed(name)]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
 
 
 def _law(subject: Subject, counted: Depths) -> str:
