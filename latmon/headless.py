@@ -15,6 +15,8 @@ from latmon.model import Frame, Origin
 from latmon.quantities import show_size
 from latmon.request import Request
 from latmon.text import clean
+from latmon.views.held import held, not_completed
+from latmon.waiting import Waiting
 
 ENDING = {
     signal.SIGINT: "ended by Ctrl-C",
@@ -32,6 +34,7 @@ class Progress:
         self._began_us: int | None = None
         self._line = self._noticed = ""
         self._shown = 0
+        self._waiting = Waiting()
 
     def starting(self) -> None:
         """Said at once: bpftrace compiles its probes, 0.17 for up to half a minute, and nothing is recorded before."""
@@ -48,6 +51,7 @@ class Progress:
     def offer(self, frame: Frame, tally: Tally) -> None:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
+        self._waiting.add(frame)
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, _size(self._path))
         if frame.health.notice:
             if self._live:
@@ -62,6 +66,9 @@ class Progress:
             self._overwrite("")
         if self._line:
             self._write(f"latmon: recorded {self._line}")  # as long as its frames are, whatever was asked for
+        rows = self._waiting.ages.oldest
+        if waits := not_completed(held((one.device, one.count, one.age_us, one.at_least) for one in rows)):
+            self._write(f"latmon: {waits}")
         said = [outcome.reason] if outcome.reason != self._noticed else []
         lost = ["the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if said or lost:

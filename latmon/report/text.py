@@ -67,7 +67,7 @@ def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
     lines = [*_wrapped(_coverage(summary["health"])), *_wrapped(_counters(summary["health"]))]
     lines += text_deep.trust(summary["health"])
-    lines += text_outstanding.older(summary["health"])
+    lines += text_outstanding.older(summary)
     lines += _wrapped(f"gaps: {len(summary['gaps']) or 'none'}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]

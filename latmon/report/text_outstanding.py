@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.audit import at_limit_said
+from latmon.outstanding import AGES_S
+from latmon.views.held import at_the_end, held
 from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
 
 WIDTH = 79
@@ -36,14 +38,20 @@ def is_told(one: _Json) -> bool:
     return bool(one.get("in_flight")) or "in_flight_longest" in one
 
 
-def older(health: _Json) -> list[str]:
-    """How many I/Os were in flight for long when the recording ended; empty where none was."""
-    told = dict(health.get("in_flight_older", {}))
+def older(summary: _Json) -> list[str]:
+    """Who had I/Os in flight for long when the recording ended, and how many; empty where nobody had."""
+    told = dict(summary["health"].get("in_flight_older", {}))
     least = "at least " if told.pop("at_least", False) else ""
-    if not any(told.values()):
+    if not any(told.get(f"{age} s") for age in AGES_S):
         return []
-    said = ", ".join(f"{n:,} for more than {age}" for age, n in told.items() if n)
-    return _wrapped(f"IN FLIGHT at the end: {least}{said}")
+    said = ", ".join(f"{told[age]:,} for more than {age}" for age in (f"{age} s" for age in AGES_S) if told.get(age))
+    who = at_the_end(held(_waiting(summary)))
+    return _wrapped(f"IN FLIGHT at the end: {who}{' (' if who else ''}{least}{said}{')' if who else ''}")
+
+
+def _waiting(summary: _Json) -> Iterator[tuple[str, int, int, bool]]:
+    for name, one in summary["devices"].items():
+        yield from ((name, row["count"], row["age_us"], row["at_least"]) for row in one.get("in_flight", ()))
 
 
 def remarks(summary: _Json) -> list[str]:

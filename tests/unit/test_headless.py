@@ -1,13 +1,14 @@
 """What a headless capture says while it runs."""
 
 import io
+from dataclasses import replace
 
 from recorded import ORIGIN, frame
 
 from latmon.capture import Outcome, Tally
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.headless import Progress
-from latmon.model import Health
+from latmon.model import Completed, Flow, Health, Outstanding
 
 
 class Tty(io.StringIO):
@@ -96,3 +97,18 @@ def test_a_capture_that_ends_with_what_was_just_said_says_it_once(tmp_path):
     assert out.getvalue().endswith("latmon: the recording is incomplete\n")
     progress.ended(Outcome("over"))
     assert out.getvalue().endswith("latmon: over\n")
+
+
+def test_who_still_waits_at_the_end_is_named(tmp_path):
+    out = io.StringIO()
+    progress = Progress(tmp_path / "x", out)
+    idle = {Flow("loop3", "write"): Completed(0, 0)}
+    for seq in range(41):
+        one = replace(frame(seq), kernel=idle, outstanding={"loop3": Outstanding(2, 0), "sda": Outstanding(9, 0)})
+        progress.offer(one, Tally())
+    progress.ended(Outcome("over"))
+    assert out.getvalue().splitlines() == [
+        "latmon: recorded 41 s, 0 I/Os, 0 B",
+        "latmon: loop3: 2 I/Os, the oldest in flight for at least 40 s, not completed",
+        "latmon: over",
+    ]

@@ -139,7 +139,7 @@ def test_a_request_that_never_completes_is_in_the_report(summary_of):
     assert told["in_flight_oldest_us"] == 30_500_000
     assert summary["health"]["in_flight_older"] == {"1 s": 1, "10 s": 1, "60 s": 0, "at_least": False}
     text = render_text(summary)
-    assert "IN FLIGHT at the end: 1 for more than 1 s, 1 for more than 10 s" in text
+    assert "IN FLIGHT at the end: sdb: 1 I/O for 30.5 s (1 for more than 1 s, 1 for" in text
     assert "in flight at the end: write sync fua 4,096 B sector 81,920" in text
     assert "no I/O: sdb" not in text
 
@@ -149,7 +149,7 @@ def test_without_a_probe_it_has_a_least_age(summary_of):
     assert summary["devices"]["sdb"]["in_flight"] == [{"age_us": 30_000_000, "at_least": True, "count": 1}]
     text = render_text(summary)
     assert "1 I/O for at least 30 s" in text
-    assert "at least 1 for more than 1 s" in text
+    assert "at least 1 for more than 1 s" in " ".join(text.split())
 
 
 def test_what_was_held_in_the_middle_is_still_told(summary_of):
