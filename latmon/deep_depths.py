@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from latmon.differences import Counts
 from latmon.manifest import MapSpec, op_name
-from latmon.outstanding import AGES_S, EXACT, PROBE, Depths, InFlight, StillInFlight, Took
+from latmon.outstanding import AGES_S, EXACT, PROBE, Depths, InFlight, StillInFlight, Took, coarse_end
 from latmon.records import Record
 
 AS_IS = ("depth_most", "depth_older", "depth_since")
@@ -40,12 +40,11 @@ class _Device:
     corrected: int = 0
 
     def depths(self, most: int | None) -> Depths:
-        ios, times = self.counts["depth_ios"], self.counts["depth_time"]
         return Depths(
             dict(self.counts["depth_driver"]),
             dict(self.counts["depth_queued"]),
             dict(self.counts["depth_issue"]),
-            {depth: Took(n, times[depth]) for depth, n in ios.items()},
+            _latency(self.counts["depth_ios"], self.counts["depth_time"]),
             most,
             self.corrected,
             PROBE,
@@ -64,6 +63,15 @@ def depths(gains: Maps, most: Mapping[int, int], device_name: Name) -> dict[str,
                 one.counts[spec.role][depth_of(spec.part("depth").read(key))] += n
     named = {number: name for number in found if (name := device_name(number)) is not None}
     return {name: found[number].depths(most.get(number)) for number, name in named.items()}
+
+
+def _latency(ios: Mapping[int, int], times: Mapping[int, int]) -> dict[int, Took]:
+    found: dict[int, Took] = {}
+    for depth, n in ios.items():
+        end = coarse_end(depth)
+        had = found.get(end, Took(0, 0))
+        found[end] = Took(had.ios + n, had.time_us + times.get(depth, 0))
+    return found
 
 
 def most_of(maps: Maps, slot: int | None) -> dict[int, int]:

@@ -102,7 +102,7 @@ def _busy(depths: Depths) -> int:
 
 def _of_all(one: Limit, queues: Limit | None, polled: int) -> Limit:
     n = 1 if queues is None else int(queues.value)
-    n = n - polled if n > polled else n
+    n = max(n - polled, 1)  # a driver keeps one for all others
     if queues is None or n == 1:
         return one
     return Limit(one.name, int(one.value) * n, f"{one.source} x {n} {queues.name}")

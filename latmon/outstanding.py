@@ -18,6 +18,7 @@ AGES_S = (1, 10, 60)
 
 EXACT = 256
 """Depths are exact to here: what limits are set to, 31, 32, 64, 254, stays recognisable."""
+COARSE = 64
 _PER_OCTAVE = 8
 
 
@@ -29,6 +30,14 @@ def bucket_end(depth: int) -> int:
     if depth <= EXACT:
         return depth
     width = _width(depth)
+    return -(-depth // width) * width
+
+
+def coarse_end(depth: int) -> int:
+    """As bucket_end, and from 65 to 256 buckets too, 16 per octave: for what no limit is compared with."""
+    if not COARSE < depth <= EXACT:
+        return bucket_end(depth)
+    width = _width(depth) // 2
     return -(-depth // width) * width
 
 
@@ -64,7 +73,7 @@ class Depths:
     """Requests in the driver, the new one counted, when it was given one -> requests; empty: not measured."""
     latency: Mapping[int, Took] = field(default_factory=lambda: MappingProxyType({}))
     """Requests of the device outstanding, queued ones and the new one counted, when it came -> how long such ones took,
-    from then to completion."""
+    from then to completion. A probe tells coarse_end(depth): with one each to 256 it was most of a recording."""
     most: int | None = None
     """The most requests in the driver that anyone saw, not rounded; None where that is no more than the depths say."""
     corrected: int = 0

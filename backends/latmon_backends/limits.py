@@ -28,7 +28,7 @@ _SCSI = ("queue_depth", "queue_type", "queue_ramp_up_period")
 time (drivers/scsi/scsi_error.c). The depth that it comes back to is not told."""
 _HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
 _NVME = ("sqsize", "queue_count")
-_FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|tag|ncq", re.IGNORECASE)
+_FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
 """Parameters of a driver that hold for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
 
 

@@ -328,12 +328,18 @@ def test_what_a_driver_was_told_for_all_of_its_devices(host, looking):
     path = host.mptsas()
     host.write(f"{path}/device/queue_depth", "64\n")
     host.write(f"{path}/device/queue_ramp_up_period", "120000\n")
-    for name, text in {"max_queue_depth": "16\n", "debug": "1\n", "queue_depth": "(none)\n"}.items():
+    for name, text in {
+        "max_queue_depth": "16\n",
+        "poll_queues": "2\n",
+        "debug": "1\n",
+        "queue_depth": "(none)\n",
+    }.items():
         host.write(f"sys/module/mptsas/parameters/{name}", text)
     looking.refresh()
     found = values(looking["sda"])
     assert found["queue_ramp_up_period"] == (120_000, "device/queue_ramp_up_period")
     assert found["mptsas.max_queue_depth"] == (16, "module mptsas/max_queue_depth")
+    assert found["mptsas.poll_queues"] == (2, "module mptsas/poll_queues")
     assert found["queue_depth"] == (64, "device/queue_depth")
     assert "mptsas.debug" not in found
 

@@ -22,7 +22,7 @@ def told(**values):
         ({"scheduler": "mq-deadline", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 8, "host_tagset": 1}, 4),
         ({"scheduler": "mq-deadline", "nr_requests": 256, "nr_tags": 128, "queue_depth": 32}, 32),
         ({"nr_tags": 1023, "hardware_queues": 8, "nvme.poll_queues": 2}, 6 * 1023),
-        ({"nr_tags": 1023, "hardware_queues": 1, "nvme.poll_queues": 2}, 1023),
+        ({"nr_tags": 1023, "hardware_queues": 2, "nvme.poll_queues": 4}, 1023),
         ({"queue_depth": 3, "nr_tags": 128}, 3),
         ({"queue_depth": 64, "nr_tags": 3}, 3),
         ({"nr_tags": 1023, "hardware_queues": 8}, 8184),

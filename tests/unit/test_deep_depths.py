@@ -48,8 +48,8 @@ def test_what_an_interval_gained_by_device():
     one.printed("inflight_a_driver", {key(2): 15, key(3): 1, key(1, GONE): 99})
     one.printed("inflight_a_queued", {key(0): 10})
     one.printed("inflight_a_issue", {key(2): 4, key(257): 1})
-    one.printed("inflight_a_ios", {key(2): 4})
-    one.printed("inflight_a_time", {key(2): 400})
+    one.printed("inflight_a_ios", {key(2): 4, key(253): 1, key(254): 2})
+    one.printed("inflight_a_time", {key(2): 400, key(253): 10, key(254): 30})
     one.printed("inflight_a_most", {key(1): 260, key(2): 300})
     one.printed("inflight_a_corrected", {SDA: 2})
     one.printed("inflight_a_again", {SDA: 1})
@@ -57,7 +57,7 @@ def test_what_an_interval_gained_by_device():
     assert found.keys() == {"sda"}
     sda = found["sda"]
     assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 288: 1})
-    assert sda.latency == {2: Took(4, 400)}
+    assert sda.latency == {2: Took(4, 400), 256: Took(3, 40)}
     assert (sda.most, sda.corrected, sda.source) == (260, 3, PROBE)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.outstanding import Depths, bucket_end, bucket_middle
+from latmon.outstanding import Depths, bucket_end, bucket_middle, coarse_end
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,10 @@ def test_the_middle_is_the_mean_of_the_depths_that_share_an_end(depth):
 )
 def test_the_highest_is_not_rounded_where_it_was_counted(depths, highest):
     assert depths.highest == highest
+
+
+def test_coarse_ends_are_exact_to_64_and_fewer_above():
+    assert [coarse_end(n) for n in (0, 64, 65, 68, 69, 128, 129, 254, 256)] == [0, 64, 68, 68, 72, 128, 136, 256, 256]
+    assert [coarse_end(n) for n in (257, 1023, 1 << 16)] == [288, 1024, 1 << 16]
+    assert len({coarse_end(n) for n in range(257)}) == 65 + 2 * 16
+    assert all(coarse_end(coarse_end(n)) == coarse_end(n) >= n for n in range(5000))
