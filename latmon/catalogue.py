@@ -40,19 +40,25 @@ def list_probes() -> int:
 
 
 def show(name: str | None) -> int:
-    """One probe's manifest in words; UsageError for a name that isn't there."""
+    """A probe's manifest in words, or those of a group; UsageError for a name that isn't there."""
     manifests = load_all(data_dir("probes"))
-    found = next((one for one in manifests if one.name == name), None)
-    if found is None:
+    found = [one for one in manifests if one.name == name] or [one for one in manifests if name in _groups(one)]
+    if not found:
         wanted = f"there is no probe {name!r}" if name else "probes show needs a NAME"
         raise UsageError(f"{wanted}; the probes are {', '.join(one.name for one in manifests)}")
-    print("\n".join(f"{key:<9} {text}" for key, text in _lines(found)))
+    print("\n\n".join("\n".join(f"{key:<9} {text}" for key, text in _lines(one)) for one in found))
     return EXIT_DONE
+
+
+def _groups(probe: Manifest) -> tuple[str, str]:
+    """Names under which a report says that it is missing: its group's, and its own without the tier."""
+    return probe.group, probe.name.removesuffix(f"_{probe.tier.lower()}")
 
 
 def _lines(probe: Manifest) -> list[tuple[str, str]]:
     lines = [
         ("name", probe.name),
+        *([("group", probe.group)] if probe.group not in ("", probe.name) else []),
         ("purpose", probe.purpose),
         ("platform", f"{probe.platform}, {probe.tool}, tier {probe.tier}"),
         ("cost", probe.cost),

@@ -60,6 +60,8 @@ class TierReport:
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=lambda: DRIVERS)
     """Driver -> how its requests complete, which decides what stages they have."""
+    ages: Mapping[str, str] = field(default_factory=dict)
+    """By tier of deep scripts, what tells of I/Os that have not completed; "no: " and why nothing does."""
 
 
 def explain() -> TierReport:
@@ -82,8 +84,8 @@ async def _explain() -> TierReport:
         async with BpftraceBackend(options) as backend:
             origin = backend.origin
     except UnavailableError as refusal:
-        return TierReport("", str(refusal), stages(None, choices), hooks)
-    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks)
+        return TierReport("", str(refusal), stages(None, choices), hooks, ages=ages(choices))
+    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks, ages=ages(choices))
 
 
 def stages(origin: Origin | None, choices: Mapping[str, Choice]) -> tuple[StageReport, ...]:
@@ -92,6 +94,17 @@ def stages(origin: Origin | None, choices: Mapping[str, Choice]) -> tuple[StageR
         StageReport(stage, _always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
         for stage in STAGES
     )
+
+
+def ages(choices: Mapping[str, Choice]) -> dict[str, str]:
+    """By tier, the scripts that follow each I/O in flight."""
+    return {tier: _following(one) for tier, one in choices.items()}
+
+
+def _following(choice: Choice) -> str:
+    scripts = [one.name for one in choice.manifests if "waiting" in one.records]
+    why = next((one.reason for one in choice.missing if one.name == "inflight"), "no probe tells")
+    return ", ".join(scripts) or f"no: {why}"
 
 
 def _always(stage: str, origin: Origin | None) -> str:

@@ -71,7 +71,7 @@ def render_json(found: Sequence[Check], explained: TierReport) -> str:
     whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}
     if stages := tier.as_values(explained):
         whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
-        whole |= {"drivers": dict(explained.drivers)}
+        whole |= {"drivers": dict(explained.drivers), "in_flight": tier.in_flight(explained)}
     return json.dumps(whole, indent=2)
 
 

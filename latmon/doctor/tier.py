@@ -46,6 +46,9 @@ class TierReport(Protocol):
     @property
     def drivers(self) -> Mapping[str, str]: ...
 
+    @property
+    def ages(self) -> Mapping[str, str]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
@@ -56,6 +59,7 @@ class Unexplained:
     stages: Sequence[StageReport] = ()
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drivers: Mapping[str, str] = field(default_factory=dict)
+    ages: Mapping[str, str] = field(default_factory=dict)
 
 
 def report(_place: Place, load: Load = registry.load_target) -> TierReport:
@@ -90,7 +94,15 @@ def matrix(found: TierReport) -> list[str]:
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
-    return [*lines, *_reasons(found), *_hooks(found), *drivers]
+    return [*lines, *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
+
+
+def in_flight(found: TierReport) -> str:
+    """What can be told here of I/Os that have not completed."""
+    told = found.ages.get(_deep_tier(found.tier), f"{_NO}no deep probe runs here")
+    if told.startswith(_NO):
+        return f'ages are "at least", who waits for what can\'t be told: {told.removeprefix(_NO)}'
+    return f'each I/O\'s age and who issued it, while the deep probes run ({told}); else ages are "at least"'
 
 
 def as_values(found: TierReport) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from latmon.model import STAGES, Missing, Origin
-from latmon_backends.bpftrace_explain import stages
+from latmon_backends.bpftrace_explain import ages, stages
 from latmon_backends.deep_scripts import Choice, choose, deep_manifests
 
 FOUND = deep_manifests()
@@ -54,3 +54,10 @@ def test_a_stage_that_a_script_says_it_lacks_has_that_reason():
 def test_where_nothing_runs_it_says_so():
     (total,) = (one for one in stages(ORIGIN, {"A": Choice()}) if one.stage == "total")
     assert total.traced["A"] == "no: no probe measures it"
+
+
+def test_who_waits_is_told_by_a_probe_of_tier_a_or_not_at_all():
+    choices = {tier: choose(FOUND, tier, lambda _: True, {"timer_context": (1,)}, cpus=2) for tier in ("A", "C")}
+    found = ages(choices)
+    assert found["A"].startswith("inflight_a")
+    assert found["C"].startswith("no: needs tier A")

@@ -20,7 +20,8 @@ def test_a_line_per_probe(capsys):
 def test_every_probe_can_be_shown(name, capsys):
     assert catalogue.show(name) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"name      {name}\npurpose   ")
+    assert shown.startswith(f"name      {name}\n")
+    assert "\npurpose   " in shown
     assert "\ncost      " in shown
     assert any(f"\n{says:<9} " in shown for says in ("measures", "part of", "tells"))
     assert shown.rstrip().endswith(".bt")
@@ -31,3 +32,13 @@ def test_mistakes_name_the_probes(name, why):
     with pytest.raises(UsageError, match=why) as refusal:
         catalogue.show(name)
     assert NAMES[0] in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "scripts"), [("inflight", ["inflight_a"]), ("order", ["order_a", "order_c"]), ("csd", ["csd_a"])]
+)
+def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
+    """It is what a report calls missing."""
+    assert catalogue.show(group) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("name ")] == scripts
