@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from latmon.outstanding import Issue
-from latmon.views.units import part, spelled, whole
+from latmon.words import part, spelled, whole
 
 TOO_FEW = 32
 """Fewer comparisons say nothing of an order: of 31 pairs in no order 3 in 4 ascend once in 500 times."""

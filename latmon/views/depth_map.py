@@ -22,7 +22,7 @@ from latmon.views.scale import LatencyScale
 from latmon.views.timeline import Timeline
 from latmon.views.units import part, rounded
 
-OPS = ("depth",)
+_MAX_PIECES = 64
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,27 @@ class DepthScale(LatencyScale):
         return [band.low for band in self.cut]
 
 
-def depth_frames(entries: Iterable[Entry], last: Frame) -> Iterator[Frame]:
-    """`entries`: oldest first; `last`: a frame that tells the clocks' distance."""
-    before: int | None = None
-    for number, one in enumerate(entries):
-        dt_us = last.dt_us if before is None else min(one.mono_us - before, max(10 * last.dt_us, 1))
-        before = one.mono_us
-        wall = last.wall + (one.mono_us - last.mono_us) / 1e6
-        yield Frame(number, wall, one.mono_us, dt_us, dict(_histograms(one)))
+def ops(device: str) -> tuple[str, ...]:
+    """What a timeline is of: another device's is another one."""
+    return (f"depth of {device}",)
+
+
+def depth_frames(entries: Iterable[Entry], device: str, last: Frame, interval_us: int) -> Iterator[Frame]:
+    """`entries`: oldest first, in pieces of an interval, so that a column holds a whole number of them.
+
+    What a stretch counted lies evenly in it. `last`: a frame that tells the clocks' distance.
+    """
+    for one in entries:
+        length_us = one.mono_us - one.begin_us
+        pieces = min(max(round(length_us / max(interval_us, 1)), 1), _MAX_PIECES)
+        counts, end_us = _counts(one, device), one.begin_us
+        for i in range(pieces):
+            part = {index: n * (i + 1) // pieces - n * i // pieces for index, n in counts.items()}
+            before_us, end_us = end_us, one.begin_us + length_us * (i + 1) // pieces
+            wall = last.wall + (end_us - last.mono_us) / 1e6
+            found = Histogram.of({index: n for index, n in part.items() if n})
+            series = {Series(device, ops(device)[0], "total"): found} if found else {}
+            yield Frame(0, wall, end_us, end_us - before_us, series)
 
 
 def depth_map(
@@ -92,19 +105,18 @@ def room(width: int) -> int:
     return max(width - LABEL - TOTALS, 2)
 
 
-def _histograms(entry: Entry) -> Iterator[tuple[Series, Histogram]]:
-    for name, told in entry.told.items():
-        counts: dict[int, int] = {}
-        for depth, moments in zip(told.in_driver[::2], told.in_driver[1::2], strict=True):
+def _counts(entry: Entry, device: str) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    if device in entry.told:
+        for depth, moments in zip(*entry.told[device].in_driver, strict=True):
             index = bucket_index(depth)
             counts[index] = counts.get(index, 0) + moments
-        if counts:
-            yield Series(name, OPS[0], "total"), Histogram.of(counts)
+    return counts
 
 
 def _without_idle(timeline: Timeline, device: str) -> Timeline:
     """A copy with the device's columns alone, and none of its moments with nothing in the driver."""
-    found = Timeline(timeline.column_us, timeline.slots, OPS)
+    found = Timeline(timeline.column_us, timeline.slots, ops(device))
     for one in timeline.columns:
         counts: Mapping[int, int] = one.counts.get(device, {})
         busy = {device: {index: n for index, n in counts.items() if index}}

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from latmon.deep import Folded, fold
 from latmon.deep_window import DeepWindow
-from latmon.depth_log import Entry, summed
+from latmon.depth_sums import DepthSum
+from latmon.depth_window import DepthWindow
 from latmon.model import OPS, Device, Frame
-from latmon.outstanding import Depths, Issue
+from latmon.outstanding import Issue
 from latmon.store import Store, Window
 from latmon.views.peers import INTERVALS, unlike
 from latmon.views.trends import Trends
@@ -73,14 +74,14 @@ class History:
         return found
 
     @property
-    def depth_entries(self) -> list[Entry]:
-        """How many I/Os every device had outstanding, in the window, oldest first."""
-        after_us = self.until_us - self.window.length_us
-        return self.made("depth entries", lambda: self.store.depths.between(after_us, self.until_us))
+    def depth_window(self) -> DepthWindow:
+        """How many I/Os devices had outstanding, in the window; summed up to now only when it is asked for."""
+        self._depths.advance(self.until_us)
+        return self._depths
 
-    def depths(self, device: str) -> Depths | None:
+    def depth_sum(self, device: str) -> DepthSum | None:
         """The same of one device as one; None where nobody counted."""
-        return self.made(("depths", device), lambda: summed(self.depth_entries, device))
+        return self.depth_window.read(device)
 
     def issues(self, device: str) -> tuple[Issue, ...]:
         """The last burst of requests as they went to its driver."""
@@ -132,6 +133,7 @@ class History:
         self.window = Window(window_us, frames)
         self.trends = Trends(max(window_us // _TREND_STRETCHES, 1), ops, frames)
         self._deep = DeepWindow(window_us, self.store.deep, self.until_us)
+        self._depths = DepthWindow(window_us, self.store.depths, self.until_us)
         self._made = {}
         self._deep_until_us = self.until_us
         self._part = -1

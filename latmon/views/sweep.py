@@ -68,7 +68,7 @@ class Sweep:
     def slots(self, wanted: Shape, ops: tuple[str, ...], frames: Callable[[], Iterable[Frame]]) -> Timeline:
         """The timeline of this shape: the one at hand, or a new one of all `frames`."""
         old = self._timeline
-        if old is None or (old.column_us, old.slots) != (wanted.column_us, wanted.slots):
+        if old is None or (old.column_us, old.slots, old.ops) != (wanted.column_us, wanted.slots, frozenset(ops)):
             old = self._timeline = Timeline(wanted.column_us, wanted.slots, ops, frames())
             self._extent = settle(self._extent, extent(old.columns))
         return old

@@ -10,26 +10,42 @@ import time
 from collections.abc import Mapping
 
 from latmon.histogram import Histogram
+from latmon.words import (
+    KILO,
+    MINUTE_US,
+    RATE_UNITS,
+    TIME_UNITS,
+    UNKNOWN,
+    duration,
+    part,
+    rate,
+    significant,
+    spelled,
+    whole,
+)
 
-UNKNOWN = "-"
-_TIME = (("u", 1), ("m", 1_000), ("s", 1_000_000))
-_RATE = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
-_MINUTE_US = 60_000_000
-_KILO = 1000
-
-
-def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
-    """Microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for a number that is an upper bound."""
-    if us is None:
-        return UNKNOWN
-    if us >= _MINUTE_US - 500_000:
-        seconds = math.ceil(us / 1e6) if up else round(us / 1e6)
-        return f"{seconds // 60}:{seconds % 60:02}"
-    for unit, factor in _TIME:
-        text = _significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
-        if float(text) < _KILO or unit == "s":
-            return text + unit
-    raise AssertionError("unreachable: seconds end the loop")
+__all__ = [
+    "UNKNOWN",
+    "bound",
+    "clock",
+    "count",
+    "duration",
+    "exact",
+    "maximum",
+    "mean",
+    "moment",
+    "part",
+    "percent",
+    "quantile",
+    "rate",
+    "rounded",
+    "sampled_as",
+    "size",
+    "span",
+    "spelled",
+    "until",
+    "whole",
+]
 
 
 def mean(us: float | None) -> str:
@@ -37,16 +53,6 @@ def mean(us: float | None) -> str:
     if us is None or us == 0 or us >= 1:
         return duration(us)
     return f"{us:.1f}u" if us >= 0.1 else "<0.1u"  # noqa: PLR2004  what one decimal can tell
-
-
-def spelled(us: float) -> str:
-    """The same for a sentence, without idle zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
-    text = duration(us)
-    units = {"u": "us", "m": "ms", "s": "s"}
-    if text[-1] not in units:
-        return f"{text} min"
-    number = text[:-1].rstrip("0").rstrip(".") if "." in text else text[:-1]
-    return f"{number} {units[text[-1]]}"
 
 
 def quantile(histogram: Histogram, q: float) -> str:
@@ -72,20 +78,6 @@ def maximum(histogram: Histogram) -> str:
     return f"≤{duration(histogram.max_bound, 2, up=True)}"
 
 
-def rate(value: float | None) -> str:
-    """412, 11.2k, 0.3: at most five cells."""
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    for unit, factor in _RATE:
-        scaled = value / factor
-        text = f"{scaled:.1f}" if scaled < 1 and factor == 1 else _significant(scaled, 3)
-        if float(text) < _KILO or unit == "T":
-            return text + unit
-    raise AssertionError("unreachable: T ends the loop")
-
-
 def count(value: int) -> str:
     """24,711, or 1.02M from a million on."""
     return f"{value:,}" if value < 10**6 else rate(value)
@@ -93,16 +85,11 @@ def count(value: int) -> str:
 
 def rounded(value: int) -> str:
     """A round number in at most four cells: 256, 4.1k, 1.0M."""
-    for unit, factor in _RATE:
-        text = str(value) if factor == 1 and value < _KILO else _significant(value / factor, 2)
-        if float(text) < _KILO:
+    for unit, factor in RATE_UNITS:
+        text = str(value) if factor == 1 and value < KILO else significant(value / factor, 2)
+        if float(text) < KILO:
             return text + unit
     return rate(value)
-
-
-def whole(value: int) -> str:
-    """A count in at most five cells: 3, 412, 11.2k."""
-    return str(value) if abs(value) < _KILO else rate(value)
 
 
 def percent(share: float) -> str:
@@ -111,21 +98,12 @@ def percent(share: float) -> str:
     return "99.99%" if text == "100.00" and share < 1 else "100%" if text == "100.00" else f"{text}%"
 
 
-def part(share: float | None) -> str:
-    """A share in at most four cells: 0%, <1%, 97%, >99% and 100% only when it is all."""
-    if share is None:
-        return UNKNOWN
-    if share <= 0 or share >= 1:
-        return f"{share:.0%}"
-    return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share * 100:.0f}%"  # noqa: PLR2004  what rounds away
-
-
 def exact(us: int) -> str:
     """A time to the microsecond, for numbers that add up: 85 us, 18.250 ms, 1.238999 s."""
     sign, rest = ("-" if us < 0 else ""), abs(us)
-    if rest < _TIME[1][1]:
+    if rest < TIME_UNITS[1][1]:
         return f"{sign}{rest} us"
-    return f"{sign}{rest / 1e3:.3f} ms" if rest < _TIME[2][1] else f"{sign}{rest / 1e6:,.6f} s"
+    return f"{sign}{rest / 1e3:.3f} ms" if rest < TIME_UNITS[2][1] else f"{sign}{rest / 1e6:,.6f} s"
 
 
 def size(value: int | None) -> str:
@@ -173,21 +151,5 @@ def until(stages: Mapping[str, int]) -> str:
 
 def _rounded_up(us: float) -> float:
     """What `duration(us, 2, up=True)` says, in us."""
-    step = 1e6 if us >= _MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
     return math.ceil(us / step - 1e-9) * step
-
-
-def _significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:
-    if value <= 0:
-        return "0"
-    decimals = digits - 1 - math.floor(math.log10(value))
-    if whole:
-        decimals = min(decimals, 0)
-    factor = 10.0**decimals
-    scaled = value * factor
-    rounded = math.ceil(scaled - 1e-9) if up else round(scaled)
-    result = rounded / factor
-    # 9.96 at two digits is 10, not 10.0
-    if result >= 10 ** (digits - decimals) and decimals > 0:
-        decimals -= 1
-    return f"{result:.{max(decimals, 0)}f}"

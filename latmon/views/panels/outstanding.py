@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from latmon.audit import Audited, audit
-from latmon.limits import ceiling, ceilings, wall
-from latmon.littles_law import law, lift
-from latmon.littles_law import sentence as law_said
-from latmon.model import OPS
-from latmon.outstanding import Depths
+from latmon.depth_sums import DepthSum
+from latmon.limits import ceiling, ceilings
+from latmon.littles_law import COUNTED, Times, of
+from latmon.model import Frame
 from latmon.views import depth_map, empty
 from latmon.views import outstanding as view
 from latmon.views.choice import shown
-from latmon.views.depths import Shares
 from latmon.views.limits_table import limits_table
 from latmon.views.lines import Line, Span
 from latmon.views.order import order
@@ -25,9 +23,6 @@ from latmon.views.units import count
 from latmon.waiting import Aged, Ages
 
 _HEADS = 2
-_SECOND_US = 1e6
-_ENOUGH_US = 10_000_000
-"""Below it, gauges that are read now and then may well differ from what was completed."""
 
 
 def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
@@ -56,14 +51,14 @@ def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
 def look_at(sight: Sight, subject: Subject) -> view.Look:
     """What is known of one device."""
     history, name = sight.history, subject.device.name
-    counted = history.depths(name)
+    counted = history.depth_sum(name)
     return view.Look(
         name,
         subject.outstanding,
         ceiling(subject.device.limits),
-        counted,
-        history.window.covered_us,
-        law=_law(subject, counted) if counted else "",
+        counted.depths if counted else None,
+        counted.span_us if counted else 0,
+        law=_law(subject, counted, from_issue=_from_issue(sight)) if counted else "",
         below=_below(sight, subject),
         why=_not_counted(sight, subject),
         busy=sight.choice.busy,
@@ -83,7 +78,7 @@ def audited(sight: Sight) -> tuple[Audited, ...]:
     devices = [s.device for s in sight.subjects()]
 
     def made() -> tuple[Audited, ...]:
-        counted = {d.name: found for d in devices if (found := history.depths(d.name))}
+        counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name))}
         return tuple(sorted(audit(devices, counted), key=lambda one: (not one.off, order.index(one.device))))
 
     return history.made(("audit", *order), made)
@@ -124,27 +119,23 @@ def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
 
 
-def _law(subject: Subject, counted: Depths) -> str:
-    """With all of the device's I/Os, from the block layer to completion; the lift from the time in the driver."""
+def _law(subject: Subject, counted: DepthSum, *, from_issue: bool) -> str:
+    """Of the I/Os that gauges count; `from_issue`: their latency begins in the driver."""
     window, name = subject.window, subject.device.name
-    in_driver, queued = Shares(counted.in_driver).mean, Shares(counted.queued).mean
-    latency = window.latency(name, OPS)
-    done = [c for op in OPS if (c := window.completed(name, op)) and c.count]
-    per_second = sum(c.count for c in done) * _SECOND_US / max(window.covered_us, 1)
-    times = [c.time_us for c in done if c.time_us is not None]
-    mean = (
-        latency.mean
-        if latency
-        else sum(times) / sum(c.count for c in done)
-        if len(times) == len(done) and done
-        else None
-    )
-    found = law((in_driver or 0) + (queued or 0), mean, per_second)
-    if found is None or not (found.agrees or window.covered_us >= _ENOUGH_US):
-        return ""
-    driver_us = (in_driver or 0) / per_second * _SECOND_US if per_second else None
-    lifted = lift(wall(counted), round(found.outstanding), driver_us) if found.agrees else None
-    return law_said(found, lifted)
+    latency = window.latency(name, COUNTED)
+    done = [c for op in COUNTED if (c := window.completed(name, op)) and c.count]
+    ios, time_us = sum(c.count for c in done), sum(c.time_us or 0 for c in done)
+    known = done and all(c.time_us is not None for c in done)
+    mean = latency.mean if latency else time_us / ios if known else None
+    times = None if mean is None else Times(latency.count or ios, mean)
+    whole, driver = (None, times) if from_issue else (times, None)
+    bound = ceiling(subject.device.limits)
+    found = of(counted.depths, counted.span_us, window.covered_us, whole=whole, driver=driver, bound=bound)
+    return found.sentence if found else ""
+
+
+def _from_issue(sight: Sight) -> bool:
+    return sight.origin is not None and sight.origin.latency_from == "issue"
 
 
 def _below(sight: Sight, subject: Subject) -> str:
@@ -165,14 +156,15 @@ def _map(sight: Sight, look: view.Look, width: int, room: int) -> list[Line]:
     """On a sweep of its own."""
     history, sweep, last = sight.history, sight.depths, sight.history.window.last
     assert last is not None  # noqa: S101  drawn only once there is a frame
-    cells = depth_map.room(width)
-    timeline = sweep.slots(
-        shape(cells, sight.choice.window_us, history.interval_us),
-        depth_map.OPS,
-        lambda: depth_map.depth_frames(history.depth_entries, last),
-    )
-    seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
-    for frame in depth_map.depth_frames([one for one in history.depth_entries if one.mono_us > seen_us], last):
+    cells, name = depth_map.room(width), look.name
+    entries = history.depth_window.entries
+
+    def frames(after_us: int = -1) -> Iterator[Frame]:
+        some = [one for one in entries if one.mono_us > after_us]
+        return (f for f in depth_map.depth_frames(some, name, last, history.interval_us) if f.mono_us > after_us)
+
+    timeline = sweep.slots(shape(cells, sight.choice.window_us, history.interval_us), depth_map.ops(name), frames)
+    for frame in frames(timeline.columns[-1].mono_us) if timeline.columns else ():
         sweep.advance(frame)
     return depth_map.depth_map(timeline, look.name, (width, room), sight.ink, limit=look.bound, busy=look.busy)
 
