@@ -42,7 +42,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         _COMMANDS[name][1](parser)
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
     if not name:
-        _check_live(args)
+        _check_needs(args, _NEEDS_RECORD)
+    elif name == "demo":
+        _check_needs(args, ("duration",))
     return args
 
 
@@ -76,8 +78,9 @@ def _live() -> _Parser:
     return parser
 
 
-def _check_live(args: argparse.Namespace) -> None:
-    for name in _NEEDS_RECORD:
+def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
+    """UsageError for one of these options without --record."""
+    for name in names:
         if getattr(args, name) and args.record is None:
             raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
 
@@ -101,6 +104,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="the scenarios")
     parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
     parser.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="write its recording, show nothing")
+    parser.add_argument("--duration", type=_spoken(_duration), help="with --record: so long a recording; default 3m")
     _devices(parser)
     _theme(parser)
 

@@ -123,7 +123,7 @@ def _demo(args: argparse.Namespace) -> int:
     user = _user()
     if args.record is not None:
         with privileges.acting_as(user):
-            return demonstration.record(args.scenario, args.seed, args.record)
+            return demonstration.record(args.scenario, args.seed, args.record, args.duration)
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     return _watch(request, args.theme or config.load(os.environ).theme, user, "demo")

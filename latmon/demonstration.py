@@ -38,10 +38,13 @@ def list_scenarios() -> int:
     return EXIT_DONE
 
 
-def record(scenario: str, seed: int, path: Path) -> int:
+def record(scenario: str, seed: int, path: Path, duration_us: int | None = None) -> int:
     """Write the scenario's recording as fast as it can be made; nothing of this host is in it."""
     target.refuse(path)
-    count = asyncio.run(_write(registry.load("demo")(scenario, seed=seed, speed=0, limit=WINDOWS), path))
+    demo = registry.load("demo")
+    interval_us = demo(scenario, seed=seed).origin.interval_us
+    windows = WINDOWS if duration_us is None else max(1, round(duration_us / interval_us))
+    count = asyncio.run(_write(demo(scenario, seed=seed, speed=0, limit=windows), path))
     print(f"latmon: {count} windows of {scenario}, seed {seed}, are in {path}", file=sys.stderr)
     return EXIT_DONE
 

@@ -63,6 +63,7 @@ def test_other_commands():
         ("report", "FILE"),
         ("report x --json --text", "--text: not allowed with argument --json"),
         ("demo --seed -5", "--seed"),
+        ("demo --duration 5s", "--duration needs --record FILE"),
         ("demo --seed 1.5", "--seed: '1.5' is not a whole number"),
         ("probes drop", "action: invalid choice: 'drop'"),
         ("live", "there is no command 'live'"),

@@ -139,6 +139,11 @@ def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeyp
     assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
 
 
+def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
+    assert cli.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
+    assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7
+
+
 def test_lists_are_data(latmon):
     assert latmon("demo", "--list").stdout.startswith("host ")
     assert "tier" in latmon("probes", "show", latmon("probes").stdout.split()[0]).stdout
