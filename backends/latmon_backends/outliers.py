@@ -32,8 +32,9 @@ _BEGUN_NS = 5_000
 """Both probes take a request's begin from its own stamp; the one by way of two times that are cut to whole us."""
 _DONE_NS = 50_000
 """Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
-_SAME_NS = 1_000_000
-"""As much where they agree on the request and its begin: an interrupt may come between them."""
+_SAME_NS = 1_000_000_000
+"""As much where they agree on the request and its begin, which no other has: an interrupt may come between them, or the
+host of a virtual machine take its CPU away."""
 _SPEAK = ("always", "bios")
 """Groups of the scripts that count what is above; the others tell more of it."""
 Aged = list[tuple[int, Record]]

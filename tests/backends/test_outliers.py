@@ -180,7 +180,7 @@ def test_a_request_whose_tag_is_told_of_another_begin_has_no_deep_stages(joined)
 
 
 def test_the_same_begin_may_be_told_with_an_interrupt_between_the_two_ends(joined):
-    stamps = {"begun_ns": DONE_NS - 9_000_000, "done_ns": DONE_NS + 800_000}
+    stamps = {"begun_ns": DONE_NS - 9_000_000, "done_ns": DONE_NS + 80_000_000}
     assert only(joined, always(begun_ns=DONE_NS - 9_001_000), deep(**stamps)).comm == "fio"
 
 

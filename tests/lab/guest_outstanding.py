@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
-from guest_stages import BEHIND_S, DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
+from guest_stages import DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, fio, now_us  # noqa: E402
 
@@ -29,10 +29,11 @@ from latmon.model import Frame  # noqa: E402
 from latmon.waiting import Waiting  # noqa: E402
 
 WORK = Path("/tmp/latmon-lab")
-LOAD_S = 8
-"""On one CPU that is emulated the gauges are read once a second."""
+LOAD_S = 15
+"""Where CPUs are emulated the gauges are read once a second."""
 IODEPTH = 16
-DELAY_MS = 10
+DELAY_MS = 100
+"""So long that the guest, not the disks, waits: emulated probes keep up with 250 I/Os a second in all."""
 HELD_S = 30
 HZ = 250
 """Of Debian's kernels, which nothing in the guest tells."""
@@ -41,13 +42,19 @@ AFTER_S = 12
 TIMEOUT_S = 300
 """No error handler comes in between."""
 FAR_MIB = 200
-SLOW_MS = 2
-STREAM_S = 20
-EXPIRE_MS = 2000
-STARVED = 30
+SLOW_MS = 40
+"""So slow that the guest, not the disk, waits: 25 I/Os a second are little work for emulated probes."""
+STREAM_S = 45
+EXPIRE_MS = 4000
+STARVED = 8
 """Batches of 16 reads before a write."""
-THRESHOLD = "1s"
-"""Above what an emulated guest makes of the stream itself."""
+THRESHOLD = "2s"
+"""Above what 16 outstanding take, below what the victims wait."""
+INTERVAL_S = 10
+"""What is known of an outlier comes from two probes, and is waited for two frames."""
+CAUGHT_UP_S = 240
+POLL_S = 2.0
+"""To read a recording takes an emulated CPU a while, which the probes need."""
 VICTIMS = ("read", "read", "write")
 BY_HAND = """
 cd /sys/block/$1
@@ -106,6 +113,7 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
         yield {
             "end_us": one.mono_us,
             "outstanding": {name: (now.in_driver, now.queued) for name, now in one.outstanding.items()},
+            "at_us": None if still is None else still.at_us,
             "still": None if still is None else [request._asdict() for request in still.oldest],
             "issued": {name: [issue.sector for issue in window] for name, window in one.issues.items()},
             "older": {str(age): count for age, count in waiting.ages.older.items()},
@@ -119,8 +127,21 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
 
 def follows(capture: Capture, words: tuple[str, ...]) -> None:
     """Waits for the probe that follows requests, where it was asked for."""
-    if "all" in words and not wait_for(lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S):
+    if "all" in words and not wait_for(
+        lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S, POLL_S
+    ):
         sys.exit(f"no request was followed within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+
+
+def seen_us(frame: Frame) -> int:
+    """When the probe looked that a frame has the news of."""
+    return frame.in_flight.at_us if frame.in_flight else 0
+
+
+def catches_up(capture: Capture) -> None:
+    """Waits for the news of all until now."""
+    over_us = now_us()
+    wait_for(lambda: any(seen_us(frame) > over_us for frame in capture.frames()), CAUGHT_UP_S, POLL_S)
 
 
 def loaded(words: tuple[str, ...], *names: str) -> Told:
@@ -130,6 +151,8 @@ def loaded(words: tuple[str, ...], *names: str) -> Told:
         follows(capture, words)
         jobs = [{"name": name, "filename": f"/dev/{name}", "rw": "randread", "iodepth": IODEPTH} for name in names]
         issued = fio(WORK, LOAD_S, *({**job, "size": "64M"} for job in jobs))
+        if "all" in words:
+            catches_up(capture)
         time.sleep(SETTLED_S)
         done = {name: ops["read"].count for name, ops in issued.items()}
         return told_by(capture) | {"by_hand": by_name, "issued": done}
@@ -198,6 +221,8 @@ def held(*words: str) -> Told:
         wait_for(lambda: readers["silent"].over or now_us() > readers["top"].began_us + HELD_S * 1_000_000, TIMEOUT_S)
         run("dmsetup", "resume", "--noudevsync", "bottom")
         wait_for(lambda: readers["silent"].over and readers["top"].over, TIMEOUT_S)
+        if "all" in words:
+            catches_up(capture)
         time.sleep(AFTER_S)
         on = {**{name: names[name] for name in ("silent", "top", "never")}, "behind": names["silent"]}
         told = {name: one.told(on[name]) for name, one in readers.items()}
@@ -234,23 +259,26 @@ def overtaken() -> Told:
     attribute(device, "queue/iosched/writes_starved", STARVED)
     stream = {"name": "stream", "filename": f"/dev/{device}", "rw": "read", "iodepth": IODEPTH, "size": "64M"}
     victims = []
-    with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--threshold", THRESHOLD) as capture:
-        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
-        with blktraced(device) as events:
-            words = [sys.executable, __file__, "load", json.dumps(stream)]
-            neighbours = subprocess.Popen(words, cwd=WORK)
-            wait_for(lambda: reads(device) > 10 * IODEPTH, 60)
-            for number, op in enumerate(VICTIMS):
-                block = (FAR_MIB + number) * 256
-                ends = {"read": (f"if=/dev/{device}", "of=/dev/null", f"skip={block}", "iflag=direct")}
-                ends["write"] = ("if=/dev/zero", f"of=/dev/{device}", f"seek={block}", "oflag=direct")
-                run("dd", *ends[op], "bs=4096", "count=1", "conv=notrunc")
-                victims.append({"op": op, "sector": block * 8})
-            neighbours.terminate()
-            neighbours.wait()
-            subprocess.run(["killall", "fio"], check=False)  # of its own, and maybe over
-        time.sleep(BEHIND_S)
-        return told_by(capture) | {"device": device, "victims": victims, "events": events.read_text()}
+    # blktrace first: where it begins the kernel patches tracepoints that latmon's probes would run in.
+    words = ("--stages", "all", "--threshold", THRESHOLD, "--interval", f"{INTERVAL_S}s", "--device", device)
+    with blktraced(device) as events, Capture(WORK, "--backend", "bpftrace", *words) as capture:
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, POLL_S)
+        time.sleep(SETTLED_S)
+        neighbours = subprocess.Popen([sys.executable, __file__, "load", json.dumps(stream)], cwd=WORK)
+        wait_for(lambda: reads(device) > 10 * IODEPTH, 60)
+        for number, op in enumerate(VICTIMS):
+            block = (FAR_MIB + number) * 256
+            ends = {"read": (f"if=/dev/{device}", "of=/dev/null", f"skip={block}", "iflag=direct")}
+            ends["write"] = ("if=/dev/zero", f"of=/dev/{device}", f"seek={block}", "oflag=direct")
+            run("dd", *ends[op], "bs=4096", "count=1", "conv=notrunc")
+            victims.append({"op": op, "sector": block * 8})
+        neighbours.terminate()
+        neighbours.wait()
+        subprocess.run(["killall", "fio"], check=False)  # of its own, and maybe over
+        catches_up(capture)
+        time.sleep(2 * INTERVAL_S)
+        told = told_by(capture)
+    return told | {"device": device, "victims": victims, "events": events.read_text()}
 
 
 INCIDENTS: dict[str, Callable[..., Told]] = {one.__name__: one for one in (ceilings, controllers, held, overtaken)}

@@ -45,7 +45,7 @@ def run(*words: str) -> str:
 def traced(*words: str, **load: dict[str, object]) -> Told:
     """The report of a capture around these fio jobs (job name -> options), all at once."""
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", *words) as capture:
-        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S):
+        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, 2.0):
             sys.exit(f"no stages were traced within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
         before = Path("/proc/interrupts").read_text()
         issued = fio(WORK, SECONDS, *({"name": name, "rw": "randread", **job} for name, job in load.items()))

@@ -32,9 +32,21 @@ def stage(directory):
     shutil.copytree(Path(psutil.__file__).parent, directory / "psutil", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def run(directory, release, script, *words):
-    """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run."""
+def keep(directory, deep):
+    """Of the deep probes only these: an emulated guest takes minutes to compile and attach all of them."""
+    for manifest in (directory / "probes/linux").glob("*.yaml"):
+        if manifest.stem not in deep and not manifest.stem.startswith("block_"):
+            manifest.unlink()
+
+
+def run(directory, release, script, *words, deep=None):
+    """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
+
+    `deep`: the deep probes that it is about; None: all of them.
+    """
     stage(directory)
+    if deep is not None:
+        keep(directory, deep)
     name, *arguments = script
     inside = [
         "env",

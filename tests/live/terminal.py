@@ -35,11 +35,11 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": roots, "TERM": "xterm-256color", "XDG_CONFIG_HOME": "/nonexistent", **more}
 
 
-def wait_for(what, seconds=10.0):
-    """The first true value of `what()`, or the last false one."""
+def wait_for(what, seconds=10.0, every=0.02):
+    """The first true value of `what()`, or the last false one. To ask should take much less than `every`."""
     deadline = time.monotonic() + seconds
     while not (found := what()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(every)
     return found
 
 

@@ -194,7 +194,7 @@ class Capture:
             )
 
     def __enter__(self):
-        wait_for(lambda: self.frames() or not self.runs, STARTING_S)
+        wait_for(lambda: self.frames() or not self.runs, STARTING_S, 0.1)
         assert self.runs, self.stderr
         assert self.frames(), "no frame came"
         return self
