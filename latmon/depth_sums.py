@@ -31,6 +31,8 @@ class Packed:
     """Who counted -> moments in the driver."""
     span_us: int
     """How long the intervals were."""
+    quiet: int = 0
+    """Moments of those in which nothing was seen."""
 
 
 class DepthSum:
@@ -42,7 +44,7 @@ class DepthSum:
         self._queued: dict[int, int] = {}
         self._at_issue: dict[int, int] = {}
         self._latency: dict[int, Took] = {}
-        self._corrected = 0
+        self._corrected = self._quiet = 0
         self._sources: Counter[str] = Counter()
         self._peaks: deque[tuple[int, int]] = deque()
         """(stamp, most), each less than those before it."""
@@ -57,6 +59,7 @@ class DepthSum:
             self._peaks[0][1] if self._peaks else None,
             self._corrected,
             self._sources.most_common(1)[0][0] if self._sources else SYSFS,
+            self._quiet,
         )
 
     @property
@@ -75,6 +78,7 @@ class DepthSum:
             self._corrected,
             dict(self._sources),
             self.span_us,
+            self._quiet,
         )
 
     def add(self, one: Packed, stamp: int = 0) -> None:
@@ -94,6 +98,7 @@ class DepthSum:
     def _count(self, one: Packed, sign: int) -> None:
         self.span_us += sign * one.span_us
         self._corrected += sign * one.corrected
+        self._quiet += sign * one.quiet
         for source, moments in one.sources.items():
             self._sources[source] += sign * moments
             if not self._sources[source]:
@@ -126,6 +131,7 @@ def packed(depths: Depths, span_us: int = 0) -> Packed:
         depths.corrected,
         {depths.source: moments} if moments else {},
         span_us,
+        depths.quiet,
     )
 
 

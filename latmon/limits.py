@@ -12,7 +12,7 @@ _MOSTLY = 0.5
 _STRAY = 0.01
 """Moments above a wall that two gauges read one after the other may show."""
 _LEAST_BUSY_MS, _LEAST_BUSY = 1000, 0.05
-"""Of fewer moments, or of a smaller part of all, nothing is said."""
+"""Of fewer moments, or of a smaller part of the intervals with any I/O, nothing is said."""
 
 
 def ceiling(limits: Iterable[Limit]) -> Limit | None:
@@ -53,15 +53,15 @@ def wall(depths: Depths, bound: Limit | None = None) -> int | None:
     """The depth at which a driver is held while more I/Os wait above it; None where that isn't seen or not known.
 
     At most of the busy moments, in ms, it has that many and hardly ever more, and at as many more wait. What is in the
-    driver and what is queued are known apart, so that is proved in one of two ways: the moments of both don't fit
-    into all of the time without coinciding, or more are queued than the driver ever has, which are none that it has
-    just done and the kernel not yet. A wall with nothing queued is the application's own: it sends no more.
+    driver and what is queued are known apart, so that is proved in one of two ways: the moments of both don't fit into
+    the intervals with any I/O without coinciding, or more are queued than the driver ever has, which are none that it
+    has just done and the kernel not yet. A wall with nothing queued is the application's own: it sends no more.
     The bucket of a depth above 256 is told as `bound` where that lies in it.
     """
     most = _usual(depths)
     if most is None:
         return None
-    whole, busy, at = sum(depths.in_driver.values()), _busy(depths), depths.in_driver[most]
+    whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[most]
     queued = sum(n for depth, n in depths.queued.items() if depth)
     beyond = sum(n for depth, n in depths.queued.items() if depth > most)
     waited = max(at + queued - whole, beyond)
@@ -89,11 +89,16 @@ def within(depth: int, bound: Limit | None) -> int:
 def _usual(depths: Depths) -> int | None:
     """The depth of most busy moments, where there is hardly ever a greater one; None with too few to tell."""
     busy = _busy(depths)
-    if busy < max(_LEAST_BUSY_MS, _LEAST_BUSY * sum(depths.in_driver.values())):
+    if busy < max(_LEAST_BUSY_MS, _LEAST_BUSY * _with_any(depths)):
         return None
     most = max((depth for depth in depths.in_driver if depth), key=lambda depth: depths.in_driver[depth])
     above = sum(n for depth, n in depths.in_driver.items() if depth > most)
     return most if depths.in_driver[most] >= _MOSTLY * busy and above <= _STRAY * busy else None
+
+
+def _with_any(depths: Depths) -> int:
+    """Moments of the intervals that saw an I/O."""
+    return sum(depths.in_driver.values()) - depths.quiet
 
 
 def _busy(depths: Depths) -> int:

@@ -80,6 +80,14 @@ class Depths:
     """By how many requests a probe's count was set right, in either direction: it missed as many."""
     source: str = SYSFS
     """Who counted: SYSFS, the kernel's own gauges read now and then, or PROBE."""
+    quiet_in: int = 0
+    """In a sum: the moments of those intervals in which nothing was seen, in the driver or queued."""
+
+    @property
+    def quiet(self) -> int:
+        """Moments, among those of `in_driver`, of whole intervals in which nothing was seen."""
+        seen = any(n for of in (self.in_driver, self.queued) for depth, n in of.items() if depth)
+        return self.quiet_in if seen else sum(self.in_driver.values())
 
     @property
     def highest(self) -> int:
@@ -159,4 +167,5 @@ def together(parts: Iterable[Depths]) -> Depths:
         max((one.most for one in each if one.most is not None), default=None),
         sum(one.corrected for one in each),
         told.most_common(1)[0][0] if told else SYSFS,
+        sum(one.quiet for one in each),
     )

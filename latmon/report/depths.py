@@ -31,6 +31,8 @@ class DepthSums:
     """The end (Unix time) of the first window in which so many were seen."""
     corrected: int = 0
     sources: Counter[str] = field(default_factory=Counter)
+    quiet_us: int = 0
+    """Of the windows in which nothing was seen."""
     span_us: int = 0
     """Of the windows that told the depth in the driver."""
 
@@ -46,6 +48,7 @@ class DepthSums:
             self.highest, self.highest_at = one.highest, wall_s
         self.corrected += one.corrected
         self.sources[one.source] += dt_us
+        self.quiet_us += dt_us if one.quiet else 0
         self.span_us += dt_us if any(one.in_driver.values()) else 0
 
     @property
@@ -59,6 +62,7 @@ class DepthSums:
             self.highest,
             self.corrected,
             self.sources.most_common(1)[0][0] if self.sources else SYSFS,
+            self.quiet_us // 1000,
         )
 
 

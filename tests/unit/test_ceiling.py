@@ -1,10 +1,12 @@
 """The most that a driver can hold at once, from what sysfs says of a device."""
 
+from dataclasses import replace
+
 import pytest
 
 from latmon.limits import at_limit, ceiling, ceilings, wall
 from latmon.model import Device, Limit
-from latmon.outstanding import Depths
+from latmon.outstanding import Depths, together
 
 
 def told(**values):
@@ -85,6 +87,16 @@ def test_disks_that_are_made_of_each_other_end_too():
 )
 def test_a_driver_is_held_where_most_moments_are_at_the_top_and_more_wait(in_driver, queued, held):
     assert wall(Depths(in_driver, queued)) == held
+
+
+def test_time_without_any_io_has_no_queue_either():
+    """A minute of which ten seconds are load: as many are queued as the driver takes (scsi_debug max_queue=3)."""
+    load, idle = Depths({0: 20, 3: 980}, {0: 30, 3: 970}), Depths({0: 1000}, {0: 1000})
+    assert wall(together([idle] * 50 + [load] * 10)) == 3
+    assert wall(together([together([idle] * 50), together([load] * 10 + [idle])])) == 3
+    whole = together([idle] * 50 + [load] * 10)
+    assert wall(replace(whole, quiet_in=0)) is None, "then it could have been at any other time"
+    assert wall(together([Depths({0: 400, 3: 600}, {0: 400, 3: 600})] * 10)) is None
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,10 @@ def test_a_remark_names_the_model(told):
     limited = disk(Limit("queue_depth", 3, "device/queue_depth"), model="LUN 7")
     text = " ".join(render_text(told(Depths({3: 1000}, {9: 1000}), limited)).split())
     assert "sda (LUN 7): held at its limit of 3 (device/queue_depth) while more I/Os waited" in text
+
+
+def test_a_ceiling_of_a_few_seconds_is_told_in_a_long_recording(told):
+    """As many wait as the driver takes: only that the rest of the time had no I/O says that both were at once."""
+    idle = Depths({0: 1000}, {0: 1000})
+    found = told(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"]["outstanding"]
+    assert (found["held_at"], found["limit"]) == (3, 512)
