@@ -6,8 +6,8 @@ Owns what a depth's index stands for. Pure but for `Ages`, which holds what the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from latmon.differences import Counts
 from latmon.manifest import MapSpec, op_name
@@ -146,6 +146,18 @@ def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
     waiting = [each for one in told for each in one.oldest]
     since_us, at_us = max(one.since_us for one in told), min(one.at_us for one in told)
     return StillInFlight(_oldest(waiting), dict(older), since_us, at_us, _all_devices(told))
+
+
+def followed(still: StillInFlight, groups: Collection[str], timed: Mapping[str, bool]) -> StillInFlight | None:
+    """With the devices that scripts of these groups follow: `inflight` those with requests (timed), `bios` the others.
+
+    Of its own devices only, where it names some; None where that leaves nobody.
+    """
+    its = [name for name, by_request in timed.items() if ("inflight" if by_request else "bios") in groups]
+    if not still.devices and len(its) == len(timed):
+        return still
+    names = tuple(name for name in its if still.follows(name))
+    return replace(still, devices=names) if names else None
 
 
 def _all_devices(told: list[StillInFlight]) -> tuple[str, ...]:

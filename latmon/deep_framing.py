@@ -60,6 +60,8 @@ class DeepInterval:
     depths: Mapping[str, Depths] = field(default_factory=dict)
     in_flight: StillInFlight | None = None
     """At the newest tick; None where no script told."""
+    ages_of: tuple[str, ...] = ()
+    """The groups of the scripts that told it: `inflight` of requests, `bios` of devices without."""
 
 
 class DeepFramer:
@@ -110,6 +112,7 @@ class DeepFramer:
         )
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
+        still = self._ages.taken()
         return DeepInterval(
             self._traced(series.histograms, gains),
             deep_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
@@ -120,7 +123,8 @@ class DeepFramer:
             series.above,
             series.thresholds_us,
             deep_depths.depths(gains, deep_depths.most_of(most, slot), self._device_name),
-            self._ages.taken(),
+            still,
+            () if still is None else (self._manifest.group,),
         )
 
     def _traced(self, histograms: Mapping[Series, Histogram], gains: Gains) -> Traced:
@@ -196,6 +200,7 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
         {device: us for one in each for device, us in one.thresholds_us.items()},
         {device: depths for one in each for device, depths in one.depths.items()},
         deep_depths.all_waiting(one.in_flight for one in each),
+        tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
     )
 
 

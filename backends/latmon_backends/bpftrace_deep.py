@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from latmon.backend import Options
+from latmon.deep_depths import followed
 from latmon.model import Frame, Health, Missing, Traced
 from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.deep_news import News
@@ -75,6 +76,7 @@ class Deep:
         """The frame with what was traced."""
         self._steering.note_failure()
         deep = window.interval
+        still = deep.in_flight and followed(deep.in_flight, deep.ages_of, self._programs.timed)
         return replace(
             frame,
             above={**deep.above, **frame.above},
@@ -83,7 +85,7 @@ class Deep:
             handlers=deep.handlers,
             softirqs=deep.softirqs,
             wakeups=deep.wakeups,
-            in_flight=self._look.of(frame, deep.in_flight),
+            in_flight=self._look.of(frame, still),
             issues=window.issues,
             health=self._health(frame.health, window),
         )

@@ -54,6 +54,7 @@ def _sum(earlier: DeepInterval, later: DeepInterval) -> DeepInterval:
         {**earlier.thresholds_us, **later.thresholds_us},
         _depths(earlier.depths, later.depths),
         later.in_flight or earlier.in_flight,
+        later.ages_of if later.in_flight else earlier.ages_of,
     )
 
 

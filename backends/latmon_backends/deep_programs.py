@@ -164,6 +164,11 @@ class DeepPrograms:
     def _majors(self) -> tuple[int, ...]:
         return tuple(sorted({one.major for one in self._here.devices().values() if not one.timed}))
 
+    @property
+    def timed(self) -> dict[str, bool]:
+        """All devices, and whether each has requests."""
+        return {name: one.timed for name, one in self._here.devices().items()}
+
     def _times(self, name: str) -> bool:
         device = self._here.devices().get(name)
         return device is not None and device.timed

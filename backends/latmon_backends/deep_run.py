@@ -57,8 +57,10 @@ class Run:
         self.windows += bool(window.ticks)
         if not window.ticks:
             return window
-        traced = replace(window.interval.traced, one_in=self.one_in, devices=self.target.devices)
-        return replace(window, interval=replace(window.interval, traced=traced))
+        interval, devices = window.interval, self.target.devices
+        traced = replace(interval.traced, one_in=self.one_in, devices=devices)
+        waiting = None if interval.in_flight is None else replace(interval.in_flight, devices=devices)
+        return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
 
     def covers(self, want: Want) -> bool:
         """Whether it will do for another want."""

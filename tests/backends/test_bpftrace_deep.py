@@ -10,10 +10,13 @@ import pytest
 from synthetic_btf import ENUM, Btf
 
 from latmon.backend import Options
+from latmon.deep_framing import DeepInterval
 from latmon.model import Completed, Device, Flow, Frame, Health
+from latmon.outstanding import StillInFlight
 from latmon_backends import deep_meter, deep_steering, request_flags
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_deep import Deep
+from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
 from latmon_backends.launching import Direct
@@ -238,6 +241,19 @@ async def test_slow_bios_are_counted_and_told_beside_the_requests(deep):
     told = [record for window in windows for record in window.records]
     assert {record.get("dev") for record in told} == {253 << 20}
     assert len(told) + 3 == seen.above[dm]
+
+
+async def test_a_frame_names_whose_requests_are_followed(deep, monkeypatch):
+    """Of the wanted device and its members those that a script told of: none was there for bios."""
+    one = deep()
+    one.deepen(("dm-0",))
+    await until(one, traced)
+    window = DeepWindow(DeepInterval(in_flight=StillInFlight(devices=("dm-0", "sda")), ages_of=("inflight",)))
+    assert one.add_to(FRAME, window).in_flight.devices == ("sda",)
+    run = one._life.run
+    told = DeepWindow(DeepInterval(in_flight=StillInFlight()), ticks=1)
+    monkeypatch.setattr(run._ticks, "taken", lambda: told)
+    assert run.taken().interval.in_flight.devices == run.target.devices == ("dm-0", "sda", "sdb")
 
 
 async def test_other_devices_are_taken_in(deep, programs):

@@ -10,6 +10,7 @@ import pytest
 from latmon.limits import ceiling
 from latmon.model import Frame
 from latmon.outstanding import PROBE, SYSFS, together
+from latmon.waiting import Waiting
 from latmon_backends.demo import DemoBackend
 from latmon_backends.demo_host import CROWDED, DEVICES
 from latmon_backends.demo_outstanding import MOMENTS, STARVED, apportioned, crowd, line
@@ -58,6 +59,11 @@ def test_a_request_that_never_completes_is_in_flight_and_in_the_gauge(frames):
     assert (held.device, held.issued) == (STARVED, True)
     assert [f.mono_us - f.in_flight.oldest[0].began_us for f in frames[-2:]] == [10_000_000, 11_000_000]
     assert frames[-1].in_flight.older == {1: 1, 10: 1, 60: 0}
+    assert 0 < frames[-2].in_flight.oldest[0].overtaken_by < held.overtaken_by
+    waiting = Waiting()
+    for frame in frames:
+        waiting.add(frame)
+    assert (waiting.ages.of_unknown_age, waiting.ages.at_least) == (0, False)
     assert frames[0].in_flight.oldest == ()
     assert all(f.outstanding[STARVED].in_driver >= 1 for f in frames[6:])
     assert min(frames[-1].depths[STARVED].in_driver) == 1

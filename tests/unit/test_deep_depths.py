@@ -1,7 +1,9 @@
 """What the inflight scripts print as depths and ages: what an index stands for, by device, of one tick."""
 
-from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of
-from latmon.deep_framing import DeepFramer
+import pytest
+
+from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of, followed
+from latmon.deep_framing import DeepFramer, joined
 from latmon.manifest import load
 from latmon.model import Thread
 from latmon.outstanding import PROBE, InFlight, StillInFlight, Took, bucket_end
@@ -98,6 +100,34 @@ def test_what_overtook_a_request_is_told_while_it_waits():
     one.printed("inflight_a_since", {0: 1_000_000})
     one.waiting([line(5_000_000, overtaken=412), line(6_000_000, overtaken=-1)], 7_000_000)
     assert [(two.overtaken_by, two.comm) for two in told(one).in_flight.oldest] == [(412, "fio"), (None, "fio")]
+
+
+TIMED = {"sda": True, "sdb": True, "dm-0": False}
+
+
+@pytest.mark.parametrize(
+    ("named", "groups", "follows"),
+    [
+        ((), ("inflight", "bios"), ()),
+        ((), ("inflight",), ("sda", "sdb")),
+        ((), ("bios",), ("dm-0",)),
+        (("dm-0", "sda"), ("inflight", "bios"), ("sda", "dm-0")),
+        (("dm-0", "sda"), ("inflight",), ("sda",)),
+        (("sda",), ("bios",), None),
+    ],
+)
+def test_devices_are_followed_by_the_scripts_for_their_kind(named, groups, follows):
+    found = followed(StillInFlight(devices=named), groups, TIMED)
+    assert (found and found.devices) == follows
+    assert followed(StillInFlight(), ("inflight",), {"sda": True}).devices == ()
+
+
+def test_a_script_says_of_which_group_its_list_is():
+    one = framer()
+    assert told(one).ages_of == ()
+    one.printed("inflight_a_since", {0: 1_000_000})
+    one.waiting([], 6_000_000)
+    assert joined([told(one), told(framer())], [MANIFEST]).ages_of == ("inflight",)
 
 
 def test_several_scripts_follow_the_devices_of_each():
