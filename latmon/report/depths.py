@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from latmon.lba_order import LbaOrder, lba_order, together
 from latmon.model import Frame
@@ -66,13 +67,21 @@ class DepthSums:
         )
 
 
+class Seen(NamedTuple):
+    """What waited, and the end of the window that showed it, by both clocks."""
+
+    row: Aged
+    wall_s: float
+    mono_us: int
+
+
 @dataclass
 class OutstandingSums:
     """All devices', and what was in flight: now, and the longest that each device ever showed."""
 
     devices: dict[str, DepthSums] = field(default_factory=dict)
-    longest: dict[str, tuple[float, Aged]] = field(default_factory=dict)
-    """Device -> the end of the window that showed it last, and what waited."""
+    longest: dict[str, Seen] = field(default_factory=dict)
+    """By device, as it was seen last."""
     orders: dict[str, LbaOrder] = field(default_factory=dict)
     """Of the windows of consecutive issues."""
     probed: bool = False
@@ -90,8 +99,8 @@ class OutstandingSums:
         for row in reversed(self._waiting.ages.oldest):
             had = self.longest.get(row.device)
             room = had is not None or len(self.longest) < MAX_DEVICES
-            if room and (had is None or row.age_us >= had[1].age_us):
-                self.longest[row.device] = (frame.wall, row)
+            if room and (had is None or row.age_us >= had.row.age_us):
+                self.longest[row.device] = Seen(row, frame.wall, frame.mono_us)
 
     @property
     def ages(self) -> Ages:

@@ -13,19 +13,14 @@ from latmon.audit import Audited, Remark
 from latmon.histogram import Histogram
 from latmon.lba_order import LbaOrder, summary
 from latmon.limits import at_limit, ceiling, wall, within
-from latmon.littles_law import Law, Lift, law, lift, sentence
-from latmon.model import Device, Limit
-from latmon.outstanding import AGES_S, SYSFS, bucket_middle
-from latmon.report.depths import DepthSums, OutstandingSums
+from latmon.littles_law import Times, of
+from latmon.model import Device, Frame, Limit
+from latmon.outstanding import AGES_S, bucket_middle
+from latmon.report.depths import DepthSums, OutstandingSums, Seen
 from latmon.report.figures import rfc3339
-from latmon.waiting import Aged, Ages
+from latmon.waiting import Ages
 
 MAX_DEPTHS = 1024
-MIN_BUSY_US = 1_000_000
-MIN_BUSY = 0.05
-"""Gauges that are looked at now and then meet too few busy moments below these to tell a mean."""
-MIN_IOS = 100
-"""Of fewer, one that began before the recording or is still in flight at its end is a good part of the mean."""
 MAX_ROWS = 256
 """Requests in flight of one device."""
 _Json = dict[str, Any]
@@ -69,60 +64,63 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
 
 
 def littles_law(
-    sums: DepthSums, driver: Histogram | None, whole: Histogram | None, seconds: float, mostly: float = 0.9
+    sums: DepthSums, device: Device | None, driver: Histogram | None, whole: Histogram | None, time_us: int
 ) -> _Json:
-    """The key `littles_law`; empty where one of its three isn't known for `mostly` of the `seconds`.
+    """The key `littles_law`; empty where one of its three isn't known for most of the time (littles_law.of).
 
     `driver`: times in the driver alone; `whole`: from the block layer on. Either may be unknown.
     """
-    if not seconds or sums.span_us < mostly * seconds * 1e6 or _is_too_rare(sums):
-        return {}
-    in_driver, queued = _mean(sums.in_driver), _mean(sums.queued)
-    of = "driver"
-    found = _law(in_driver, driver, seconds)
-    if found is None and queued is not None and in_driver is not None:
-        of, found = "all", _law(in_driver + queued, whole, seconds)
+    bound = ceiling(device.limits) if device else None
+    found = of(sums.depths, sums.span_us, time_us, whole=_times(whole), driver=_times(driver), bound=bound)
     if found is None:
         return {}
-    driver_us = found.latency_us if of == "driver" else (in_driver or 0) * 1e6 / found.iops
-    lifted = _lift(sums, driver_us)
-    told = {name: round(value, 3) for name, value in found._asdict().items()}
+    told = {name: round(value, 3) for name, value in found.law._asdict().items()}
     return {
         "littles_law": {
-            "of": of,
+            "of": found.of,
             **told,
-            "by_law": round(found.by_law, 3),
-            "agrees": found.agrees,
-            **({"lift": {k: round(v, 1) for k, v in lifted._asdict().items()}} if lifted else {}),
-            "sentence": sentence(found, lifted),
+            "by_law": round(found.law.by_law, 3),
+            "agrees": found.law.agrees,
+            **({"lift": {k: round(v, 1) for k, v in found.lift._asdict().items()}} if found.lift else {}),
+            "sentence": found.sentence,
         }
     }
 
 
-def in_flight(name: str, sums: OutstandingSums, wall_s: float, *, known: bool) -> _Json:
+def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> _Json:
     """What waits at the end of the recording, oldest first, and the longest wait that was ever seen of the device.
 
-    `known`: whether anybody looked at the end, so that an empty list is a fact.
+    Without rows the list is told only where nobody waits for certain: an empty one is a fact.
     """
     rows = [one for one in sums.ages.oldest if one.device == name]
+    unknown = sums.ages.unknown.get(name, 0)
     told: _Json = {}
-    if rows or known:
-        told["in_flight"] = [row(one, wall_s) for one in rows[:MAX_ROWS]]
+    if last and (rows or (_is_counted(name, last) and not unknown)):
+        told["in_flight"] = [row(Seen(one, last.wall, last.mono_us)) for one in rows[:MAX_ROWS]]
         told["in_flight_oldest_us"] = rows[0].age_us if rows else None
+    if unknown:
+        told["in_flight_of_unknown_age"] = unknown
     if name in sums.longest:
-        seen, one = sums.longest[name]
-        told["in_flight_longest"] = {"seen": rfc3339(seen), **row(one, seen)}
+        seen = sums.longest[name]
+        told["in_flight_longest"] = {"seen": rfc3339(seen.wall_s), **row(seen)}
     return told
 
 
-def row(one: Aged, wall_s: float) -> _Json:
-    """A request, or I/Os of which only a least age is known; `wall_s` is when it was that old."""
+def _is_counted(name: str, last: Frame) -> bool:
+    """Whether anybody looked at the end."""
+    now = last.outstanding.get(name)
+    return now is not None and now.in_driver is not None
+
+
+def row(seen: Seen) -> _Json:
+    """A request, or I/Os of which only a least age is known."""
+    one = seen.row
     told = {"age_us": one.age_us, "at_least": one.at_least, "count": one.count}
     if one.request is None:
         return told
     request = one.request
     return told | {
-        "began": rfc3339(wall_s - one.age_us / 1e6),
+        "began": rfc3339(seen.wall_s - (seen.mono_us - request.began_us) / 1e6),
         "began_mono_us": request.began_us,
         "op": request.op,
         "flags": list(request.flags),
@@ -131,12 +129,17 @@ def row(one: Aged, wall_s: float) -> _Json:
         "pid": request.pid,
         "comm": request.comm or None,
         "in_driver": request.issued,
+        "overtaken_by": request.overtaken_by,
     }
 
 
 def older(ages: Ages) -> _Json:
-    """The key `in_flight_older` of the health: counts at the end of the recording."""
-    return {"in_flight_older": {**{f"{age} s": ages.older[age] for age in AGES_S}, "at_least": ages.at_least}}
+    """Of the health: `in_flight_older`, counts at the end of the recording, and how many of no known age there are."""
+    unknown = {"in_flight_of_unknown_age": ages.of_unknown_age} if ages.of_unknown_age else {}
+    return {
+        "in_flight_older": {**{f"{age} s": ages.older[age] for age in AGES_S}, "at_least": ages.at_least},
+        **unknown,
+    }
 
 
 def limits(audited: Audited | None) -> _Json:
@@ -169,19 +172,8 @@ def _remarks(key: str, remarks: Iterable[Remark]) -> _Json:
     return {key: told} if told else {}
 
 
-def _is_too_rare(sums: DepthSums) -> bool:
-    busy = sum(_busy(sums.in_driver).values())
-    return sums.depths.source == SYSFS and busy < max(MIN_BUSY_US, MIN_BUSY * sums.span_us)
-
-
-def _law(outstanding: float | None, times: Histogram | None, seconds: float) -> Law | None:
-    return law(outstanding, times.mean, times.count / seconds) if times and times.count >= MIN_IOS else None
-
-
-def _lift(sums: DepthSums, driver_us: float) -> Lift | None:
-    """Up to what was sent: the depth at which the driver is held, and what waits above it in the mean."""
-    held = wall(sums.depths)
-    return None if held is None else lift(held, held + round(_mean(_busy(sums.queued)) or 0), driver_us)
+def _times(one: Histogram | None) -> Times | None:
+    return Times(one.count, one.mean) if one and one.mean is not None else None
 
 
 def _queued(queued: Counter[int]) -> _Json:

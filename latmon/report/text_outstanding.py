@@ -39,14 +39,16 @@ def is_told(one: _Json) -> bool:
 
 
 def older(summary: _Json) -> list[str]:
-    """Who had I/Os in flight for long when the recording ended, and how many; empty where nobody had."""
+    """Who had I/Os in flight for long when the recording ended, how many, and those of unknown age; empty without."""
     told = dict(summary["health"].get("in_flight_older", {}))
     least = "at least " if told.pop("at_least", False) else ""
+    unknown = summary["health"].get("in_flight_of_unknown_age", 0)
     if not any(told.get(f"{age} s") for age in AGES_S):
-        return []
+        return _wrapped(f"in flight at the end: {unknown:,} of unknown age") if unknown else []
     said = ", ".join(f"{told[age]:,} for more than {age}" for age in (f"{age} s" for age in AGES_S) if told.get(age))
     who = at_the_end(held(_waiting(summary)))
-    return _wrapped(f"IN FLIGHT at the end: {who}{' (' if who else ''}{least}{said}{')' if who else ''}")
+    many = f"{who} ({least}{said})" if who else f"{least}{said}"
+    return _wrapped(f"IN FLIGHT at the end: {many}" + (f"; {unknown:,} of unknown age" if unknown else ""))
 
 
 def _waiting(summary: _Json) -> Iterator[tuple[str, int, int, bool]]:
@@ -155,7 +157,7 @@ def _in_flight(one: _Json) -> Iterator[str]:
 
 
 def waiting(row: _Json) -> str:
-    """`write sync 4,096 B sector 81,920 ora_lgwr/4211 for 30.2 s, queued`; `2 I/Os for at least 30 s`."""
+    """`write 4,096 B sector 81,920 ora_lgwr/4211 for 30.2 s, queued, overtaken by 9`; `2 I/Os for at least 30 s`."""
     if "op" not in row:
         ios = "1 I/O" if row["count"] == 1 else f"{count(row['count'])} I/Os"
         return f"{ios} for at least {spelled(row['age_us'])}"
@@ -164,7 +166,8 @@ def waiting(row: _Json) -> str:
     parts += [] if row["sector"] is None else [f"sector {row['sector']:,}"]
     parts += [f"{row['comm'] or UNKNOWN}/{UNKNOWN if row['pid'] is None else row['pid']}"]
     where = {True: ", in the driver", False: ", queued"}.get(row["in_driver"], "")
-    return f"{' '.join(parts)} for {spelled(row['age_us'])}{where}"
+    passed = "" if row["overtaken_by"] is None else f", overtaken by {row['overtaken_by']:,}"
+    return f"{' '.join(parts)} for {spelled(row['age_us'])}{where}{passed}"
 
 
 def _limit(told: _Json) -> str:

@@ -81,14 +81,14 @@ def test_shares_add_up_whatever_the_windows_length_and_the_number_of_looks(summa
 def test_little_s_law_and_what_lifting_the_limit_would_give(summary_of):
     law = summary_of(*(serial(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
     assert (law["of"], law["outstanding"], law["latency_us"], law["iops"], law["agrees"]) == (
-        "driver",
-        2.7,
-        3000.0,
+        "all",
+        14.4,
+        16_000.0,
         900.0,
         True,
     )
     assert law["lift"] == {"limit": 3, "depth": 16, "iops": pytest.approx(5333.3), "most": 1000.0}
-    assert law["sentence"].startswith("900 IOPS = 2.7 in flight / 3 ms; at 16 in flight up to 5,330")
+    assert law["sentence"].startswith("900 IOPS = 14.4 in flight / 16 ms; at 16 in flight up to 5,330")
 
 
 def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
@@ -97,7 +97,7 @@ def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
 
 
 def test_a_few_ios_make_no_law(summary_of):
-    few = {Series("sda", "read", "hba"): Histogram.record([3000] * 9)}
+    few = {Series("sda", "read", "total"): Histogram.record([3000] * 9)}
     told = summary_of(*(serial(n, histograms=few) for n in range(10)))
     assert "littles_law" not in told["devices"]["sda"]["outstanding"]
 
@@ -138,10 +138,53 @@ def test_a_request_that_never_completes_is_in_the_report(summary_of):
     assert (row["began"], row["began_mono_us"]) == ("1970-01-12T13:46:40.500Z", 5_500_000)
     assert told["in_flight_oldest_us"] == 30_500_000
     assert summary["health"]["in_flight_older"] == {"1 s": 1, "10 s": 1, "60 s": 0, "at_least": False}
+    assert row["overtaken_by"] is None
     text = render_text(summary)
     assert "IN FLIGHT at the end: sdb: 1 I/O for 30.5 s (1 for more than 1 s, 1 for" in text
     assert "in flight at the end: write sync fua 4,096 B sector 81,920" in text
     assert "no I/O: sdb" not in text
+
+
+def test_when_it_began_is_told_by_the_frame_s_two_clocks(summary_of):
+    """The probe looked 4 s before the frame's end: the age is of then, the beginning is the beginning."""
+    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1}, 1, at_us=(n + 2) * 1_000_000)) for n in range(26, 31)]
+    told = summary_of(*frames)["devices"]["sdb"]
+    (row,) = told["in_flight"]
+    end = frames[-1]
+    assert row["age_us"] == end.in_flight.at_us - 5_500_000 < end.mono_us - 5_500_000
+    assert row["began"] == told["in_flight_longest"]["began"] == "1970-01-12T13:46:40.500Z"
+
+
+def test_what_overtook_it_is_told_while_it_waits(summary_of):
+    still = StillInFlight((HELD._replace(overtaken_by=4120),), {1: 1}, 1)
+    summary = summary_of(*(held(n, in_flight=still) for n in range(9)))
+    assert summary["devices"]["sdb"]["in_flight"][0]["overtaken_by"] == 4120
+    assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary).split())
+
+
+def busy(seq, still=None):
+    """Six in flight and 500 completions a second: any of them may be the oldest that there is."""
+    done = {Flow("sdb", "write"): Completed(500, 4096)}
+    return held(seq, kernel=done, seen=done, outstanding={"sdb": Outstanding(6, 0)}, in_flight=still)
+
+
+@pytest.mark.parametrize("still", [None, StillInFlight(devices=("sda",)), StillInFlight(since_us=5_500_000)])
+def test_an_unknown_age_is_no_empty_list(summary_of, still):
+    """Of no probe, of one that follows others, and of one that began later than they may have."""
+    summary = summary_of(*(busy(n, still) for n in range(5)))
+    told = summary["devices"]["sdb"]
+    assert told["in_flight_of_unknown_age"] == 6
+    assert not {"in_flight", "in_flight_oldest_us"} & told.keys()
+    assert summary["health"]["in_flight_older"] == {"1 s": 0, "10 s": 0, "60 s": 0, "at_least": True}
+    assert summary["health"]["in_flight_of_unknown_age"] == 6
+    assert "in flight at the end: 6 of unknown age" in render_text(summary)
+
+
+def test_an_empty_list_is_a_fact(summary_of):
+    summary = summary_of(*(busy(n, StillInFlight()) for n in range(5)))
+    assert (summary["devices"]["sdb"]["in_flight"], summary["devices"]["sdb"]["in_flight_oldest_us"]) == ([], None)
+    assert summary["health"]["in_flight_older"]["at_least"] is False
+    assert "in flight at the end" not in render_text(summary)
 
 
 def test_without_a_probe_it_has_a_least_age(summary_of):
@@ -221,4 +264,4 @@ def test_devices_that_come_and_go_keep_their_longest_wait():
         sums.add(held(n))
     sums.add(held(3, removed=("sdb",), outstanding={}))
     assert sums.ages.oldest == ()
-    assert sums.longest["sdb"][1].age_us == 2_000_000
+    assert sums.longest["sdb"].row.age_us == 2_000_000
