@@ -53,8 +53,13 @@ class Audited:
         return tuple(one for one in (*self.remarks, *(r for s in self.settings for r in s.remarks)) if not one.note)
 
 
-def audit(devices: Iterable[Device], depths: Mapping[str, Depths]) -> tuple[Audited, ...]:
-    """A row per device that has limits, by name; `depths` may be of any length of time, their moments ms."""
+def audit(
+    devices: Iterable[Device], depths: Mapping[str, Depths], had: Mapping[str, int] | None = None
+) -> tuple[Audited, ...]:
+    """A row per device that has limits, by name; `depths` may be of any length of time, their moments ms.
+
+    `had`: device -> the highest queue_depth that it had meanwhile, where that is known.
+    """
     each = sorted((one for one in devices if one.limits), key=lambda one: one.name)
     hosts: dict[str, list[Device]] = {}
     alike: dict[tuple[str, str, str], list[Device]] = {}
@@ -63,15 +68,19 @@ def audit(devices: Iterable[Device], depths: Mapping[str, Depths]) -> tuple[Audi
         alike.setdefault(_sort(one), []).append(one)
     walls = {one.name: wall(depths[one.name], ceiling(one.limits)) for one in each if one.name in depths}
     return tuple(
-        _audited(_seen(one, hosts[_host(one)], alike[_sort(one)]), depths.get(one.name, Depths()), walls)
+        _audited(
+            _seen(one, hosts[_host(one)], alike[_sort(one)], (had or {}).get(one.name)),
+            depths.get(one.name, Depths()),
+            walls,
+        )
         for one in each
     )
 
 
-def _seen(device: Device, neighbours: list[Device], alike: list[Device]) -> Seen:
+def _seen(device: Device, neighbours: list[Device], alike: list[Device], had: int | None) -> Seen:
     shared = tuple(neighbours) if _host(device) else (device,)
     peers = tuple(alike) if device.model else ()
-    return Seen(device, {one.name: one.value for one in device.limits}, shared, peers)
+    return Seen(device, {one.name: one.value for one in device.limits}, shared, peers, had)
 
 
 def _audited(seen: Seen, depths: Depths, walls: Mapping[str, int | None]) -> Audited:

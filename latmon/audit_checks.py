@@ -43,6 +43,8 @@ class Seen(NamedTuple):
     """Devices with the same host, itself among them."""
     alike: tuple[Device, ...] = ()
     """Devices of the same driver, kind and model, itself among them."""
+    had: int | None = None
+    """The highest queue_depth that it had of late."""
 
     def number(self, name: str) -> int | None:
         value = self.settings.get(name)
@@ -73,8 +75,10 @@ def _queue_depth(seen: Seen) -> Remark | None:
     if depth is None or seen.one_by_one:
         return None
     if began is not None and depth < began:
-        why = f"{depth} is below the {began} that its host begins with (cmd_per_lun)"
-        return Remark("depth-below-minimum", why, note=depth >= _LOW_DEPTH and not _is_lowest(seen, depth))
+        fell = seen.had is not None and depth < seen.had
+        since = f", and was {seen.had}" if fell else ""
+        why = f"{depth} is below the {began} that its host begins with (cmd_per_lun){since}"
+        return Remark("depth-below-minimum", why, note=depth >= _LOW_DEPTH and not fell and not _is_lowest(seen, depth))
     if seen.driven_by(("ahci", "sata_")) and depth == 1:
         return Remark("depth-low", "1: native command queueing is off, the disk can't order by itself")
     return Remark("depth-low", f"{depth} is too few for a device to order by itself") if depth < _LOW_DEPTH else None

@@ -71,6 +71,9 @@ class Totals:
     """Of the gauges at the windows' ends."""
     outstanding: OutstandingSums = field(default_factory=OutstandingSums)
     devices: dict[str, Device] = field(default_factory=dict)
+    """As they were told last."""
+    queue_depths: dict[str, int] = field(default_factory=dict)
+    """The highest queue_depth that was told of each."""
     gaps: list[Missed] = field(default_factory=list)
     notices: list[tuple[float, str]] = field(default_factory=list)
     """What latmon said while it measured, with the end of its window."""
@@ -128,6 +131,9 @@ class Totals:
         self.last = frame
         self.windows += 1
         self.devices.update((one.name, one) for one in frame.devices)
+        for device in frame.devices:
+            told = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
+            self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *told, 0)
         for series, one in frame.histograms.items():
             self._waiting.setdefault(series, []).append(one)
         self._unmerged += len(frame.histograms)

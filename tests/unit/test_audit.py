@@ -239,3 +239,11 @@ def test_tags_that_all_queues_share_are_not_multiplied():
     values = FC | {"nr_requests": 64, "hardware_queues": 8, "nr_hw_queues": 8, "queue_depth": 128}
     assert off(device(**values)) == {"sda": set()}
     assert off(device(**values | {"host_tagset": 1})) == {"sda": {"requests-below-depth"}}
+
+
+def test_a_depth_that_fell_is_off_wherever_it_is():
+    """A QUEUE FULL lowers it, and sysfs keeps no maximum."""
+    values = FC | {"queue_depth": 16, "cmd_per_lun": 30}
+    (same,), (fell,) = (audit([device(**values)], {}, {"sda": had}) for had in (16, 30))
+    assert (same.off, [r.id for r in fell.off]) == ((), ["depth-below-minimum"])
+    assert fell.off[0].text == "16 is below the 30 that its host begins with (cmd_per_lun), and was 30"

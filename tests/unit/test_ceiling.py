@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from latmon.depth_sums import DepthSum, packed
 from latmon.limits import at_limit, ceiling, ceilings, wall
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths, together
@@ -94,7 +95,14 @@ def test_time_without_any_io_has_no_queue_either():
     load, idle = Depths({0: 20, 3: 980}, {0: 30, 3: 970}), Depths({0: 1000}, {0: 1000})
     assert wall(together([idle] * 50 + [load] * 10)) == 3
     assert wall(together([together([idle] * 50), together([load] * 10 + [idle])])) == 3
+    sums = DepthSum()
+    for at, one in enumerate([idle] * 90 + [load] * 10):
+        sums.add(packed(one), at)
+    assert wall(sums.depths) == 3
+    for at in range(40):
+        sums.remove(packed(idle), at)
     whole = together([idle] * 50 + [load] * 10)
+    assert (wall(sums.depths), sums.depths.quiet) == (3, whole.quiet)
     assert wall(replace(whole, quiet_in=0)) is None, "then it could have been at any other time"
     assert wall(together([Depths({0: 400, 3: 600}, {0: 400, 3: 600})] * 10)) is None
 

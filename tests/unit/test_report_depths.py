@@ -75,3 +75,11 @@ def test_a_ceiling_of_a_few_seconds_is_told_in_a_long_recording(told):
     idle = Depths({0: 1000}, {0: 1000})
     found = told(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"]["outstanding"]
     assert (found["held_at"], found["limit"]) == (3, 512)
+
+
+def test_a_queue_depth_that_fell_meanwhile_is_told(tmp_path):
+    began = [Limit("cmd_per_lun", 30, "host0/cmd_per_lun"), Limit("queue_depth", 30, "device/queue_depth")]
+    lowered = [began[0], began[1]._replace(value=17)]
+    frames = [frame(n, devices=(disk(*(lowered if n else began)),)) for n in range(3)]
+    text = " ".join(render_text(summarise(record(tmp_path / "r", *frames, origin=ORIGIN))).split())
+    assert "sda: queue_depth 17 is below the 30 that its host begins with (cmd_per_lun), and was 30" in text
