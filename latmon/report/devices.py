@@ -8,6 +8,7 @@ from typing import Any
 from latmon import deep
 from latmon.audit import Audited, audit
 from latmon.histogram import Histogram, merge
+from latmon.littles_law import COUNTED
 from latmon.model import OPS, Completed, Device, Flow, Origin
 from latmon.report import outstanding
 from latmon.report.figures import order, quantiles
@@ -38,17 +39,10 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **followed(name, totals.traced),
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
         **_outstanding(name, ops, origin, totals),
-        **_in_flight(name, totals),
+        **outstanding.in_flight(name, totals.outstanding, totals.last),
         **outstanding.issue_order(totals.outstanding.orders.get(name)),
         **outstanding.limits(audited),
     }
-
-
-def _in_flight(name: str, totals: Totals) -> dict[str, Any]:
-    last = totals.last
-    now = last.outstanding.get(name) if last else None
-    known = now is not None and now.in_driver is not None
-    return outstanding.in_flight(name, totals.outstanding, last.wall if last else 0.0, known=known)
 
 
 def _identity(device: Device) -> dict[str, Any]:
@@ -102,7 +96,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     """From depths over time where there are some, else from the gauges at the windows' ends."""
     known, sums = totals.devices.get(name), totals.outstanding.devices.get(name)
     if sums is not None and sums.in_driver:
-        timed = outstanding.littles_law(sums, *_times(ops, origin), totals.measured_us / 1e6)
+        timed = outstanding.littles_law(sums, known, *_times(ops, origin), totals.measured_us)
         return {"outstanding": outstanding.depths(sums, known, timed)}
     if name in totals.depths:
         return {"outstanding": outstanding.gauge(totals.depths[name], known)}
@@ -111,7 +105,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
 
 def _times(ops: _Ops, origin: Origin) -> tuple[Histogram | None, Histogram | None]:
     """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't."""
-    each = [stages for op, stages in ops.items() if op != "flush"]
+    each = [stages for op, stages in ops.items() if op in COUNTED]
     total = _merged(_TOTAL, each)
     if origin.latency_from == "issue":
         return total or None, None
