@@ -29,6 +29,7 @@ _OUTSTANDING = (
     ("at issue", "what each I/O found when it went to the driver, itself counted; only a probe can tell"),
     ("took", "mean time to completion of the I/Os that found so many outstanding, queued ones and itself counted"),
     ("in the queue", "share of the time with so many waiting in the block layer, above the driver"),
+    ("wait, active", "iostat of Solaris has the queue as wait (time: wsvc_t), the driver as actv (time: asvc_t)"),
     (
         "┄ limit",
         "the least of what bounds the driver: it can't have more. More in the queue at that time: it is the limit",

@@ -198,15 +198,22 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
 def order(subjects: list[Subject], sort: str) -> list[Subject]:
     """The worst first. What is like its peers stands by name, so that rows don't dance, and behind it what is idle."""
     by_name = sorted(subjects, key=lambda s: (s.gone, not s.ios, not s.device.timed, natural(s.device.name)))
-    keys: dict[str, Callable[[Subject], float]] = {
+    keys: dict[str, Callable[[Subject], float | tuple[float, int]]] = {
         "unlike": lambda s: -(s.times_peers or 0),
         "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
         "max": lambda s: -(s.window.latency(s.device.name, s.choice.ops).max_bound or 0),
         "IOPS": lambda s: -s.ios,
         "MB/s": lambda s: -s.bytes_per_second,
-        "out": lambda s: -((s.outstanding.in_driver or 0) + (s.outstanding.queued or 0)),
+        "out": _fullest,
     }
     return sorted(by_name, key=keys[sort]) if sort in keys else by_name
+
+
+def _fullest(subject: Subject) -> tuple[float, int]:
+    """By the share of the limit, as the column is; then, and where no limit is known, by the number."""
+    now, limit = subject.outstanding, subject.limit
+    share = (now.in_driver or 0) / limit if limit else 0.0
+    return -share, -((now.in_driver or 0) + (now.queued or 0))
 
 
 def sparkline(values: list[float | None], width: int, bounds: tuple[float, float], glyphs: str = SPARKS) -> str:

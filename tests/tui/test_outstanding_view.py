@@ -8,17 +8,24 @@ from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
 from test_app import make, settled
 from test_screens import press, scene, text
 
-from latmon.depth_log import DepthLog, summed
-from latmon.model import Limit, Outstanding
+from latmon.depth_log import MAX_BURST, DepthLog, summed
+from latmon.depth_window import DepthWindow
+from latmon.histogram import Histogram
+from latmon.model import Device, Limit, Outstanding, Series
 from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.recording import Writer, open_recording
+from latmon.report.summary import summarise
+from latmon.store import Window
 from latmon.views import bands
 from latmon.views.bands import Band
 from latmon.views.choice import Choice
+from latmon.views.depth_map import depth_frames, ops
 from latmon.views.depths import depths, facts
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
 from latmon.views.still import counted, in_words, worst
-from latmon.views.table import of_limit
+from latmon.views.table import Subject, of_limit, order
+from latmon.views.timeline import Timeline
 from latmon.waiting import Aged, Ages
 
 CROWDED, FREE = "nvme0n1", "nvme1n1"
@@ -277,19 +284,113 @@ def test_out_is_of_its_limit_where_one_is_known():
 # ---- what is remembered
 
 
-def test_the_log_forgets_and_loses_no_moment():
+def logged(seconds, depths=FULL):
     log = DepthLog()
-    for number in range(1, 200):
-        log.append(replace(frame(number), depths={CROWDED: FULL}, issues={CROWDED: (Issue(number, 0, 0, "read", 0),)}))
+    for number in range(1, seconds + 1):
+        log.append(
+            replace(frame(number), depths={CROWDED: depths}, issues={CROWDED: (Issue(number, 0, 0, "read", 0),)})
+        )
+    return log
+
+
+def test_the_log_forgets_and_loses_no_moment():
+    log = logged(199)
     last = frame(199).mono_us
     every = summed(log.between(0, last), CROWDED)
     assert every.in_driver == {depth: n * 199 for depth, n in FULL.in_driver.items()}
     assert every.latency[15] == Took(150 * 199, 300_000 * 199)
     assert len(log.between(0, last)) < 100
     log.forget(last - 100 * SECOND)
-    assert sum(summed(log.between(0, last), CROWDED).in_driver.values()) <= 110 * 1000
+    assert sum(summed(log.between(0, last), CROWDED).in_driver.values()) <= 105 * 1000
     assert log.burst(CROWDED, last - SECOND)[0].mono_us == 198
     assert (log.burst(FREE, last), summed(log.between(0, last), FREE)) == ((), None)
+
+
+def test_of_a_huge_burst_the_last_issues_are_kept():
+    log = DepthLog()
+    huge = tuple(Issue(number, 0, 0, "read", 0) for number in range(10 * MAX_BURST))
+    for number in range(1, 20):
+        log.append(replace(frame(number), issues={CROWDED: huge}))
+    assert log.burst(CROWDED, frame(19).mono_us) == huge[-MAX_BURST:]
+
+
+@pytest.mark.parametrize("length_s", [15, 60, 120, 300])
+def test_running_sums_are_those_of_the_entries(length_s):
+    """With depths that change, a hole, and a device that nobody reads for a while."""
+    log = DepthLog()
+    window = DepthWindow(length_s * SECOND, log)
+    for number in (n for n in range(1, 500) if not 200 < n < 210):
+        some = Depths({number % 7: 1000}, {number % 3: 1000}, {1: number}, {2: Took(1, number)}, 10 + number % 5)
+        log.append(replace(frame(number), depths={CROWDED: replace(some, source=PROBE if number % 4 else SYSFS)}))
+        window.advance(frame(number).mono_us)
+        if number % 50 < 20:
+            told = window.read(CROWDED)
+            assert told.depths == summed(window.entries, CROWDED)
+            assert told.span_us == sum(told.depths.in_driver.values()) * 1000
+            assert number < 300 or length_s - 15 <= told.span_us / SECOND <= length_s + 5
+
+
+def test_what_a_recording_says_beyond_all_numbers_is_kept():
+    log = logged(200, Depths({1: 2**63 - 1}, latency={1: Took(2**63 - 1, 2**63 - 1)}))
+    window = DepthWindow(100 * SECOND, log, frame(200).mono_us)
+    assert window.read(CROWDED).depths.in_driver[1] > 2**63
+
+
+@pytest.mark.parametrize(("seconds", "column_s"), [(300, 5), (300, 6), (120, 2), (60, 1)])
+def test_a_column_of_the_map_is_as_long_as_it_says(seconds, column_s):
+    log, last = logged(seconds + 7), frame(seconds + 7)
+    entries = log.between(last.mono_us - seconds * SECOND, last.mono_us)
+    frames = list(depth_frames(entries, CROWDED, last, SECOND))
+    drawn = Timeline(column_s * SECOND, 100, ops(CROWDED), frames)
+    assert {column.filled_us for column in list(drawn.columns)[:-1]} == {column_s * SECOND}
+    assert len(drawn.columns) * column_s * SECOND == pytest.approx(entries[-1].mono_us - entries[0].begin_us, abs=6e6)
+    assert [column.gap for column in drawn.columns if column.gap] == []
+    told = sum(n for column in drawn.columns for n in column.counts[CROWDED].values())
+    assert told == sum(summed(entries, CROWDED).in_driver.values())
+
+
+def test_a_hole_in_time_stays_one_in_the_map():
+    log = DepthLog()
+    for number in (*range(1, 100), *range(130, 240)):
+        log.append(replace(frame(number), depths={CROWDED: FULL}))
+    frames = depth_frames(log.between(0, frame(239).mono_us), CROWDED, frame(239), SECOND)
+    drawn = Timeline(5 * SECOND, 100, ops(CROWDED), frames)
+    assert sum(column.gap == "missing" for column in drawn.columns) == 6
+
+
+def test_the_fullest_come_first():
+    def subject(name, in_driver, limit):
+        limits = (Limit("queue_depth", limit, "device/queue_depth"),) if limit else ()
+        told = Window(SECOND, [frame(1, outstanding={name: Outstanding(in_driver, 0)})])
+        return Subject(Device(name, 8, 0, limits=limits), told, Choice())
+
+    some = [subject("sda", 200, 1023), subject("sdb", 3, 3), subject("sdc", 40, None), subject("sdd", 90, None)]
+    assert [one.device.name for one in order(some, "out")] == ["sdb", "sda", "sdd", "sdc"]
+
+
+def test_the_screen_and_the_report_give_one_law(tmp_path):
+    """With flushes, whose requests no gauge counts, and 20 s of idle time."""
+    times = {
+        Series(CROWDED, "read", "total"): Histogram.record([16_000] * 900),
+        Series(CROWDED, "flush", "total"): Histogram.record([900_000] * 50),
+    }
+    busy, idle = Depths({0: 100, 3: 900}, {0: 100, 13: 900}, source=PROBE), Depths({0: 1000}, {0: 1000}, source=PROBE)
+    frames = [
+        replace(
+            frame(number, times if number < 20 else {}, outstanding={CROWDED: Outstanding(3, 13)}),
+            devices=(Device(CROWDED, 8, 0, limits=LIMITS),) if not number else (),
+            depths={CROWDED: busy if number < 20 else idle},
+        )
+        for number in range(40)
+    ]
+    path = tmp_path / "recording"
+    writer = Writer.create(path, ORIGIN)
+    for one in frames:
+        writer.append(one)
+    writer.close()
+    told = summarise(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
+    assert (told["of"], told["agrees"], told["lift"]["depth"]) == ("all", True, 16)
+    assert words(told["sentence"]) in words(press(scene(frames, OPEN), size=(200, 50)))
 
 
 # ---- every size, every key
