@@ -120,8 +120,18 @@ def together(parts: Iterable[LbaOrder]) -> LbaOrder:
     )
 
 
-def summary(order: LbaOrder) -> str:
-    """One sentence without its full stop; it claims nothing of too few."""
+def summary(order: LbaOrder, scheduler: str | None = None) -> str:
+    """One sentence without its full stop; it claims nothing of too few.
+
+    `scheduler`: the device's own, "none" or where known its name. Without one a task's plug may still reorder.
+    """
+    said = _said(order)
+    if scheduler is None or order.ascending_share is None:
+        return said
+    return f"no scheduler: {said}" if scheduler == "none" else f"{scheduler}: {said}"
+
+
+def _said(order: LbaOrder) -> str:
     issued, came = order.ascending_share, order.arrival_share
     passed = _passed(order)
     if issued is None:

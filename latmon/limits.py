@@ -111,3 +111,8 @@ def _of_all(one: Limit, queues: Limit | None, polled: int) -> Limit:
     if queues is None or n == 1:
         return one
     return Limit(one.name, int(one.value) * n, f"{one.source} x {n} {queues.name}")
+
+
+def elevator(limits: Iterable[Limit]) -> str | None:
+    """The name of the device's scheduler, `none` without one; None where it isn't known."""
+    return next((str(one.value) for one in limits if one.name == "scheduler"), None)

@@ -40,7 +40,7 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
         **_outstanding(name, ops, origin, totals),
         **outstanding.in_flight(name, totals.outstanding, totals.last),
-        **outstanding.issue_order(totals.outstanding.orders.get(name)),
+        **outstanding.issue_order(totals.outstanding.orders.get(name), known),
         **outstanding.limits(audited),
     }
 

@@ -12,7 +12,7 @@ from typing import Any
 from latmon.audit import Audited, Remark
 from latmon.histogram import Histogram
 from latmon.lba_order import LbaOrder, summary
-from latmon.limits import at_limit, ceiling, wall, within
+from latmon.limits import at_limit, ceiling, elevator, wall, within
 from latmon.littles_law import Times, of
 from latmon.model import Device, Frame, Limit
 from latmon.outstanding import AGES_S, bucket_middle
@@ -42,7 +42,7 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
     busy = _busy(sums.in_driver)
     bound = ceiling(device.limits) if device else None
     held = wall(told, bound)
-    scheduler = next((one.value for one in device.limits if one.name == "scheduler"), None) if device else None
+    scheduler = elevator(device.limits) if device else None
     return {
         "max": within(sums.highest, bound),
         **({"max_at": rfc3339(sums.highest_at)} if sums.highest_at is not None else {}),
@@ -150,7 +150,7 @@ def limits(audited: Audited | None) -> _Json:
     return {"limits": rows, **_remarks("limits_remarks", audited.remarks)}
 
 
-def issue_order(order: LbaOrder | None) -> _Json:
+def issue_order(order: LbaOrder | None, device: Device | None = None) -> _Json:
     """The key `issue_order`, of the windows of consecutive issues that were recorded."""
     if order is None or not order.count:
         return {}
@@ -162,7 +162,7 @@ def issue_order(order: LbaOrder | None) -> _Json:
             "reordered": order.reordered,
             "most_overtaken": order.most_overtaken,
             "longest_wait_us": order.longest_wait_us,
-            "summary": summary(order),
+            "summary": summary(order, elevator(device.limits) if device else None),
         }
     }
 

@@ -33,12 +33,18 @@ class Point:
     passed: bool
 
 
-def order(issues: Sequence[Issue], width: int, height: int, ink: Ink, *, by_time: bool = False) -> list[Line]:
-    """One window of a device, in order of issue. `by_time`: when each was issued instead of how many before it."""
+def order(
+    issues: Sequence[Issue], width: int, height: int, ink: Ink, *, by_time: bool = False, scheduler: str | None = None
+) -> list[Line]:
+    """One window of a device, in order of issue. `by_time`: when each was issued instead of how many before it.
+
+    `scheduler`: the device's, named in the verdict.
+    """
     if not issues:
         return cut([fit((Span(" no issues were told", "dim"),), width)], height)
     passed = overtaken(issues)
-    said: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(summary(lba_order(issues)), width - 2)]
+    verdict = summary(lba_order(issues), scheduler)
+    said: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(verdict, width - 2)]
     below = [_axis(issues, width, by_time=by_time), _legend(ink, {one.op for one in issues}, any(passed))]
     listed = _listed(issues, passed)
     room = height - len(said) - len(below)

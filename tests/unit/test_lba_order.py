@@ -219,3 +219,11 @@ def test_any_window_has_a_verdict(issues):
     assert summary(order)
     assert 0 <= order.reordered <= order.count == len(issues)
     assert max(overtaken(issues), default=0) == order.most_overtaken
+
+
+def test_the_verdict_names_the_scheduler_where_it_is_known():
+    order = lba_order(issued(came(scattered(64))))
+    said = summary(order)
+    assert summary(order, "mq-deadline") == f"mq-deadline: {said}"
+    assert summary(order, "none") == f"no scheduler: {said}"
+    assert summary(LbaOrder(), "none") == summary(LbaOrder())

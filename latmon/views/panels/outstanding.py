@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from latmon.audit import Audited, audit
 from latmon.depth_sums import DepthSum
-from latmon.limits import ceiling, ceilings
+from latmon.limits import ceiling, ceilings, elevator
 from latmon.littles_law import COUNTED, Times, of
 from latmon.model import Frame
 from latmon.views import depth_map, empty
@@ -187,4 +187,4 @@ def _order(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
         )
         return sentence(why, width, room)
     title: Line = (Span(f" {chosen.device.name}", "accent"), Span(" issue order, the last burst", "dim"))
-    return [title, *order(issues, width, room - 1, sight.ink)][:room]
+    return [title, *order(issues, width, room - 1, sight.ink, scheduler=elevator(chosen.device.limits))][:room]
