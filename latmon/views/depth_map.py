@@ -32,11 +32,19 @@ class DepthScale(LatencyScale):
     cut: tuple[Band, ...] = ()
 
     def row(self, index: int) -> int:
-        return self.row_of(bucket_bounds(index)[0])
+        """Each of some hundred columns asks for the same few."""
+        found = self._rows.get(index)
+        if found is None:
+            found = self._rows[index] = self.row_of(bucket_bounds(index)[0])
+        return found
 
     def row_of(self, us: int) -> int:
         """The row of a number; what is beyond lies in the outermost one."""
         return max(bisect_right(self._lows, us) - 1, 0)
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {}
 
     @cached_property
     def _lows(self) -> list[int]:
