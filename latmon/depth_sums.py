@@ -38,7 +38,9 @@ class Packed:
 class DepthSum:
     """Filled by `add`; `depths` is its own until the next one is added."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
+        """Without the latency by depth, which is half of the work."""
         self.span_us = 0
         self._in_driver: dict[int, int] = {}
         self._queued: dict[int, int] = {}
@@ -107,7 +109,7 @@ class DepthSum:
         _add(self._queued, one.queued, sign)
         _add(self._at_issue, one.at_issue, sign)
         sums = self._latency
-        for depth, ios, time_us in zip(*one.latency, strict=True):
+        for depth, ios, time_us in () if self.brief else zip(*one.latency, strict=True):
             had = sums.get(depth)
             left = (had.ios if had else 0) + sign * ios
             if left:
@@ -117,16 +119,14 @@ class DepthSum:
 
 
 def packed(depths: Depths, span_us: int = 0) -> Packed:
-    """A Depths of an interval in less room; counts of nothing are left out."""
-    took = [(depth, *one) for depth, one in depths.latency.items() if one.ios]
-    columns = zip(*took, strict=True) if took else ((), (), ())
-    keys, ios, times = (array("q", column) for column in columns)
+    """A Depths of an interval in less room."""
+    ios, times = zip(*depths.latency.values(), strict=True) if depths.latency else ((), ())
     moments = sum(depths.in_driver.values())
     return Packed(
         _arrays(depths.in_driver),
         _arrays(depths.queued),
         _arrays(depths.at_issue),
-        (keys, ios, times),
+        (array("q", depths.latency.keys()), array("q", ios), array("q", times)),
         depths.most,
         depths.corrected,
         {depths.source: moments} if moments else {},

@@ -52,11 +52,15 @@ class DepthWindow:
         """Of all devices, oldest first."""
         return self._log.between(self._begin_us, self._until_us)
 
-    def read(self, device: str) -> DepthSum | None:
-        """The device's sum, begun now where nobody asked for it of late; None where nobody counted."""
+    def read(self, device: str, *, brief: bool = False) -> DepthSum | None:
+        """The device's sum, begun now where nobody asked for it of late; None where nobody counted.
+
+        `brief`: the latency by depth may be missing.
+        """
         self._unread[device] = 0
-        if device not in self._sums:
-            sums = self._sums[device] = DepthSum()
+        had = self._sums.get(device)
+        if had is None or (had.brief and not brief):
+            sums = self._sums[device] = DepthSum(brief=brief)
             for one in self.entries:
                 if device in one.told:
                     sums.add(one.told[device], one.mono_us)

@@ -79,9 +79,9 @@ class History:
         self._depths.advance(self.until_us)
         return self._depths
 
-    def depth_sum(self, device: str) -> DepthSum | None:
+    def depth_sum(self, device: str, *, brief: bool = False) -> DepthSum | None:
         """The same of one device as one; None where nobody counted."""
-        return self.depth_window.read(device)
+        return self.depth_window.read(device, brief=brief)
 
     def issues(self, device: str) -> tuple[Issue, ...]:
         """The last burst of requests as they went to its driver."""

@@ -324,6 +324,7 @@ def test_running_sums_are_those_of_the_entries(length_s):
         log.append(replace(frame(number), depths={CROWDED: replace(some, source=PROBE if number % 4 else SYSFS)}))
         window.advance(frame(number).mono_us)
         if number % 50 < 20:
+            assert window.read(CROWDED, brief=True).depths.in_driver == summed(window.entries, CROWDED).in_driver
             told = window.read(CROWDED)
             assert told.depths == summed(window.entries, CROWDED)
             assert told.span_us == sum(told.depths.in_driver.values()) * 1000

@@ -78,7 +78,7 @@ def audited(sight: Sight) -> tuple[Audited, ...]:
     devices = [s.device for s in sight.subjects()]
 
     def made() -> tuple[Audited, ...]:
-        counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name))}
+        counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name, brief=True))}
         return tuple(sorted(audit(devices, counted), key=lambda one: (not one.off, order.index(one.device))))
 
     return history.made(("audit", *order), made)
