@@ -102,7 +102,8 @@ def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
     values |= deep_scripts.looks(1)
     scripts = tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in choice.manifests)
     program = Program(scripts, tool.map_keys)
-    return Script(f"latmon tier {tier}: {', '.join(groups)}", tool, program.text())
+    there = [group for group in groups if any(one.group == group for one in choice.manifests)]
+    return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())
 
 
 class Running:
