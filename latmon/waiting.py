@@ -155,10 +155,11 @@ class Waiting:
         unlisted = max(0, still.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
         for device, claims in self._since.items():
             may_be_its = unlisted if still.follows(device) else 0
-            known = [*began.get(device, ()), *([still.since_us] * may_be_its)]
+            known = began.get(device, ())
             told = 0
             for moment, count in _summed(claims):
-                rest = count - sum(at <= moment + _LATE_US for at in known) - told
+                until = moment + _LATE_US
+                rest = count - sum(at <= until for at in known) - (may_be_its if still.since_us <= until else 0) - told
                 if rest > 0 and now_us - moment >= MIN_US:
                     yield Aged(device, now_us - moment, at_least=True, count=rest)
                     told += rest

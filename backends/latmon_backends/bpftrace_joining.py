@@ -76,11 +76,14 @@ def with_probe(
     """By device what the probe told, where its looks, each `sample_us`, cover half of the interval; else the samples.
 
     The probe's looks become milliseconds of the interval, as samples are: a busy CPU drops some, and an interval
-    with fewer looks weighs no less. A few alone, of its last moments after a start, are not the interval.
+    with fewer looks weighs no less. A few alone, of its last moments after a start, are not the interval. Where its
+    counts had to be set right, depths that never were may be among what it counted: nothing is told of that interval.
     """
     found = dict(sampled)
     for name, one in told.items():
-        if 2 * sum(one.in_driver.values()) * sample_us >= span_us:
+        if one.corrected:
+            found[name] = replace(sampled.get(name, Depths()), corrected=one.corrected)
+        elif 2 * sum(one.in_driver.values()) * sample_us >= span_us:
             found[name] = replace(one, in_driver=_in_ms(one.in_driver, span_us), queued=_in_ms(one.queued, span_us))
         elif name in sampled:
             found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)

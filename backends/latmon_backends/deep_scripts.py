@@ -24,6 +24,8 @@ _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of deep scripts, the better one first. Where raw tracepoints attach, others do as well."""
 _CPUS_EACH = 16
 """Up to so many CPUs sums are read at each request: some 0.1 us for a CPU and a request."""
+_LOOK_US = 3719
+"""A prime: it shares no period with ticks of 1, 2.5, 4 or 10 ms."""
 Has = Callable[[str], bool | None]
 """Whether the kernel has a hook; None: not known."""
 Values = Mapping[str, int | str]
@@ -121,10 +123,11 @@ def possible_cpus(sys: Path) -> int | None:
 def looks(cpus: int) -> dict[str, int]:
     """How often sums that are kept per CPU are read, which costs as much as there are CPUs.
 
-    Every 4 ms, 0.25 % of a CPU, and at every request, where there are few.
+    Every 4 ms, 0.25 % of a CPU, and at every request, where there are few. Not quite 4 ms: a load that is periodic
+    itself, by the timer's tick for one, is met at all of its phases.
     """
     each = max(1, -(-cpus // _CPUS_EACH))
-    return {"sample_us": min(200_000, 4000 * each), "read_one_in": min(1024, each)}
+    return {"sample_us": min(200_000, _LOOK_US * each), "read_one_in": min(1024, each)}
 
 
 def with_found(words: Words, always_on: Values) -> Words:

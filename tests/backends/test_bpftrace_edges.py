@@ -117,3 +117,10 @@ def test_milliseconds_of_looks_add_up_to_the_interval(looks):
     found = with_probe({}, {"sda": Depths(looks, looks, source=PROBE)}, 1_000_700, 500_000)["sda"]
     assert sum(found.in_driver.values()) == sum(found.queued.values()) == 1000
     assert all(found.in_driver.values())
+
+
+def test_an_interval_whose_counts_were_set_right_is_sampled_alone():
+    """The kernel skipped the programs of completions: what was counted before it was noticed never was in flight."""
+    told = {"sda": Depths({3: 200, 12: 50}, {0: 250}, {12: 9}, most=300, corrected=9, source=PROBE)}
+    found = with_probe({"sda": Depths({3: 1000}, {0: 1000})}, told, 1_000_000, 4000)
+    assert found == {"sda": Depths({3: 1000}, {0: 1000}, corrected=9)}

@@ -227,3 +227,9 @@ def test_nothing_old_is_forgotten_beside_a_probe(steps):
         least = sum(one.count for one in waiting.ages.oldest if one.at_least)
         before = sum(us < since_us for us in began) if still else len(began)
         assert before <= least + waiting.ages.of_unknown_age <= len(began)
+
+
+def test_counts_of_a_hostile_recording_take_neither_memory_nor_time():
+    still = StillInFlight((), {1: 2**62, 10: 0, 60: 2**62}, S)
+    found = ages(*(at(n, 1, still=still) for n in range(3, 10)))
+    assert found.older[60] == 2**62
