@@ -24,7 +24,7 @@ from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
 from latmon.tui.actions import bindings, works
-from latmon.tui.attention import LOOK_S, STAGES_SAID, looked_at
+from latmon.tui.attention import LOOK_S, STAGES_SAID, STAGES_START, looked_at
 from latmon.tui.face import face, next_theme, textual_theme
 from latmon.tui.following import follow
 from latmon.tui.foot import foot
@@ -182,7 +182,7 @@ class LatmonApp(App[int]):
         mode = after(STAGES_MODES, choice.stages)
         self._set_stages(mode)
         self._choose(replace(choice, stages=mode))
-        self.say(STAGES_SAID[mode])
+        self.say(STAGES_SAID[mode] + (STAGES_START if mode == "all" and not self.scene.history.any_traced else ""))
 
     def action_theme(self) -> None:
         try:

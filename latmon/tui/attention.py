@@ -15,6 +15,7 @@ STAGES_SAID = MappingProxyType(
         "all": "stages all: every device is traced, always",
     },
 )
+STAGES_START = "; the probes are starting, up to a minute"
 
 
 def looked_at(choice: Choice) -> tuple[str, ...] | None:

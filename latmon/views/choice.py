@@ -31,6 +31,8 @@ class Choice:
     """Lines scrolled in a closer look."""
     panel: str = "overview"
     selected: str = ""
+    offered: str = ""
+    """What a screen opened on by itself: while it is the selected one, the user has selected none."""
     pattern: str = ""
     sort: str = "unlike"
     op: str = "all"
@@ -70,6 +72,11 @@ class Choice:
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
         return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen
+
+    @property
+    def is_selected(self) -> bool:
+        """Whether the user selected the device himself."""
+        return self.selected not in ("", self.offered)
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -45,7 +45,10 @@ def no_map(subject: Subject, origin: Origin) -> str:
     what = "" if choice.op == "all" else f"{choice.op} "
     if subject.ios:
         return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
-    return f"no {what}I/O on {device.name} in the last {span(window.length_us)}"
+    now = subject.outstanding
+    held = (now.in_driver or 0) + (now.queued or 0)
+    done, still = ("completed ", f"; {count(held)} in flight") if held else ("", "")
+    return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{still}"
 
 
 def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded: bool = False, state: str = "") -> str:

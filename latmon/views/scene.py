@@ -24,7 +24,7 @@ from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import OFF, Sight, traced_share, tracing_state
+from latmon.views.sight import OFF, STARTING, Sight, traced_share, tracing_state
 from latmon.views.still import worst
 from latmon.views.sweep import Sweep
 
@@ -161,11 +161,17 @@ class Scene:
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
         if not self.history.any_traced:
-            return status.Tracing(asked=asked)
+            return status.Tracing(asked=asked, starting=self._starting)
         traced = self.history.deep.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
         share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
         return status.Tracing(traced.one_in, traced.devices, share, lost, asked)
+
+    @property
+    def _starting(self) -> bool:
+        """Whether the deep probes were asked for and aren't off: until they trace, their state may not be told yet."""
+        state, live = self._tracing_state, self._mode == "LIVE" and self.ended is None
+        return live and (state.startswith(STARTING) or (self.choice.stages == "all" and not state.startswith(OFF)))
 
     def _body(self, width: int, room: int) -> list[Line]:
         """The panel; drawn again when its map was cut anew below the cursor."""

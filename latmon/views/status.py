@@ -59,12 +59,14 @@ class Tracing:
     """Of the traced requests those whose path could not be followed."""
     asked: bool = False
     """The screen is about what they tell: that they are off is worth a word."""
+    starting: bool = False
+    """They were asked for and trace nothing yet."""
 
     @property
     def facts(self) -> list[Fact]:
         """Words for the health line."""
         if not self.one_in:
-            return [Fact("stages off")] if self.asked else []
+            return [Fact("stages starting")] if self.starting else [Fact("stages off")] if self.asked else []
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
         some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
         found = [Fact(f"tracing{'' if some and not self.devices else ' ' + who}{some}")]

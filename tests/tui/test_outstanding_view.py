@@ -246,6 +246,45 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     assert "nothing is in flight on any of the filter's devices; others" in idle
 
 
+def opened(frames, *steps, choice=Choice()):  # noqa: B008  frozen
+    """The device that the screen opens on."""
+    made = scene(frames, choice)
+    press(made, *steps, "screen:2")
+    return made.choice.selected
+
+
+def test_it_opens_on_who_waits_the_longest_or_is_held_at_a_limit():
+    assert opened(FRAMES) == FREE
+    assert opened(FRAMES, "move:1", "move:1") == "nvme2n1"  # selected by the user
+    nobody = [replace(one, in_flight=StillInFlight()) for one in FRAMES]
+    swapped = [replace(one, depths={**one.depths, FREE: SAMPLED}) for one in nobody]
+    assert opened(swapped, choice=Choice(sort="name")) == CROWDED
+    assert opened(host(3, 5)) == ""
+    made = scene(FRAMES[:5], Choice())
+    press(made, "screen:2")
+    assert (made.choice.selected, made.choice.is_selected) == (CROWDED, False)
+    for one in FRAMES[5:]:
+        made.append(one)
+    press(made, "screen:0", "screen:2")
+    assert made.choice.selected == FREE
+
+
+def test_the_map_of_a_held_device_says_that_nothing_completed():
+    held = [
+        replace(one, kernel={}, seen={}, histograms={}, outstanding={**one.outstanding, FREE: Outstanding(30, None)})
+        for one in FRAMES
+    ]
+    said = words(shown("screen:2", "screen:0", frames=held, choice=Choice(), size=(160, 50)))
+    assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in said
+    assert "no I/O on nvme2n1" in words(shown("move:2", frames=held, choice=Choice(), size=(160, 50)))
+
+
+def test_stages_that_were_asked_for_are_starting_not_off():
+    asked = Choice(screen="stages", stages="all")
+    assert "stages starting" in shown(frames=host(2, 3), choice=asked, mode="LIVE")
+    assert "stages off" in shown(frames=host(2, 3), choice=asked, mode="REPLAY")
+
+
 # ---- aside: limits and order
 
 
@@ -424,10 +463,10 @@ async def test_its_keys_without_a_mouse():
             assert app.scene.choice.context == context
         assert app.scene.choice.busy
         await pilot.press("j", "escape")
-        assert (app.scene.choice.selected, app.scene.choice.context) == (FREE, "overview")
+        assert (app.scene.choice.selected, app.scene.choice.context) == ("nvme2n1", "overview")
 
 
-PICTURES = {"depths": ("3",), "audit": ("3", "a")}
+PICTURES = {"depths": ("3", "g"), "audit": ("3", "g", "a")}
 
 
 async def _press(pilot, keys):

@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latmon.views.choice import ASIDES, Choice
-from latmon.views.panels.outstanding import audited
+from latmon.views.panels.outstanding import ages, audited
 from latmon.views.sight import Sight
+from latmon.views.still import NAMED_US
+
+
+def worth_a_look(sight: Sight) -> str:
+    """The device that has held an I/O the longest, else one that is held at a limit; empty where there is none."""
+    oldest = next(iter(ages(sight)), None)
+    if oldest is not None and oldest.age_us >= NAMED_US:
+        return oldest.device
+    rows = audited(sight)
+    full = [one for one in rows if one.held_at is not None] or [one for one in rows if one.at_limit]
+    return full[0].device if full else ""
 
 
 def busy(sight: Sight, _by: int) -> Choice:

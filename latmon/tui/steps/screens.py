@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from latmon.tui.steps.outstanding import worth_a_look
 from latmon.views.choice import OP_CHOICES, PANELS, SCREENS, Choice, after, window_beside
 from latmon.views.sight import Sight
 
 
 def screen(sight: Sight, by: int) -> Choice:
-    """The screen of that number in SCREENS."""
-    return replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None, aside="")
+    """The screen of that number in SCREENS; the outstanding I/Os open on the device that is worth the look."""
+    choice = replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None, aside="")
+    if choice.screen == "outstanding" and not choice.is_selected and (name := worth_a_look(sight)):
+        return replace(choice, selected=name, offered=name)
+    return choice
 
 
 def enter(sight: Sight, _by: int) -> Choice:
