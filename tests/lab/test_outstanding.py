@@ -349,13 +349,21 @@ def events(text):
 
 def overtakers(found, sector, action):
     """Requests whose `action` came later than that of the victim, and that completed earlier; and those that came
-    earlier and had not completed."""
+    earlier and completed later."""
     began = {one.sector: one.seconds for one in found if one.action == action}
     ended = {one.sector: one.seconds for one in found if one.action == "C"}
     both = [one for one in began if one in ended and one != sector]
     later = [one for one in both if began[one] > began[sector] and ended[one] < ended[sector]]
     still = [one for one in both if began[one] < began[sector] and ended[one] > ended[sector]]
     return len(later), len(still)
+
+
+def still_before(found, sector):
+    """Requests that were there when the victim came."""
+    began = {one.sector: one.seconds for one in found if one.action == "G"}
+    ended = {one.sector: one.seconds for one in found if one.action == "C"}
+    came = began[sector]
+    return sum(began[one] < came < ended[one] for one in began if one in ended)
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +388,11 @@ def test_an_elevator_s_victims_were_overtaken_as_often_as_blktrace_says(overtake
         assert min(count for count, _ in counts) > IODEPTH
         assert one["op"] == victim["op"]
         assert min(count for count, _ in counts) <= one["overtaken_by"] <= max(count for count, _ in counts)
+        assert one["outstanding_at_issue"] == still_before(found, victim["sector"])
         assert one["stages_us"]["queue"] > 0.9 * one["total_us"]
+        for _, row in told_of(overtaken, (overtaken["device"], victim["sector"])):
+            print("while it waited:", row)
+            assert row["request"]["overtaken_by"] <= one["overtaken_by"]
 
 
 def test_the_order_of_issue_is_blktrace_s(overtaken):
