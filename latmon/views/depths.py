@@ -17,10 +17,14 @@ from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, cell, fit
 from latmon.views.units import duration, part
 
-_PERCENT, _TIME, _SMALL, _LARGE = 4, 6, 6, 30
+_PERCENT, _SMALL, _LARGE = 4, 6, 30
 _NARROW, _NARROWEST = 60, 48
 """Below the one the queue's bars go, below the other those of the issues as well."""
 _MARK = 5
+_LATENCY = (("latency by all outstanding", 130), ("latency by all", 76), ("latency", 0))
+"""Its title, and the width from which on there is room for it."""
+_GAP = "   "
+"""Between a number and bars that aren't about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,10 @@ def facts(depths: Depths, *, busy: bool = False) -> Facts:
     )
 
 
-def depths(shown: Facts, limit: int | None, width: int, height: int, ink: Ink, *, most: int = 0) -> list[Line]:
-    """Titles, rows, the ceiling. `most`: the most that anyone saw in the driver."""
+def depths(
+    shown: Facts, limit: int | None, width: int, height: int, ink: Ink, *, most: int = 0, over: str = ""
+) -> list[Line]:
+    """Titles, rows, the ceiling. `most`: the most that anyone saw in the driver; `over`: which time, in words."""
     highest = max(shown.highest, most)
     walled = limit is not None and limit <= max(highest, most)
     rows = height - 1 - walled
@@ -95,7 +101,7 @@ def depths(shown: Facts, limit: int | None, width: int, height: int, ink: Ink, *
     if cut[0] == Band(0, 0) and shown.busy and not shown.queued.counts.get(0):
         cut = cut[1:] or cut
     columns = _columns(width, shown)
-    lines: list[Line] = [_heads(columns, shown)]
+    lines: list[Line] = [_heads(columns, shown, over)]
     sums = _Sums(shown, cut)
     for i in reversed(range(len(cut))):
         if walled and limit is not None and cut[i].high <= limit < (cut[i + 1].high if i + 1 < len(cut) else limit + 1):
@@ -132,22 +138,25 @@ class _Columns:
 def _columns(width: int, shown: Facts) -> _Columns:
     issue = width >= _NARROWEST and shown.at_issue.total > 0
     queued = width >= _NARROW and shown.queued.total > 0
-    took = _TIME + 1 if shown.latency else 0
-    left = max(width - (LABEL + 2) - (_PERCENT + 1 + _MARK) - took - (issue + queued) * (_PERCENT + 3), 4)
+    took = len(next((text for text, wide in _LATENCY if width >= wide), "")) + 2 if shown.latency else 0
+    beside = issue * (_PERCENT + 3) + took + queued * (_PERCENT + 1 + len(_GAP))
+    left = max(width - (LABEL + 2) - (_PERCENT + 1 + _MARK) - beside, 4)
     small = max(min(left // 4, _LARGE), _SMALL)
     return _Columns(left - small * (issue + queued), small * issue, took, small * queued)
 
 
-def _heads(columns: _Columns, shown: Facts) -> Line:
-    over = "busy time" if shown.busy else "all time"
+def _heads(columns: _Columns, shown: Facts, over: str) -> Line:
     room = columns.driver + _PERCENT + 1 + _MARK
-    name = next((t for t in (f"in the driver, {over}", "in the driver") if len(t) < room), "driver")
+    whole = f"in the driver, {'busy time' if shown.busy else over}"
+    name = next((t for t in (whole, "in the driver") if t.split(", ")[-1] and len(t) < room), "driver")
     texts = [cell("I/Os", LABEL + 1, right=True), " ", cell(name, room)]
     if columns.issue:
         texts += [" ", cell("at issue", columns.issue + _PERCENT + 1)]
-    texts.append(cell("took", columns.took, right=True))
+    texts.append(cell(next((t for t, _ in _LATENCY if len(t) < columns.took), ""), columns.took, right=True))
     if columns.queued:
-        texts += ["  ", cell("in queue" if columns.queued <= _SMALL else "in the queue", columns.queued + _PERCENT + 1)]
+        room = columns.queued + _PERCENT + 1
+        name = next((t for t in ("queued or finishing", "queued") if len(t) <= room), "queue")
+        texts += [_GAP, cell(name, room)]
     return (Span("".join(texts), "dim"),)
 
 
@@ -164,7 +173,7 @@ def _row(sums: _Sums, i: int, columns: _Columns, ink: Ink, most: int) -> Line:
         line += [Span(" "), *_bar(sums.issue, i, columns.issue, ink)]
     line.append(Span(cell(_took(sums.latency_us(i)), columns.took, right=True)))
     if columns.queued:
-        line += [Span("  "), *_bar(sums.queued, i, columns.queued, ink)]
+        line += [Span(_GAP), *_bar(sums.queued, i, columns.queued, ink)]
     return tuple(line)
 
 

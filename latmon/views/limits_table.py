@@ -10,6 +10,9 @@ from latmon.views.lines import BLANK, Line, Span, cut, fit, wrap
 from latmon.views.units import UNKNOWN, count, whole
 
 _NAME, _VALUE, _SOURCE = 16, 12, 22
+_BOUNDS = frozenset(
+    {"queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize", "queue_count"}
+)
 _LEAST = 4
 """Lines of the table: titles and three devices."""
 
@@ -43,8 +46,9 @@ def _settings(one: Audited, width: int) -> list[Line]:
 
 
 def _rank(setting: Setting) -> int:
-    """What is off first, then notes."""
-    return min((remark.note for remark in setting.remarks), default=2)
+    """What is off first, then what bounds the driver, then notes."""
+    said = min((remark.note for remark in setting.remarks), default=2)
+    return said if said == 0 else 1 if setting.limit.name in _BOUNDS else 1 + said
 
 
 def _setting(setting: Setting, width: int) -> list[Line]:

@@ -12,11 +12,10 @@ from latmon.lba_order import lba_order, overtaken, summary
 from latmon.outstanding import Issue
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, cell, cut, fit, runs, wrap
-from latmon.views.units import duration, size, spelled, whole
+from latmon.views.units import duration, rounded, size, spelled, whole
 
 LABEL = 7
 """Cells of the labels of LBA, the axis included."""
-_SECTOR = 512
 _MIN_ROWS, _MAX_LIST = 4, 8
 _ROLES = {"read": "text", "write": "accent", "discard": "strong"}
 _LETTERS = {"read": "r", "write": "w", "discard": "d"}
@@ -80,7 +79,7 @@ def _picture(
     for one in points(issues, passed, (columns, rows * parts), by_time=by_time):
         cells.setdefault((one.x, one.y // parts), []).append(one)
     low, high = _range(issues)
-    labels = {0: size(high * _SECTOR), rows - 1: size(low * _SECTOR)}
+    labels = {0: rounded(high), rows - 1: rounded(low)}
     return [
         (
             Span(f"{labels.get(y, ''):>{LABEL - 1}}│", "dim"),
@@ -110,7 +109,7 @@ def _axis(issues: Sequence[Issue], width: int, *, by_time: bool) -> Line:
     low, high = _range(issues)
     took = spelled(issues[-1].mono_us - issues[0].mono_us)
     what = "time of issue" if by_time else "order of issue"
-    lba = f"LBA up, sector {low:,} to {high:,}"
+    lba = f"up: LBA in sectors, {low:,} to {high:,}"
     return (Span(cell(f"{'':{LABEL}}{what}: {whole(len(issues))} in {took} →   {lba}", width), "dim"),)
 
 

@@ -25,8 +25,10 @@ _SHORT = {PROBE: "by a probe", SYSFS: "sampled"}
 _SECOND_US = 1_000_000
 _GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
-_BARS_FROM = 6
-_STILL_FROM = 3
+_BARS_FROM, _BARS_MOST = 6, 12
+"""Lines of the bars, where the age list wants them as well."""
+_STILL_FROM, _STILL_MANY = 3, 6
+"""Lines of the age list with a row, and with as many as a key goes down and the one that says that there are more."""
 Draw = Callable[[int, int], list[Line]]
 """(width, height) -> lines, at most so many."""
 
@@ -53,15 +55,20 @@ class Look:
         return int(self.limit.value) if self.limit else None
 
     @property
+    def over(self) -> str:
+        """Which time it is about."""
+        return f"last {span(round(self.covered_us / _SECOND_US) * _SECOND_US)}"
+
+    @property
     def facts(self) -> Facts | None:
         """What the bars show; None where nobody counted."""
         return facts(self.depths, busy=self.busy) if self.depths and self.depths.in_driver else None
 
 
 def outstanding(
-    look: Look, cells: int, height: int, ink: Ink, *, over_time: Draw, still: Draw, waiting: int
+    look: Look, cells: int, height: int, ink: Ink, *, over_time: Draw, still: Draw, waiting: tuple[int, int]
 ) -> list[Line]:
-    """`over_time`, `still`: draw the map and the age list; `waiting`: lines of the age list, its heads with it."""
+    """`over_time`, `still`: draw the map and the age list; `waiting`: its lines with its heads, and when folded."""
     head = heads(look, cells, ink)
     left = height - len(head)
     found = look.facts
@@ -70,8 +77,8 @@ def outstanding(
         below = still(cells, max(left - len(said) - 1, 0))
         return [*head, *said, *([()] if below else []), *below][:height]
     most = look.depths.highest if look.depths else 0
-    ages, chart, map_ = _shares(left, waiting, _rows(found, most, look.bound))
-    lines = [*head, *depths(found, look.bound, cells, chart, ink, most=most), *still(cells, ages)]
+    ages, chart, map_ = _shares(left, waiting, _rows(found, most, look.bound), _least(found, look.bound))
+    lines = [*head, *depths(found, look.bound, cells, chart, ink, most=most, over=look.over), *still(cells, ages)]
     return [*lines, *(over_time(cells, map_) if map_ else [])][:height]
 
 
@@ -94,7 +101,7 @@ def _gauge(look: Look, cells: int, ink: Ink) -> Line:
     now, bound, limit = look.now, look.bound, look.limit
     full = at_limit(now, bound)
     left: Line = (Span(f" {look.name}", "accent"), Span(" outstanding now  ", "dim"))
-    queued = "" if now.queued is None else f", {whole(now.queued)} in the queue"
+    queued = "" if now.queued is None else f", {whole(now.queued)} {'queued or finishing' if now.queued else 'queued'}"
     where = "in flight" if now.queued is None else "in the driver"
     driver = UNKNOWN if now.in_driver is None else whole(now.in_driver)
     if bound is None or limit is None:
@@ -129,14 +136,14 @@ def _told(look: Look, found: Facts, cells: int) -> Line:
     words = [f"most {whole(look.depths.highest)}"]
     if mode is not None:
         share = part(found.in_driver.share(mode))
-        words.insert(0, f"mode {whole(mode)} ({share} of {'busy' if found.busy else 'all'} time)")
+        words.insert(0, f"mode {whole(mode)} ({share} of {'busy time' if found.busy else 'the time'})")
     if mean is not None:
         words.append(f"mean {mean:.3g}")
     words.append(f"idle {part(found.idle)}")
     if look.depths.corrected:
         words.append(f"set right by {count(look.depths.corrected)}")
     text = f" {', '.join(words)}"
-    over = span(round(look.covered_us / _SECOND_US) * _SECOND_US)
+    over = look.over
     lacks = "" if look.depths.at_issue else ", no at-issue"
     source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}{lacks}"
     short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}{lacks}"
@@ -151,14 +158,28 @@ def _rows(found: Facts, most: int, bound: int | None) -> int:
     return highest + 2 + (bound is not None and bound <= highest)
 
 
-def _shares(left: int, waiting: int, wanted: int) -> tuple[int, int, int]:
-    """Lines of the age list, of the bars and of the heat map: bars first, then the ages, and more of each with room."""
-    ages = min(waiting, max(_STILL_FROM, left // 4)) if left >= _BARS_FROM + _STILL_FROM else 0
-    left -= ages
+def _least(found: Facts, bound: int | None) -> int:
+    """Lines without which numbers that were there would share one; in between are empty ones."""
+    there = {n for one in (found.in_driver, found.queued) for n in one.counts}
+    return min(len(there) + 1 + (bound is not None and bound <= found.highest), _BARS_MOST)
+
+
+def _shares(left: int, waiting: tuple[int, int], wanted: int, least: int) -> tuple[int, int, int]:
+    """Lines of the age list, of the bars and of the heat map: bars first, then the ages, and more of each with room.
+
+    Who waits comes before rows of the bars that would be empty: `least` are those that aren't.
+    """
+    each, folded = waiting
+    ages = 0
+    if left >= _BARS_FROM + _STILL_FROM:
+        several = min(_STILL_MANY, left - _BARS_FROM) if each == folded else _STILL_FROM
+        room = max(several, left // 4, min(left // 2, left - max(least, _BARS_FROM)))
+        ages = each if each <= room else min(folded, room)
+    waiting_, left = max(ages, min(each, folded)), left - ages
     if left < _BARS_FROM + _MAP_FROM:
         return ages, min(left, wanted), 0
     map_ = min(max(left // 3, _MAP_FROM), _MAP_MOST)
     bars = min(left - map_, wanted)
     left -= bars + map_
-    more = min(left, max(waiting - ages, 0))
+    more = min(left, max(waiting_ - ages, 0))
     return ages + more, bars, min(map_ + left - more, 2 * _MAP_MOST)

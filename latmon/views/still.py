@@ -5,35 +5,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
-from latmon.outstanding import InFlight
-from latmon.views.columns import Field, heads, layout, row
-from latmon.views.lines import Line, Span, cut, fit, wrap
+from latmon.views.columns import Field, Placed, heads, layout, row
+from latmon.views.lines import Line, Span, cell, fit, wrap
 from latmon.views.outliers import letters
 from latmon.views.units import UNKNOWN, count, duration, size, spelled
 from latmon.waiting import Aged, Ages
 
 NAMED_US = 10_000_000
 """Older ones are named on every screen."""
+STEP = 3
+"""Lines that a key goes down the list: as many as are always there."""
 _SHORT = 3
 """Up to so many lines rows go before their titles."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
 _BRIEF = {1: "1s", 10: "10s", 60: "1m"}
 
 
-def still(ages: Ages, some: Sequence[Aged], width: int, height: int, *, top: int = 0, why: str = "") -> list[Line]:
-    """Title, heads, a line each. `some`: those of the ages that are shown; `why`: what none of them means."""
+def still(
+    ages: Ages,
+    some: Sequence[Aged],
+    width: int,
+    height: int,
+    *,
+    top: int = 0,
+    why: str = "",
+    least: Callable[[str], str] = lambda _device: "",
+) -> list[Line]:
+    """Title, heads, a line each; like ones are one line where there is no room for each, until the list is scrolled.
+
+    `some`: those of the ages that are shown; `why`: what none of them means; `least`: why of a device no more is known.
+    """
     if height < 1:
         return []
-    title = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
+    title: Line = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
     if not some:
         said: list[Line] = [(Span(f"  {text}", "dim"),) for text in wrap(why, width - 4)]
         return [fit(line, width) for line in ([title] if height > 1 else []) + said][:height]
     placed = layout(_FIELDS, width)
-    titled = [heads(placed)] if height > _SHORT else []
-    shown = cut([row(placed, one) for one in some], height - 1 - len(titled), top)
-    return [fit(line, width) for line in (title, *titled, *shown)][:height]
+    if top:
+        title = (*title, Span("  PgUp: back", "dim"))
+    elif len(some) > height - 1 - (height > _SHORT) and len(alike := folded(some)) < len(some):
+        title, some = (*title, Span("  PgDn: each", "dim")), alike
+    with_heads = any(one.request for one in some) and (height > _SHORT or len(some) + 1 < height)
+    titled = [heads(placed)] if with_heads else []
+    room = height - 1 - len(titled)
+    lines = [row(placed, one) if one.request else _least(placed, one, least(one.device)) for one in some]
+    return [fit(line, width) for line in (title, *titled, *_from(lines, room, max(top - STEP, 0)))][:height]
+
+
+def folded(some: Sequence[Aged]) -> list[Aged]:
+    """Requests of one device, op, issuer and place as one, which is the oldest of them."""
+    found: dict[Hashable, Aged] = {}
+    for one in some:
+        asked = one.request
+        like = (one.device, asked.op, asked.flags, asked.comm, asked.pid, asked.issued) if asked else one
+        had = found.get(like)
+        found[like] = replace(had, count=had.count + one.count) if had else one
+    return list(found.values())
+
+
+def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
+    """As many as fit; where some are left out below, how many, and the key that shows them."""
+    begin = max(0, min(begin, len(lines) - room))
+    shown = lines[begin : begin + max(room, 0)]
+    if (left := len(lines) - begin - len(shown)) and shown:
+        shown[-1] = (Span(f" … {count(left + 1)} more lines: PgDn", "dim"),)
+    return shown
+
+
+def _least(placed: Placed[Aged], one: Aged, why: str) -> Line:
+    """Nothing is known but the device and for how long they have waited at least; then why."""
+    cells = {field.title: room for field, room in placed}
+    said = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
+    return (
+        Span(f" {cell(_age(one, 0), cells['age'], right=True)} ", "strong"),
+        Span(f"{cell(one.device, cells.get('device', len(one.device)))} {said}"),
+        Span(f"; {why}" if why else "", "dim"),
+    )
 
 
 def counted(ages: Ages) -> str:
@@ -83,10 +134,9 @@ def _op(one: Aged, _cells: int) -> str:
 
 
 def _where(one: Aged, cells: int) -> str:
-    if one.request is None:
-        return f"{count(one.count)} I/O{'s' * (one.count > 1)} for at least so long"
-    words = {True: "in the driver", False: "in the queue", None: UNKNOWN}[one.request.issued]
-    return words if cells >= len(words) else words.rsplit(" ", 1)[-1]
+    words = {True: "in the driver", False: "in the queue", None: UNKNOWN}[one.request.issued if one.request else None]
+    many = f"{count(one.count)}x " if one.count > 1 else ""
+    return many + (words if cells >= len(many + words) else words.rsplit(" ", 1)[-1])
 
 
 def _who(one: Aged, cells: int) -> str:
@@ -101,8 +151,10 @@ def _passed(one: Aged, _cells: int) -> str:
     return UNKNOWN if one.request is None or one.request.overtaken_by is None else count(one.request.overtaken_by)
 
 
-def _sector(request: InFlight | None) -> str:
-    return UNKNOWN if request is None or request.sector is None else f"{request.sector:,}"
+def _sector(one: Aged) -> str:
+    if one.count > 1:
+        return "several"
+    return UNKNOWN if one.request is None or one.request.sector is None else f"{one.request.sector:,}"
 
 
 _FIELDS: tuple[Field[Aged], ...] = (
@@ -112,6 +164,6 @@ _FIELDS: tuple[Field[Aged], ...] = (
     Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
     Field("waits", 13, _where, right=False, most=32),
     Field("passed", 6, _passed),
-    Field("sector", 15, lambda one, _: _sector(one.request), rank=1),
+    Field("sector", 15, lambda one, _: _sector(one), rank=1),
     Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
 )

@@ -44,6 +44,12 @@ def test_its_verdict_comes_first():
     assert text(IN_ORDER).startswith(" in order of arrival")
 
 
+def test_its_axis_and_its_caption_are_in_sectors():
+    shown = text(MIXED)
+    assert "  1.6k│" in shown
+    assert "up: LBA in sectors, 0 to 1,600" in shown
+
+
 def test_what_is_sorted_climbs():
     found = points(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
     falls = sum(b.y > a.y for a, b in pairwise(found))

@@ -33,6 +33,7 @@ LIMITS = (
     Limit("queue_depth", 3, "device/queue_depth"),
     Limit("scheduler", "mq-deadline", "queue/scheduler"),
     Limit("nr_requests", 64, "queue/nr_requests"),
+    Limit("wbt_lat_usec", 75_000, "queue/wbt_lat_usec"),
 )
 FULL = Depths(
     in_driver={0: 100, 1: 50, 2: 50, 3: 800},
@@ -86,9 +87,14 @@ def words(said):
 
 def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
     said = shown(size=(160, 50))
-    assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 in the queue" in said
+    assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 queued or finishing" in said
+    assert "in the driver, last 40 s " in said
+    assert "latency by all outstanding   queued or finishing" in said
     assert "limit: queue_depth (device/queue_depth)" in said
-    assert "mode 3 (80% of all time), most 3, mean 2.55, idle 10%  40 s: looked at by a probe, weighted by time" in said
+    assert (
+        "mode 3 (80% of the time), most 3, mean 2.55, idle 10%  last 40 s: looked at by a probe, weighted by time"
+        in said
+    )
     assert "┄ limit 3 ┄" in said
 
 
@@ -96,7 +102,7 @@ def test_what_is_only_sampled_says_so_and_has_no_columns_that_nobody_measured():
     said = shown("move:1")
     assert "nvme1n1 outstanding now  1 in flight  no limit is known" in said
     assert "sampled, no at-issue" in said
-    for absent in ("at issue ", "took", "in the queue  "):
+    for absent in ("at issue ", "latency", "queued"):
         assert absent not in said.split("still in flight")[0].splitlines()[3]
 
 
@@ -172,7 +178,10 @@ def test_without_a_probe_it_is_at_least_so_long():
     ]
     said = shown(frames=known)
     assert "≥19.0s nvme1n1" in words(said)
-    assert "1 I/O for at least so long" in shown(frames=known, size=(120, 40))
+    assert "1 I/O, at least; no probe follows requests here" in shown(frames=known)
+    assert "1 I/O, at least; no probe followed it" in shown(frames=known, mode="REPLAY")
+    late = [replace(one, in_flight=StillInFlight(since_us=one.mono_us)) for one in known]
+    assert "1 I/O, at least; began before a probe followed it" in shown(frames=late)
     assert "1 I/O in flight for at least 19 s" in shown("screen:0", frames=known)
 
 
@@ -200,6 +209,22 @@ def test_all_three_counts_are_on_the_health_line_of_80_columns(notice):
     line = shown(frames=frames).splitlines()[-2]
     assert "in flight 1:14 12>1s 2>10s 1>1m" in line
     assert ("lost 1,234" in line) == bool(notice)
+
+
+def test_many_alike_are_one_line_until_the_list_is_scrolled():
+    held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(30))
+    frames = [replace(one, in_flight=StillInFlight(held, {1: 30, 10: 30, 60: 0})) for one in FRAMES]
+    assert "30x driver - several ora_lgwr/4211" in words(shown(frames=frames))
+    made = scene(frames, OPEN)
+    pages = [press(made, "through:1") for _ in range(40)]
+    assert "more lines: PgDn" in pages[0]
+    assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(30))
+    assert "PgUp: back" in pages[-1]
+    for _ in range(11):
+        said = press(made, "through:-1")
+    assert "30x driver" in said
+    mixed = [replace(one, in_flight=replace(one.in_flight, oldest=(*held[:3], HELD))) for one in frames]
+    assert "81,920,448" in shown(frames=mixed)
 
 
 def test_what_overtook_it_has_a_column():
@@ -276,7 +301,7 @@ def test_the_map_of_a_held_device_says_that_nothing_completed():
     ]
     said = words(shown("screen:2", "screen:0", frames=held, choice=Choice(), size=(160, 50)))
     assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in said
-    assert "no I/O on nvme2n1" in words(shown("move:2", frames=held, choice=Choice(), size=(160, 50)))
+    assert "no I/O on nvme2n1" in words(shown("move:1", "move:1", frames=held, choice=Choice(), size=(160, 50)))
 
 
 def test_stages_that_were_asked_for_are_starting_not_off():
@@ -295,6 +320,8 @@ def test_the_audit_says_what_is_off_and_the_keys_go_back():
     assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(said)
     assert "! ceiling-reached" in said
     assert "! held at its limit of 3 (device/queue_depth) while more I/Os waited" in said
+    settings = [line.split()[0] for line in said.partition(" settings")[2].splitlines() if line.strip()]
+    assert settings.index("nr_requests") < settings.index("wbt_lat_usec")
     press(made, "audit_row:1", "leave")
     assert made.choice.context == "outstanding"
     none = shown("aside:0", frames=host(2, 3))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from latmon.views.choice import ASIDES, Choice
 from latmon.views.panels.outstanding import ages, audited
 from latmon.views.sight import Sight
-from latmon.views.still import NAMED_US
+from latmon.views.still import NAMED_US, STEP
 
 
 def worth_a_look(sight: Sight) -> str:
@@ -40,4 +40,9 @@ def audit_row(sight: Sight, by: int) -> Choice:
     return replace(sight.choice, selected=names[min(max(at + by, 0), len(names) - 1)], top=0)
 
 
-STEPS = {"busy": busy, "aside": aside, "audit_row": audit_row}
+def through(sight: Sight, by: int) -> Choice:
+    """Down the list of what is still in flight, not beyond its end; up to where like ones are one line."""
+    return replace(sight.choice, top=min(max(sight.choice.top + by * STEP, 0), len(ages(sight)) + STEP))
+
+
+STEPS = {"busy": busy, "aside": aside, "audit_row": audit_row, "through": through}

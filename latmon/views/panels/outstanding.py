@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from latmon.audit import Audited, audit
 from latmon.depth_sums import DepthSum
@@ -15,8 +15,8 @@ from latmon.views.choice import shown
 from latmon.views.limits_table import limits_table
 from latmon.views.lines import Line, Span
 from latmon.views.order import order
-from latmon.views.sight import Sight, no_rows, selected, sentence
-from latmon.views.still import still
+from latmon.views.sight import MEASURING, OFF, STARTING, Sight, no_rows, selected, sentence
+from latmon.views.still import folded, still
 from latmon.views.sweep import shape
 from latmon.views.table import Subject
 from latmon.views.units import count
@@ -35,7 +35,7 @@ def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
     if sight.choice.aside == "order":
         return _order(sight, chosen, width, room)
     look = look_at(sight, chosen)
-    rows = ages(sight)
+    rows, top = ages(sight), sight.choice.top
     why = no_ages(sight)
     return view.outstanding(
         look,
@@ -43,9 +43,16 @@ def outstanding_panel(sight: Sight, width: int, room: int) -> list[Line]:
         room,
         sight.ink,
         over_time=lambda cells, lines: _map(sight, look, cells, lines),
-        still=lambda cells, lines: still(sight.history.ages, rows, cells, lines, top=sight.choice.top, why=why),
-        waiting=max(len(rows), 1) + _HEADS,
+        still=lambda cells, lines: still(
+            sight.history.ages, rows, cells, lines, top=top, why=why, least=lambda name: no_more(sight, name)
+        ),
+        waiting=_lines(rows if top else folded(rows), rows),
     )
+
+
+def _lines(some: Sequence[Aged], each: Sequence[Aged]) -> tuple[int, int]:
+    """That a list of them takes: each by itself, and as it is shown where there is no room for that."""
+    return max(len(each), 1) + _HEADS, max(len(some), 1) + _HEADS
 
 
 def look_at(sight: Sight, subject: Subject) -> view.Look:
@@ -114,6 +121,20 @@ def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
     return f"{those} not known: {why}. {least}"
 
 
+def no_more(sight: Sight, device: str) -> str:
+    """Why of I/Os in flight of a device only a least age is known."""
+    known = sight.history.ages
+    if known.is_followed(device):
+        return "began before a probe followed it"
+    if known.probe is not None:
+        return f"no probe follows {device}"
+    if sight.recorded:
+        return "no probe followed it"
+    if sight.tracing.startswith(STARTING):
+        return "the probes are starting"
+    return f"no probe follows requests{': stages are off' if sight.tracing.startswith(OFF) else ' here'}"
+
+
 def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
     names = [name for name in unknown if not ages.is_followed(name)]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
@@ -177,6 +198,11 @@ def _audit(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
 def _order(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     """The last burst of issues; without one, why."""
     issues = sight.history.issues(chosen.device.name)
+    if not issues and not chosen.device.timed:
+        disks = ", ".join(chosen.device.members)
+        return sentence(f"{chosen.device.name} has no requests: the order is that of its disks: {disks}", width, room)
+    if not issues and sight.tracing == MEASURING:
+        return sentence(f"issues of {chosen.device.name}: no window of its issues was told yet", width, room)
     if not issues:
         why = empty.not_traced(
             f"issues of {chosen.device.name}",
