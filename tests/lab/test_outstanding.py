@@ -19,6 +19,8 @@ ENDING_S = 4
 """Between two looks in an emulated guest, and between the end of an I/O and that of `dd`."""
 STARTING_S = 4
 """What an emulated guest may take from the decision to start `dd` to its read."""
+STRAY = 0.01
+"""Of the busy moments, and of the requests."""
 LISTED_US = 500_000
 """Younger ones are no news."""
 CONTROLLERS = {
@@ -86,6 +88,16 @@ def disk(told, part, which):
     return told[part]["report"]["devices"][told["names"][which]]
 
 
+def assert_is_the_most(depths, limit):
+    """But for moments: SCSI gives a command's place away before the block layer hears that it is complete, and between
+    the readings of two counts, for which an emulated CPU may stand still, one I/O can end and the next begin."""
+    assert limit <= depths["max"] <= limit + 1
+    above = sum(share for depth, share in depths["busy_time_share"].items() if int(depth) > limit)
+    assert above < STRAY
+    issues = {int(depth): n for depth, n in depths.get("at_issue", {}).items()}
+    assert sum(n for depth, n in issues.items() if depth > limit) <= STRAY * sum(issues.values())
+
+
 @pytest.mark.parametrize(("part", "which", "waiting"), [("alone", "can_queue", 3), ("beside", "queue_depth", 13)])
 def test_a_driver_that_takes_three(ceilings, part, which, waiting):
     """With can_queue 3 the scheduler has twice as many requests; the other ten reads have none yet."""
@@ -93,12 +105,11 @@ def test_a_driver_that_takes_three(ceilings, part, which, waiting):
     hand = ceilings[part]["by_hand"][ceilings["names"][which]]
     depths = device["outstanding"]
     assert hand[which] == "3"
-    assert (depths["max"], depths["busy_mode"], depths["held_at"], depths["limit"]) == (3, 3, 3, 3)
+    assert (depths["busy_mode"], depths["held_at"], depths["limit"]) == (3, 3, 3)
+    assert_is_the_most(depths, 3)
     assert which in depths["limit_source"]
     assert depths["queued"]["busy_mode"] == waiting
     assert 0 < depths["queued"]["mean"] <= depths["queued"]["max"] <= IODEPTH
-    if depths["source"] == "probe":
-        assert max(map(int, depths["at_issue"])) == 3
     assert "ceiling-reached" in remarks(device)
 
 
@@ -138,7 +149,8 @@ def test_a_driver_that_takes_all(ceilings):
 def test_usb_storage_takes_one(ceilings):
     device = disk(ceilings, "beside", "usb")
     depths = device["outstanding"]
-    assert (depths["max"], depths["busy_mode"], depths["held_at"], depths["limit"]) == (1, 1, 1, 1)
+    assert (depths["busy_mode"], depths["held_at"], depths["limit"]) == (1, 1, 1)
+    assert_is_the_most(depths, 1)
     assert depths["queued"]["busy_mode"] == 1  # nr_requests is 2
 
 
