@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from test_outstanding import SIZE, disk, frozen, held  # noqa: F401 - a fixture is found by its name
+from test_sampled_depths import SIZE, disk, frozen, held  # noqa: F401 - a fixture is found by its name
 from workload import Capture, wait_for
 
 from latmon.waiting import Waiting

@@ -113,6 +113,7 @@ def test_a_slow_link_is_enough_and_shows_the_outliers(env):
         assert b"38;2" not in terminal.seen
 
 
+@pytest.mark.alone
 def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")

@@ -47,7 +47,7 @@ async def test_frames_of_a_real_collector(session):
         assert feed.origin.backend == "demo"
         frames = await take(feed, 5)
     assert [frame.seq for frame in frames] == [0, 1, 2, 3, 4]
-    assert len(frames[0].devices) == 8
+    assert len(frames[0].devices) == 9
     assert frames[1].health.self_cpu_percent is not None
     assert running.close() == EXIT_DONE
 
