@@ -53,7 +53,9 @@ ACTIONS = (
     Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "delays", on=("interrupts",)),
     Action("gather", "enter", "Enter", "the outliers in the marked region, live", "outliers", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
-    Action("busy", "d", "d", "all time, or only the time with I/Os in the driver", "busy", on=("outstanding",)),
+    Action(
+        "busy", "d", "d", "only the time with I/Os in the driver; again: idle time too", "busy", on=("outstanding",)
+    ),
     Action(
         "aside", "a", "a", "the limits of all devices, as configured and as seen; again: back", "audit", 0, on=_WAITING
     ),

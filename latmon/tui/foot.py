@@ -20,7 +20,7 @@ def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched:
         "ops": choice.op if choice.screen != "outstanding" else "",
         "next_panel": "table" if choice.panel == "maps" else "maps",
         "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
-        "busy": "all time" if choice.busy else "busy",
+        "busy": "idle too" if choice.busy else "busy",
         "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
         "pause": "go on" if sight.history.paused else "pause",
         "stages": f"stages {choice.stages}" if switched else "",

@@ -25,10 +25,16 @@ _STAGES = (
     ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
 )
 _OUTSTANDING = (
+    ("↑ ↓", "choose the device; 3 opens on who has held an I/O for 10 s, else on who is held at a limit"),
     ("in the driver", "share of the time with so many in driver and device; busy: of the time with any there"),
     ("at issue", "what each I/O found when it went to the driver, itself counted; only a probe can tell"),
-    ("took", "mean time to completion of the I/Os that found so many outstanding, queued ones and itself counted"),
-    ("in the queue", "share of the time with so many waiting in the block layer, above the driver"),
+    (
+        "latency by all",
+        "mean time to completion of the I/Os that came as so many were outstanding: in the driver, queued",
+    ),
+    ("", "and the new one"),
+    ("queued", "or finishing: share of the time with so many above the driver, waiting in the block layer; also those"),
+    ("", "that the device is done with and the kernel isn't, as they wait for a softirq"),
     ("wait, active", "iostat of Solaris has the queue as wait (time: wsvc_t), the driver as actv (time: asvc_t)"),
     (
         "┄ limit",
@@ -40,6 +46,15 @@ _OUTSTANDING = (
         "Little's law, from three measurements: where they don't agree, I/Os never completed or weren't seen",
     ),
     ("age", "since it came into the block layer; WSF are op and flags; the list is of all devices, oldest first"),
+    ("≥", "at least so long: nothing completed since; no probe follows it, or it began before (doctor says why)"),
+    ("30x", "so many alike, the age is the oldest's; PgDn lists each"),
+    ("passed", "how many I/Os of the device came later and have completed already"),
+    (
+        "audit: usual",
+        "the number in the driver for most of the busy time; most: the largest; queue: the largest above it",
+    ),
+    ("held", "the number at which the driver was held while more waited; blank: that wasn't seen"),
+    ("off", "what to look at, by name; it is explained below the table, at the setting; notes are usual defaults"),
 )
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
