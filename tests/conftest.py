@@ -3,14 +3,15 @@
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
+_KEY = pytest.StashKey["Turns"]()
 
 settings.register_profile("latmon", deadline=None, max_examples=60)
 settings.load_profile("latmon")
@@ -30,20 +31,48 @@ def pytest_configure(config: pytest.Config) -> None:
         turns = tempfile.TemporaryDirectory(prefix="latmon-tests-")
         os.environ[_TURNS] = turns.name
         config.add_cleanup(turns.cleanup)
+    config.stash[_KEY] = Turns(Path(os.environ[_TURNS]))
+
+
+class Turns:
+    """Whose turn it is, on all workers of a run: a test's, beside the others', or one's alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._gate, self._runs = (directory / "gate").open("w"), (directory / "runs").open("w")
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Whoever comes while another is alone, or waits to be, waits at the gate."""
+        self._take(fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._runs, fcntl.LOCK_UN)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """All that run are waited for, and nobody comes."""
+        fcntl.flock(self._runs, fcntl.LOCK_UN)
+        self._take(fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._runs, fcntl.LOCK_SH)
+
+    def _take(self, how: int) -> None:
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        fcntl.flock(self._runs, how)
+        fcntl.flock(self._gate, fcntl.LOCK_UN)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """A test that is marked `alone` compares times: no other test runs beside it, on whichever worker."""
-    with _turn(Path(os.environ[_TURNS]), alone=item.get_closest_marker("alone") is not None):
+    """Tests run beside each other but for what they do in `with alone():`."""
+    with item.config.stash[_KEY].beside():
         return (yield)
 
 
-@contextmanager
-def _turn(turns: Path, *, alone: bool) -> Iterator[None]:
-    """Who is alone waits for all that run, and whoever comes later waits at the gate."""
-    with (turns / "gate").open("w") as gate, (turns / "runs").open("w") as runs:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
+@pytest.fixture
+def alone(pytestconfig: pytest.Config) -> Callable[[], AbstractContextManager[None]]:
+    """For what compares times: no other test runs meanwhile, on whichever worker."""
+    return pytestconfig.stash[_KEY].alone

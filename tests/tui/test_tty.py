@@ -113,16 +113,16 @@ def test_a_slow_link_is_enough_and_shows_the_outliers(env):
         assert b"38;2" not in terminal.seen
 
 
-@pytest.mark.alone
-def test_partial_repaints_make_the_same_picture_as_a_whole_one():
+def test_partial_repaints_make_the_same_picture_as_a_whole_one(alone):
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")
     assert terminal.read(10, until=b"nvme5n1")
     terminal.read(4)
-    swept = terminal.screen()
-    terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything anew
-    terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
-    drawn = terminal.screen()
+    with alone():
+        swept = terminal.screen()
+        terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything anew
+        terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
+        drawn = terminal.screen()
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert swept[1:-1] == drawn[1:-1]

@@ -57,21 +57,23 @@ async def test_origin_is_not_known_before_it_is_open(session):
         _ = session().feed.origin
 
 
-async def test_the_collector_leaves_with_its_reader(session):
+async def test_the_collector_leaves_with_its_reader(session, alone):
     running = session()
     async with running.feed as feed:
         await take(feed, 1)
-    start = time.monotonic()
-    assert running.close() == EXIT_DONE
-    assert time.monotonic() - start < 2
+    with alone():
+        start = time.monotonic()
+        assert running.close() == EXIT_DONE
+        assert time.monotonic() - start < 2
     assert not os.path.exists(f"/proc/{running.pid}")  # noqa: ASYNC240, PTH110 - /proc does not wait
 
 
-async def test_a_collector_that_is_left_at_once_leaves_too(session):
-    running = session()
-    start = time.monotonic()
-    running.close()
-    assert time.monotonic() - start < 2
+async def test_a_collector_that_is_left_at_once_leaves_too(session, alone):
+    with alone():
+        running = session()
+        start = time.monotonic()
+        running.close()
+        assert time.monotonic() - start < 2
 
 
 async def test_the_collector_is_in_a_group_of_its_own_and_without_our_input(session):
