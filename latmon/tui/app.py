@@ -182,7 +182,7 @@ class LatmonApp(App[int]):
         mode = after(STAGES_MODES, choice.stages)
         self._set_stages(mode)
         self._choose(replace(choice, stages=mode))
-        self.say(STAGES_SAID[mode] + (STAGES_START if mode == "all" and not self.scene.history.any_traced else ""))
+        self.say(STAGES_SAID[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
     def action_theme(self) -> None:
         try:

@@ -47,7 +47,7 @@ def no_map(subject: Subject, origin: Origin) -> str:
         return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
     now = subject.outstanding
     held = (now.in_driver or 0) + (now.queued or 0)
-    done, still = ("completed ", f"; {count(held)} in flight") if held else ("", "")
+    done, still = ("completed ", f"; {count(held)} {'of any op ' if what else ''}in flight") if held else ("", "")
     return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{still}"
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from latmon.deep import untraced_share
 from latmon.model import Frame, Origin
 from latmon.store import Store
-from latmon.views import status
+from latmon.views import empty, status
 from latmon.views.choice import Choice
 from latmon.views.cursor import carried
 from latmon.views.heatmap import Ink
@@ -160,18 +160,20 @@ class Scene:
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
-        if not self.history.any_traced:
-            return status.Tracing(asked=asked, starting=self._starting)
+        starting = self.starting(self.choice.stages)
+        if starting or not self.history.any_traced:
+            return status.Tracing(asked=asked, starting=starting)
         traced = self.history.deep.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
         share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
         return status.Tracing(traced.one_in, traced.devices, share, lost, asked)
 
-    @property
-    def _starting(self) -> bool:
-        """Whether the deep probes were asked for and aren't off: until they trace, their state may not be told yet."""
-        state, live = self._tracing_state, self._mode == "LIVE" and self.ended is None
-        return live and (state.startswith(STARTING) or (self.choice.stages == "all" and not state.startswith(OFF)))
+    def starting(self, stages: str) -> bool:
+        """Whether the deep probes were asked for, by that mode of STAGES_MODES at least, and don't trace yet."""
+        state, origin = self._tracing_state, self.store.origin
+        if self._mode != "LIVE" or self.ended is not None or origin is None or empty.no_distribution(origin):
+            return False
+        return state.startswith(STARTING) or (stages == "all" and not state)
 
     def _body(self, width: int, room: int) -> list[Line]:
         """The panel; drawn again when its map was cut anew below the cursor."""

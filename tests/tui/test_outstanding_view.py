@@ -308,6 +308,7 @@ def test_stages_that_were_asked_for_are_starting_not_off():
     asked = Choice(screen="stages", stages="all")
     assert "stages starting" in shown(frames=host(2, 3), choice=asked, mode="LIVE")
     assert "stages off" in shown(frames=host(2, 3), choice=asked, mode="REPLAY")
+    assert "stages starting" not in shown(frames=host(2, 3), choice=asked, mode="LIVE", origin=PROCFS)
 
 
 # ---- aside: limits and order

@@ -364,7 +364,7 @@ def test_every_emptiness_has_its_reason():
     filtered = text(scene(host(3, 5), Choice(pattern="zzz")))
     assert "filter 'zzz' matches none of 3 devices; Esc clears the filter" in filtered
     assert "--device zz* matches none of 3" in text(scene(host(3, 5), Choice(globs=("zz*",))))
-    assert "no discard I/O on nvme0n1 in the last 60 s" in text(scene(host(3, 5), Choice(op="discard")))
+    assert "no discard I/O completed on nvme0n1 in the last 60 s; " in text(scene(host(3, 5), Choice(op="discard")))
 
 
 def test_a_device_that_is_not_timed_says_where_it_is():
