@@ -45,6 +45,7 @@ def still(
         said: list[Line] = [(Span(f"  {text}", "dim"),) for text in wrap(why, width - 4)]
         return [fit(line, width) for line in ([title] if height > 1 else []) + said][:height]
     placed = layout(_FIELDS, width)
+    begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
     elif len(some) > height - 1 - (height > _SHORT) and len(alike := folded(some)) < len(some):
@@ -53,7 +54,7 @@ def still(
     titled = [heads(placed)] if with_heads else []
     room = height - 1 - len(titled)
     lines = [row(placed, one) if one.request else _least(placed, one, least(one.device)) for one in some]
-    return [fit(line, width) for line in (title, *titled, *_from(lines, room, max(top - STEP, 0)))][:height]
+    return [fit(line, width) for line in (title, *titled, *_from(lines, room, begin))][:height]
 
 
 def folded(some: Sequence[Aged]) -> list[Aged]:
