@@ -62,10 +62,18 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
     found: dict[Hashable, Aged] = {}
     for one in some:
         asked = one.request
-        like = (one.device, asked.op, asked.flags, asked.comm, asked.pid, asked.issued) if asked else one
+        like = (one.device, asked.op, asked.flags, asked.comm or asked.pid, asked.issued) if asked else one
         had = found.get(like)
-        found[like] = replace(had, count=had.count + one.count) if had else one
+        found[like] = _one_more(had, one) if had else one
     return list(found.values())
+
+
+def _one_more(had: Aged, one: Aged) -> Aged:
+    """Several processes of one name have no number."""
+    first, asked = had.request, one.request
+    if first and asked and first.pid != asked.pid:
+        first = first._replace(pid=None)
+    return replace(had, count=had.count + one.count, request=first)
 
 
 def _from(lines: list[Line], room: int, begin: int) -> list[Line]:

@@ -224,6 +224,9 @@ def test_many_alike_are_one_line_until_the_list_is_scrolled():
         said = press(made, "through:-1")
     assert "30x driver" in said
     others = tuple(one._replace(pid=i) for i, one in enumerate(held))
+    many = [replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames]
+    assert "30x driver - several ora_lgwr" in words(shown(frames=many))
+    others = tuple(one._replace(comm=f"dd{i}") for i, one in enumerate(held))
     unlike = scene([replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames], OPEN)
     assert press(unlike, "through:1") != press(unlike, "through:-1")
     mixed = [replace(one, in_flight=replace(one.in_flight, oldest=(*held[:3], HELD))) for one in frames]
