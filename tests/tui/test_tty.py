@@ -18,6 +18,8 @@ import pytest
 PROGRAM = Path(__file__).with_name("on_a_tty.py")
 COLOUR = re.compile(rb"\x1b\[[0-9;]*?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;]*m")
 BUDGET = 8_000
+NOT_OURS = ("NO_COLOR", "COLORTERM", "TERM", "TZ", "COLUMNS", "LINES")
+"""With a size in the environment, as pytest's workers have it, Textual never asks the terminal for its own."""
 
 
 class Terminal:
@@ -31,7 +33,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
             if nohup:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-            clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "TERM", "TZ")}
+            clean = {k: v for k, v in os.environ.items() if k not in NOT_OURS}
             os.execve(
                 sys.executable, [sys.executable, str(PROGRAM)], clean | {"TERM": "xterm-256color", "PACE": "1"} | env
             )
@@ -113,16 +115,15 @@ def test_a_slow_link_is_enough_and_shows_the_outliers(env):
         assert b"38;2" not in terminal.seen
 
 
-def test_partial_repaints_make_the_same_picture_as_a_whole_one(alone):
+def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")
     assert terminal.read(10, until=b"nvme5n1")
     terminal.read(4)
-    with alone():
-        swept = terminal.screen()
-        terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything anew
-        terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
-        drawn = terminal.screen()
+    swept = terminal.screen()
+    terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything anew
+    terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
+    drawn = terminal.screen()
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert swept[1:-1] == drawn[1:-1]
