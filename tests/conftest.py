@@ -19,10 +19,11 @@ settings.load_profile("latmon")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs probes on this host's kernel runs on one worker, one after the other."""
+    """What runs probes on this host's kernel runs on one worker, one after the other; first, for it takes longest."""
     for item in items:
         if item.path.parent.name == "live":
             item.add_marker(pytest.mark.xdist_group("kernel"))
+    items.sort(key=lambda item: item.path.parent.name != "live")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -77,8 +77,10 @@ def test_the_distribution_is_fio_s_own_depth(disk, tmp_path, depth):
         interval = difference(before, sampler.sample())
     told = interval.depths[disk.name]
     busy = {at: ms for at, ms in told.in_driver.items() if at}
-    assert max(busy) == told.highest == depth
-    assert max(busy, key=busy.get) >= depth - max(1, depth // 8)
+    # Fewer than twenty readings on a busy machine: one of 64 need not be among them, one of 65 must not.
+    least = max(1, depth - max(1, depth // 8))
+    assert least <= max(busy) == told.highest <= depth
+    assert max(busy, key=busy.get) >= least
     assert sum(told.in_driver.values()) == pytest.approx(interval.dt_us / 1000, rel=0.1)
     both = mean(told.in_driver) + mean(told.queued)
     # Little's law: the sum of all times over the time is the mean of those outstanding.
