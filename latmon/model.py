@@ -51,6 +51,11 @@ class Outstanding:
     in_driver: int | None
     queued: int | None
 
+    @property
+    def known(self) -> int:
+        """Both together, as far as they are known."""
+        return (self.in_driver or 0) + (self.queued or 0)
+
 
 class Limit(NamedTuple):
     """A setting that decides how many I/Os a device may have in flight, or how they wait."""

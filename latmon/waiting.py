@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model import Frame, Outstanding
+from latmon.model import Frame
 from latmon.outstanding import AGES_S, InFlight, StillInFlight
 
 MIN_US = 500_000
@@ -96,7 +96,7 @@ class Waiting:
         self._now = {
             device: count
             for device, now in frame.outstanding.items()
-            if device not in frame.removed and (count := _in_flight(now))
+            if device not in frame.removed and (count := now.known)
         }
         self._since = {
             device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
@@ -190,10 +190,6 @@ def _completed(frame: Frame) -> Counter[str]:
     for flow, done in frame.kernel.items():
         found[flow.device] += done.count
     return found
-
-
-def _in_flight(now: Outstanding) -> int:
-    return (now.in_driver or 0) + (now.queued or 0)
 
 
 def _is_missing(before_us: int, frame: Frame) -> bool:

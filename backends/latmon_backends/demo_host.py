@@ -262,4 +262,4 @@ def _outstanding(rng: Random, drawn: Iterable[Drawn]) -> dict[str, Outstanding]:
         for name, (hba, queue) in waiting.items()
     }
     members = [depths[name] for name in _VOLUME.members]
-    return depths | {_VOLUME.name: Outstanding(sum((m.in_driver or 0) + (m.queued or 0) for m in members), None)}
+    return depths | {_VOLUME.name: Outstanding(sum(m.known for m in members), None)}

@@ -57,11 +57,7 @@ class LastLook:
 
 
 def _gauges(frame: Frame) -> dict[str, int]:
-    return {
-        name: (now.in_driver or 0) + (now.queued or 0)
-        for name, now in frame.outstanding.items()
-        if name not in frame.removed
-    }
+    return {name: now.known for name, now in frame.outstanding.items() if name not in frame.removed}
 
 
 def _quiet(frame: Frame) -> frozenset[str]:

@@ -45,8 +45,7 @@ def no_map(subject: Subject, origin: Origin) -> str:
     what = "" if choice.op == "all" else f"{choice.op} "
     if subject.ios:
         return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
-    now = subject.outstanding
-    held = (now.in_driver or 0) + (now.queued or 0)
+    held = subject.outstanding.known
     done, still = ("completed ", f"; {count(held)} {'of any op ' if what else ''}in flight") if held else ("", "")
     return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{still}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from latmon.audit import Audited, Remark, Setting
-from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.columns import Field, table
 from latmon.views.lines import BLANK, Line, Span, cut, fit, wrap
 from latmon.views.units import UNKNOWN, count, whole
 
@@ -27,10 +27,7 @@ def limits_table(
     at = next((i for i, one in enumerate(rows) if one.device == selected), 0)
     settings = _settings(rows[at], width)
     devices = min(len(rows) + 1, max(height - 2 - len(settings), _LEAST))
-    placed = layout(_FIELDS, width)
-    seen = around(len(rows), at, devices - 1)
-    lines = [title, heads(placed, above=seen.start)]
-    lines += [row(placed, rows[i], selected=i == at) for i in seen]
+    lines = [title, *table(_FIELDS, rows, at, (width, devices), why=why)]
     left = height - len(lines) - 1
     return [fit(line, width) for line in (*lines, BLANK, *cut(settings, left, top))][:height]
 

@@ -213,7 +213,7 @@ def _fullest(subject: Subject) -> tuple[float, int]:
     """By the share of the limit, as the column is; then, and where no limit is known, by the number."""
     now, limit = subject.outstanding, subject.limit
     share = (now.in_driver or 0) / limit if limit else 0.0
-    return -share, -((now.in_driver or 0) + (now.queued or 0))
+    return -share, -now.known
 
 
 def sparkline(values: list[float | None], width: int, bounds: tuple[float, float], glyphs: str = SPARKS) -> str:

@@ -97,7 +97,7 @@ def no_ages(sight: Sight) -> str:
     if last is None or not last.outstanding:
         return "not known: nobody counts what is in flight here"
     names = {d.name for d in shown(history.store.devices.values(), sight.choice)}
-    now = {name: (one.in_driver or 0) + (one.queued or 0) for name, one in last.outstanding.items() if name in names}
+    now = {name: one.known for name, one in last.outstanding.items() if name in names}
     count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
     elsewhere = "; others than the filter's devices have older ones" if others else ""
     if not count_now:
