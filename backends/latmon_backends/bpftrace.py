@@ -17,18 +17,18 @@ from latmon.backend import Options
 from latmon.model import Frame, Health, Missing, Origin
 from latmon_backends import bpftrace_tool, root_launcher, sampler
 from latmon_backends.bpftrace_always import AlwaysOn
-from latmon_backends.bpftrace_deep import Deep
-from latmon_backends.bpftrace_frames import Frames
-from latmon_backends.bpftrace_joining import Joining, health_of
-from latmon_backends.bpftrace_ticks import Window
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.deep_process import Deep
 from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
+from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
+from latmon_backends.joining import Joining, health_of
 from latmon_backends.launching import Direct, Launcher
 from latmon_backends.outliers import Outliers
 from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.threads import Threads
+from latmon_backends.ticks import Window
 
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""

@@ -9,10 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from latmon.text import clean
+from latmon_backends.probe_events import (
+    Attached,
+    Bucket,
+    Event,
+    HelperFailed,
+    Lost,
+    MapPrinted,
+    Printed,
+    Undecoded,
+    Value,
+)
 
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is not bpftrace's: 1,000 histogram keys print 339 KB."""
@@ -20,70 +30,6 @@ MAX_LINE = 64 * 1024 * 1024
 _MANGLED = re.compile(rb"(\\+)uffffff([89a-fA-F][0-9a-fA-F])")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _SHOWN = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """How many probes, BEGIN, END and intervals included."""
-
-    probes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """The text of one printf, without its newline; not yet clean."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Of hist or lhist: low <= value <= high, both inclusive; None where it is open."""
-
-    low: int | None
-    high: int | None
-    count: int
-
-
-Value = int | str | tuple[Bucket, ...] | Mapping[str, int] | tuple["Value", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MapPrinted:
-    """One print() of a map, by key as bpftrace joins it with commas; "" is the key of a map without keys."""
-
-    name: str
-    values: Mapping[str, Value] = field(default_factory=dict)
-
-    def integers(self) -> dict[int, int]:
-        """Key -> value, of a map with integer keys and values; others are left out."""
-        return {int(k): v for k, v in self.values.items() if isinstance(v, int) and _INTEGER.fullmatch(k)}
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Events that bpftrace could not pass on."""
-
-    events: int
-
-
-@dataclass(frozen=True, slots=True)
-class HelperFailed:
-    """A BPF helper's error: `code` is the negative errno (-7: the map is full)."""
-
-    helper: str
-    code: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Undecoded:
-    """A line that is not understood, cut and clean."""
-
-    line: str
-
-
-Event = Attached | Printed | MapPrinted | Lost | HelperFailed | Undecoded
 
 
 class Decoder:

@@ -11,10 +11,11 @@ from collections import deque
 
 from latmon.errors import UnavailableError
 from latmon_backends import bpftrace_tool
-from latmon_backends.bpftrace_json import Attached, Decoder, Event, Printed
+from latmon_backends.bpftrace_json import Decoder
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
+from latmon_backends.probe_events import Attached, Event, Printed
 
 _READY_S = 300.0
 """How long a busy or emulated host may take to compile and attach. Where everything is emulated all deep probes take

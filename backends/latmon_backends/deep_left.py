@@ -10,7 +10,7 @@ from latmon.deep_framing import DeepInterval
 from latmon.deep_sums import DeepSums
 from latmon.model import Frame, Health
 from latmon.outstanding import Depths
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
+from latmon_backends.deep_ticks import DeepWindow
 
 EMPTY = DeepWindow()
 

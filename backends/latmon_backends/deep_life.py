@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.deep_left import EMPTY, together
 from latmon_backends.deep_run import Run
+from latmon_backends.deep_ticks import DeepWindow
 
 
 class Life:

@@ -17,10 +17,10 @@ from latmon.errors import ManifestError
 from latmon.manifest import Manifest
 from latmon.model import Device, Missing
 from latmon_backends import bpftrace_tiers, bpftrace_tool, btf, deep_scripts, request_flags
-from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.bpftrace_probe import Probe, RefusedError
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.deep_scripts import Choice
+from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.demand import AT_MOST
 from latmon_backends.launching import Launcher
 from latmon_backends.threads import Threads

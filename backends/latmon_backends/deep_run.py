@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from latmon_backends.bpf_programs import Skipped
-from latmon_backends.bpftrace_deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.deep_programs import Target
+from latmon_backends.deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.demand import Want
 
 _LAST_S = 1.5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latmon_backends.bpftrace_json import Event, HelperFailed, Lost, Undecoded
+from latmon_backends.probe_events import Event, HelperFailed, Lost, NoRoom, Undecoded
 
 SLOTS = 4
 """A maximum is kept for each of so many ticks."""
@@ -39,7 +39,9 @@ class Losses:
                 self.lost += events
             case HelperFailed(code=code):
                 self.map_full += code == _MAP_FULL
-            case Lost() | Undecoded():
+            case NoRoom(entries=entries) if 0 <= entries < _TOO_MANY:
+                self.map_full += entries
+            case Lost() | NoRoom() | Undecoded():
                 self.undecoded += 1
             case _:
                 pass

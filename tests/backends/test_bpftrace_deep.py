@@ -15,10 +15,10 @@ from latmon.model import Completed, Device, Flow, Frame, Health
 from latmon.outstanding import StillInFlight
 from latmon_backends import deep_meter, deep_steering, request_flags
 from latmon_backends.bpf_programs import Totals
-from latmon_backends.bpftrace_deep import Deep
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.deep_process import Deep
 from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
+from latmon_backends.deep_ticks import DeepWindow
 from latmon_backends.launching import Direct
 from latmon_backends.threads import Threads
 

@@ -10,8 +10,8 @@ from latmon.deep_framing import DeepInterval
 from latmon.model import Flow, Traced
 from latmon.outstanding import PROBE, SYSFS, Depths
 from latmon_backends.bpftrace_always import AlwaysOn
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
-from latmon_backends.bpftrace_joining import since, with_probe
+from latmon_backends.deep_ticks import DeepWindow
+from latmon_backends.joining import since, with_probe
 from latmon_backends.tick_lines import Losses
 
 SECOND = 1_000_000

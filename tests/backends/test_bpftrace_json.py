@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from latmon.text import is_clean
 from latmon_backends import bpftrace_json
-from latmon_backends.bpftrace_json import (
-    Attached,
-    Bucket,
-    Decoder,
-    HelperFailed,
-    Lost,
-    MapPrinted,
-    Printed,
-    Undecoded,
-)
+from latmon_backends.bpftrace_json import Decoder
+from latmon_backends.probe_events import Attached, Bucket, HelperFailed, Lost, MapPrinted, Printed, Undecoded
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/bpftrace"
 VERSIONS = ("0.17.0", "0.23.2", "0.27.1")

@@ -6,8 +6,8 @@ import pytest
 
 from latmon.framing import Interval
 from latmon.model import Frame, Health, Outlier
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
-from latmon_backends.bpftrace_joining import Joining
+from latmon_backends.deep_ticks import DeepWindow
+from latmon_backends.joining import Joining
 from latmon_backends.outliers import HOLD, Settled
 from latmon_backends.tick_lines import Losses
 

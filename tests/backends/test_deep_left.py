@@ -3,8 +3,8 @@
 from latmon.deep_framing import DeepInterval
 from latmon.histogram import Histogram
 from latmon.model import Flow, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.deep_left import EMPTY, together
+from latmon_backends.deep_ticks import DeepWindow
 from latmon_backends.tick_lines import Losses
 
 HBA = Series("sda", "read", "hba")

@@ -8,9 +8,9 @@ from latmon.manifest import load
 from latmon.outstanding import Issue
 from latmon.records import Record
 from latmon_backends import deep_left, issue_windows
-from latmon_backends.bpftrace_deep_ticks import DeepSurroundings, DeepTicks
-from latmon_backends.bpftrace_json import Printed
+from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.issue_windows import WINDOW, IssueWindows
+from latmon_backends.probe_events import Printed
 from latmon_backends.threads import Threads
 from latmon_backends.tick_lines import Losses
 

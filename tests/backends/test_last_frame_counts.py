@@ -7,10 +7,10 @@ import pytest
 
 from latmon.framing import Interval
 from latmon.model import Completed, Flow, Health
-from latmon_backends.bpftrace_frames import Frames
-from latmon_backends.bpftrace_ticks import LastWindow, Tick, Window
 from latmon_backends.diskstats import Counters, Tally
+from latmon_backends.frames import Frames
 from latmon_backends.sampler import Sample
+from latmon_backends.ticks import LastWindow, Tick, Window
 
 S = 1_000_000
 LAG_US = S // 2

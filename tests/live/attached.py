@@ -71,7 +71,7 @@ class Attached:
 
     def __exit__(self, *_exc):
         time.sleep(_SETTLED_S)
-        # A line asks it to end and gives it the time that takes; the pipe's end alone, 1.4 s, which 0.17 exceeds at times.
+        # A line asks it to end and gives it its time; the end of the pipe gives it 1.4 s, not enough at times.
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         with self._process.stdin, self._process.stdout as rest:

@@ -56,7 +56,7 @@ def test_a_disk_that_comes_and_goes(tmp_path):
             name = loop.name
             issued = write(tmp_path, loop.path)
             wait_for(lambda: seen(capture, name) >= 0.98 * issued.count, 5)
-        wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 5)
+        wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 5, 0.3)
         assert capture.stop() == 0, capture.stderr
         frames = capture.frames()
     told = [device for frame in frames for device in frame.devices if device.name == name and device.label]

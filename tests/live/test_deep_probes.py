@@ -51,7 +51,7 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     with LoopDevice(tmp_path / "image") as device:
         words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
         with Capture(tmp_path, *words) as capture:
-            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S)
+            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
             done = load(device, tmp_path, 2.5)
             assert capture.stop() == 0, capture.stderr
             frames = capture.frames()

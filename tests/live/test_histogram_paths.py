@@ -14,8 +14,9 @@ from latmon.framing import Framer
 from latmon.histogram import MAX_US, TOP, Histogram, bucket_index
 from latmon.manifest import load_all
 from latmon.model import Series
-from latmon_backends.bpftrace_json import Decoder, MapPrinted
+from latmon_backends.bpftrace_json import Decoder
 from latmon_backends.child import Child
+from latmon_backends.probe_events import MapPrinted
 
 MANIFESTS = load_all(Path(__file__).resolve().parents[2] / "probes/linux")
 SORTING = re.compile(

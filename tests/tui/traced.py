@@ -1,5 +1,6 @@
 """Deep values for the views' tests: traced stages, outliers, handlers, softirqs and wake-ups, all deterministic."""
 
+from functools import cache
 from random import Random
 
 from latmon.histogram import Histogram, bucket_index
@@ -128,6 +129,7 @@ HANDLERS = {
 }
 
 
+@cache  # the same each time, and a fifth of a second's work for each second of a host
 def softirqs(cpus=4, slow_cpu=2):
     rng = Random(5)
     found = {}

@@ -13,8 +13,8 @@ from typing import TypeVar
 from latmon import host
 from latmon.model import Completed, Flow, Frame, Health, Series
 from latmon_backends import sampler
-from latmon_backends.bpftrace_ticks import LastWindow, Window
 from latmon_backends.sampler import KernelSampler
+from latmon_backends.ticks import LastWindow, Window
 
 _SLEPT_US = 100_000
 _SAME_TIME_US = 20_000

@@ -22,8 +22,8 @@ from latmon.manifest import Manifest
 from latmon.model import Thread
 from latmon.outstanding import Issue
 from latmon.records import Record, record, shifted
-from latmon_backends.bpftrace_json import Event, MapPrinted, Printed
 from latmon_backends.issue_windows import IssueWindows
+from latmon_backends.probe_events import Counted, Event, MapPrinted, Printed
 from latmon_backends.threads import Threads
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
@@ -137,7 +137,7 @@ class DeepTicks:
     def take(self, event: Event) -> None:
         """One event. Nothing comes of it until `taken`."""
         match event:
-            case MapPrinted():
+            case MapPrinted() | Counted():
                 self._map(event)
             case Printed(text=text):
                 self._line(text)
@@ -176,7 +176,7 @@ class DeepTicks:
             one.taken()
         return window
 
-    def _map(self, event: MapPrinted) -> None:
+    def _map(self, event: MapPrinted | Counted) -> None:
         script = self._of_map.get(event.name)
         values = event.integers()
         self._losses.map_full += len(values) >= self._around.map_keys

@@ -13,10 +13,10 @@ from dataclasses import replace
 from latmon.backend import Options
 from latmon.deep_depths import followed
 from latmon.model import Frame, Health, Missing, Traced
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
 from latmon_backends.deep_news import News
 from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_steering import Steering
+from latmon_backends.deep_ticks import DeepWindow
 from latmon_backends.last_look import LastLook
 from latmon_backends.launching import Launcher
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from latmon.framing import Framer, Interval
 from latmon.manifest import Manifest
 from latmon.records import Record, record, shifted
-from latmon_backends.bpftrace_json import Event, MapPrinted, Printed
+from latmon_backends.probe_events import Counted, Event, MapPrinted, Printed
 from latmon_backends.sampler import Sample
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
@@ -81,7 +81,7 @@ class Ticks:
     def take(self, event: Event) -> Window | None:
         """A Window when the event completes an interval."""
         match event:
-            case MapPrinted():
+            case MapPrinted() | Counted():
                 self._map(event)
             case Printed(text=text):
                 return self._line(text)
@@ -100,7 +100,7 @@ class Ticks:
         whole = self._close(self._begin, self._open)
         return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
 
-    def _map(self, event: MapPrinted) -> None:
+    def _map(self, event: MapPrinted | Counted) -> None:
         values = event.integers()
         self._losses.map_full += len(values) >= self._around.map_keys
         # What a script keeps for itself comes out too when it ends: its tick number and starts are not results.

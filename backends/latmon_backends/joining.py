@@ -13,13 +13,13 @@ from latmon.manifest import Manifest
 from latmon.model import Device, Frame, Health, Missing, Traced
 from latmon.outstanding import SYSFS, Depths
 from latmon_backends import outliers
-from latmon_backends.bpftrace_deep import Deep
-from latmon_backends.bpftrace_deep_ticks import DeepWindow
-from latmon_backends.bpftrace_frames import Frames
 from latmon_backends.bpftrace_probe import Probe
-from latmon_backends.bpftrace_ticks import Window
+from latmon_backends.deep_process import Deep
+from latmon_backends.deep_ticks import DeepWindow
+from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
 from latmon_backends.outliers import Outliers
+from latmon_backends.ticks import Window
 
 _EARLIER = "the deep probes are starting: they count from the next window on"
 
