@@ -15,7 +15,7 @@ from latmon.histogram import Histogram, bucket_bounds
 from latmon.manifest import Manifest, MapSpec, op_name
 from latmon.model import Completed, Flow, Series
 
-_ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above")
+_ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Interval:
     suppressed: int = 0
     """Those of them that the script told no record of."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    started: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os that began, where the script counts them."""
 
 
 @dataclass
@@ -47,6 +49,7 @@ class _Sums:
     bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     untimed: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     above: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    started: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     unmatched: int = 0
     unnamed: int = 0
 
@@ -98,6 +101,10 @@ class Framer:
                 self._level(spec, self._maps.latest(spec.name))
             elif spec.role == "max" and spec.slot == slot:
                 self._maxima(spec, self._maps.latest(spec.name), sums)
+            elif spec.role == "peak":
+                # The largest ever: of the interval only where it grew, else the interval's is not known.
+                grown = self._maps.gained(spec.name)
+                self._maxima(spec, {key: us for key, us in self._maps.latest(spec.name).items() if key in grown}, sums)
         self._fill_rest(sums)
         self._flows.clear()
         return Interval(
@@ -109,6 +116,7 @@ class Framer:
             {flow: n for flow, n in sums.above.items() if n},
             suppressed,
             self._thresholds(),
+            dict(sums.started),
         )
 
     def times(self, flow: Flow) -> bool:
@@ -146,6 +154,8 @@ class Framer:
                 sums.unnamed += n if spec.role in ("untimed", "unmatched") or _counts_each_once(spec) else 0
             elif spec.role == "bytes":
                 sums.bytes[flow] += n
+            elif spec.role == "started":
+                sums.started[flow] += n
             elif spec.role == "above":
                 sums.above[flow] += n if self.times(flow) else 0
             elif spec.role == "untimed" or not self.times(flow):

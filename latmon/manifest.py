@@ -28,11 +28,17 @@ MAX_BYTES = 64 * 1024
 _NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
 _OPTIONAL = (
     *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
-    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
 )
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
 _NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
-_COMMENT = re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE)
+_COMMENT = {
+    "bpftrace": re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE),
+    "dtrace": re.compile(r"^\s*/\*.*?\*/[ \t]*\n|^\s*\n", re.MULTILINE | re.DOTALL),
+}
+_SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
+_EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
+_KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -69,10 +75,14 @@ class Manifest:
     """The most CPUs that it is for: what it costs grows with their number. 0: any."""
     unless: tuple[str, ...] = ()
     """Scripts that do this one's work as well: where one of them runs, it isn't needed."""
+    sources: tuple[str, ...] = ()
+    """Where the hooks and types that it uses are found: file and symbols of the platform's own sources."""
+    ran_on: tuple[str, ...] = ()
+    """The systems that it has really run on."""
 
     @property
     def script(self) -> Path:
-        return self.path.with_suffix(".bt")
+        return self.path.with_suffix(_SUFFIX[self.tool])
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -95,7 +105,7 @@ class Manifest:
                 raise ManifestError(f"{self.script.name}: no value for {{{{{name}}}}}")
             return known[name].check(values[name])
 
-        return _PLACE.sub(put, _COMMENT.sub("", self.script.read_text(encoding="utf-8")))
+        return _PLACE.sub(put, _COMMENT[self.tool].sub("", self.script.read_text(encoding="utf-8")))
 
 
 def load_all(directory: Path) -> list[Manifest]:
@@ -130,24 +140,30 @@ def load(path: Path) -> Manifest:
 class _Reader(Checks):
     """Turns a YAML tree into a Manifest and names what is wrong."""
 
+    has_columns = False
+    """DTrace prints the parts of a key side by side, bpftrace one integer."""
+
     def manifest(self, path: Path, tree: Any) -> Manifest:
         top = self.table(tree, "manifest", _NEEDED, _OPTIONAL)
         name = self.text(top["name"], "name")
         if name != path.stem:
             raise self.fail("name", f"must be the file's: {path.stem}")
+        tool = self.word(top["tool"], "tool", parts.TOOLS)
+        self.has_columns = tool == "dtrace"
         keys = self.keys(top)
+        cost = self.word(top["cost"], "cost", parts.COSTS)
         contexts = self.texts(top.get("contexts", []), "contexts")
         return Manifest(
             name=name,
             path=path,
             purpose=self.text(top["purpose"], "purpose"),
             platform=self.word(top["platform"], "platform", parts.PLATFORMS),
-            tool=self.word(top["tool"], "tool", parts.TOOLS),
+            tool=tool,
             tier=self.text(top["tier"], "tier"),
-            cost=self.word(top["cost"], "cost", parts.COSTS),
+            cost=cost,
             clock=self.word(top["clock"], "clock", parts.CLOCKS),
             latency_from=self.latency_from(top),
-            hooks=self.texts(top["hooks"], "hooks"),
+            hooks=self.hooks(top, cost),
             requirements=self.texts(top["requirements"], "requirements"),
             parameters=tuple(self.parameter(key, value) for key, value in self.any(top, "parameters").items()),
             keys=keys,
@@ -171,7 +187,17 @@ class _Reader(Checks):
             group=self.word(top.get("group", "always"), "group", parts.GROUPS),
             max_cpus=self.within(top.get("max_cpus", 0), "max_cpus", 0, 1 << 16),
             unless=self.texts(top.get("unless", []), "unless"),
+            sources=self.texts(top.get("sources", []), "sources"),
+            ran_on=self.texts(top.get("ran_on", []), "ran_on"),
         )
+
+    def hooks(self, top: dict[str, Any], cost: str) -> tuple[str, ...]:
+        """A hook on every function of a module, or of the kernel, is not for a host in trouble."""
+        found = self.texts(top["hooks"], "hooks")
+        many = [hook for hook in found if _EVERY_FUNCTION.match(hook)]
+        if many and cost != "invasive":
+            raise self.fail("hooks", f"{many[0]} is more than one function: its cost must be invasive")
+        return found
 
     def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:
         return self.table(top.get(name, {}), name, (), None)
@@ -200,8 +226,23 @@ class _Reader(Checks):
         return {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
 
     def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[Part, ...]:
+        """A table says where each part is in a packed key; a list names the columns of a key that is none."""
+        if isinstance(tree, list) and self.has_columns:
+            return self.packed(self.words(tree, where, parts.PARTS), where)
         fields = self.table(tree, where, needed, parts.PARTS)
         return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
+
+    def packed(self, names: tuple[str, ...], where: str) -> tuple[Part, ...]:
+        found: list[Part] = []
+        free = 0
+        for name in reversed(names):
+            bits = parts.WIDTHS.get(name, 8)
+            decoder = "name" if name in parts.NAMED else name if name in parts.DECODERS else "integer"
+            found.insert(0, Part(name, free, bits, decoder))
+            free += bits
+        if len(set(names)) < len(names) or free > _KEY_BITS:
+            raise self.fail(where, f"names a part twice, or more than {_KEY_BITS} bits of parts")
+        return tuple(found)
 
     def part(self, name: str, tree: Any, where: str) -> Part:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
@@ -220,7 +261,7 @@ class _Reader(Checks):
         role = self.word("off" if fields["role"] is False else fields["role"], where, parts.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED))
         if bool(stages) != (role in parts.FEED_STAGES):
-            raise self.fail(where, "histogram, sum, max, by_total feed stages, the others don't")
+            raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, STAGES) if "rest_of" in fields else ""
         slot = self.integer(fields.get("slot", -1), where)
         if (role == "max") != (0 <= slot <= 3):  # noqa: PLR2004 - four slots, in the scripts and here

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from latmon.errors import ManifestError
 from latmon.model import OPS
 
-PLATFORMS = ("linux", "illumos", "freebsd")
+PLATFORMS = ("linux", "illumos", "freebsd", "portable")
+"""portable: wherever its tool has the hooks."""
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime")
-GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order")
+GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits")
 """always: from the first frame to the last. The others are deep: on demand."""
-DECODERS = ("dev_t", "op", "bucket", "depth", "integer")
+DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {
     "histogram": ("dev", "op", "bucket"),
     "sum": ("dev", "op"),
@@ -24,10 +25,12 @@ ROLES: dict[str, tuple[str, ...]] = {
     "untimed": ("dev", "op"),
     "unmatched": ("dev", "op"),
     "max": ("dev", "op"),
+    "peak": ("dev", "op"),
     "by_total": ("dev", "op", "bucket"),
     "path": ("dev", "path"),
     "off": ("dev", "op"),
     "above": ("dev", "op"),
+    "started": ("dev", "op"),
     "suppressed": ("dev",),
     "level": ("dev",),
     "handler_run": ("handler", "returned", "bucket"),
@@ -53,7 +56,11 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_since": (),
 }
 """A map's role -> the parts that its key must have."""
-FEED_STAGES = ("histogram", "sum", "max", "by_total")
+NAMED = ("dev", "handler", "thread", "other")
+"""Parts, and fields of records, that DTrace's scripts print as names."""
+WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "depth": 16, "cpu": 16, "priority": 16}
+"""Bits of a part where the reader packs the key; 8 of all others."""
+FEED_STAGES = ("histogram", "sum", "max", "peak", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
 TIMES = ("total_us", "queue_us", "requeue_us", "hba_us", "irq_us", "softirq_us", "completion_us", "unaccounted_us")
 RECORDS: dict[str, tuple[str, ...]] = {
@@ -67,6 +74,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "handler": ("handler", "irq"),
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
+    "limit": ("dev", "value"),
 }
 """A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
 TEXTS = {
@@ -77,6 +85,7 @@ TEXTS = {
     "handler": "name",
     "issue": "",
     "thread": "comm",
+    "limit": "name",
 }
 UNFOLLOWED_FROM = 64
 """Codes of a path part: below it `paths`, from it on `unfollowed`."""
@@ -95,6 +104,10 @@ class Part:
     def read(self, key: int) -> int:
         return (key >> self.shift) & ((1 << self.bits) - 1)
 
+    def put(self, value: int) -> int | None:
+        """The value in its place; None where there is no room for it."""
+        return value << self.shift if 0 <= value < 1 << self.bits else None
+
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
@@ -111,6 +124,11 @@ class MapSpec:
     key: tuple[Part, ...] = ()
     contexts: tuple[str, ...] = ()
     """The names of a `context` part's codes."""
+
+    @property
+    def columns(self) -> tuple[Part, ...]:
+        """The parts in the order in which DTrace's script prints them; a bucket is no column, it is a table's row."""
+        return tuple(part for part in self.key if part.name != "bucket")
 
     def part(self, name: str) -> Part:
         """KeyError when the key has none; of a role's own parts it has all."""

@@ -22,8 +22,8 @@ _MOST_OF = {
     **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq"), 2**32 - 1),
     **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
     **dict.fromkeys(("op", "path"), 0xFF),
-    # p->prio: 0 to 139; a deadline thread's -1 is left out as if it were not known.
-    **dict.fromkeys(("priority", "instead_priority"), 139),
+    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169.
+    **dict.fromkeys(("priority", "instead_priority"), 169),
     "policy": 0xFF,
     "issued": 1,
 }

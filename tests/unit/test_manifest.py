@@ -13,7 +13,7 @@ from latmon.manifest import MAX_BYTES, Parameter, Part, RecordSpec, load, load_a
 from latmon.model import STAGES
 
 PROBES = Path(__file__).resolve().parents[2] / "probes"
-SHIPPED = load_all(PROBES)
+SHIPPED = [manifest for manifest in load_all(PROBES) if manifest.tool == "bpftrace"]
 MINIMAL = {
     "name": "tiny",
     "purpose": "a test",
@@ -60,6 +60,61 @@ def changed(*path, value):
     else:
         table[path[-1]] = value
     return tree
+
+
+# Columns
+
+
+@pytest.fixture
+def columns(tmp_path):
+    (tmp_path / "tiny.d").write_text("BEGIN { }\n/* A comment\n   of two lines */\ntick-{{step}}ms { }\n")
+    path = tmp_path / "tiny.yaml"
+
+    def loaded(**changes):
+        tree = {**MINIMAL, "tool": "dtrace", "hooks": ["io:::done"], "key": ["dev", "op", "bucket"], **changes}
+        path.write_text(yaml.safe_dump(tree))
+        return load(path)
+
+    return loaded
+
+
+def test_columns_are_packed_without_meeting(columns):
+    one = columns()
+    assert one.script.name == "tiny.d"
+    (spec,) = one.maps
+    assert [part.name for part in spec.columns] == ["dev", "op"]
+    values = {"dev": 2**32 - 1, "op": 9, "bucket": 231}
+    key = sum(part.put(values[part.name]) for part in spec.key)
+    assert {part.name: part.read(key) for part in spec.key} == values
+    assert spec.part("dev").decoder == "name"
+    assert spec.part("op").put(256) is None and spec.part("op").put(-1) is None  # noqa: PT018 - one fact
+
+
+def test_columns_are_dtraces_alone(write):
+    with pytest.raises(ManifestError, match="key: must be a table of keys"):
+        load(write({**MINIMAL, "key": ["dev", "op", "bucket"]}))
+
+
+@pytest.mark.parametrize("names", [["dev", "dev"], ["thread", "other", "bucket"]])
+def test_columns_that_do_not_fit(columns, names):
+    with pytest.raises(ManifestError, match="key: names a part twice, or more than 63 bits"):
+        columns(key=names)
+
+
+@pytest.mark.parametrize("hook", ["fbt:::entry", "fbt:sd::entry", "fbt:sd:sd_*:entry", "fbt::sd?start:return"])
+def test_a_hook_on_many_functions_is_invasive(columns, hook):
+    with pytest.raises(ManifestError, match=r"more than one function: its cost must be invasive"):
+        columns(hooks=[hook])
+    assert columns(hooks=[hook], cost="invasive").cost == "invasive"
+
+
+def test_a_hook_on_one_function_of_several_modules_is_not(columns):
+    assert columns(hooks=["fbt:*sd:sd_start_cmds:entry", "io:::start"]).cost == "cheap"
+
+
+def test_comments_of_a_d_script_are_left_out(columns):
+    one = columns(parameters={"step": {"type": "integer", "low": 1, "high": 200}})
+    assert one.program({"step": 97}) == "BEGIN { }\ntick-97ms { }\n"
 
 
 # The shipped ones
@@ -325,7 +380,7 @@ def test_a_missing_key(write, key):
     [
         (("colour",), "red", "manifest: unknown key 'colour'"),
         (("name",), "other", "name: must be the file's: tiny"),
-        (("platform",), "plan9", "platform: must be one of linux, illumos, freebsd, not 'plan9'"),
+        (("platform",), "plan9", "platform: must be one of linux, illumos, freebsd, portable, not 'plan9'"),
         (("cost",), ["cheap"], "cost: must be one of cheap"),
         (("clock",), 1, "clock: must be one of monotonic, boottime"),
         (("hooks",), "tracepoint:a:b", "hooks: must be a list"),
@@ -344,8 +399,8 @@ def test_a_missing_key(write, key):
         (("maps", "other_all"), {"role": "bytes"}, "maps.other_all: a map's name begins with tiny_"),
         (("maps", 5), {"role": "bytes"}, "maps.5: a map's name begins with tiny_"),
         (("maps", "tiny_all"), {"role": "median"}, "maps.tiny_all: must be one of histogram"),
-        (("maps", "tiny_all"), {"role": "histogram"}, "histogram, sum, max, by_total feed stages"),
-        (("maps", "tiny_all", "role"), "bytes", "histogram, sum, max, by_total feed stages"),
+        (("maps", "tiny_all"), {"role": "histogram"}, "histogram, sum, max, peak, by_total feed stages"),
+        (("maps", "tiny_all", "role"), "bytes", "histogram, sum, max, peak, by_total feed stages"),
         (("maps", "tiny_all", "stages"), ["nirvana"], "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "rest_of"), "nirvana", "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "slot"), 0, "a max has a slot from 0 to 3, nothing else has"),
