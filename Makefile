@@ -1,12 +1,15 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-bpftrace-versions test-crash test-lab test-bootstrap bench clean
+.PHONY: run test test-thorough test-bpftrace-versions test-crash test-lab test-bootstrap bench clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
 
 test: # lint, types, import rules, the default tests
 	@sh ./bootstrap test $(ARGS)
+
+test-thorough: # the same with ten times the random cases, and what is marked slow
+	@sh ./bootstrap test -m "not versions and not lab and not crash and not sudo" --hypothesis-profile thorough $(ARGS)
 
 test-bpftrace-versions: # root: three bpftrace versions side by side, two of them in chroots
 	@sh tests/lab/bpftrace-in --build trixie sid

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +14,12 @@ from hypothesis import settings
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
 
-settings.register_profile("latmon", deadline=None, max_examples=60)
+# Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+settings.register_profile("latmon", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=250)  # make test-thorough
 settings.load_profile("latmon")
 
 
@@ -21,9 +27,14 @@ settings.load_profile("latmon")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs probes on this host's kernel runs on one worker, one after the other; first, for it takes longest."""
     for item in items:
-        if item.path.parent.name == "live":
+        if item.path.parent.name == "live" and not _is_of_demo(item):
             item.add_marker(pytest.mark.xdist_group("kernel"))
-    items.sort(key=lambda item: item.path.parent.name != "live")
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+def _is_of_demo(item: pytest.Item) -> bool:
+    """Its processes are real, its disks are not."""
+    return item.path.name == "test_processes.py" and item.get_closest_marker("live") is None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -362,7 +362,7 @@ class TestTest:
         assert result.stdout.splitlines()[-1] == "1 passed"
         words = [call.split()[2] for call in debian.calls[-5:]]
         assert words == ["ruff", "ruff", "mypy", "from", "pytest"]
-        assert debian.calls[-1].startswith("python -m pytest -n auto ")
+        assert debian.calls[-1].startswith("python -m pytest -n logical ")
         assert debian.calls[-1].endswith(" -k one thing")
         assert any(call.endswith("--editable .[dev]") for call in debian.calls)
 

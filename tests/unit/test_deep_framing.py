@@ -5,7 +5,7 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
@@ -241,7 +241,6 @@ def test_time_by_the_total_waits_for_its_stage(framer):
 _RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6)), min_size=1, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
 @given(_RUNS, st.lists(st.tuples(*[st.integers(0, 30)] * 3), max_size=6))
 def test_maps_that_are_printed_at_different_moments_lose_nothing(tmp_path_factory, runs, moments):
     """Each of the three maps holds as many of the runs as there were when it was printed, one after another."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from deep_frames import DEEP_FRAMES, of, outlier, traced_disk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded import ORIGIN, frame
 
@@ -56,7 +56,6 @@ def write(path: Path) -> None:
     writer.close()
 
 
-@settings(max_examples=40)
 @given(DEEP_FRAMES)
 def test_what_deep_probes_tell_comes_back_as_it_was(one):
     assert decode_frame(parse(to_bytes(encode_frame(one)))) == one

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, ORIGIN, frame
 
@@ -88,7 +88,6 @@ def write(path: Path, *, redact: bool = False) -> None:
     writer.close()
 
 
-@settings(max_examples=60)
 @given(FRAMES)
 def test_outstanding_io_comes_back_as_it_was(one):
     assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
@@ -224,7 +223,6 @@ _SCRAPS = st.recursive(
 )
 
 
-@settings(max_examples=60)
 @given(_SCRAPS, st.data())
 def test_any_json_is_a_value_or_one_sentence(scrap, data):
     line = json.loads(json.dumps(encode_outstanding(BUSY)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.model import Completed, Flow, Frame, Outstanding
@@ -194,7 +194,6 @@ def test_memory_is_bounded():
     assert sum(one.count for one in rows) < 499
 
 
-@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=2, max_size=25))
 def test_no_claim_is_more_than_the_truth(steps):
     """A device that completes any of its requests at random; each claim holds of the real ones."""
@@ -212,7 +211,6 @@ def test_no_claim_is_more_than_the_truth(steps):
             assert real[one] >= claimed
 
 
-@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=2, max_size=25))
 def test_nothing_old_is_forgotten_beside_a_probe(steps):
     """Of what began before the probe did, no more is in flight than has a least age or is of unknown age."""
