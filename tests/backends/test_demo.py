@@ -12,6 +12,8 @@ from latmon.text import is_clean
 from latmon_backends import demo_host
 from latmon_backends.demo import BACKFILL, SCENARIOS, DemoBackend
 
+pytestmark = pytest.mark.xdist_group("demo")  # a whole period of it takes seconds
+
 
 async def take(backend: Backend) -> list[Frame]:
     async with backend as opened:

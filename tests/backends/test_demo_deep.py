@@ -16,6 +16,7 @@ from latmon_backends import demo_host
 from latmon_backends.demo import DemoBackend
 from latmon_backends.demo_outliers import COMPLETER, HOG, PER_WINDOW
 
+pytestmark = pytest.mark.xdist_group("demo-deep")  # its frames are made once
 QUIET = 40
 """Windows before the backup begins."""
 

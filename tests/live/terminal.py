@@ -17,6 +17,10 @@ import time
 import uuid
 from pathlib import Path
 
+from latmon.errors import RecordingError
+from latmon.model import Frame
+from latmon.recording import open_recording
+
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "LATMON_TEST_MARK"
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
@@ -41,6 +45,14 @@ def wait_for(what, seconds=10.0, every=0.02):
     while not (found := what()) and time.monotonic() < deadline:
         time.sleep(every)
     return found
+
+
+def holds_frames(file):
+    """It is asked often while its writer needs the CPU: no more is read than the first."""
+    try:
+        return any(isinstance(one, Frame) for one in open_recording(file))
+    except RecordingError:
+        return False
 
 
 class Terminal:

@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 
 import pytest
-from terminal import Terminal, environment, latmon, wait_for
+from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
-from latmon.errors import RecordingError
 from latmon.model import Frame
 from latmon.recording import End, open_recording
 
@@ -82,13 +81,6 @@ def read(path):
     recording = open_recording(path)
     items = list(recording)
     return [one for one in items if isinstance(one, Frame)], [one for one in items if isinstance(one, End)], recording
-
-
-def holds_frames(path):
-    try:
-        return bool(read(path)[0])
-    except RecordingError:
-        return False
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -197,6 +189,7 @@ def test_under_sudo_only_the_probe_stays_root(nobodys, backend):
     roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
     with Terminal(argv, nobodys, PYTHONPATH=roots, **NOBODY) as terminal:
         assert wait_for(lambda: holds_frames(file), STARTING_S), terminal.output
+        assert wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S), terminal.output
         for pid in (terminal.screen, terminal.collector):
             assert users_of(pid)["Uid"] == users_of(pid)["Gid"] == {"65534"}
         if backend == "bpftrace":

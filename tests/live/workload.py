@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from terminal import environment, latmon, wait_for
+from terminal import environment, holds_frames, latmon, wait_for
 
 from latmon.errors import RecordingError
 from latmon.histogram import bucket_index
@@ -194,9 +194,9 @@ class Capture:
             )
 
     def __enter__(self):
-        wait_for(lambda: self.frames() or not self.runs, STARTING_S, 0.1)
+        wait_for(lambda: holds_frames(self.file) or not self.runs, STARTING_S, 0.1)
         assert self.runs, self.stderr
-        assert self.frames(), "no frame came"
+        assert holds_frames(self.file), "no frame came"
         return self
 
     def __exit__(self, *_exc):
