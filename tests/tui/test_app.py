@@ -55,6 +55,7 @@ async def test_it_starts_before_its_source_does():
         assert "backend starting" in screen(pilot.app)
 
 
+@pytest.mark.usefixtures("brisk")
 async def test_every_key_of_the_table_does_something():
     app = make(Source(host(6, 20, odd="nvme3n1")), toggle_recording=lambda: None)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -62,9 +63,7 @@ async def test_every_key_of_the_table_does_something():
         for action in ACTIONS:
             if not action.name.startswith("stop"):
                 for key in action.keys.split(","):
-                    await pilot.press(key)
-                    await pilot.press("escape")
-                    await pilot.pause()
+                    await pilot.press(key, "escape")
         assert app.is_running
 
 

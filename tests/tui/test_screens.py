@@ -360,6 +360,7 @@ WAYS = {
 }
 
 
+@pytest.mark.usefixtures("brisk")
 async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
     app = make(Source(FRAMES[:20]))
     async with app.run_test(size=(80, 24)) as pilot:
