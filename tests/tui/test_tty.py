@@ -139,10 +139,16 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     assert swept[1:-1] == drawn[1:-1]
 
 
+# By default a key and a signal: tests/live/test_processes.py leaves the whole program in each of these ways.
 @pytest.mark.parametrize(
     ("way", "code"),
-    [(b"q", 0), (b"\x03", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
-    ids=["q", "ctrl-c", "INT", "TERM", "HUP"],
+    [
+        pytest.param(b"q", 0, id="q"),
+        pytest.param(signal.SIGTERM, 143, id="TERM"),
+        pytest.param(b"\x03", 0, id="ctrl-c", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 0, id="INT", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, id="HUP", marks=pytest.mark.slow),
+    ],
 )
 def test_every_way_out_leaves_a_sane_terminal(way, code):
     terminal = Terminal()
