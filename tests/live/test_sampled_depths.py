@@ -153,7 +153,7 @@ def runs(disk, tmp_path, count):
 
 
 def test_after_the_load_nothing_is_outstanding(disk, tmp_path):
-    """Two loads at least. On busy CPUs every other one passes between two readings: then some more, until one is seen."""
+    """Two loads at least. On busy CPUs every other passes between two readings: then some more, until one is seen."""
     seen = [max(moments) > 0 for moments in runs(disk, tmp_path, 2)]
     assert any(seen) or any(max(moments) > 0 for moments in runs(disk, tmp_path, 14))
 
