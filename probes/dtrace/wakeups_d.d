@@ -1,0 +1,100 @@
+/*
+ * wakeups_d: waking to running of kernel threads, from the sched provider alone.
+ *
+ * Portable. The thread that comes next is told by off-cpu, so that on-cpu isn't needed, which has no events on a Linux
+ * without kprobes. Read by latmon through wakeups_d.yaml; keys are printed as columns: thread, other thread.
+ *
+ * Histograms are of eight times the microseconds: so llquantize(, 2, 3, 34, 16) has latmon's own buckets.
+ */
+BEGIN
+{
+	wakeups_d_n = 0;
+	wakeups_d_at = timestamp;
+	wakeups_d_lates = 20;
+	wakeups_d_woken[(uint64_t)0] = (uint64_t)1;
+	wakeups_d_woken[(uint64_t)0] = 0;
+	wakeups_d_told[(uint64_t)0] = (int64_t)1;
+	wakeups_d_told[(uint64_t)0] = 0;
+	printf("@@ ready wakeups_d %d\n", timestamp);
+}
+
+sched:::wakeup
+/{{kernel}}/
+{
+	wakeups_d_woken[(uint64_t)args[0]->pr_addr] = (uint64_t)timestamp;
+}
+
+/*
+ * Without a predicate, so what it sets is never left over from another switch. A thread that was woken before it had left
+ * its CPU waits for nothing: its stamp is dropped when it leaves.
+ */
+sched:::off-cpu
+{
+	wakeups_d_woken[(uint64_t)curlwpsinfo->pr_addr] = 0;
+	this->wakeups_d_woken = wakeups_d_woken[(uint64_t)args[0]->pr_addr];
+	this->wakeups_d_us = this->wakeups_d_woken != 0 ? (timestamp - this->wakeups_d_woken) / 1000 : 0;
+}
+
+/* A thread's priority is told when it changes, and again every 64 ticks: a line can be lost. */
+sched:::off-cpu
+/this->wakeups_d_woken != 0 &&
+    wakeups_d_told[(uint64_t)args[0]->pr_addr] != (wakeups_d_n / 64 + 1) * 100000 + args[0]->pr_pri/
+{
+	wakeups_d_told[(uint64_t)args[0]->pr_addr] = (int64_t)((wakeups_d_n / 64 + 1) * 100000 + args[0]->pr_pri);
+	printf("@@ thread wakeups_d {{form}} %d {{form}}\n", {{thread}}, args[0]->pr_pri, {{thread}});
+}
+
+sched:::off-cpu
+/this->wakeups_d_us >= 1000/
+{
+	@wakeups_d_instead[{{thread}}, {{other}}] = count();
+}
+
+sched:::off-cpu
+/this->wakeups_d_us >= 1000 && wakeups_d_lates > 0/
+{
+	wakeups_d_lates--;
+	printf("@@ late wakeups_d {{form}} %d %d %d %d {{form}}\n", {{thread}}, args[0]->pr_pri, this->wakeups_d_woken,
+	    this->wakeups_d_us, curlwpsinfo->pr_pri, {{thread}});
+}
+
+sched:::off-cpu
+/this->wakeups_d_woken != 0/
+{
+	@wakeups_d_delay[{{thread}}] = llquantize(this->wakeups_d_us * 8, 2, 3, 34, 16);
+	@wakeups_d_sum[{{thread}}] = sum(this->wakeups_d_us);
+	wakeups_d_woken[(uint64_t)args[0]->pr_addr] = 0;
+}
+
+/* 20 records at once, 100 a second. */
+tick-{{step_ms}}ms
+{
+	this->wakeups_d_lates = wakeups_d_lates + ({{step_ms}} + 9) / 10;
+	wakeups_d_lates = this->wakeups_d_lates < 20 ? this->wakeups_d_lates : 20;
+}
+
+/*
+ * A short step and a gate: the first two ticks, where counting begins and the first data, come at once, and a step that
+ * the kernel drops costs little.
+ */
+tick-{{step_ms}}ms
+/wakeups_d_n < 2 || timestamp - wakeups_d_at >= {{gate_ns}}/
+{
+	wakeups_d_at = timestamp;
+	printf("@@ tick wakeups_d %d %d\n", wakeups_d_n, timestamp);
+	printa("@@Q wakeups_d_delay\t{{form}}\t%@d@@E\n", @wakeups_d_delay);
+	printa("@@S wakeups_d_sum\t{{form}}\t%@d\n", @wakeups_d_sum);
+	printa("@@S wakeups_d_instead\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_instead);
+	printf("@@ done wakeups_d\n");
+	wakeups_d_n++;
+}
+
+/* What is printed after this line, all maps once more, belongs to the interval that was not finished. */
+END
+{
+	printf("@@ last wakeups_d %d %d\n", wakeups_d_n, timestamp);
+	printa("@@Q wakeups_d_delay\t{{form}}\t%@d@@E\n", @wakeups_d_delay);
+	printa("@@S wakeups_d_sum\t{{form}}\t%@d\n", @wakeups_d_sum);
+	printa("@@S wakeups_d_instead\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_instead);
+	printf("@@ done wakeups_d\n");
+}
