@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-crash test-lab test-bootstrap bench clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-bootstrap bench clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -14,6 +14,10 @@ test-thorough: # the same with ten times the random cases, and what is marked sl
 test-bpftrace-versions: # root: three bpftrace versions side by side, two of them in chroots
 	@sh tests/lab/bpftrace-in --build trixie sid
 	@sh ./bootstrap python -m pytest -m versions $(ARGS)
+
+test-dtrace: # root: the D scripts with a real DTrace, in a chroot
+	@sh tests/lab/dtrace-in --build
+	@sh ./bootstrap python -m pytest -m dtrace $(ARGS)
 
 test-crash: # root: kills and hang-ups with real probes, also under load
 	@sh ./bootstrap python -m pytest -m "" tests/live/test_processes.py tests/live/test_no_orphans.py $(ARGS)
