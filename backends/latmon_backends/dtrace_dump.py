@@ -1,0 +1,200 @@
+"""What DTrace prints of aggregations by itself, or what somebody pasted of it: distributions and scalars.
+
+For output without our marks, and whole in memory. Columns of keys are told apart where their widths allow only one
+reading; they are as printed, not yet clean. Text that is neither key, row nor value is Undecoded, and so are the tables
+of `-x agghist` and `-x aggpack`, which have no distributions or no counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from latmon.text import clean
+from latmon_backends.dtrace_text import HEADER, INTEGER, SHOWN, Printed, Row, Scalar, bounded, kind_of
+from latmon_backends.probe_events import Undecoded
+
+_LONGEST = 1024
+_STRING = 52
+_INT_WIDTHS = (17, 9, 6, 4)
+"""Of key columns: a string of 50 after two blanks, integers of 64, 32, 16 and 8 bits after one."""
+
+_REFUSED = re.compile(r"[ \t]*+(?:key[ \t]++-++ Distribution -|(?:key[ \t]++)?min \.-++\. max)")
+_COLUMNS = re.compile(r" *CPU +ID +FUNCTION:NAME")
+_RECORD = re.compile(r" {0,2}[0-9]++ ++[0-9]++ ++[^ ]*:[^ ]*")
+_DUMP_HEAD = re.compile(r" *0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f  0123456789abcdef")
+_DUMPED = re.compile(r" {0,11}[0-9a-f]{1,8}: ((?:[0-9a-f]{2} ){1,16}).*")
+_INT_COLUMN = re.compile(r"( ++)(-?[0-9]++)(?= |$)")
+_FRAME = re.compile(r" {14}[^ ]*[^ 0-9-][^ ]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One quantize(), lquantize() or llquantize(), as far as its labels tell (`kind_of`), with its key."""
+
+    keys: tuple[str, ...]
+    kind: str
+    rows: tuple[Row, ...]
+
+
+Found = Distribution | Scalar | Undecoded
+
+
+def tables(text: str) -> Iterator[Found]:
+    """All distributions and scalars of `text` in their order; the name of a scalar is not printed, so it has none."""
+    reader = _Reader()
+    for line in text.split("\n"):
+        yield from reader.line(line.replace("\xa0", " ").removesuffix("\r"))
+    yield from reader.end()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Which line means what depends on the one that follows: `held` may be a key, a value, or neither."""
+
+    parts: list[str] = field(default_factory=list)  # the key so far
+    held: str | None = None
+    dump: bytearray | None = None
+    stack: list[str] = field(default_factory=list)
+    rows: Printed | None = None
+    refusing: bool = False
+
+    def line(self, line: str) -> Iterator[Found]:
+        if self.rows is not None:
+            if self.rows.take(line):
+                return
+            yield from self._end_of_rows()
+        if self.refusing:
+            self.refusing = "|" in line  # their rows
+            if self.refusing:
+                return
+        if self._is_of_key(line):
+            return
+        self._end_of_parts()
+        if HEADER.fullmatch(line):
+            self._hold_no_more()
+            self.rows = Printed()
+        elif not line or line.isspace():
+            yield from self._flush(keep_parts=True)
+        elif _REFUSED.match(line):
+            yield from self._flush()
+            yield _undecoded(f"a table of agghist or aggpack: {line.strip()}")
+            self.refusing = True
+        elif _COLUMNS.fullmatch(line.rstrip()):
+            yield from self._flush()
+        else:
+            yield from self._flush(keep_parts=True)
+            self.held = line[:_LONGEST]
+
+    def end(self) -> Iterator[Found]:
+        """What the last line leaves."""
+        if self.rows is not None:
+            yield from self._end_of_rows()
+        self._end_of_parts()
+        yield from self._flush()
+
+    def _is_of_key(self, line: str) -> bool:
+        """A string that is not ASCII comes as a dump of its bytes, a stack as lines: columns of a key like others."""
+        if self.dump is not None and (found := _DUMPED.fullmatch(line)):
+            self.dump += bytes.fromhex(found[1])
+            return True
+        if _DUMP_HEAD.fullmatch(line.rstrip()):
+            self._end_of_parts()
+            self._hold_no_more()
+            self.dump = bytearray()
+            return True
+        if _FRAME.fullmatch(line.rstrip()):
+            self._hold_no_more()
+            self.stack.append(line.strip())
+            return True
+        return False
+
+    def _end_of_parts(self) -> None:
+        if self.dump is not None:
+            self.parts.append(self.dump.rstrip(b"\0").decode("utf-8", "replace"))
+            self.dump = None
+        if self.stack:
+            self.parts.append("\n".join(self.stack))
+            self.stack = []
+
+    def _hold_no_more(self) -> None:
+        """What is held was part of the key."""
+        if self.held is not None:
+            self.parts += columns(self.held)
+            self.held = None
+
+    def _end_of_rows(self) -> Iterator[Found]:
+        printed, self.rows = self.rows or Printed(), None
+        keys, self.parts = tuple(self.parts), []
+        rows = bounded(printed)
+        if rows:
+            yield Distribution(keys, kind_of(printed), rows)
+        else:
+            yield _undecoded(f"a table {'of labels that do not go together' if printed.counts else 'without rows'}")
+
+    def _flush(self, *, keep_parts: bool = False) -> Iterator[Found]:
+        """What is held was no key: it is a value, or not understood."""
+        line, self.held = self.held, None
+        value = None if line is None else _value(line)
+        if value is not None:
+            key, number = value
+            keys, self.parts = (*self.parts, *columns(key)), []
+            yield Scalar("", keys, number)
+        elif line is not None:
+            yield from self._forget()
+            record = _RECORD.match(line)
+            if record is None or line[record.end() :].strip():
+                yield _undecoded(line)
+        elif not keep_parts:
+            yield from self._forget()
+
+    def _forget(self) -> Iterator[Found]:
+        for part in self.parts:
+            yield _undecoded(part)
+        self.parts = []
+
+
+def _value(line: str) -> tuple[str, int] | None:
+    """Key and value of a scalar's row: the value is the last column, 16 wide after a blank."""
+    line = line.rstrip()
+    number = line.rpartition(" ")[2]
+    start = len(line) - max(17, len(number) + 1)
+    if start < 0 or not INTEGER.fullmatch(number) or line[start:].lstrip(" ") != number:
+        return None
+    if line[start + 1] != " " and _columns(line[:start]) is None:
+        return None  # a sentence that ends in a large number looks the same
+    return line[:start], int(number)
+
+
+def columns(key: str) -> tuple[str, ...]:
+    """The columns of a key, told apart by their widths; all as one where that can be read in no way, or in several."""
+    return _columns(key) or ((key.strip(),) if key.strip() else ())
+
+
+def _columns(key: str) -> tuple[str, ...] | None:
+    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # the readings up to a place: two are one too many
+    for at in range(len(key)):
+        for before in ways.pop(at, ()):
+            for word, end in _columns_at(key, at):
+                ways.setdefault(end, []).append((*before, word))
+                del ways[end][2:]
+    found = ways.get(len(key), [])
+    return found[0] if len(found) == 1 else None
+
+
+def _columns_at(key: str, at: int) -> Iterator[tuple[str, int]]:
+    if key[at] != " ":
+        return
+    end = min(at + _STRING, len(key))
+    word = key[at + 2 : end]
+    is_string = key[at : at + 2] == "  " and (word[:1].strip() or (not word.strip() and end - at == _STRING))
+    if is_string:
+        yield word.rstrip(" "), end
+    found = _INT_COLUMN.match(key, at)
+    if found and (found.end() - at in _INT_WIDTHS or (len(found[1]) == 1 and len(found[2]) >= _INT_WIDTHS[-1])):
+        yield found[2], found.end()
+
+
+def _undecoded(text: str) -> Undecoded:
+    return Undecoded(clean(text[:SHOWN], SHOWN))
