@@ -1,0 +1,262 @@
+/*
+ * cam: the time above CAM (GEOM, the disk driver's own queue), in CAM and the device, and in CAM's completion.
+ *
+ * The disk's bio is the key: the kernel's device statistics see it at both ends, and da, ada, nda and sdda leave it in
+ * their CCB's second private word, where CAM's two probes find it. What no known bio began is left alone. The wait in
+ * GEOM is the difference of two bios' stamps: the disk's own, and the topmost's that it came from.
+ *
+ * Read by latmon through cam.yaml. Histograms are of eight times the microseconds; a map *_by adds a stage's
+ * microseconds up in the bucket of the total.
+ */
+BEGIN
+{
+	cam_n = 0;
+	cam_at = timestamp;
+	cam_tokens = 40;
+	cam_begun[(uint64_t)0] = (uint64_t)0;
+	cam_waited[(uint64_t)0] = (int64_t)0;
+	cam_first[(uint64_t)0] = (uint64_t)0;
+	cam_sent[(uint64_t)0] = (uint64_t)0;
+	cam_back[(uint64_t)0] = (uint64_t)0;
+	cam_by[(uint64_t)0] = (uint64_t)0;
+	cam_openings[(uint64_t)0] = 0;
+	printf("@@ ready cam %d\n", timestamp);
+}
+
+/* What an I/O left behind whose end was not seen is not this one's, which has the same address. */
+io:::start
+/args[1]->unit_number >= 0/
+{
+	cam_begun[(uint64_t)arg0] = timestamp;
+	cam_first[(uint64_t)arg0] = 0;
+	cam_sent[(uint64_t)arg0] = 0;
+	cam_back[(uint64_t)arg0] = 0;
+	cam_by[(uint64_t)arg0] = 0;
+	this->top = args[0];
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->up = this->top->bio_parent;
+	this->top = this->up != 0 && this->up->bio_t0.sec != 0 ? this->up : this->top;
+	this->waited = ((int64_t)args[0]->bio_t0.sec - (int64_t)this->top->bio_t0.sec) * 1000000 +
+	    (int64_t)(((args[0]->bio_t0.frac >> 32) * 1000000) >> 32) -
+	    (int64_t)(((this->top->bio_t0.frac >> 32) * 1000000) >> 32);
+	cam_waited[(uint64_t)arg0] = this->waited > 0 ? this->waited : 0;
+}
+
+/* Once per try: the first ends the queue, the last begins the device's time. A retry has the same bio. */
+cam::xpt:action
+/cam_begun[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0/
+{
+	this->bio = (uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr;
+	cam_first[this->bio] = cam_first[this->bio] != 0 ? cam_first[this->bio] : timestamp;
+	cam_sent[this->bio] = timestamp;
+}
+
+/* How many commands the device may have at once: told when it changes. */
+cam::xpt:action
+/cam_begun[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0 &&
+    ((union ccb *)arg0)->ccb_h.path->periph != 0 &&
+    cam_openings[(uint64_t)((union ccb *)arg0)->ccb_h.path->device] !=
+    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_openings +
+    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_active/
+{
+	this->path = ((union ccb *)arg0)->ccb_h.path;
+	this->openings = this->path->device->ccbq.dev_openings + this->path->device->ccbq.dev_active;
+	cam_openings[(uint64_t)this->path->device] = this->openings;
+	printf("@@ limit cam %s %d openings\n",
+	    strjoin(stringof(this->path->periph->periph_name), lltostr(this->path->periph->unit_number)), this->openings);
+}
+
+cam::xpt:done
+/cam_sent[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0/
+{
+	this->bio = (uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr;
+	cam_back[this->bio] = timestamp;
+	cam_by[this->bio] = (uint64_t)curthread;
+}
+
+/* Without a CCB of its own, not by CAM or as one of several joined discards, all is the driver's and device's time. */
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	this->begun = cam_begun[(uint64_t)arg0];
+	this->back = cam_back[(uint64_t)arg0] != 0 ? cam_back[(uint64_t)arg0] : timestamp;
+	this->first = cam_back[(uint64_t)arg0] != 0 ? cam_first[(uint64_t)arg0] : this->begun;
+	this->sent = cam_back[(uint64_t)arg0] != 0 ? cam_sent[(uint64_t)arg0] : this->begun;
+	this->queue = cam_waited[(uint64_t)arg0] + (int64_t)(this->first - this->begun) / 1000;
+	this->requeue = (int64_t)(this->sent - this->first) / 1000;
+	this->hba = (int64_t)(this->back - this->sent) / 1000;
+	this->completion = (int64_t)(timestamp - this->back) / 1000;
+	this->us = this->queue + this->requeue + this->hba + this->completion;
+	this->by = cam_by[(uint64_t)arg0];
+	@cam_queue[this->dev, this->op] = llquantize(this->queue * 8, 2, 3, 34, 16);
+	@cam_hba[this->dev, this->op] = llquantize(this->hba * 8, 2, 3, 34, 16);
+	@cam_total[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16);
+	@cam_queue_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->queue);
+	@cam_hba_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->hba);
+	@cam_sum[this->dev, this->op] = sum(this->us);
+	@cam_level[this->dev] = max(({{threshold_us}} ? {{threshold_us}} : 10000));
+	@cam_path[this->dev, this->by == 0 ? 2 : this->by == (uint64_t)curthread ? 0 : 1] = count();
+}
+
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 && cam_back[(uint64_t)arg0] != 0/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	this->begun = cam_begun[(uint64_t)arg0];
+	this->back = cam_back[(uint64_t)arg0] != 0 ? cam_back[(uint64_t)arg0] : timestamp;
+	this->first = cam_back[(uint64_t)arg0] != 0 ? cam_first[(uint64_t)arg0] : this->begun;
+	this->sent = cam_back[(uint64_t)arg0] != 0 ? cam_sent[(uint64_t)arg0] : this->begun;
+	this->queue = cam_waited[(uint64_t)arg0] + (int64_t)(this->first - this->begun) / 1000;
+	this->requeue = (int64_t)(this->sent - this->first) / 1000;
+	this->hba = (int64_t)(this->back - this->sent) / 1000;
+	this->completion = (int64_t)(timestamp - this->back) / 1000;
+	this->us = this->queue + this->requeue + this->hba + this->completion;
+	@cam_completion[this->dev, this->op] = llquantize(this->completion * 8, 2, 3, 34, 16);
+	@cam_completion_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->completion);
+}
+
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&
+    cam_back[(uint64_t)arg0] != 0 &&
+    cam_sent[(uint64_t)arg0] != cam_first[(uint64_t)arg0]/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	this->begun = cam_begun[(uint64_t)arg0];
+	this->back = cam_back[(uint64_t)arg0] != 0 ? cam_back[(uint64_t)arg0] : timestamp;
+	this->first = cam_back[(uint64_t)arg0] != 0 ? cam_first[(uint64_t)arg0] : this->begun;
+	this->sent = cam_back[(uint64_t)arg0] != 0 ? cam_sent[(uint64_t)arg0] : this->begun;
+	this->queue = cam_waited[(uint64_t)arg0] + (int64_t)(this->first - this->begun) / 1000;
+	this->requeue = (int64_t)(this->sent - this->first) / 1000;
+	this->hba = (int64_t)(this->back - this->sent) / 1000;
+	this->completion = (int64_t)(timestamp - this->back) / 1000;
+	this->us = this->queue + this->requeue + this->hba + this->completion;
+	@cam_requeue[this->dev, this->op] = llquantize(this->requeue * 8, 2, 3, 34, 16);
+	@cam_requeue_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->requeue);
+}
+
+/* In flight when the probe began, or its entry was dropped. */
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] == 0/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	@cam_path[this->dev, 64] = count();
+}
+
+/*
+ * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
+ * which takes the token.
+ */
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&
+    cam_waited[(uint64_t)arg0] + (timestamp - cam_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	@cam_above[this->dev, this->op] = count();
+	@cam_suppressed[this->dev] = sum(cam_tokens > 0 ? 0 : 1);
+}
+
+io:::done
+/args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&
+    cam_tokens > 0 &&
+    cam_waited[(uint64_t)arg0] + (timestamp - cam_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	this->begun = cam_begun[(uint64_t)arg0];
+	this->back = cam_back[(uint64_t)arg0] != 0 ? cam_back[(uint64_t)arg0] : timestamp;
+	this->first = cam_back[(uint64_t)arg0] != 0 ? cam_first[(uint64_t)arg0] : this->begun;
+	this->sent = cam_back[(uint64_t)arg0] != 0 ? cam_sent[(uint64_t)arg0] : this->begun;
+	this->queue = cam_waited[(uint64_t)arg0] + (int64_t)(this->first - this->begun) / 1000;
+	this->requeue = (int64_t)(this->sent - this->first) / 1000;
+	this->hba = (int64_t)(this->back - this->sent) / 1000;
+	this->completion = (int64_t)(timestamp - this->back) / 1000;
+	this->us = this->queue + this->requeue + this->hba + this->completion;
+	cam_tokens--;
+	printf("@@ slow cam %u %s %d %d %d %d %d %d %d %d %d %d %d\n", (uint64_t)arg0, this->dev, this->op,
+	    args[0]->bio_offset / 512, args[0]->bio_bcount, timestamp - this->us * 1000, timestamp, this->us, this->queue,
+	    this->requeue, this->hba, this->completion, cpu);
+}
+
+io:::done
+/args[1]->unit_number >= 0/
+{
+	cam_begun[(uint64_t)arg0] = 0;
+	cam_waited[(uint64_t)arg0] = 0;
+	cam_first[(uint64_t)arg0] = 0;
+	cam_sent[(uint64_t)arg0] = 0;
+	cam_back[(uint64_t)arg0] = 0;
+	cam_by[(uint64_t)arg0] = 0;
+}
+
+tick-{{step_ms}}ms
+{
+	this->tokens = cam_tokens + ({{step_ms}} * 2 + 24) / 25;
+	cam_tokens = this->tokens < 40 ? this->tokens : 40;
+}
+
+/*
+ * A short step and a gate: the first two ticks, where counting begins and the first data, come at once, and a step that
+ * the kernel drops costs little.
+ */
+tick-{{step_ms}}ms
+/cam_n < 2 || timestamp - cam_at >= {{gate_ns}}/
+{
+	cam_at = timestamp;
+	printf("@@ tick cam %d %d\n", cam_n, timestamp);
+	printa("@@Q cam_queue\t%s\t%d\t%@d@@E\n", @cam_queue);
+	printa("@@Q cam_requeue\t%s\t%d\t%@d@@E\n", @cam_requeue);
+	printa("@@Q cam_hba\t%s\t%d\t%@d@@E\n", @cam_hba);
+	printa("@@Q cam_completion\t%s\t%d\t%@d@@E\n", @cam_completion);
+	printa("@@Q cam_total\t%s\t%d\t%@d@@E\n", @cam_total);
+	printa("@@Q cam_queue_by\t%s\t%d\t%@d@@E\n", @cam_queue_by);
+	printa("@@Q cam_requeue_by\t%s\t%d\t%@d@@E\n", @cam_requeue_by);
+	printa("@@Q cam_hba_by\t%s\t%d\t%@d@@E\n", @cam_hba_by);
+	printa("@@Q cam_completion_by\t%s\t%d\t%@d@@E\n", @cam_completion_by);
+	printa("@@S cam_sum\t%s\t%d\t%@d\n", @cam_sum);
+	printa("@@S cam_path\t%s\t%d\t%@d\n", @cam_path);
+	printa("@@S cam_above\t%s\t%d\t%@d\n", @cam_above);
+	printa("@@S cam_suppressed\t%s\t%@d\n", @cam_suppressed);
+	printa("@@S cam_level\t%s\t%@d\n", @cam_level);
+	printf("@@ done cam\n");
+	cam_n++;
+}
+
+/* What is printed after this line, all maps once more, belongs to the interval that was not finished. */
+END
+{
+	printf("@@ last cam %d %d\n", cam_n, timestamp);
+	printa("@@Q cam_queue\t%s\t%d\t%@d@@E\n", @cam_queue);
+	printa("@@Q cam_requeue\t%s\t%d\t%@d@@E\n", @cam_requeue);
+	printa("@@Q cam_hba\t%s\t%d\t%@d@@E\n", @cam_hba);
+	printa("@@Q cam_completion\t%s\t%d\t%@d@@E\n", @cam_completion);
+	printa("@@Q cam_total\t%s\t%d\t%@d@@E\n", @cam_total);
+	printa("@@Q cam_queue_by\t%s\t%d\t%@d@@E\n", @cam_queue_by);
+	printa("@@Q cam_requeue_by\t%s\t%d\t%@d@@E\n", @cam_requeue_by);
+	printa("@@Q cam_hba_by\t%s\t%d\t%@d@@E\n", @cam_hba_by);
+	printa("@@Q cam_completion_by\t%s\t%d\t%@d@@E\n", @cam_completion_by);
+	printa("@@S cam_sum\t%s\t%d\t%@d\n", @cam_sum);
+	printa("@@S cam_path\t%s\t%d\t%@d\n", @cam_path);
+	printa("@@S cam_above\t%s\t%d\t%@d\n", @cam_above);
+	printa("@@S cam_suppressed\t%s\t%@d\n", @cam_suppressed);
+	printa("@@S cam_level\t%s\t%@d\n", @cam_level);
+	printf("@@ done cam\n");
+}
