@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.limits import ceiling
+from latmon.limits import ceiling, number
 from latmon.model import Device
 
 _LOW_DEPTH = 8
 """Disks that order by themselves, and arrays behind a host adapter, need at least as many to do so."""
 _SHARED_LOW = 16
+_ALL_TARGETS = 0xFFFF
 _DEFAULT_REQUESTS = 128
 """The kernel's own nr_requests is never less than this or the tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
 _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
@@ -48,7 +49,7 @@ class Seen(NamedTuple):
 
     def number(self, name: str) -> int | None:
         value = self.settings.get(name)
-        return value if isinstance(value, int) else None
+        return None if value is None else number(value)
 
     @property
     def one_by_one(self) -> bool:
@@ -91,11 +92,42 @@ def _is_lowest(seen: Seen, depth: int) -> bool:
 
 
 def _throttle(seen: Seen) -> Remark | None:
-    """Of sd on Solaris; no backend here reads it yet."""
+    """Of sd on illumos and Solaris, which lowers it when the device says that it is full or busy."""
     now, least = seen.number("un_throttle"), seen.number("un_min_throttle")
-    if now is None or least is None or now >= least:
+    began = seen.number("un_saved_throttle")
+    if now is None or seen.device.kind != "disk":  # a CD-ROM is sd's too
         return None
-    return Remark("depth-below-minimum", f"{now} is below its own minimum of {least} (un_min_throttle)")
+    fell = began is not None and 2 * now <= began
+    if least is not None and now < least:
+        since = f", and was {began} (un_saved_throttle)" if fell else ""
+        return Remark("depth-below-minimum", f"{now} is below its own minimum of {least} (un_min_throttle){since}")
+    if fell:
+        return Remark("depth-low", f"{now} of {began} (un_saved_throttle): sd lowers it for a device that is full")
+    return Remark("depth-low", f"{now} is too few for a device to order by itself") if now < _LOW_DEPTH else None
+
+
+def _opt_queueing(seen: Seen) -> Remark | None:
+    """sd.c, sd_unit_attach: set where the adapter has no tags and queues by itself; the throttle is 3 at most then."""
+    if seen.number("un_f_opt_queueing") != 1 or seen.device.kind != "disk":
+        return None
+    return Remark("tagged-queueing-off", "1: tagged queueing is off, only the adapter queues; sd sends it 3 at most")
+
+
+def _notag(seen: Seen) -> Remark | None:
+    """A bit of mpt for each target without tags: all are set at first, and cleared as sd asks for tags."""
+    if (seen.number("m_notag") or 0) & _ALL_TARGETS != _ALL_TARGETS:
+        return None
+    return Remark("tagged-queueing-off", f"{_ALL_TARGETS:#x}: no target of the adapter has tagged queueing")
+
+
+def _disksort(seen: Seen) -> Remark | None:
+    """A default of sd, and right for a disk that is sent one after the other."""
+    throttle = seen.number("un_throttle")
+    if seen.number("un_f_disksort_disabled") != 0 or seen.device.kind != "disk" or throttle == 1:
+        return None
+    cached = seen.number("un_f_write_cache_enabled") == 1 or seen.settings.get("write_cache") == "write back"
+    before = " before a device with its own cache" if cached else ""
+    return Remark("scheduler-sorts", f"0: sd sorts by LBA{before} (disksort): one far away may starve", note=not cached)
 
 
 def _sqsize(seen: Seen) -> Remark | None:
@@ -188,6 +220,9 @@ def _rq_affinity(seen: Seen) -> Remark | None:
 _CHECKS: Mapping[str, Callable[[Seen], Remark | None]] = {
     "queue_depth": _queue_depth,
     "un_throttle": _throttle,
+    "un_f_opt_queueing": _opt_queueing,
+    "un_f_disksort_disabled": _disksort,
+    "m_notag": _notag,
     "sqsize": _sqsize,
     "queue_type": _queue_type,
     "wbt_lat_usec": _wbt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from latmon.model import Device, Limit
@@ -13,6 +14,11 @@ _STRAY = 0.01
 """Moments above a wall that two gauges read one after the other may show."""
 _LEAST_BUSY_MS, _LEAST_BUSY = 1000, 0.05
 """Of fewer moments, or of a smaller part of the intervals with any I/O, nothing is said."""
+_COUNTED_ABOVE = ("queue_depth", "un_throttle")
+"""Who waits for one of these has a request, and is counted as queued."""
+_SD = "un_throttle (sd)"
+"""Where that one is from, if nobody says: not from a file."""
+_HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
 def ceiling(limits: Iterable[Limit]) -> Limit | None:
@@ -24,8 +30,9 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     tags, which a request holds until it completes (__blk_mq_free_request); without a scheduler it takes that many of
     the driver's tags and no more (blk_mq_update_nr_requests; sysfs goes on to tell all of nr_tags). Queues that are
     only polled (a driver's parameter poll_queues) take no ordinary I/O. `cmd_per_lun` is what queue_depth begins with.
+    On Solaris `un_throttle` is what sd has in transport at most (sd.c, sd_start_cmds); others wait in its own queue.
     """
-    known = {one.name: one for one in limits if isinstance(one.value, int)}
+    known = {one.name: one._replace(value=n) for one in limits if (n := number(one.value)) is not None}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
     polled = sum(int(one.value) for name, one in known.items() if name.endswith(".poll_queues"))
     bounds = []
@@ -33,11 +40,20 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
         ("can_queue", "nr_hw_queues"),
         ("nr_tags", "hardware queues"),
         ("queue_depth", ""),
+        ("un_throttle", ""),
         ("nr_requests", "hardware queues"),
     ):
         if name in known and (name != "nr_requests" or "nr_tags" in known):  # a dm of bios has one without meaning
             bounds.append(_of_all(known[name], None if shared else known.get(queues), polled))
-    return min(bounds, key=lambda one: int(one.value), default=None)
+    least = min(bounds, key=lambda one: int(one.value), default=None)
+    return least._replace(source=_SD) if least and least.name == "un_throttle" and not least.source else least
+
+
+def number(value: int | str) -> int | None:
+    """A limit's value where it is a number, be it as a debugger prints it (0x100)."""
+    if isinstance(value, int):
+        return value
+    return int(value, 16) if _HEX.fullmatch(value) else None
 
 
 def ceilings(device: Device, devices: Mapping[str, Device]) -> dict[str, Limit | None]:
@@ -77,7 +93,7 @@ def at_limit(depths: Depths, bound: Limit | None, scheduler: str | int | None = 
     most = _usual(depths)
     if bound is None or most is None or within(most, bound) < int(bound.value) or wall(depths, bound) is not None:
         return False
-    tags = bound.name != "queue_depth"
+    tags = bound.name not in _COUNTED_ABOVE
     return not depths.queued or bound.name == "nr_requests" or (tags and scheduler in ("none", None))
 
 

@@ -11,7 +11,10 @@ from latmon.views.units import UNKNOWN, count, whole
 
 _NAME, _VALUE, _SOURCE = 16, 12, 22
 _BOUNDS = frozenset(
-    {"queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize", "queue_count"}
+    {
+        *("queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize"),
+        *("queue_count", "un_throttle", "un_saved_throttle", "un_min_throttle"),
+    }
 )
 _LEAST = 4
 """Lines of the table: titles and three devices."""

@@ -247,3 +247,71 @@ def test_a_depth_that_fell_is_off_wherever_it_is():
     (same,), (fell,) = (audit([device(**values)], {}, {"sda": had}) for had in (16, 30))
     assert (same.off, [r.id for r in fell.off]) == ((), ["depth-below-minimum"])
     assert fell.off[0].text == "16 is below the 30 that its host begins with (cmd_per_lun), and was 30"
+
+
+# ---- sd of illumos and Solaris
+
+SICK = {"un_throttle": 3, "un_saved_throttle": 3, "un_min_throttle": 8, "un_f_opt_queueing": 1, "m_notag": 0xFFFF}
+HEALTHY = {
+    "un_throttle": 0x100, "un_saved_throttle": 0x100, "un_min_throttle": 8, "un_f_opt_queueing": 0, "m_notag": 0xFFC0,
+}  # fmt: skip
+
+
+def said(one):
+    """Of each setting, what is said and whether it is a note."""
+    (row,) = audit([one], {})
+    return {s.limit.name: (r.id, r.text, r.note) for s in row.settings for r in s.remarks}
+
+
+def test_sd_without_tags_is_off_by_all_three_signs():
+    """mpt_sas of Solaris 11 below ESX; Solaris 10 on the same adapter was healthy."""
+    assert said(device("sd0", "sd", **SICK)) == {
+        "un_throttle": ("depth-below-minimum", "3 is below its own minimum of 8 (un_min_throttle)", False),
+        "un_f_opt_queueing": (
+            "tagged-queueing-off",
+            "1: tagged queueing is off, only the adapter queues; sd sends it 3 at most",
+            False,
+        ),
+        "m_notag": ("tagged-queueing-off", "0xffff: no target of the adapter has tagged queueing", False),
+    }
+    assert said(device("sd0", "sd", **HEALTHY)) == {}
+
+
+def test_sd_s_throttle_that_fell_tells_from_what():
+    fell = device("sd0", "sd", **HEALTHY | {"un_throttle": 3})
+    text = "3 is below its own minimum of 8 (un_min_throttle), and was 256 (un_saved_throttle)"
+    assert said(fell) == {"un_throttle": ("depth-below-minimum", text, False)}
+    far = device("sd0", "sd", **HEALTHY | {"un_throttle": 20})
+    text = "20 of 256 (un_saved_throttle): sd lowers it for a device that is full"
+    assert said(far) == {"un_throttle": ("depth-low", text, False)}
+    assert said(device("sd0", "sd", **HEALTHY | {"un_throttle": 200})) == {}
+    assert said(device("sd0", "sd", un_throttle=2))["un_throttle"][0] == "depth-low"
+
+
+def test_values_as_a_debugger_prints_them():
+    printed = {key: f"{value:#x}" for key, value in SICK.items()}
+    assert said(device("sd0", "sd", **printed)) == said(device("sd0", "sd", **SICK))
+    (row,) = audit([device("sd0", "sd", **printed)], {"sd0": HELD})
+    assert (row.bound.value, row.held_at) == (3, 3)
+    assert said(device("sd0", "sd", **HEALTHY | {"un_throttle": "256 0x", "m_notag": "0xzz"})) == {}
+
+
+def test_sd_sorts_by_default_and_before_a_cache_that_is_off():
+    """Nothing is to be sorted where one command goes after the other; a CD-ROM is no disk."""
+    note = ("scheduler-sorts", "0: sd sorts by LBA (disksort): one far away may starve", True)
+    assert said(device("ssd1", "ssd", un_f_disksort_disabled=0)) == {"un_f_disksort_disabled": note}
+    text = "0: sd sorts by LBA before a device with its own cache (disksort): one far away may starve"
+    for cache in ({"un_f_write_cache_enabled": 1}, {"write_cache": "write back"}):
+        cached = device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=256, **cache)
+        assert said(cached) == {"un_f_disksort_disabled": ("scheduler-sorts", text, False)}
+    assert said(device("ssd1", "ssd", un_f_disksort_disabled=1)) == {}
+    assert "un_f_disksort_disabled" not in said(device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=1))
+    cd = replace(device("sd9", "sd", **SICK, un_f_disksort_disabled=0), kind="other")
+    assert set(said(cd)) == {"m_notag"}
+
+
+def test_the_bound_of_sd_is_its_throttle():
+    (row,) = audit([device("sd0", "sd", **SICK)], {"sd0": HELD})
+    assert (row.bound.name, row.bound.value, row.held_at, row.queued) == ("un_throttle", 3, 3, 13)
+    assert row.remarks[0].text == "held at its limit of 3 (queue/un_throttle) while more I/Os waited"
+    assert [remark.id for remark in row.remarks] == ["ceiling-reached"]

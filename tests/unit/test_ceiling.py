@@ -33,6 +33,9 @@ def told(**values):
         ({"can_queue": 32, "nr_hw_queues": 1, "queue_depth": 64}, 32),
         ({"can_queue": 32, "nr_hw_queues": 4}, 128),
         ({"can_queue": 32, "nr_hw_queues": 4, "host_tagset": 1}, 32),
+        ({"un_throttle": 3, "un_saved_throttle": 256, "un_min_throttle": 8}, 3),
+        ({"un_throttle": "0x100", "un_saved_throttle": "0x100"}, 256),
+        ({"un_throttle": "many", "un_saved_throttle": 256}, None),
     ],
 )
 def test_it_is_the_least_of_what_bounds_the_driver(limits, bound):
@@ -43,6 +46,11 @@ def test_it_is_the_least_of_what_bounds_the_driver(limits, bound):
 def test_where_it_was_read_is_said():
     limits = [Limit("nr_tags", 1023, "mq/0/nr_tags"), Limit("hardware queues", 8, "mq")]
     assert ceiling(limits) == Limit("nr_tags", 8184, "mq/0/nr_tags x 8 hardware queues")
+
+
+def test_a_throttle_of_sd_has_no_file():
+    assert ceiling([Limit("un_throttle", 3, "")]) == Limit("un_throttle", 3, "un_throttle (sd)")
+    assert ceiling(told(un_throttle=3)).source == "at/un_throttle"
 
 
 def test_of_equal_bounds_the_one_that_holds_the_others_is_named():
