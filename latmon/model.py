@@ -259,6 +259,38 @@ class Wakeups:
 
 
 @dataclass(frozen=True, slots=True)
+class Taskq:
+    """A task queue of a kernel of illumos or Solaris: drivers and ZFS hand their work to its threads.
+
+    The kernel doesn't say how long tasks waited. Counts are of the last `span_us`, 0 where nothing was read before.
+    """
+
+    name: str
+    instance: int
+    threads: int
+    priority: int
+    active: int
+    """Threads that run a task."""
+    waiting: int
+    """Tasks that no thread has begun, or fewer."""
+    most: int
+    """The most tasks at once that were dispatched and not done, ever."""
+    ever: int
+    """Tasks that were executed, ever."""
+    span_us: int = 0
+    tasks: int = 0
+    """Dispatched."""
+    executed: int = 0
+    time_us: int | None = None
+    """How long the executed ones ran, waits not in it; None: not known."""
+
+    @property
+    def loops(self) -> bool:
+        """Tasks run and none has ever ended: threads in permanent loops, of which nothing here is a latency."""
+        return self.active > 0 and not self.ever
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """How far one interval can be trusted. Counters are of this interval; a None is "not known here", never 0."""
 
@@ -311,6 +343,8 @@ class Frame:
     handlers: Mapping[Handler, HandlerRuns] = field(default_factory=lambda: MappingProxyType({}))
     softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
     wakeups: tuple[Wakeups, ...] = ()
+    taskqs: tuple[Taskq, ...] | None = None
+    """Task queues that were busy, as they were read in this interval; None where none were read."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> how many I/Os it had outstanding over the interval; devices that were looked at, busy or not."""

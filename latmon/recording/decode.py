@@ -12,7 +12,7 @@ from typing import Any
 from latmon.errors import RecordingError
 from latmon.histogram import MAX_US
 from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding
-from latmon.recording import checks, deep_decode, outstanding_decode
+from latmon.recording import checks, deep_decode, outstanding_decode, taskqs
 from latmon.recording.checks import Json
 from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
@@ -78,6 +78,7 @@ def decode_frame(line: Json) -> Frame:
         handlers=deep_decode.handlers(line),
         softirqs=deep_decode.softirqs(line),
         wakeups=deep_decode.wakeups(line),
+        taskqs=taskqs.taskqs(line),
         depths=outstanding_decode.depths(line),
         in_flight=outstanding_decode.in_flight(line),
         issues=outstanding_decode.issues(line),

@@ -17,6 +17,7 @@ from latmon.histogram import BITS, Histogram
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
 from latmon.recording.deep_lines import encode_deep, histogram, missing, unlike_default
 from latmon.recording.outstanding_lines import encode_outstanding
+from latmon.recording.taskqs import encode_taskqs
 
 FORMAT = (1, 0)
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
@@ -95,6 +96,7 @@ def encode_frame(frame: Frame) -> dict[str, Any]:
         "gap": frame.gap,
         **encode_deep(frame),
         **encode_outstanding(frame),
+        **encode_taskqs(frame),
     }
     return {key: value for key, value in line.items() if key in _ALWAYS or value}
 

@@ -1,4 +1,4 @@
-"""Interrupts, softirqs and wake-ups of a recording as the report's keys; each is absent when nobody measured it."""
+"""Interrupts, softirqs, wake-ups and task queues of a recording as report keys, absent when nobody measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from latmon.deep import by_vector
 from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
-from latmon.report.figures import quantiles, summed
+from latmon.report.figures import quantiles, rounded, summed
+from latmon.taskqs import TaskqSums
 
 MAX_THREADS = 1000
 
@@ -54,6 +55,29 @@ def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
     ]
     left_out += sum(one.delay.count for one in worst[MAX_THREADS:])
     return {"wakeups": rows, **({"wakeups_left_out": left_out} if left_out else {})} if rows else {}
+
+
+def taskqs(sums: TaskqSums) -> dict[str, Any]:
+    """A row per task queue that was ever busy, the one that had most waiting first; no row where all were idle."""
+    if not sums.read:
+        return {}
+    rows = [
+        {
+            "name": one.last.name,
+            "instance": one.last.instance,
+            "priority": one.last.priority,
+            "threads": one.last.threads,
+            "permanent_loops": one.last.loops,
+            "active_max": one.active,
+            "waiting_max": one.waiting,
+            "most": one.last.most,
+            "tasks": one.tasks,
+            "executed": one.executed,
+            "mean_run_us": rounded(one.mean_us, 3),
+        }
+        for one in sums.rows
+    ]
+    return {"taskqs": rows, **({"taskqs_left_out": sums.left_out} if sums.left_out else {})}
 
 
 def _softirq(vector: str, runs: SoftirqRuns, every: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from latmon.model import Frame, Health, Origin, Traced
 from latmon.recording import Recording
 from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
-from latmon.report.interrupts import irqs, softirqs, wakeups
+from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older
 from latmon.report.stages import sampling
@@ -59,6 +59,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **softirqs(totals.deep.softirqs),
         **irqs(totals.deep.handlers),
         **wakeups(totals.deep.wakeups, totals.wakeups_left_out),
+        **taskqs(totals.taskqs),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),
         **({"reason": origin.reason} if origin.reason else {}),

@@ -1,4 +1,4 @@
-"""The text of what the deep probes told: tails, outliers as ribbons, softirqs, handlers and wake-ups as short tables.
+"""The text of what the deep probes told: tails, outliers as ribbons; softirqs, handlers, wake-ups and queues in tables.
 
 Reads the summary alone, like text.py; every line fits a ticket.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latmon.model import STAGES, UNACCOUNTED
-from latmon.views.units import UNKNOWN, bound, count, duration, exact, part, sampled_as, spelled, until
+from latmon.views.units import UNKNOWN, bound, count, duration, exact, mean, part, sampled_as, spelled, until, whole
 
 WIDTH = 79
 MAX_OUTLIERS = 5
@@ -93,8 +93,9 @@ def ribbon(one: _Json) -> Iterator[str]:
 
 
 def interrupts(summary: _Json) -> list[str]:
-    """Softirqs, handlers and wake-ups: a table each, none where nobody measured it."""
+    """Softirqs, handlers, wake-ups and task queues: a table each, none where nobody measured it."""
     blocks = [_softirqs(summary.get("softirqs", {})), _irqs(summary.get("irqs", [])), _wakeups(summary)]
+    blocks.append(_taskqs(summary))
     return [line for block in blocks for line in block]
 
 
@@ -146,6 +147,32 @@ def _wakeups(summary: _Json) -> list[str]:
         *_rest(len(rows)),
         *others,
         "times: from woken to running; instead: what most often ran before it",
+        "",
+    ]
+
+
+def _taskqs(summary: _Json) -> list[str]:
+    if "taskqs" not in summary:
+        return []
+    rows = summary["taskqs"]
+    if not rows:
+        return ["no task queue was busy", ""]
+    heads = f"{'prio':>5}{'threads':>8}{'active':>7}{'waiting':>8}{'most':>7}{'executed':>9}{'mean run':>9}"
+    lines = [f"{'task queue':<25}{heads}"]
+    for one in rows[:MAX_ROWS]:
+        numbers = f"{whole(one['priority']):>5}{whole(one['threads']):>8}{whole(one['active_max']):>7}"
+        who = f"{one['name'][:24]:<25}{numbers}"
+        if one["permanent_loops"]:
+            lines.append(f"{who}  permanent loops, not queue items")
+            continue
+        run = mean(one["mean_run_us"])
+        lines.append(f"{who}{count(one['waiting_max']):>8}{count(one['most']):>7}{count(one['executed']):>9}{run:>9}")
+    left = summary.get("taskqs_left_out", 0)
+    return [
+        *(line[:WIDTH] for line in lines),
+        *_rest(len(rows)),
+        *([f"{left:,} tasks of other queues"] if left else []),
+        "active, waiting: the most at a reading; mean run: of a task, no wait in it",
         "",
     ]
 

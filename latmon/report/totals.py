@@ -17,6 +17,7 @@ from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Tr
 from latmon.recording import End, Gap, Mark
 from latmon.report.depths import OutstandingSums
 from latmon.report.outliers import Worst
+from latmon.taskqs import TaskqSums
 
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
 _BATCH = 8192
@@ -94,6 +95,7 @@ class Totals:
     _unmerged: int = 0
     wakeups_left_out: int = 0
     """Of threads for which there was no room."""
+    taskqs: TaskqSums = field(default_factory=TaskqSums)
     _threads: set[int] = field(default_factory=set)
     _excused: bool = False
 
@@ -147,6 +149,7 @@ class Totals:
         self.outstanding.add(frame)
         self.measured_us += frame.dt_us
         self._health(frame)
+        self.taskqs.add(frame.taskqs)
         self._deep(frame)
 
     def _deep(self, frame: Frame) -> None:

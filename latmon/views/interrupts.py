@@ -1,4 +1,4 @@
-"""The interrupts view: softirqs per CPU, handlers per vector, wake-ups per thread, sharing one panel. Pure.
+"""The interrupts view: softirqs per CPU, handlers per vector, wake-ups per thread, task queues, in one panel. Pure.
 
 `Interrupts` is made once per frame; `interrupts` draws it, the focused part with the most lines. The heat map of a
 vector's delay is delays.py's.
@@ -10,15 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
-from latmon.views import handlers, softirqs, wakeups
+from latmon.taskqs import Summed
+from latmon.views import handlers, softirqs, taskqs, wakeups
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, fit, wrap
 
 PARTS = ("softirqs", "handlers", "wake-ups")
+TASKQS = "task queues"
+"""A part of its own where the kernel has them: illumos and Solaris."""
 _ABOUT = {
     "softirqs": "raise to entry; cpu: of the max; irq tick ksd: ran there",
     "handlers": "none: not its own; wait/s: others' runs before its own",
     "wake-ups": "woken to running; prio 0-98 real time, 120 nice 0",
+    TASKQS: "waiting: no thread began them; run: a task's mean, no wait in it",
 }
 _LEAST = 3
 """Lines of a part: title, columns, one row."""
@@ -26,15 +30,30 @@ _LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Interrupts:
-    """What the three tables show, in their order, so that a key finds what the eye saw."""
+    """What the tables show, in their order, so that a key finds what the eye saw."""
 
     vectors: tuple[softirqs.Vector, ...] = ()
     handlers: tuple[handlers.HandlerRow, ...] = ()
     threads: tuple[Wakeups, ...] = ()
+    taskqs: tuple[Summed, ...] | None = None
+    """None where none were read."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The tables that there are; task queues alone where nothing else is traced."""
+        if self.taskqs is None:
+            return PARTS
+        return (*PARTS, TASKQS) if self.traced else (TASKQS,)
+
+    @property
+    def traced(self) -> bool:
+        """Whether any of the tables has a row that the probes told."""
+        return bool(self.vectors or self.handlers or self.threads)
 
     def rows(self, part: str) -> int:
         """How many rows a part has."""
-        return len({"softirqs": self.vectors, "handlers": self.handlers, "wake-ups": self.threads}[part])
+        every = (self.vectors, self.handlers, self.threads, self.taskqs or ())
+        return len(every[(*PARTS, TASKQS).index(part)])
 
 
 def interrupts_of(
@@ -42,9 +61,12 @@ def interrupts_of(
     by_handler: Mapping[Handler, HandlerRuns],
     threads: Iterable[Wakeups],
     seconds: float,
+    queues: tuple[Summed, ...] | None = None,
 ) -> Interrupts:
     """`seconds`: how much time the values cover."""
-    return Interrupts(softirqs.vectors(runs, seconds), handlers.rows(by_handler, seconds), wakeups.rows(threads))
+    return Interrupts(
+        softirqs.vectors(runs, seconds), handlers.rows(by_handler, seconds), wakeups.rows(threads), queues
+    )
 
 
 def interrupts(
@@ -59,39 +81,45 @@ def interrupts(
     why: str = "",
 ) -> list[Line]:
     """`focus`: the part with the selection; `why`: what an empty part says."""
-    if not any(shown.rows(part) for part in PARTS):
-        return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
     lines: list[Line] = []
-    for part, rows in shares(shown, focus, height).items():
+    if not shown.traced:
+        lines = [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]
+        if shown.taskqs is None:
+            return lines[:height]
+        lines.append(BLANK)
+    focus = focus if focus in shown.parts else shown.parts[0]
+    for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
         at, size = (selected if part == focus else -1), (width, rows - 1)
         lines.append(_title(part, shown.rows(part), rows - 2, width, focused=part == focus))
         if part == "softirqs":
             lines += softirqs.matrix(shown.vectors, at, size, ink, first_cpu=first_cpu, why=why)
         elif part == "handlers":
             lines += handlers.handlers(shown.handlers, at, size, why=why)
-        else:
+        elif part == "wake-ups":
             lines += wakeups.wakeups(shown.threads, at, size, why=why)
+        else:
+            lines += taskqs.taskqs(shown.taskqs or (), at, size)
     return lines[:height]
 
 
 def needed(shown: Interrupts) -> int:
     """Lines that show every row; what a screen has more is free for a delay map."""
-    return sum(max(shown.rows(part), 1) + 2 for part in PARTS)
+    return sum(max(shown.rows(part), 1) + 2 for part in shown.parts)
 
 
 def shares(shown: Interrupts, focus: str, height: int) -> dict[str, int]:
-    """Lines per part: each what it needs, the focused one first; where not even three fit, the focused one alone."""
-    wanted = {part: max(shown.rows(part), 1) + 2 for part in PARTS}
-    if height < len(PARTS) * _LEAST:
+    """Lines per part: each what it needs, the focused one first; where no three fit each, the focused one alone."""
+    wanted = {part: max(shown.rows(part), 1) + 2 for part in shown.parts}
+    if height < len(wanted) * _LEAST:
         return {focus: min(wanted[focus], height)}
-    given = dict.fromkeys(PARTS, _LEAST)
+    given = dict.fromkeys(wanted, _LEAST)
     left = height - sum(given.values())
-    for part in (focus, *(p for p in PARTS if p != focus)):
+    for part in (focus, *(p for p in wanted if p != focus)):
         more = min(max(wanted[part] - given[part], 0), left if part == focus else max(left // 2, 0))
         given[part] += more
         left -= more
-    for part in PARTS:
-        more = min(wanted[part] - given[part], left)
+    for part, lines in wanted.items():
+        more = min(lines - given[part], left)
         given[part] += max(more, 0)
         left -= max(more, 0)
     return given

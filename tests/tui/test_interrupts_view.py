@@ -3,20 +3,26 @@
 from dataclasses import replace
 
 import pytest
-from frames import SECOND, START_MONO, frame
+from frames import ORIGIN, SECOND, START_MONO, deep_host, frame
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
 from latmon.histogram import Histogram
-from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
+from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Taskq, Thread, Wakeups
+from latmon.taskqs import summed
 from latmon.text import is_clean
+from latmon.tui.screens.main import screen_lines
+from latmon.tui.steps import STEPS
 from latmon.views import handlers as handlers_view
 from latmon.views import softirqs as softirqs_view
 from latmon.views import wakeups as wakeups_view
+from latmon.views.choice import Choice
 from latmon.views.delays import OPS, delay_frames, delay_map, room, tick_us
 from latmon.views.heatmap import RAMP, Ink, MapStyle
-from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of, needed, shares
+from latmon.views.interrupts import PARTS, TASKQS, Interrupts, interrupts, interrupts_of, needed, shares
 from latmon.views.lines import plain, width
+from latmon.views.panels.interrupts import tables
 from latmon.views.scale import extent, latency_scale
+from latmon.views.scene import Scene
 from latmon.views.timeline import Timeline
 
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 18), (120, 30), (160, 45), (400, 120)]
@@ -188,6 +194,79 @@ def test_every_size_fits_and_is_clean(size, ink, focus):
             assert 0 < len(lines) <= size[1]
             assert all(width(line) <= size[0] for line in lines)
             assert all(is_clean(span.text) for line in lines for span in line)
+
+
+# ---- task queues
+
+LOOPS = Taskq("qlc_0_comp_thd", 0, threads=8, priority=99, active=8, waiting=0, most=8, ever=0, span_us=10 * SECOND)
+ZIO = Taskq("zio_write_intr", 3, 8, 99, 8, 322, 300, 6200, 10 * SECOND, 1530, 1200, 24_000)
+QUEUES = replace(SHOWN, taskqs=summed([(LOOPS, ZIO)]))
+
+
+@pytest.mark.parametrize("cells", [80, 160])
+def test_what_waits_for_a_thread_and_what_is_no_queue(cells):
+    lines = text(interrupts(QUEUES, cells, 22, RAMP, focus=TASKQS, selected=1)).splitlines()
+    assert lines[15].split()[:2] == ["task", "queues"]
+    inst = (["inst"], ["3"], ["0"]) if cells == 160 else ([], [], [])
+    assert lines[16].split() == ["task", "queue", *inst[0], "prio", "thr", "active", "waiting", "most", "done/s", "run"]
+    assert lines[17].split() == ["zio_write_intr", *inst[1], "99", "8", "8", "322", "300", "120", "20u"]
+    assert lines[18].split() == ["▸qlc_0_comp_thd", *inst[2], "99", "8", "8", "0", "8", "-", "-", "permanent", "loops"]
+
+
+def test_a_host_without_task_queues_has_three_parts_and_an_idle_one_says_so():
+    assert SHOWN.parts == PARTS
+    assert "task queue" not in text(interrupts(SHOWN, 80, 24, RAMP))
+    idle = replace(SHOWN, taskqs=())
+    assert idle.parts == (*PARTS, TASKQS)
+    assert text(interrupts(idle, 80, 24, RAMP)).splitlines()[-1].strip() == "no task queue was busy"
+    assert needed(idle) == needed(SHOWN) + 3
+
+
+def test_where_nothing_is_traced_the_reason_is_told_once():
+    screen = text(interrupts(replace(Interrupts(), taskqs=QUEUES.taskqs), 80, 24, RAMP, why=WHY))
+    assert screen.count(WHY) == 1
+    assert "▸zio_write_intr" in screen
+    lines = text(interrupts(Interrupts(taskqs=()), 80, 24, RAMP, why=WHY)).splitlines()
+    assert [line.strip() for line in lines] == [
+        "",
+        WHY,
+        "",
+        "task queues  waiting: no thread began them; run: a task's mean, no wait in it",
+        "no task queue was busy",
+    ]
+
+
+@pytest.mark.parametrize(("traced", "parts"), [(True, 4), (False, 1)])
+def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(traced, parts):
+    made = Scene(Choice(screen="interrupts"))
+    made.store.origin = ORIGIN
+    for one in deep_host(6, 30):
+        queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(one.seq)
+        deep = {} if traced else {"softirqs": {}, "handlers": {}, "wakeups": ()}
+        made.append(replace(one, taskqs=queues, **deep))
+    shown = tables(made.sight)
+    assert [(s.last.name, s.executed) for s in shown.taskqs or ()] == [("zio_write_intr", 2400), ("qlc_0_comp_thd", 0)]
+    for step in (*["part"] * (parts - 1), "line"):
+        made.choose(STEPS[step](made.sight, 1))
+    assert "▸qlc_0_comp_thd" in text(screen_lines(made, (), 80, 40))
+    made.choose(STEPS["delays"](made.sight, 0))
+    assert not made.choice.opened
+    made.choose(STEPS["part"](made.sight, 1))
+    assert made.choice.part == 0
+
+
+@pytest.mark.parametrize("size", [(10, 1), (40, 2), *SIZES])
+@pytest.mark.parametrize("focus", [*PARTS, TASKQS])
+def test_task_queues_fit_everywhere_and_are_clean(size, focus):
+    huge = 2**63 - 1
+    hostile = summed([[Taskq(HOSTILE, at, huge, huge, huge, huge, huge, huge, 1, huge, 1, huge) for at in range(99)]])
+    for others in (SHOWN, Interrupts()):
+        for queues in (QUEUES.taskqs, hostile, ()):
+            for selected in (0, 98, 200):
+                lines = interrupts(replace(others, taskqs=queues), *size, RAMP, focus=focus, selected=selected, why=WHY)
+                assert 0 < len(lines) <= size[1]
+                assert all(width(line) <= size[0] for line in lines)
+                assert all(is_clean(span.text) for line in lines for span in line)
 
 
 # ---- delays

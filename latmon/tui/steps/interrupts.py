@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latmon.views.choice import Choice
-from latmon.views.interrupts import PARTS
-from latmon.views.panels.interrupts import names, position, tables
+from latmon.views.panels.interrupts import focused, names, position, tables
 from latmon.views.sight import Sight
 
 
 def part(sight: Sight, by: int) -> Choice:
-    """The next of the three tables."""
-    return replace(sight.choice, part=(sight.choice.part + by) % len(PARTS), row=None)
+    """The next of the tables that there are."""
+    return replace(sight.choice, part=(sight.choice.part + by) % len(tables(sight).parts), row=None)
 
 
 def line(sight: Sight, by: int) -> Choice:
@@ -32,7 +31,8 @@ def cpus(sight: Sight, by: int) -> Choice:
 def delays(sight: Sight, _by: int) -> Choice:
     """The selected vector's heat map; the other tables have none."""
     choice = line(sight, 0)
-    return replace(choice, opened=choice.row is not None and PARTS[choice.part] == "softirqs")
+    on_vectors = focused(tables(sight), choice.part) == "softirqs"
+    return replace(choice, opened=choice.row is not None and on_vectors)
 
 
 STEPS = {"part": part, "line": line, "cpus": cpus, "delays": delays}

@@ -1,13 +1,14 @@
-"""The interrupts screen: softirqs, handlers and wake-ups, or one softirq vector's delays as a heat map."""
+"""The interrupts screen: softirqs, handlers, wake-ups and task queues, or one softirq vector's delays as a heat map."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from latmon.taskqs import summed
 from latmon.views import empty
 from latmon.views.delays import OPS, delay_frames, delay_map, tick_us
 from latmon.views.delays import room as cells_of
-from latmon.views.interrupts import PARTS, Interrupts, interrupts, interrupts_of, needed
+from latmon.views.interrupts import TASKQS, Interrupts, interrupts, interrupts_of, needed
 from latmon.views.lines import BLANK, Line
 from latmon.views.sight import Sight, no_rows, sentence
 from latmon.views.sweep import shape
@@ -17,11 +18,17 @@ _MIN_MAP = 10
 
 
 def tables(sight: Sight) -> Interrupts:
-    """The three tables as they are shown."""
+    """The tables as they are shown."""
     deep, window = sight.history.deep, sight.history.window
     return sight.history.made(
         "interrupts",
-        lambda: interrupts_of(deep.softirqs, deep.handlers, deep.wakeups, max(window.covered_us, 1) / _SECOND_US),
+        lambda: interrupts_of(
+            deep.softirqs,
+            deep.handlers,
+            deep.wakeups,
+            max(window.covered_us, 1) / _SECOND_US,
+            summed(frame.taskqs for frame in window.frames),
+        ),
     )
 
 
@@ -31,8 +38,14 @@ def names(shown: Interrupts, part: int) -> Sequence[Hashable]:
         "softirqs": [v.name for v in shown.vectors],
         "handlers": [h.handler for h in shown.handlers],
         "wake-ups": [w.thread.pid for w in shown.threads],
+        TASKQS: [(s.last.name, s.last.instance) for s in shown.taskqs or ()],
     }
-    return rows[PARTS[part]]
+    return rows[focused(shown, part)]
+
+
+def focused(shown: Interrupts, part: int) -> str:
+    """The part that has the selection; the first one where the chosen one is not there any more."""
+    return shown.parts[part if part < len(shown.parts) else 0]
 
 
 def position(some: Sequence[Hashable], row: Hashable | None) -> int:
@@ -54,7 +67,7 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
         width,
         room,
         sight.ink,
-        focus=PARTS[choice.part],
+        focus=focused(shown, choice.part),
         selected=position(names(shown, choice.part), choice.row),
         first_cpu=choice.first_cpu,
         why=empty.not_traced("interrupts", origin, mode=choice.stages, recorded=sight.recorded, state=sight.tracing),
