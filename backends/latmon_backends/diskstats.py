@@ -35,7 +35,8 @@ class Tally:
 
     count: int
     bytes: int
-    time_ms: int
+    time_ms: int | None
+    """None where nobody keeps it by op, as kstat."""
 
 
 _NONE = Tally(0, 0, 0)
@@ -108,7 +109,9 @@ def _span(before: Tally, after: Tally, word: int) -> Tally | None:
     moved = _forward(before.bytes, after.bytes, word * SECTOR)
     if count is None or moved is None:
         return None
-    return Tally(count, moved, _forward(before.time_ms, after.time_ms, _TIME_WORD) or 0)
+    if after.time_ms is None:
+        return Tally(count, moved, None)
+    return Tally(count, moved, _forward(before.time_ms or 0, after.time_ms, _TIME_WORD) or 0)
 
 
 def _forward(before: int, after: int, wrap: int) -> int | None:

@@ -182,7 +182,8 @@ def difference(before: Sample, after: Sample) -> Interval:
         spans = diskstats.difference(counters, after.counters[name])
         if name in after.shown or any(span.count for span in spans.values()):
             kernel |= {
-                Flow(name, op): Completed(span.count, span.bytes, span.time_ms * 1000) for op, span in spans.items()
+                Flow(name, op): Completed(span.count, span.bytes, None if span.time_ms is None else span.time_ms * 1000)
+                for op, span in spans.items()
             }
     return Interval(
         after.mono_us - before.mono_us,

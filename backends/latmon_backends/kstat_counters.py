@@ -1,0 +1,226 @@
+"""KstatSampler: disks and their counters on illumos and Solaris, from the kstats of class `disk`, as sampler's samples.
+
+Must not know frames or probes. Facts, and where each was checked in illumos-gate's usr/src:
+- `wcnt` and `rcnt` are iostat's wait and actv: what waits in the driver's queue, and what the device has. A command
+  goes from one to the other as it is sent (uts/common/io/scsi/targets/sd.c, sd_start_cmds).
+- `wlentime`, `rlentime` add up length x time (uts/common/os/kstat_fr.c, kstat_waitq_enter and its like), of reads and
+  writes alike: they give a mean length and, by completions, a mean time. No distribution, no time per op.
+- Their unit in `kstat -p`: the command in C prints whole nanoseconds (cmd/stat/kstat/kstat.h, SAVE_HRTIME), the one in
+  Perl of Solaris 10 and 11 seconds (Kstat.xs of Sun::Solaris::Kstat, NEW_HRTIME). `crtime` and `snaptime` are seconds
+  in both (kstat.h, SAVE_HRTIME_X). A reading with any such time that isn't whole is in seconds.
+- `reads` and `writes` are 32 bits wide; a disk that is attached anew has another `crtime`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from latmon.errors import UnavailableError
+from latmon.model import Device, Outstanding
+from latmon_backends.diskstats import Counters, Tally
+from latmon_backends.kstat_text import Id, Kstats, parse_pairs, real, whole
+from latmon_backends.kstat_tool import Run, runner
+from latmon_backends.sampler import CLOCK, Clock, Sample
+
+_DISKS = ("-p", "-c", "disk")
+_IDENTITY = ("-p", "-c", "device_error")
+_WORD = 2**32
+_MAX = 2**63 - 1
+_WRONG = 2**31
+"""A gauge as high as this went below 0 (a driver that counts a completion twice)."""
+_TIMES = ("wtime", "wlentime", "wlastupdate", "rtime", "rlentime", "rlastupdate")
+_SCSI_CHARS = 16
+"""Of KSTAT_DATA_CHAR, which has no end: what lies behind it in memory may follow. INQUIRY has no more."""
+_KINDS = {"md": "md", "lofi": "loop", "zfs": "other", "fd": "other", "ramdisk": "other"}
+"""Modules that are no disks; `zfs` is a pool, `md` a metadevice of Solaris Volume Manager."""
+_OVER_DISKS = ("md", "zfs")
+_OPTICAL = re.compile(r"\b(CD-?R|DVD|BD-?R)", re.IGNORECASE)
+"""Drives that sd serves too: kstat doesn't tell what they are, their product does."""
+
+
+class QueueMeans(NamedTuple):
+    """Means over the time between two samples, in I/Os and us; a time is None where nothing completed."""
+
+    in_driver: float
+    queued: float
+    service_us: float | None
+    wait_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Io:
+    """One disk's kstat_io_t, times in ns."""
+
+    crtime_ns: int
+    snaptime_ns: int
+    ops: Mapping[str, tuple[int, int]]
+    """op -> count (32 bits), bytes."""
+    wlen_ns: int
+    rlen_ns: int
+    outstanding: Outstanding
+
+
+class KstatSampler:
+    """As KernelSampler, as far as kstat knows. `start` does nothing: nothing is looked at between samples."""
+
+    def __init__(self, devices: tuple[str, ...] = (), clock: Clock = CLOCK, run: Run | None = None) -> None:
+        self._globs, self._clock = devices, clock
+        self._run = run or runner()
+        self._known: dict[str, Device] = {}
+        self._all: frozenset[Id] = frozenset()
+        self._before: dict[str, _Io] = {}
+        self._counts: dict[str, dict[str, int]] = {}
+        self._means: dict[str, QueueMeans] = {}
+
+    def start(self) -> None:
+        """Nothing to look at between samples."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All selected devices as of the last sample."""
+        return tuple(self._known.values())
+
+    @property
+    def means(self) -> Mapping[str, QueueMeans]:
+        """What was in the driver and queued in the mean between the last two samples; empty after the first."""
+        return self._means
+
+    def selects(self, device: Device) -> bool:
+        """True when the user's globs mean this device."""
+        return not self._globs or any(fnmatchcase(device.name, glob) for glob in self._globs)
+
+    def require_selected(self) -> None:
+        """UnavailableError where there is nothing to watch."""
+        if not self._all:
+            raise UnavailableError("There is no disk to watch: kstat names none of class disk.")
+        if not self._known:
+            there = ", ".join(sorted(id_.name for id_ in self._all))
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+
+    def sample(self) -> Sample:
+        """Everything now. UnavailableError when kstat can't be run."""
+        mono_us, wall = self._clock.mono_us(), self._clock.wall()
+        told = parse_pairs(self._run(_DISKS))
+        found, broken = _disks(told)
+        changed, removed = self._recognise(frozenset(found))
+        disks = {id_.name: io for id_, io in found.items() if id_.name in self._known}
+        self._means = {name: means for name, io in disks.items() if (means := _means(self._before.get(name), io))}
+        counters = {name: self._counters(name, io) for name, io in disks.items()}
+        self._counts = {name: counts for name, counts in self._counts.items() if name in disks}
+        self._before = disks
+        return Sample(
+            mono_us,
+            wall,
+            counters=counters,
+            generations={name: io.crtime_ns for name, io in disks.items()},
+            shown=frozenset(disks),
+            outstanding={name: io.outstanding for name, io in disks.items()},
+            devices=changed,
+            removed=removed,
+            undecoded=told.undecoded + broken,
+        )
+
+    def _recognise(self, ids: frozenset[Id]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        """Which devices are new, with their models, and which are gone. Identity is asked for only then."""
+        if ids == self._all:
+            return (), ()
+        who = _identities(parse_pairs(self._run(_IDENTITY)))
+        every = {id_.name: _device(id_, who.get(id_.name, {})) for id_ in sorted(ids)}
+        now = {name: device for name, device in every.items() if self.selects(device)}
+        changed = tuple(device for name, device in now.items() if self._known.get(name) != device)
+        removed = tuple(name for name in self._known if name not in now)
+        self._all, self._known = ids, now
+        return changed, removed
+
+    def _counters(self, name: str, io: _Io) -> Counters:
+        """Counts that don't wrap, beginning with what the first sample said."""
+        before = self._before.get(name)
+        if before is None or before.crtime_ns != io.crtime_ns:
+            self._counts[name] = {op: count for op, (count, _) in io.ops.items()}
+        else:
+            for op, (count, _) in io.ops.items():
+                gained = (count - before.ops[op][0]) % _WORD
+                self._counts[name][op] += gained if gained < _WORD // 2 else 0
+        counts = self._counts[name]
+        return Counters(name, {op: Tally(counts[op], moved, None) for op, (_, moved) in io.ops.items()})
+
+
+def _disks(told: Kstats) -> tuple[dict[Id, _Io], int]:
+    """The disks whose kstats are whole, each name once, and how many weren't."""
+    times = [values.get(key, "") for values in told.values.values() for key in _TIMES]
+    in_seconds = any(whole(text) is None and real(text) is not None for text in times)
+    found: dict[Id, _Io] = {}
+    names: set[str] = set()
+    for id_, values in told.values.items():
+        io = _io(values, in_seconds=in_seconds)
+        if io is not None and id_.name not in names:
+            found[id_] = io
+            names.add(id_.name)
+    return found, len(told.values) - len(found)
+
+
+def _io(values: Mapping[str, str], *, in_seconds: bool) -> _Io | None:
+    told = [
+        *(whole(values.get(key)) for key in ("reads", "nread", "writes", "nwritten")),
+        *(_ns(values.get(key), in_seconds=True) for key in ("crtime", "snaptime")),
+        *(_ns(values.get(key), in_seconds=in_seconds) for key in ("wlentime", "rlentime")),
+    ]
+    numbers = [n for n in told if n is not None and 0 <= n <= _MAX]
+    if len(numbers) < len(told):
+        return None
+    reads, nread, writes, nwritten, crtime, snaptime, wlen, rlen = numbers
+    ops = {"read": (reads, nread), "write": (writes, nwritten)}
+    return _Io(crtime, snaptime, ops, wlen, rlen, Outstanding(_gauge(values.get("rcnt")), _gauge(values.get("wcnt"))))
+
+
+def _ns(text: str | None, *, in_seconds: bool) -> int | None:
+    if not in_seconds:
+        return whole(text)
+    seconds = real(text)
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _gauge(text: str | None) -> int | None:
+    value = whole(text)
+    return value if value is not None and 0 <= value < _WRONG else None
+
+
+def _means(before: _Io | None, after: _Io) -> QueueMeans | None:
+    """None where the two aren't of one disk, or time stood still."""
+    if before is None or before.crtime_ns != after.crtime_ns:
+        return None
+    span = after.snaptime_ns - before.snaptime_ns
+    in_driver, queued = after.rlen_ns - before.rlen_ns, after.wlen_ns - before.wlen_ns
+    if span <= 0 or in_driver < 0 or queued < 0:
+        return None
+    done = sum((count - before.ops[op][0]) % _WORD for op, (count, _) in after.ops.items())
+    times = (in_driver / done / 1000, queued / done / 1000) if done else (None, None)
+    return QueueMeans(in_driver / span, queued / span, *times)
+
+
+def _identities(told: Kstats) -> dict[str, Mapping[str, str]]:
+    """By the disk's name: of `sd0,err` and `cmdk0,error` it is what stands before the comma."""
+    return {id_.name.partition(",")[0]: values for id_, values in told.values.items() if "," in id_.name}
+
+
+def _device(id_: Id, who: Mapping[str, str]) -> Device:
+    vendor, product = (who.get(key, "")[:_SCSI_CHARS].strip() for key in ("Vendor", "Product"))
+    model = who.get("Model", "").strip() or " ".join(part for part in (vendor, product) if part)
+    kind = _KINDS.get(id_.module, "other" if _OPTICAL.search(product) else "disk")
+    return Device(
+        id_.name,
+        0,  # kstat knows no dev_t: the instance tells devices of a driver apart
+        max(id_.instance, 0),
+        kind=kind,
+        driver=id_.module,
+        model=model,
+        serial=who.get("Serial No", "").strip(),
+        timed=id_.module not in _OVER_DISKS,
+    )

@@ -1,0 +1,166 @@
+r"""What the command `kstat` of illumos and Solaris prints, as values: sans-IO, bytes in, kstats out.
+
+Two forms: `kstat -p` has a line `module:instance:name:statistic<TAB>value` each; plain `kstat` has blocks of two header
+lines (module, instance, name, class) and an indented line per statistic. Values stay text: which are numbers, and of
+which unit, their readers know. What isn't understood is counted.
+
+Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT, DFLT_FMT, KS_DFMT) and kstat.c (ks_instance_print).
+A name may hold colons, a statistic and a value blanks. A listing from a web page has no-break spaces for blanks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from latmon.text import clean
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Of one output: all kstats of a machine with 64 CPUs are 3 MB."""
+MAX_LINE = 4096
+MAX_KSTATS = 65_536
+MAX_STATISTICS = 1024
+"""Of one kstat."""
+_MAX_NAME = 64
+"""KSTAT_STRLEN is 31."""
+_MAX_VALUE = 256
+_WIDTH = 30
+"""Of a statistic's name in the long form."""
+_WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
+_REAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{0,20})?([eE][-+]?[0-9]{1,2})?\Z")
+_MAX_INSTANCE = 2**31
+_NO_BREAK = "\N{NO-BREAK SPACE}".encode()
+
+
+class Id(NamedTuple):
+    """What a kstat is known by."""
+
+    module: str
+    instance: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kstats:
+    """One reading; `classes` only where the output tells them. `undecoded` counts lines that were not understood."""
+
+    values: Mapping[Id, Mapping[str, str]] = field(default_factory=dict)
+    classes: Mapping[Id, str] = field(default_factory=dict)
+    undecoded: int = 0
+
+
+def parse_pairs(raw: bytes) -> Kstats:
+    """Output of `kstat -p`. What lies behind MAX_BYTES counts as one line that was not understood."""
+    found = _Found()
+    for line in _lines(raw, found):
+        where, tab, value = line.partition(b"\t")
+        module, _, rest = where.partition(b":")
+        instance, _, rest = rest.partition(b":")
+        name, colon, statistic = rest.rpartition(b":")
+        id_ = _id(module, instance, name)
+        if not (tab and colon and statistic) or id_ is None or not found.add(id_, statistic, value):
+            found.undecoded += 1
+        elif statistic == b"class":
+            found.classes[id_] = clean(value, _MAX_NAME)
+    return found.told
+
+
+def parse_blocks(raw: bytes) -> Kstats:
+    """Output of `kstat` without -p, its leading tabs kept or lost."""
+    found = _Found()
+    head: tuple[bytes, bytes] | None = None
+    id_: Id | None = None
+    for line in _lines(raw.replace(_NO_BREAK, b" "), found):
+        if line.startswith(b"module:") and (pair := _pair(line, b"instance:")):
+            head, id_ = pair, None
+        elif head and line.startswith(b"name:") and (pair := _pair(line, b"class:")):
+            id_ = _id(*head, pair[0])
+            head = None
+            if id_ is None or not found.begin(id_):
+                id_ = None
+                found.undecoded += 1
+            else:
+                found.classes[id_] = clean(pair[1], _MAX_NAME)
+        elif id_ is None or not found.add(id_, *_statistic(line)):
+            found.undecoded += 1
+    return found.told
+
+
+def whole(text: str | None) -> int | None:
+    """A statistic as a whole number; None where it is none."""
+    return int(text) if text is not None and _WHOLE.match(text) else None
+
+
+def real(text: str | None) -> float | None:
+    """A statistic as a number; None where it is none."""
+    return float(text) if text is not None and _REAL.match(text) else None
+
+
+class _Found:
+    """What is known so far, within bounds."""
+
+    def __init__(self) -> None:
+        self.values: dict[Id, dict[str, str]] = {}
+        self.classes: dict[Id, str] = {}
+        self.undecoded = 0
+
+    @property
+    def told(self) -> Kstats:
+        return Kstats(self.values, self.classes, self.undecoded)
+
+    def begin(self, id_: Id) -> bool:
+        """False where there is no room for one more kstat."""
+        if id_ not in self.values and len(self.values) >= MAX_KSTATS:
+            return False
+        self.values.setdefault(id_, {})
+        return True
+
+    def add(self, id_: Id, statistic: bytes, value: bytes) -> bool:
+        if not statistic or len(statistic) > _MAX_NAME or not self.begin(id_):
+            return False
+        had, name = self.values[id_], clean(statistic, _MAX_NAME)
+        if name not in had and len(had) >= MAX_STATISTICS:
+            return False
+        had[name] = clean(value.strip(b" \t\r"), _MAX_VALUE)
+        return True
+
+
+def _lines(raw: bytes, found: _Found) -> Iterator[bytes]:
+    """Lines that say something; one that is too long is not understood."""
+    found.undecoded += len(raw) > MAX_BYTES
+    for line in raw[:MAX_BYTES].split(b"\n"):
+        stripped = line.rstrip(b"\r")
+        if len(stripped) > MAX_LINE:
+            found.undecoded += 1
+        elif stripped.strip():
+            yield stripped
+
+
+def _id(module: bytes, instance: bytes, name: bytes) -> Id | None:
+    number = whole(instance.decode("latin-1"))
+    if not module or not name or max(len(module), len(name)) > _MAX_NAME:
+        return None
+    if number is None or not -1 <= number < _MAX_INSTANCE:
+        return None
+    return Id(clean(module, _MAX_NAME), number, clean(name, _MAX_NAME))
+
+
+def _pair(line: bytes, second: bytes) -> tuple[bytes, bytes] | None:
+    """`first: VALUE   second: VALUE`, which a blank parts at least."""
+    left, found, right = line.partition(b" " + second)
+    _, _, value = left.partition(b":")
+    return (value.strip(), right.strip()) if found else None
+
+
+def _statistic(line: bytes) -> tuple[bytes, bytes]:
+    """Name and value: the name has 30 cells and two blanks behind it; else the first two blanks part them, or one."""
+    text = line.strip()
+    if text[_WIDTH : _WIDTH + 2] == b"  ":
+        return text[:_WIDTH].rstrip(), text[_WIDTH + 2 :]
+    for blanks in (b"  ", b"\t", b" "):
+        name, found, value = text.partition(blanks)
+        if found:
+            return name, value
+    return b"", text
