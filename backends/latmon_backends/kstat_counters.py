@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -75,6 +75,7 @@ class KstatSampler:
         self._before: dict[str, _Io] = {}
         self._counts: dict[str, dict[str, int]] = {}
         self._means: dict[str, QueueMeans] = {}
+        self._last: Sample | None = None
 
     def start(self) -> None:
         """Nothing to look at between samples."""
@@ -105,8 +106,21 @@ class KstatSampler:
             raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
 
     def sample(self) -> Sample:
-        """Everything now. UnavailableError when kstat can't be run."""
+        """Everything now. UnavailableError when kstat can't be run at first.
+
+        Later it tells what it told before, and counts that as not understood: what it missed is in the next one.
+        """
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
+        try:
+            self._last = self._read(mono_us, wall)
+        except UnavailableError:
+            if self._last is None:
+                raise
+            self._means = {}
+            return replace(self._last, mono_us=mono_us, wall=wall, outstanding={}, devices=(), removed=(), undecoded=1)
+        return self._last
+
+    def _read(self, mono_us: int, wall: float) -> Sample:
         told = parse_pairs(self._run(_DISKS))
         found, broken = _disks(told)
         changed, removed = self._recognise(frozenset(found))

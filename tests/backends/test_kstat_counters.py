@@ -33,9 +33,9 @@ class Machine:
         return self.disks.pop(0) if len(self.disks) > 1 else self.disks[0]
 
     def sampler(self, *globs: str) -> KstatSampler:
-        return KstatSampler(globs, Clock(self._tick, lambda: 5.0), self.run)
+        return KstatSampler(globs, Clock(self.tick, lambda: 5.0), self.run)
 
-    def _tick(self) -> int:
+    def tick(self) -> int:
         self.now += 1_000_000
         return self.now
 
@@ -119,6 +119,29 @@ def test_a_disk_attached_anew_begins_anew():
     interval = difference(sampler.sample(), sampler.sample())
     assert interval.kernel[Flow("sd2", "read")].count == 1300
     assert "sd2" not in sampler.means
+
+
+def test_a_reading_that_fails_later_is_made_up_for_by_the_next():
+    machine = Machine(*ILLUMOS)
+    working, fail = machine.run, [False]
+
+    def run(words: tuple[str, ...]) -> bytes:
+        if fail[0]:
+            raise UnavailableError("kstat can't be run: it hangs.")
+        return working(words)
+
+    sampler = KstatSampler((), Clock(machine.tick, lambda: 5.0), run)
+    first = sampler.sample()
+    fail[0] = True
+    second = sampler.sample()
+    nothing = difference(first, second)
+    assert {done.count for done in nothing.kernel.values()} == {0}
+    assert (nothing.undecoded, nothing.outstanding, nothing.removed, second.devices) == (1, {}, (), ())
+    fail[0] = False
+    assert difference(second, sampler.sample()).kernel[Flow("sd2", "read")].count == 300
+    fail[0] = True
+    with pytest.raises(UnavailableError):
+        KstatSampler((), Clock(machine.tick, lambda: 5.0), run).sample()
 
 
 def test_globs_select_and_a_mistyped_one_is_told():
