@@ -58,7 +58,7 @@ def _live() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"latmon {__version__}")
-    parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, procfs, ...: who measures")
+    parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, dtrace, procfs, ...")
     parser.add_argument("--interval", type=_spoken(interval_us), help="one frame per 100ms to 60s; default 1s")
     parser.add_argument("--threshold", type=_spoken(threshold_us), help="what counts as slow, such as 100ms")
     parser.add_argument(
@@ -66,6 +66,13 @@ def _live() -> _Parser:
         metavar="WHEN",
         type=_spoken(stages_mode),
         help="trace stages: auto (the default), basic: never, all",
+    )
+    parser.add_argument(
+        "--invasive",
+        metavar="PROBE",
+        action="append",
+        default=[],
+        help="run this probe though it slows the host down (latmon probes lists them)",
     )
     _devices(parser)
     _theme(parser)

@@ -30,6 +30,8 @@ class Options:
     """One of STAGES_MODES: when the deep probes run."""
     budget_percent: float = 5.0
     """Of one CPU, for the deep probes' programs; 0: none, they may take what they take."""
+    invasive: tuple[str, ...] = ()
+    """Invasive probes that the user wants in spite of what they cost, by name."""
 
     @property
     def fixed(self) -> dict[str, int]:

@@ -42,6 +42,8 @@ def _live(args: argparse.Namespace) -> int:
             target.refuse(args.record)
     if defaults.bpftrace:
         os.environ.setdefault("LATMON_BPFTRACE", defaults.bpftrace)
+    if defaults.dtrace:
+        os.environ.setdefault("LATMON_DTRACE", defaults.dtrace)
     request = _request(args, defaults)
     if request.record is not None and not args.tui:
         from latmon import headless
@@ -59,6 +61,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         devices=tuple(args.device),
         threshold_us=defaults.threshold if args.threshold is None else args.threshold,
         stages=args.stages or defaults.stages or Options().stages,
+        invasive=tuple(args.invasive),
         budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
     return Request(

@@ -25,12 +25,13 @@ MAX_BUDGET = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """None: the file doesn't say. `bpftrace` is the tool to run, as LATMON_BPFTRACE is."""
+    """None: the file doesn't say. `bpftrace` and `dtrace` are the tools to run, as the variables LATMON_... are."""
 
     theme: str | None = None
     interval: int | None = None
     backend: str | None = None
     bpftrace: str | None = None
+    dtrace: str | None = None
     threshold: int | None = None
     stages: str | None = None
     budget_percent: float | None = None
@@ -80,6 +81,7 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "interval": interval_us,
     "backend": _text,
     "bpftrace": _text,
+    "dtrace": _text,
     "threshold": threshold_us,
     "stages": stages_mode,
     "budget_percent": budget_percent,

@@ -91,11 +91,11 @@ class DeepFramer:
     def handler(self, record: Record) -> None:
         """A `handler` record: what a handler's number stands for."""
         number, irq = record.get("handler"), record.get("irq")
-        if number is None or irq is None:
+        if number is None:
             return
         key = number & ((1 << self._bits) - 1)
         if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
-            self._handlers[key] = Handler(irq, record.text)
+            self._handlers[key] = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
         else:
             self._left_out += 1
 

@@ -6,6 +6,7 @@ Knows backends by name only. Whether one can run is found by opening it, never b
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from latmon.request import Request
 
 AUTO = "auto"
 Load = Callable[[str], Callable[..., Backend]]
+BEST = {"Linux": ("bpftrace", "dtrace"), "": ("dtrace",)}
+"""By uname's name of a system, before procfs."""
 FINITE = frozenset({"demo", "replay"})
 """Backends whose frames may end without anything having failed."""
 
@@ -34,12 +37,19 @@ async def opened(request: Request, load: Load = registry.load) -> AsyncIterator[
         if request.backend != AUTO:
             yield await stack.enter_async_context(load(request.backend)(**_arguments(request)))
             return
+        yield await _best(stack, request, load)
+
+
+async def _best(stack: contextlib.AsyncExitStack, request: Request, load: Load) -> Backend:
+    """The first that opens; a lesser one says why the best doesn't."""
+    reason = ""
+    for name in BEST.get(platform.system(), BEST[""]):
+        why = {"reason": reason} if reason else {}
         try:
-            backend = await stack.enter_async_context(load("bpftrace")(**_arguments(request)))
+            return await stack.enter_async_context(load(name)(**_arguments(request), **why))
         except UnavailableError as refusal:
-            lesser = load("procfs")(**_arguments(request), reason=str(refusal))
-            backend = await stack.enter_async_context(lesser)
-        yield backend
+            reason = reason or str(refusal)
+    return await stack.enter_async_context(load("procfs")(**_arguments(request), reason=reason))
 
 
 def _arguments(request: Request) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from latmon.errors import UnavailableError, UsageError
 GROUP = "latmon.backends"
 OWN = {
     "bpftrace": "latmon_backends.bpftrace:BpftraceBackend",
+    "dtrace": "latmon_backends.dtrace:DtraceBackend",
     "procfs": "latmon_backends.procfs:ProcfsBackend",
     "demo": "latmon_backends.demo:DemoBackend",
     "replay": "latmon_backends.replay:ReplayBackend",

@@ -36,6 +36,7 @@ class Request:
         """From our own parent's line: nothing foreign, so a mistake in it is a bug and may raise."""
         values: Mapping[str, Any] = json.loads(line)
         options = dict(values["options"])
-        options.update(devices=tuple(options["devices"]), proc=Path(options["proc"]), sys=Path(options["sys"]))
+        tuples = {name: tuple(options[name]) for name in ("devices", "invasive")}
+        options.update(tuples, proc=Path(options["proc"]), sys=Path(options["sys"]))
         record = values["record"]
         return cls(**{**values, "options": Options(**options), "record": None if record is None else Path(record)})

@@ -19,13 +19,14 @@ from latmon.errors import UnavailableError
 from latmon.framing import Framer
 from latmon_backends import bpftrace_tiers, bpftrace_tool, sampler
 from latmon_backends.bpf_programs import Skipped
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.frames import Frames
 from latmon_backends.launching import Launcher
 from latmon_backends.probe_events import Event
+from latmon_backends.running_probe import RefusedError
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.ticks import Surroundings, Ticks, Window
 

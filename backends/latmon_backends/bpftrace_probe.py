@@ -16,6 +16,7 @@ from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
 from latmon_backends.probe_events import Attached, Event, Printed
+from latmon_backends.running_probe import RefusedError
 
 _READY_S = 300.0
 """How long a busy or emulated host may take to compile and attach. Where everything is emulated all deep probes take
@@ -23,14 +24,6 @@ _READY_S = 300.0
 _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
 _LINE = re.compile(r"^stdin:(\d+):\d+")
-
-
-class RefusedError(Exception):
-    """A program that doesn't run here, why, and where in its text that was found (0: not said)."""
-
-    def __init__(self, why: str, line: int = 0) -> None:
-        super().__init__(why)
-        self.line = line
 
 
 class Probe:

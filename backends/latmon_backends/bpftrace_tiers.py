@@ -6,7 +6,6 @@ the probes by their manifests and starts nothing.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from latmon.manifest import Manifest, load
 from latmon.resources import data_dir
 from latmon_backends import btf
 from latmon_backends.bpftrace_program import Script
+from latmon_backends.script_values import outliers, pace
 
 _KPROBES = (
     (
@@ -24,7 +24,6 @@ _KPROBES = (
     ),
     ("kprobe:blk_update_request", "1 == 0"),
 )
-_STEP_MS = 200
 _MEMBER = re.compile(r"\bdisk\b|rq_disk", re.IGNORECASE)
 _STAMP = re.compile(r"io_start_time_ns")
 
@@ -103,17 +102,6 @@ def fitted(manifest: Manifest, values: dict[str, int | str], only_after: re.Patt
     """The probe with those of the values that it takes."""
     taken = {parameter.name for parameter in manifest.parameters}
     return Variant(manifest, {name: value for name, value in values.items() if name in taken}, only_after)
-
-
-def pace(interval_ms: int) -> dict[str, int | str]:
-    """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early."""
-    step = interval_ms // math.ceil(interval_ms / _STEP_MS)
-    return {"step_ms": step, "gate_ns": (interval_ms - step // 2) * 1_000_000}
-
-
-def outliers(threshold_us: int | None) -> dict[str, int | str]:
-    """What makes an I/O an outlier. A script's 0 means that it finds one per device, so the user's 0 is 1 us."""
-    return {"threshold_us": 0 if threshold_us is None else max(1, threshold_us)}
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:

@@ -30,21 +30,30 @@ _SHIM = (
     "wait $p; r=$?; kill $c 2>/dev/null; exit $r"
 )
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
+_MOUNT_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
 _STDERR_LINES = 60
 _PORTION = 1 << 16
 _NICE = -10
 _KILL_AFTER_S = 1.7
 
 
-def shimmed(command: Sequence[str], environment: Mapping[str, str], *, sudo: bool, mount_tracefs: bool) -> list[str]:
+def shimmed(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    sudo: bool,
+    mount_tracefs: bool = False,
+    mount_debugfs: bool = False,
+) -> list[str]:
     """The argument list that runs `command` behind the shim.
 
-    `sudo` asks for root without ever prompting. `mount_tracefs` gives the tool tracefs in a mount namespace of its own,
-    so that nothing stays mounted on the host.
+    `sudo` asks for root without ever prompting. `mount_tracefs` and `mount_debugfs` give the tool that file system in a
+    mount namespace of its own, so that nothing stays mounted on the host.
     """
     words = list(command)
-    if mount_tracefs:
-        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNT_TRACEFS, "sh", *words]
+    for wanted, mount in ((mount_tracefs, _MOUNT_TRACEFS), (mount_debugfs, _MOUNT_DEBUGFS)):
+        if wanted:
+            words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *words]
     words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
     return [*(["sudo", "-n"] if sudo else []), "sh", "-c", _SHIM, "latmon-probe", *words]
 
@@ -113,6 +122,7 @@ class Child:
         self._process = process
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._unheard: deque[str] = deque(maxlen=_STDERR_LINES)
         self._listening = asyncio.create_task(self._listen())
         self._kill_at: float | None = None
 
@@ -163,6 +173,12 @@ class Child:
             await asyncio.wait_for(asyncio.shield(self._listening), 1)
         return list(self._complaints)
 
+    def heard(self) -> list[str]:
+        """What was said on stderr since the last call, the latest of it; clean."""
+        lines = list(self._unheard)
+        self._unheard.clear()
+        return lines
+
     async def returncode(self) -> int:
         """The tool's status as a shell tells it: 128 + n after signal n."""
         return await self._process.wait()
@@ -212,7 +228,9 @@ class Child:
         rest = b""
         while portion := await stderr.read(_PORTION):
             *lines, rest = (rest + portion).split(b"\n")
-            self._complaints.extend(clean(line, 300) for line in lines if line.strip())
+            told = [clean(line, 300) for line in lines if line.strip()]
+            self._complaints.extend(told)
+            self._unheard.extend(told)
             rest = rest[-_PORTION:]
         if rest.strip():
             self._complaints.append(clean(rest, 300))

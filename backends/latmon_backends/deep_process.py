@@ -14,11 +14,11 @@ from latmon.backend import Options
 from latmon.deep_depths import followed
 from latmon.model import Frame, Health, Missing, Traced
 from latmon_backends.deep_news import News
-from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_steering import Steering
 from latmon_backends.deep_ticks import DeepWindow
 from latmon_backends.last_look import LastLook
 from latmon_backends.launching import Launcher
+from latmon_backends.programs import Programs
 
 _LATE_US = 1_000_000
 
@@ -30,7 +30,7 @@ class Deep:
         self,
         options: Options,
         launcher: Launcher,
-        programs: DeepPrograms,
+        programs: Programs,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._programs = programs

@@ -16,29 +16,21 @@ from latmon.backend import Options
 from latmon.errors import ManifestError
 from latmon.manifest import Manifest
 from latmon.model import Device, Missing
-from latmon_backends import bpftrace_tiers, bpftrace_tool, btf, deep_scripts, request_flags
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends import bpftrace_tool, btf, deep_scripts, request_flags, script_values
+from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.deep_scripts import Choice
 from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.demand import AT_MOST
 from latmon_backends.launching import Launcher
+from latmon_backends.programs import Target
+from latmon_backends.running_probe import RefusedError
 from latmon_backends.threads import Threads
 from latmon_backends.tracepoints import Tracepoints
 
 _MAJOR = 20
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The devices that are traced, by name (none: all) and by the kernel's numbers."""
-
-    devices: tuple[str, ...] = ()
-    numbers: tuple[int, ...] = ()
-    why_all: str = ""
-    """Why all devices are traced though only some are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +183,8 @@ class DeepPrograms:
         interval_ms = self._options.interval_us // 1000
         numbers = [*target.numbers, *(0,) * AT_MOST][:AT_MOST]
         return {
-            **bpftrace_tiers.pace(interval_ms),
-            **bpftrace_tiers.outliers(self._options.threshold_us),
+            **script_values.pace(interval_ms),
+            **script_values.outliers(self._options.threshold_us),
             "one_in": one_in,
             **self._looks,
             "any_dev": int(not target.numbers),

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from latmon_backends.bpf_programs import Skipped
-from latmon_backends.bpftrace_probe import Probe
-from latmon_backends.deep_programs import Target
 from latmon_backends.deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.demand import Want
+from latmon_backends.programs import Target
+from latmon_backends.running_probe import RunningProbe
 
 _LAST_S = 1.5
 """Who doesn't obey is killed 1.4 s after it was asked to end."""
@@ -24,7 +24,14 @@ class Run:
     """From `begin` to `stop`. `percent` and `measured` are its meter's: what it takes, and when to look again."""
 
     def __init__(
-        self, probe: Probe, ticks: DeepTicks, want: Want, target: Target, *, one_in: int, clock: Callable[[], float]
+        self,
+        probe: RunningProbe,
+        ticks: DeepTicks,
+        want: Want,
+        target: Target,
+        *,
+        one_in: int,
+        clock: Callable[[], float],
     ) -> None:
         self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
         self._ticks, self._clock = ticks, clock

@@ -16,14 +16,14 @@ from latmon.backend import Options
 from latmon.errors import UnavailableError
 from latmon.model import Frame
 from latmon_backends import deep_meter
-from latmon_backends.bpftrace_probe import RefusedError
 from latmon_backends.budget import PAUSE_S, Budget, Verdict
 from latmon_backends.deep_life import Life
 from latmon_backends.deep_news import News
-from latmon_backends.deep_programs import DeepPrograms
 from latmon_backends.deep_run import Run
 from latmon_backends.demand import REMIX_S, Demand, Want
 from latmon_backends.launching import Launcher
+from latmon_backends.programs import Programs
+from latmon_backends.running_probe import RefusedError
 from latmon_backends.suspicion import Suspicion
 
 _STEP_S = 1.0
@@ -44,7 +44,7 @@ class Steering:
     """From `begin` to `end`, in a task of its own; `why_not` says why nothing is traced, where that isn't wanted."""
 
     def __init__(
-        self, options: Options, launcher: Launcher, programs: DeepPrograms, news: News, clock: Callable[[], float]
+        self, options: Options, launcher: Launcher, programs: Programs, news: News, clock: Callable[[], float]
     ) -> None:
         self.life = Life()
         self.why_not = ""

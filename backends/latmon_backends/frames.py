@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from latmon import host
-from latmon.model import Completed, Flow, Frame, Health, Series
+from latmon.model import Completed, Device, Flow, Frame, Health, Series
 from latmon_backends import sampler
-from latmon_backends.sampler import KernelSampler
+from latmon_backends.sampler import Sample
 from latmon_backends.ticks import LastWindow, Window
 
 _SLEPT_US = 100_000
@@ -22,10 +22,32 @@ Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
 
+class Counters(Protocol):
+    """The kernel's counters by device, and who the devices are."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those that the user selects, as of the last sample."""
+        ...
+
+    @property
+    def known(self) -> Mapping[str, Device]:
+        """All of them."""
+        ...
+
+    def sample(self) -> Sample: ...
+
+    def selects(self, device: Device) -> bool: ...
+
+    def numbered(self, number: int) -> Device | None:
+        """By the number that probes have for it."""
+        ...
+
+
 class Frames:
     """Makes frames in their order. `gap` and `notice` go into the next one."""
 
-    def __init__(self, counters: KernelSampler, sys: Path, suspended_us: Callable[[], int] = host.suspended_us) -> None:
+    def __init__(self, counters: Counters, sys: Path, suspended_us: Callable[[], int] = host.suspended_us) -> None:
         self._sampler, self._sys, self._suspended_us = counters, sys, suspended_us
         self._ended_us = counters.sample().mono_us
         self._slept_us = suspended_us()
@@ -80,18 +102,18 @@ class Frames:
         )
 
     def device_name(self, number: int) -> str | None:
-        """Of a kernel dev_t (major << 20 | minor), as of the last sample."""
-        device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
+        """As of the last sample."""
+        device = self._sampler.numbered(number)
         return None if device is None else device.name
 
     def selected_name(self, number: int) -> str | None:
         """The same, but None for a device that the user's globs don't select."""
-        device = self._sampler.block.device(number >> 20, number & 0xFFFFF)
+        device = self._sampler.numbered(number)
         return None if device is None or not self._sampler.selects(device) else device.name
 
     def is_selected(self, name: str) -> bool:
         """Whether the user's globs select it."""
-        device = self._sampler.block.devices.get(name)
+        device = self._sampler.known.get(name)
         return device is not None and self._sampler.selects(device)
 
     def has_several_queues(self, name: str) -> bool:
@@ -114,7 +136,7 @@ class Frames:
         return {name: value for name, value in table.items() if name in wanted}
 
     def _wanted(self) -> set[str]:
-        devices = self._sampler.block.devices
+        devices = self._sampler.known
         return {name for name, device in devices.items() if self._sampler.selects(device)}
 
 

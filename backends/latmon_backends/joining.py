@@ -13,13 +13,14 @@ from latmon.manifest import Manifest
 from latmon.model import Device, Frame, Health, Missing, Traced
 from latmon.outstanding import SYSFS, Depths
 from latmon_backends import outliers
-from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.deep_process import Deep
 from latmon_backends.deep_ticks import DeepWindow
 from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
 from latmon_backends.outliers import Outliers
+from latmon_backends.running_probe import RunningProbe
 from latmon_backends.ticks import Window
+from latmon_backends.told_limits import ToldLimits
 
 _EARLIER = "the deep probes are starting: they count from the next window on"
 
@@ -40,6 +41,7 @@ class Joining:
     ) -> None:
         self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
         self._devices, self._stages, self._sample_us = devices, stages, sample_us
+        self._limits = ToldLimits(frames.device_name)
         self._began_us = self._flood = 0
 
     def frame(self, window: Window, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
@@ -52,6 +54,8 @@ class Joining:
         deep = since(self._began_us, told)
         whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
         whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths, frame.dt_us, self._sample_us))
+        self._limits.take((*window.records, *deep.records))
+        whole = replace(whole, devices=self._limits.put(whole.devices, self._devices()))
         if deep is not told:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))
@@ -101,7 +105,7 @@ def _in_ms(looks: Mapping[int, int], span_us: int) -> dict[int, int]:
     return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}
 
 
-def health_of(window: Window, probe: Probe, skipped: int | None) -> Health:
+def health_of(window: Window, probe: RunningProbe, skipped: int | None) -> Health:
     """What the always-on probe's interval says of its measuring."""
     interval, losses = window.interval, window.losses
     return Health(

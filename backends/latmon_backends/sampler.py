@@ -131,6 +131,15 @@ class KernelSampler:
         """All selected devices as of the last sample: what a first frame must carry."""
         return tuple(device for device in self.block.devices.values() if self.selects(device))
 
+    @property
+    def known(self) -> Mapping[str, Device]:
+        """All devices as of the last sample, selected or not."""
+        return self.block.devices
+
+    def numbered(self, number: int) -> Device | None:
+        """Of a kernel dev_t (major << 20 | minor), as of the last sample."""
+        return self.block.device(number >> 20, number & 0xFFFFF)
+
     def selects(self, device: Device) -> bool:
         """True when the user's globs mean this device, by its name or by the name people use for it."""
         names = tuple(name for name in (device.name, device.label) if name)

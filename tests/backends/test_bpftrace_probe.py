@@ -7,12 +7,13 @@ import pytest
 
 from latmon.errors import UnavailableError
 from latmon_backends import bpftrace_probe
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import variants
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.launching import Direct
 from latmon_backends.probe_events import Printed
+from latmon_backends.running_probe import RefusedError
 
 READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
 TICK = """echo '{"type": "printf", "data": "tick block_c 0 1"}'"""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic_btf import kernel
 
-from latmon_backends.bpftrace_tiers import Variant, has_kprobes, pace, pointers, variants
+from latmon_backends.bpftrace_tiers import Variant, has_kprobes, pointers, variants
+from latmon_backends.script_values import pace
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]
 MEMBERS = [

@@ -24,8 +24,7 @@ def sample(mono_us, sda_writes):
 
 
 def kernel(kind, lag_us):
-    block = SimpleNamespace(devices={})
-    frames = Frames(SimpleNamespace(sample=lambda: sample(0, 5), block=block, devices=()), Path("/nonexistent"))
+    frames = Frames(SimpleNamespace(sample=lambda: sample(0, 5), known={}, devices=()), Path("/nonexistent"))
     begin, end = Tick(0, S, sample(S, 5)), Tick(1, 2 * S, sample(2 * S + lag_us, 6))
     return frames.make(kind(begin, end, Interval()), Health(), counts_bytes=True, keeps_time_asleep=False).kernel
 

@@ -15,11 +15,12 @@ import pytest
 
 from latmon.manifest import load
 from latmon.resources import data_dir
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.root_launcher import STARTER, RootLauncher
 from latmon_backends.root_starter import MAX_CHILDREN, MAX_MESSAGE, MalformedError, Starter
+from latmon_backends.running_probe import RefusedError
 
 BLOCK_C = load(data_dir("probes") / "linux/block_c.yaml")
 VALUES = {"step_ms": 200, "gate_ns": 900_000_000, "threshold_us": 0}

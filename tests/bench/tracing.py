@@ -17,7 +17,7 @@ import bpf_stats
 import processes
 
 from latmon import host
-from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts
+from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts, script_values
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.tracepoints import Tracepoints
@@ -98,7 +98,7 @@ def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
     wanted = [one for one in found if one.group in groups]
     choice = deep_scripts.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
-    values = bpftrace_tiers.pace(1000) | bpftrace_tiers.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
+    values = script_values.pace(1000) | script_values.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
     values |= deep_scripts.looks(1)
     scripts = tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in choice.manifests)
     program = Program(scripts, tool.map_keys)

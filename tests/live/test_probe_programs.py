@@ -17,11 +17,12 @@ from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 from latmon import host
 from latmon.framing import Framer
 from latmon.model import Flow, Series
-from latmon_backends.bpftrace_probe import Probe, RefusedError
+from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import has_kprobes, variants
 from latmon_backends.launching import Direct
 from latmon_backends.probe_events import HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.running_probe import RefusedError
 
 SYS = Path("/sys")
 KPROBES = "bus/event_source/devices/kprobe"

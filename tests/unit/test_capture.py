@@ -403,11 +403,29 @@ async def test_auto_is_the_best_that_opens():
 
 async def test_auto_falls_back_and_keeps_the_reason():
     lesser = Stub()
-    load, made = loader(bpftrace=Stub(refusal="bpftrace is not there: apt install bpftrace"), procfs=lesser)
+    none = Stub(refusal="dtrace is not there")
+    load, made = loader(
+        bpftrace=Stub(refusal="bpftrace is not there: apt install bpftrace"), dtrace=none, procfs=lesser
+    )
     async with opened(Request(), load) as backend:
         assert backend is lesser
     assert made["procfs"]["reason"] == "bpftrace is not there: apt install bpftrace"
     assert lesser.closed
+
+
+@pytest.mark.parametrize(("system", "best"), [("SunOS", "dtrace"), ("FreeBSD", "dtrace"), ("Linux", "bpftrace")])
+async def test_the_best_is_the_systems_own(monkeypatch, system, best):
+    monkeypatch.setattr("platform.system", lambda: system)
+    load, made = loader(bpftrace=Stub(), dtrace=Stub(), procfs=Stub())
+    async with opened(Request(), load):
+        assert list(made) == [best]
+
+
+async def test_linux_has_dtrace_where_bpftrace_does_not_open(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    load, made = loader(bpftrace=Stub(refusal="no bpftrace"), dtrace=Stub())
+    async with opened(Request(), load):
+        assert made["dtrace"]["reason"] == "no bpftrace"
 
 
 async def test_an_explicit_backend_does_not_fall_back():
@@ -432,9 +450,9 @@ async def test_the_demo_gets_scenario_and_seed():
     assert made == {"demo": {"scenario": "host", "seed": 9}}
 
 
-@pytest.mark.parametrize("name", ["replay", "dtrace", "", "x\n"])
+@pytest.mark.parametrize("name", ["replay", "ebpf", "", "x\n"])
 def test_names_that_backend_does_not_take(name):
-    with pytest.raises(UsageError, match=r"^--backend: there is no .*; there are auto, bpftrace, procfs, demo"):
+    with pytest.raises(UsageError, match=r"^--backend: there is no .*; there are auto, bpftrace, dtrace, procfs, demo"):
         check(name)
 
 

@@ -32,8 +32,9 @@ def test_an_empty_file_says_nothing(home):
 
 
 def test_every_key(home):
-    text = "theme: light\ninterval: 500ms\nbackend: procfs\nbpftrace: /opt/bpftrace\nthreshold: 1s\n"
-    assert load(home, text) == Config("light", 500_000, "procfs", "/opt/bpftrace", 1_000_000)
+    text = "theme: light\ninterval: 500ms\nbackend: procfs\nbpftrace: /opt/bpftrace\n"
+    text += "dtrace: /opt/dtrace\nthreshold: 1s\n"
+    assert load(home, text) == Config("light", 500_000, "procfs", "/opt/bpftrace", "/opt/dtrace", 1_000_000)
 
 
 def test_a_bare_number_is_seconds(home):

@@ -23,7 +23,7 @@ def foreign(monkeypatch):
 
 @pytest.mark.usefixtures("foreign")
 def test_ours_are_named_without_entry_points():
-    assert registry.names() == ("bpftrace", "procfs", "demo", "replay")
+    assert registry.names() == ("bpftrace", "dtrace", "procfs", "demo", "replay")
 
 
 def test_a_third_partys_backend_is_named_and_loaded(foreign):
@@ -40,7 +40,7 @@ def test_nobody_replaces_ours(foreign):
 
 @pytest.mark.usefixtures("foreign")
 def test_a_name_that_nobody_has_is_a_usage_error():
-    with pytest.raises(UsageError, match="no backend 'dtrase'; there are: bpftrace, procfs"):
+    with pytest.raises(UsageError, match="no backend 'dtrase'; there are: bpftrace, dtrace, procfs"):
         registry.load("dtrase")
 
 

@@ -1,0 +1,132 @@
+"""Devices as D scripts name them (sd2, da0, vda1), beside those of the kernel's counters.
+
+A name that the counters know is that device, a partition's is its disk's, a number is the kernel's dev_t; any other (a
+ZFS pool, an HBA's port, a host without counters) is a device that only the probes know. Knows neither probes nor frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Protocol
+
+from latmon.errors import UnavailableError
+from latmon.model import Device
+from latmon_backends import sampler
+from latmon_backends.dtrace_maps import Names
+from latmon_backends.sampler import KernelSampler, Sample
+
+MAX_DEVICES = 4096
+_DRIVER = re.compile(r"[A-Za-z_]+")
+_WORD = re.compile(r"[\w.!-]+")
+
+
+class Sampler(Protocol):
+    """The kernel's counters on whichever system."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]: ...
+
+    def sample(self) -> Sample: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoCounters:
+    """Where the kernel's counters can't be had: the probes' own counts are all there is."""
+
+    devices: tuple[Device, ...] = ()
+
+    def sample(self) -> Sample:
+        return Sample(sampler.CLOCK.mono_us(), sampler.CLOCK.wall())
+
+    def start(self) -> None:
+        """Nothing to look at between samples."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NamedDevices:
+    """The counters of a `Sampler`, and the devices of the probes' names; a `frames.Counters`."""
+
+    def __init__(self, counters: Sampler, names: Names, globs: tuple[str, ...], sys: Path) -> None:
+        self._counters, self._names, self._globs, self._sys = counters, names, globs, sys
+        self._known: dict[str, Device] = {}
+        self._seen: dict[str, Device] = {}
+        self._fresh: list[Device] = []
+        self._disks: dict[int, str] = {}
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those that the user selects, as of the last sample."""
+        return tuple(device for device in self.known.values() if self.selects(device))
+
+    @property
+    def known(self) -> Mapping[str, Device]:
+        """All of them."""
+        return {**self._seen, **self._known}
+
+    def start(self) -> None:
+        self._counters.start()
+
+    def close(self) -> None:
+        self._counters.close()
+
+    def sample(self) -> Sample:
+        """With the devices that the probes named since the last one."""
+        found = self._counters.sample()
+        self._known = {device.name: device for device in self._counters.devices}
+        fresh, self._fresh = tuple(one for one in self._fresh if self.selects(one)), []
+        return replace(found, devices=(*found.devices, *(one for one in fresh if one.name not in self._known)))
+
+    def selects(self, device: Device) -> bool:
+        """As the kernel's counters select, by name or label."""
+        names = tuple(name for name in (device.name, device.label) if name)
+        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
+
+    def numbered(self, number: int) -> Device | None:
+        """By the number that Names gave its name; None where there is no room for one more."""
+        name = self._disks.get(number)
+        if name is None:
+            named = self._names.name(number)
+            if named is None:
+                return None
+            if named.isdecimal():
+                return self._counters.numbered(int(named)) if isinstance(self._counters, KernelSampler) else None
+            name = self._disks[number] = self._disk(named)
+        return self._known.get(name) or self._seen.get(name) or self._new(name)
+
+    def is_counted(self, name: str) -> bool:
+        """Whether the kernel's counters know it."""
+        return name in self._known
+
+    def require_selected(self) -> None:
+        """UnavailableError where the globs mean none of the devices that there are."""
+        if self._known or not self._globs:
+            return
+        everything = ", ".join(sorted(self.known)) or "not known before their first I/O"
+        raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {everything}.")
+
+    def _disk(self, name: str) -> str:
+        """A partition has a directory in its disk's."""
+        if name in self._known or not _WORD.fullmatch(name):
+            return name
+        directory = self._sys / "class/block" / name
+        return directory.resolve().parent.name if (directory / "partition").exists() else name
+
+    def _new(self, name: str) -> Device | None:
+        if len(self._seen) >= MAX_DEVICES:
+            return None
+        driver = _DRIVER.match(name)
+        # No dev_t is known: devices are numbered in the order of their appearance, which nothing shows.
+        kind = "other" if ":" in name else "disk"
+        device = Device(name, 0, len(self._seen), kind=kind, driver=driver[0] if driver else "", timed=kind == "disk")
+        self._seen[name] = device
+        self._fresh.append(device)
+        return device

@@ -1,0 +1,101 @@
+"""One running dtrace with one program: started until it is ready, read event by event, ended.
+
+Joins what it says on both of its outputs: lines and tables on the one, drops and faults on the other. Knows the ready
+line and nothing else of what the events mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+from latmon.errors import UnavailableError
+from latmon_backends import dtrace_messages
+from latmon_backends.child import Child
+from latmon_backends.dtrace_maps import Maps, Names
+from latmon_backends.dtrace_program import Program
+from latmon_backends.dtrace_text import Decoder
+from latmon_backends.dtrace_tool import Tool
+from latmon_backends.probe_events import Event, Lost, NoRoom, Printed, Undecoded
+from latmon_backends.running_probe import RefusedError
+
+_READY_S = 300.0
+"""How long a busy or emulated host may take to compile and attach: 18 to 60 s were seen in an emulated one."""
+
+
+class Probe:
+    """A started program; a RunningProbe."""
+
+    def __init__(self, child: Child, program: Program, names: Names) -> None:
+        self._child = child
+        self.wanted = self.attached = len(program.hooks)
+        self._decoder, self._maps = Decoder(), Maps(program.manifests, names)
+        self._events: deque[Event] = deque()
+
+    @classmethod
+    async def start(cls, tool: Tool, program: Program, names: Names) -> Probe:
+        """RefusedError when this program doesn't run here, UnavailableError when none would."""
+        try:
+            probe = cls(await Child.start(tool.command(program.text())), program, names)
+        except OSError as error:
+            raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
+        try:
+            await probe._until_ready()
+        except BaseException:
+            await probe.stop()
+            raise
+        return probe
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started; the tool is it or below it."""
+        return self._child.pid
+
+    async def next(self) -> Event | None:
+        """The next event; None at the end of the output."""
+        while not self._events:
+            portion = await self._child.read()
+            texts = self._decoder.feed(portion) if portion else self._decoder.close()
+            self._events.extend(event for text in texts for event in self._maps.take(text))
+            if not portion:
+                self._events.extend(self._maps.close())
+            self._events.extend(event for line in self._child.heard() for event in _said(line))
+            if not portion:
+                break
+        return self._events.popleft() if self._events else None
+
+    async def complaint(self) -> str:
+        """Why it ended, once it has."""
+        return dtrace_messages.reason(await self._child.complaints(), await self._child.returncode())
+
+    def end(self, *, patient: bool = False) -> None:
+        """Ask it to finish: its last events can still be read. `patient`: however long it takes, until `stop`."""
+        self._child.end(patient=patient)
+
+    async def stop(self) -> None:
+        """Ended for certain when this returns, within 2 s."""
+        await self._child.stop()
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_READY_S):
+                while (event := await self.next()) is not None:
+                    if isinstance(event, Printed) and event.text.startswith("ready "):
+                        return self._child.prefer()
+        except TimeoutError:
+            raise UnavailableError(f"dtrace was not ready within {_READY_S:.0f} s on this host.") from None
+        raise RefusedError(await self.complaint())
+
+
+def _said(line: str) -> Iterator[Event]:
+    """Drops and faults; what else dtrace says on stderr means nothing while it runs."""
+    match dtrace_messages.message(line):
+        case dtrace_messages.Drops(kind="dynamic", count=count):
+            yield NoRoom(count)
+        case dtrace_messages.Drops(count=count):
+            yield Lost(count)
+        case dtrace_messages.Fault():
+            yield Undecoded(line)
+        case _:
+            pass

@@ -1,0 +1,143 @@
+"""The deep D scripts as `programs.Programs`: which run here, started as one more dtrace process.
+
+D scripts have no filter of devices and take no sample: who wants one device has all of them traced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from latmon import host
+from latmon.backend import Options
+from latmon.manifest import Manifest
+from latmon.model import Missing, Thread
+from latmon.records import Record
+from latmon_backends import dtrace_messages, dtrace_scripts
+from latmon_backends.child import environment
+from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
+from latmon_backends.dtrace_here import MAP_KEYS, Here
+from latmon_backends.dtrace_maps import Names
+from latmon_backends.dtrace_probe import Probe
+from latmon_backends.dtrace_program import Program, fillings
+from latmon_backends.dtrace_scripts import Choice
+from latmon_backends.dtrace_tool import is_listed
+from latmon_backends.launching import Launcher
+from latmon_backends.programs import Target
+from latmon_backends.running_probe import RefusedError
+from latmon_backends.threads import UNKNOWN_PRIORITY, Threads
+
+_LISTING_S = 120.0
+
+
+class NamedThreads(Threads):
+    """Threads by the numbers that Names gave theirs; what a probe told of their priority."""
+
+    def __init__(self, options: Options, names: Names) -> None:
+        super().__init__(options.proc)
+        self._names = names
+        self._priorities: dict[int, int] = {}
+
+    def learn(self, record: Record) -> None:
+        number, priority = record.get("thread"), record.get("priority")
+        if number is not None and priority is not None:
+            self._priorities[number] = priority
+
+    def of(self, pid: int) -> Thread:
+        """`pid` is the name's number. Kernel threads, as far as scripts tell of any."""
+        return Thread(pid, self._names.name(pid) or "", "", self._priorities.get(pid, UNKNOWN_PRIORITY))
+
+
+class DtracePrograms:
+    """Starts what of the deep scripts runs here, and remembers what was refused."""
+
+    sample_us = 1
+    """Scripts tell how many microseconds each depth lasted."""
+
+    def __init__(self, here: Here, found: Sequence[Manifest]) -> None:
+        self._here = here
+        self.manifests = tuple(one for one in found if one.group != "always")
+        self.threads = NamedThreads(here.options, here.names)
+        self._has: dict[str, bool] = {}
+        self._refused: dict[str, str] = {}
+        self._told: set[str] = set()
+
+    async def look(self) -> None:
+        """Which hooks there are; a listing that fails leaves it to be tried."""
+        hooks = sorted({hook for one in self.manifests for hook in one.hooks})
+        if hooks:
+            listed = await asyncio.to_thread(_listed, self._here.tool.listing(hooks))
+            self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
+        self._told = {one.name for one in self.choice().missing}
+
+    def choice(self) -> Choice:
+        """What runs here as far as is known by now."""
+        return dtrace_scripts.choose(self.manifests, self._has.get, self._here.options.invasive, self._refused)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        traced = (one for one in self.choice().manifests if one.group != "bios")
+        return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
+
+    @property
+    def timed(self) -> Mapping[str, bool]:
+        return {name: device.timed for name, device in self._here.devices.known.items()}
+
+    def news(self) -> tuple[Missing, ...]:
+        fresh = tuple(one for one in self.choice().missing if one.name not in self._told)
+        self._told |= {one.name for one in fresh}
+        return fresh
+
+    def target(self, devices: tuple[str, ...]) -> Target:
+        return Target(why_all="D scripts trace all devices" if devices else "")
+
+    def unfiltered(self) -> tuple[int, ...]:
+        return ()
+
+    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:  # noqa: ARG002 - a D script has neither
+        """RefusedError where no script runs; each refusal leaves one script out."""
+        values = self._here.values
+        while chosen := self.choice().manifests:
+            program = Program(tuple(next(fillings(one, values)) for one in chosen))
+            try:
+                probe = await Probe.start(self._here.tool, program, self._here.names)
+            except RefusedError as refusal:
+                if dtrace_messages.is_privilege(str(refusal)):
+                    raise
+                self._refused[_whose(chosen, str(refusal))] = str(refusal)
+                continue
+            around = DeepSurroundings(MAP_KEYS, host.suspended_us, self._is_timed)
+            return probe, DeepTicks(chosen, self._here.frames.selected_name, self.threads, around)
+        why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+        raise RefusedError(f"none of the deep probes runs here ({why})")
+
+    def _is_timed(self, name: str) -> bool:
+        device = self._here.devices.known.get(name)
+        return device is not None and device.timed
+
+
+def _whose(chosen: Sequence[Manifest], why: str) -> str:
+    """Whose fault a refusal is: by a name of its own or a hook that is named, else the last one's."""
+    words = set(re.findall(r"[\w:.*-]+", why))
+    for one in chosen:
+        if any(word.startswith(f"{one.name}_") for word in words) or words & set(one.hooks):
+            return one.name
+    return chosen[-1].name
+
+
+def _listed(words: Sequence[str]) -> str:
+    """What the tool lists; empty where it can't be asked. It ends when the pipe that is its standard input does."""
+    read, write = os.pipe()
+    try:
+        said = subprocess.run(  # noqa: S603 - the tool that the user named
+            words, stdin=read, capture_output=True, timeout=_LISTING_S, check=False, env=environment(os.environ)
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    finally:
+        os.close(read)
+        os.close(write)
+    return said.stdout.decode("utf-8", "replace")

@@ -1,0 +1,50 @@
+"""A started probe as everybody else sees it, whichever tool it is; and the refusal of one that doesn't run here."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from latmon_backends.probe_events import Event
+
+
+class RefusedError(Exception):
+    """A program that doesn't run here, why, and where in its text that was found (0: not said)."""
+
+    def __init__(self, why: str, line: int = 0) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+class RunningProbe(Protocol):
+    """A process with one program, past its ready line."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started; the tool is it or below it."""
+        ...
+
+    @property
+    def wanted(self) -> int:
+        """Hooks that the program has."""
+        ...
+
+    @property
+    def attached(self) -> int:
+        """Hooks that the tool says it attached."""
+        ...
+
+    async def next(self) -> Event | None:
+        """The next event; None at the end of the output."""
+        ...
+
+    async def complaint(self) -> str:
+        """Why it ended, once it has."""
+        ...
+
+    def end(self, *, patient: bool = False) -> None:
+        """Ask it to finish: its last events can still be read. `patient`: however long it takes, until `stop`."""
+        ...
+
+    async def stop(self) -> None:
+        """Ended for certain when this returns, within 2 s."""
+        ...
