@@ -1,0 +1,75 @@
+"""The scripts of systems that this host isn't, through a real compiler of D: syntax, types, keys, formats.
+
+A prelude (tests/d_compile/PLATFORM.d) stands for the platform's types, clocks for its hooks. What it can't tell is
+whether the hooks exist there and when they fire. The DTrace is that of LATMON_DTRACE, else of tests/lab/dtrace-in.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from latmon.manifest import load_all
+from tests.d_compile.checks import values
+from tests.d_compile.stubs import prelude
+
+pytestmark = pytest.mark.dtrace
+
+ROOT = Path(__file__).parents[2]
+DTRACE = shlex.split(os.environ.get("LATMON_DTRACE") or str(ROOT / "tests/lab/dtrace-in"))
+ELSEWHERE = ("illumos", "freebsd")
+EVERY = [one for one in load_all(ROOT / "probes") if one.tool == "dtrace"]
+SCRIPTS = [one for one in EVERY if one.platform in ELSEWHERE]
+
+
+def compiled(platform, *manifests, change=lambda text: text):
+    """What the compiler says, nothing if it is content. Through a pipe, for DTrace may see no file of ours."""
+    stub = prelude(platform)
+    text = stub.program(*(change(one.program(values(one))) for one in manifests))
+    ran = subprocess.run(
+        [*DTRACE, "-e", "-q", "-s", "/dev/stdin"], input=text, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert bool(ran.returncode) == bool(ran.stderr), ran
+    return ran.stderr
+
+
+@pytest.mark.parametrize("manifest", SCRIPTS, ids=lambda one: one.name)
+def test_script_compiles(manifest):
+    assert compiled(manifest.platform, manifest) == ""
+
+
+@pytest.mark.parametrize("platforms", [("illumos", "portable"), ("freebsd",)], ids=" and ".join)
+def test_all_scripts_of_a_platform_compile_as_one_program(platforms):
+    """They share one name space: a this-> of one type in one script can't be of another in the next.
+
+    FreeBSD's io and sched give its own structs, not the translated ones that the portable scripts read.
+    """
+    together = [one for one in EVERY if one.platform in platforms]
+    assert len(together) > 1
+    assert compiled(platforms[0], *together) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (r"bio_bcount", "bio_bcounts", "bio_bcounts is not a member"),
+        (r"geom_tokens--;", "geom_tokens--", "syntax error"),
+        (r"geom_level\\t%s\\t%@d", r"geom_level\\t%s\\t%s\\t%@d", "missing a corresponding value argument"),
+        (r"@@ slow geom %u %s", "@@ slow geom %u %d", "incompatible with conversion"),
+        (r"this->hba, cpu\);", "this->hba);", "missing a corresponding value argument"),
+        (r"geom_begun\[\(uint64_t\)arg0\] = timestamp;", 'geom_begun[(uint64_t)arg0] = "now";', "incompatible types"),
+        (r"geom_tokens = 40;", "", "geom_tokens"),
+    ],
+)
+def test_the_compiler_finds_what_is_planted(old, new, said):
+    [geom] = [one for one in SCRIPTS if one.name == "geom"]
+
+    def change(text):
+        changed, n = re.subn(old, new, text)
+        assert n
+        return changed
+
+    assert said in compiled("freebsd", geom, change=change)
