@@ -262,7 +262,7 @@ class Wakeups:
 class Taskq:
     """A task queue of a kernel of illumos or Solaris: drivers and ZFS hand their work to its threads.
 
-    The kernel doesn't say how long tasks waited. Counts are of the last `span_us`, 0 where nothing was read before.
+    Its kstats don't say how long tasks waited. Counts are of the last `span_us`, 0 where nothing was read before.
     """
 
     name: str
