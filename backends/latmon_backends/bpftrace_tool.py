@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from latmon.errors import UnavailableError
 from latmon.host import install_command
 from latmon.tools import find_tool
 from latmon_backends.child import shimmed
+from latmon_backends.launching import AnyProgram
 
 VARIABLE = "LATMON_BPFTRACE"
 _CAPABILITIES_SINCE = (0, 25)
@@ -43,6 +44,10 @@ class Tool:
     def version(self) -> str:
         """As `version` has it; asked for once, which takes 0.1 s."""
         return _versions(self.path)
+
+    def running(self, program: AnyProgram) -> list[str]:
+        """Words that run it with as many keys per map as it wants."""
+        return replace(self, map_keys=program.map_keys).command(program.text())
 
     def command(self, program: str) -> list[str]:
         """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""

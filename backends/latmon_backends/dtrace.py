@@ -7,6 +7,7 @@ protocol, frames and the deep process are the same; only what starts a probe and
 from __future__ import annotations
 
 import asyncio
+import platform
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -16,13 +17,10 @@ from latmon import __version__, host
 from latmon.backend import Options
 from latmon.errors import UnavailableError
 from latmon.model import Frame, Health, Missing, Origin
-from latmon_backends import dtrace_scripts, dtrace_tool, sampler
-from latmon_backends.bpf_programs import Totals
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.child import Child
+from latmon_backends import dtrace_scripts, dtrace_tool, root_launcher, sampler
 from latmon_backends.deep_process import Deep
 from latmon_backends.dtrace_always import AlwaysOn
-from latmon_backends.dtrace_devices import NamedDevices, NoCounters, Sampler
+from latmon_backends.dtrace_devices import NamedDevices, NoCounters
 from latmon_backends.dtrace_gauge import Gauge
 from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_maps import Names
@@ -31,10 +29,9 @@ from latmon_backends.dtrace_tool import Tool
 from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
 from latmon_backends.joining import Joining, health_of
-from latmon_backends.kstat_counters import KstatSampler
 from latmon_backends.outliers import Outliers
-from latmon_backends.psutil_counters import PsutilSampler
-from latmon_backends.sampler import KernelSampler
+from latmon_backends.root_launcher import RootLauncher
+from latmon_backends.system_counters import Sampler, TaskQueues, sampler_of
 from latmon_backends.ticks import Window
 
 _TRACED_S = 90.0
@@ -43,22 +40,6 @@ _SETTLES = 0.3
 """Of an interval: the deep probes tick on their own, and print much more."""
 _FINISHING_S = 1.1
 """A capture that is in a hurry waits 1.4 s for its last frame."""
-
-
-class NoLauncher:
-    """D scripts are started by their own Tool, and the kernel tells nothing of what they cost."""
-
-    async def launch(self, program: Program) -> Child:  # noqa: ARG002 - as of every launcher
-        raise OSError("D scripts are started otherwise")
-
-    async def totals(self, pid: int) -> Totals:  # noqa: ARG002 - as of every launcher
-        return Totals()
-
-    async def count_time(self, *, on: bool) -> bool:  # noqa: ARG002 - as of every launcher
-        return False
-
-    async def close(self) -> None:
-        """Nothing was started."""
 
 
 class DtraceBackend:
@@ -86,7 +67,9 @@ class DtraceBackend:
         found = dtrace_scripts.manifests(tool.system)
         dtrace_scripts.check_invasive(self._options.invasive, found)
         names = Names()
-        self._devices = NamedDevices(counters(self._options), names, self._options.devices, self._options.sys)
+        counters, asked = _counters(self._options)
+        self._queues = TaskQueues(asked)
+        self._devices = NamedDevices(counters, names, self._options.devices, self._options.sys)
         self._frames = Frames(self._devices, self._options.sys)
         self._devices.require_selected()
         here = Here(self._options, tool, names, self._devices, self._frames)
@@ -98,6 +81,8 @@ class DtraceBackend:
         except BaseException:
             await asyncio.wait({looking})
             raise
+        if platform.system() == "Linux" and root_launcher.needed():
+            self._always.launcher = RootLauncher(tool, self._always.probe.pid)
         self._join()
         await self._until(looking)
         if self._options.stages == "all":
@@ -125,7 +110,7 @@ class DtraceBackend:
 
     def _join(self) -> None:
         manifest, devices = self._always.manifest, self._devices
-        self._deep = Deep(self._options, NoLauncher(), self._programs)
+        self._deep = Deep(self._options, self._always.launcher, self._programs)
         waiting = Outliers((manifest, *self._programs.manifests), self._frames.selected_name, self._programs.threads)
         self._joining = Joining(
             self._frames,
@@ -158,6 +143,7 @@ class DtraceBackend:
     async def __aexit__(self, *exc: object) -> None:
         self._devices.close()
         await asyncio.gather(self._always.probe.stop(), self._deep.close())
+        await self._always.launcher.close()
 
     def deepen(self, devices: tuple[str, ...]) -> None:
         self._deep.deepen(devices)
@@ -188,21 +174,19 @@ class DtraceBackend:
     def _frame(self, window: Window, *, ending: bool = False) -> Frame:
         health = health_of(window, self._always.probe, None)
         frame = self._joining.frame(window, self._always.manifest, health, ending=ending)
-        return self._gauge.fill(frame, window.interval)
+        queues = self._queues.sample()
+        health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._queues.undecoded)
+        return replace(self._gauge.fill(frame, window.interval), taskqs=queues, health=health)
 
 
-def counters(options: Options) -> Sampler:
-    """The kernel's own, as this system has them; none where they can't be read."""
-    if (options.proc / "diskstats").exists():
-        return KernelSampler(options.proc, options.sys, options.devices)
-    for one in (KstatSampler, PsutilSampler):
-        try:
-            found: Sampler = one(options.devices)
-            found.sample()
-        except UnavailableError:
-            continue
-        return found
-    return NoCounters()
+def _counters(options: Options) -> tuple[Sampler, str]:
+    """The kernel's own; none where they can't be read."""
+    found, asked = sampler_of(options)
+    try:
+        found.sample()
+    except UnavailableError:
+        return NoCounters(), ""
+    return found, asked
 
 
 def _why_lesser(name: str, refusals: dict[str, str]) -> str:

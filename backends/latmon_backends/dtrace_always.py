@@ -14,10 +14,11 @@ from latmon import host
 from latmon.errors import UnavailableError
 from latmon.framing import Framer
 from latmon.manifest import Manifest
-from latmon_backends import dtrace_messages, dtrace_program, sampler
-from latmon_backends.dtrace_here import MAP_KEYS, Here
+from latmon_backends import dtrace_messages, sampler
+from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_probe import Probe
-from latmon_backends.dtrace_program import Program, Script
+from latmon_backends.dtrace_program import MAP_KEYS, Program, Script
+from latmon_backends.launching import Direct, Launcher
 from latmon_backends.probe_events import Event
 from latmon_backends.running_probe import RefusedError
 from latmon_backends.ticks import Surroundings, Ticks, Window
@@ -32,13 +33,14 @@ class AlwaysOn:
 
     def __init__(self, here: Here) -> None:
         self._here, self._frames = here, here.frames
+        self.launcher: Launcher = Direct(here.tool, here.options.proc)
         self._why_ended = ""
         self._restarts: deque[float] = deque(maxlen=_RESTARTS)
 
     async def choose(self, scripts: Sequence[Manifest]) -> dict[str, str]:
         """Starts the first script that runs; what the others said, by name. UnavailableError where none does."""
         refusals: dict[str, str] = {}
-        for script in (one for manifest in scripts for one in dtrace_program.fillings(manifest, self._here.values)):
+        for script in (one for manifest in scripts for one in self._here.fillings(manifest)):
             try:
                 await self._start(script)
             except RefusedError as refusal:
@@ -82,7 +84,7 @@ class AlwaysOn:
             await self._start_again("the host was suspended")
 
     async def _start(self, script: Script) -> None:
-        self.probe = await Probe.start(self._here.tool, Program((script,)), self._here.names)
+        self.probe = await Probe.start(self.launcher, Program((script,)), self._here.names)
         self.script, self.manifest = script, script.manifest
         frames = self._frames
         around = Surroundings(

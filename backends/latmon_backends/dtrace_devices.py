@@ -1,7 +1,7 @@
 """Devices as D scripts name them (sd2, da0, vda1), beside those of the kernel's counters.
 
-A name that the counters know is that device, a partition's is its disk's, a number is the kernel's dev_t; any other (a
-ZFS pool, an HBA's port, a host without counters) is a device that only the probes know. Knows neither probes nor frames.
+A name that the counters know is that device, a partition's is its disk's, a number is the kernel's dev_t. Any other (a
+ZFS pool, an HBA's port, a disk without counters) is a device that only the probes know. Knows no probe and no frame.
 """
 
 from __future__ import annotations
@@ -11,30 +11,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
 
 from latmon.errors import UnavailableError
 from latmon.model import Device
 from latmon_backends import sampler
 from latmon_backends.dtrace_maps import Names
 from latmon_backends.sampler import KernelSampler, Sample
+from latmon_backends.system_counters import Sampler
 
 MAX_DEVICES = 4096
 _DRIVER = re.compile(r"[A-Za-z_]+")
 _WORD = re.compile(r"[\w.!-]+")
-
-
-class Sampler(Protocol):
-    """The kernel's counters on whichever system."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]: ...
-
-    def sample(self) -> Sample: ...
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class NoCounters:
@@ -44,6 +31,9 @@ class NoCounters:
 
     def sample(self) -> Sample:
         return Sample(sampler.CLOCK.mono_us(), sampler.CLOCK.wall())
+
+    def require_selected(self) -> None:
+        """Devices are known only by what the probes name."""
 
     def start(self) -> None:
         """Nothing to look at between samples."""

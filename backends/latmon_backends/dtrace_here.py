@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from latmon.backend import Options
-from latmon_backends import script_values
+from latmon.manifest import Manifest
+from latmon_backends import dtrace_program, script_values
 from latmon_backends.dtrace_devices import NamedDevices
 from latmon_backends.dtrace_maps import Names
+from latmon_backends.dtrace_program import Script
 from latmon_backends.dtrace_tool import Tool
 from latmon_backends.frames import Frames
-
-MAP_KEYS = 1 << 20
-"""An aggregation has no limit of keys, only of memory; what doesn't fit is told as drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,12 @@ class Here:
     devices: NamedDevices
     frames: Frames
 
+    def fillings(self, manifest: Manifest) -> Iterator[Script]:
+        """The script as it may run here, the likeliest first."""
+        return dtrace_program.fillings(manifest, self._values, self.tool.system)
+
     @property
-    def values(self) -> dict[str, int | str]:
+    def _values(self) -> dict[str, int | str]:
         """What scripts take."""
         interval_ms = self.options.interval_us // 1000
         return script_values.pace(interval_ms) | script_values.outliers(self.options.threshold_us)

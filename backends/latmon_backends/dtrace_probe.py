@@ -16,7 +16,7 @@ from latmon_backends.child import Child
 from latmon_backends.dtrace_maps import Maps, Names
 from latmon_backends.dtrace_program import Program
 from latmon_backends.dtrace_text import Decoder
-from latmon_backends.dtrace_tool import Tool
+from latmon_backends.launching import Launcher
 from latmon_backends.probe_events import Event, Lost, NoRoom, Printed, Undecoded
 from latmon_backends.running_probe import RefusedError
 
@@ -34,10 +34,10 @@ class Probe:
         self._events: deque[Event] = deque()
 
     @classmethod
-    async def start(cls, tool: Tool, program: Program, names: Names) -> Probe:
+    async def start(cls, launcher: Launcher, program: Program, names: Names) -> Probe:
         """RefusedError when this program doesn't run here, UnavailableError when none would."""
         try:
-            probe = cls(await Child.start(tool.command(program.text())), program, names)
+            probe = cls(await launcher.launch(program), program, names)
         except OSError as error:
             raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
         try:

@@ -29,14 +29,26 @@ class Script:
         return " ".join((self.manifest.name, *words))
 
 
-def fillings(manifest: Manifest, values: Mapping[str, int | str]) -> Iterator[Script]:
-    """The script with what its words may be: the first ones of all its parameters, then the second ones.
+PORTABLE = ("illumos", "linux", "freebsd")
+"""The order of the words of a portable script."""
 
-    They are what different kernels call things, so they belong together; where one has fewer, its last stays.
+
+def fillings(manifest: Manifest, values: Mapping[str, int | str], system: str = "") -> Iterator[Script]:
+    """The script with what its words may be, the likeliest first.
+
+    The first words of all its parameters belong together, and so do the second ones: they are what one kernel calls
+    things. Where a parameter has fewer, its last stays. A portable script's are each a system's.
     """
     choices = {one.name: one.words for one in manifest.parameters if one.words}
-    for at in range(max(map(len, choices.values()), default=1)):
+    order = list(range(max(map(len, choices.values()), default=1)))
+    if manifest.platform == "portable" and system in PORTABLE[: len(order)]:
+        order.insert(0, order.pop(PORTABLE.index(system)))
+    for at in order:
         yield Script(manifest, {**values, **{name: words[min(at, len(words) - 1)] for name, words in choices.items()}})
+
+
+MAP_KEYS = 65_536
+"""An aggregation has no limit but its memory, and tells of drops; one with more keys is taken for a full map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class Program:
     def hooks(self) -> tuple[str, ...]:
         """Of all scripts; two scripts on one hook are two clauses."""
         return tuple(hook for script in self.scripts for hook in script.manifest.hooks)
+
+    @property
+    def map_keys(self) -> int:
+        return MAP_KEYS
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:

@@ -19,10 +19,10 @@ from latmon.records import Record
 from latmon_backends import dtrace_messages, dtrace_scripts
 from latmon_backends.child import environment
 from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
-from latmon_backends.dtrace_here import MAP_KEYS, Here
+from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_maps import Names
 from latmon_backends.dtrace_probe import Probe
-from latmon_backends.dtrace_program import Program, fillings
+from latmon_backends.dtrace_program import MAP_KEYS, Program
 from latmon_backends.dtrace_scripts import Choice
 from latmon_backends.dtrace_tool import is_listed
 from latmon_backends.launching import Launcher
@@ -97,13 +97,12 @@ class DtracePrograms:
     def unfiltered(self) -> tuple[int, ...]:
         return ()
 
-    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:  # noqa: ARG002 - a D script has neither
+    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:  # noqa: ARG002 - D scripts trace every I/O of all devices
         """RefusedError where no script runs; each refusal leaves one script out."""
-        values = self._here.values
         while chosen := self.choice().manifests:
-            program = Program(tuple(next(fillings(one, values)) for one in chosen))
+            program = Program(tuple(next(self._here.fillings(one)) for one in chosen))
             try:
-                probe = await Probe.start(self._here.tool, program, self._here.names)
+                probe = await Probe.start(launcher, program, self._here.names)
             except RefusedError as refusal:
                 if dtrace_messages.is_privilege(str(refusal)):
                     raise

@@ -19,6 +19,7 @@ from latmon.errors import UnavailableError
 from latmon.host import install_command
 from latmon.tools import find_tool
 from latmon_backends.child import shimmed
+from latmon_backends.launching import AnyProgram
 
 VARIABLE = "LATMON_DTRACE"
 PLATFORMS = {"Linux": "linux", "SunOS": "illumos", "FreeBSD": "freebsd"}
@@ -49,6 +50,10 @@ class Tool:
     def version(self) -> str:
         """`2.0.7`, or empty where the tool doesn't say; asked for once."""
         return _version(self.path)
+
+    def running(self, program: AnyProgram) -> list[str]:
+        """Words that run it."""
+        return self.command(program.text())
 
     def command(self, program: str) -> list[str]:
         """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""

@@ -6,21 +6,52 @@ root_launcher.py does the same through a process that kept root. Knows no probe'
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from latmon.manifest import Manifest
 from latmon_backends import bpf_stats
 from latmon_backends.bpf_programs import Totals, totals
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.child import Child
+
+
+class AnyTool(Protocol):
+    """bpftrace or DTrace."""
+
+    def running(self, program: AnyProgram) -> list[str]:
+        """Words that run it, behind the shim."""
+        ...
+
+
+class AnyScript(Protocol):
+    """A manifest's script with its values."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+    @property
+    def values(self) -> Mapping[str, int | str]: ...
+
+
+class AnyProgram(Protocol):
+    """Scripts put together for one of the tools."""
+
+    @property
+    def scripts(self) -> Sequence[AnyScript]: ...
+
+    @property
+    def map_keys(self) -> int:
+        """How many keys each map may have."""
+        ...
+
+    def text(self) -> str: ...
 
 
 class Launcher(Protocol):
     """Starts probes. Nothing here waits long: a child is not ready yet when it is given."""
 
-    async def launch(self, program: Program) -> Child:
+    async def launch(self, program: AnyProgram) -> Child:
         """OSError when not even a shell can be started."""
         ...
 
@@ -38,12 +69,12 @@ class Launcher(Protocol):
 class Direct:
     """With the rights of this process, or by `sudo -n` for the tool alone."""
 
-    def __init__(self, tool: Tool, proc: Path = Path("/proc")) -> None:
+    def __init__(self, tool: AnyTool, proc: Path = Path("/proc")) -> None:
         self.tool, self._proc = tool, proc
         self._stats = -1
 
-    async def launch(self, program: Program) -> Child:
-        return await Child.start(replace(self.tool, map_keys=program.map_keys).command(program.text()))
+    async def launch(self, program: AnyProgram) -> Child:
+        return await Child.start(self.tool.running(program))
 
     async def totals(self, pid: int) -> Totals:
         return totals(pid, self._proc)

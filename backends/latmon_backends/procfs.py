@@ -9,34 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
 from latmon.model import STAGES, Device, Frame, Health, Missing, Origin
-from latmon_backends.psutil_counters import PsutilSampler
-from latmon_backends.sampler import Interval, KernelSampler, Sample, difference, monotonic_us
+from latmon_backends.sampler import Interval, Sample, difference, monotonic_us
+from latmon_backends.system_counters import TaskQueues, sampler_of
 
 _FIRST_US = 1_000_000
 """The first frame comes after this long even when intervals are longer: its dt says so."""
 _SLEPT_US = 100_000
 _NO_DISTRIBUTION = "the kernel's counters hold sums and no distribution: only the mean is known"
-_NO_STAGES = "the kernel's counters don't tell stages apart: this needs bpftrace"
-
-
-class Sampler(Protocol):
-    """KernelSampler or PsutilSampler."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]: ...
-
-    def sample(self) -> Sample: ...
-
-    def require_selected(self) -> None: ...
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
+_NO_STAGES = "the kernel's counters don't tell stages apart: this needs bpftrace or dtrace"
 
 
 class ProcfsBackend:
@@ -44,14 +29,15 @@ class ProcfsBackend:
 
     def __init__(self, options: Options, reason: str = "", suspended_us: Callable[[], int] = host.suspended_us) -> None:
         self._options, self._suspended_us = options, suspended_us
-        self._sampler = _sampler(options)
+        self._sampler, asked = sampler_of(options)
+        self._queues = TaskQueues(asked)
         self._before = Sample(0, 0.0)
         self._origin = Origin(
             backend="procfs",
             host=host.name(),
             kernel=host.kernel(),
             latmon=__version__,
-            tool="" if isinstance(self._sampler, KernelSampler) else "psutil",
+            tool=asked,
             tier="D",
             interval_us=options.interval_us,
             boot_id=host.boot_id(options.proc),
@@ -84,7 +70,8 @@ class ProcfsBackend:
             gap = "suspended" if slept - slept_before > _SLEPT_US else "reader-late" if late else ""
             interval = difference(before, self._before)
             notice, self._notice = self._notice, ""
-            yield _frame(seq, self._before, interval, _merge(news, interval), gap=gap, notice=notice)
+            frame = _frame(seq, self._before, interval, _merge(news, interval), gap=gap, notice=notice)
+            yield replace(frame, taskqs=self._queues.sample())
             seq, news = seq + 1, ()
 
 
@@ -93,12 +80,6 @@ def _without_effect(options: Options) -> str:
     asked = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
     vain = [name for name, wanted in asked.items() if wanted]
     return f"{' and '.join(vain)} without effect: the kernel's counters time no single I/O" if vain else ""
-
-
-def _sampler(options: Options) -> Sampler:
-    if (options.proc / "diskstats").exists():
-        return KernelSampler(options.proc, options.sys, options.devices)
-    return PsutilSampler(options.devices)
 
 
 async def _ticks(start_us: int, interval_us: int) -> AsyncIterator[bool]:

@@ -21,10 +21,9 @@ from typing import Any
 
 from latmon import privileges
 from latmon_backends.bpf_programs import Totals
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.child import Child
-from latmon_backends.root_starter import MAX_MESSAGE
+from latmon_backends.launching import AnyProgram
+from latmon_backends.root_starter import MAX_MESSAGE, OurTool, name_of
 
 _ANSWER_S = 5.0
 _PIPES = 3
@@ -41,11 +40,11 @@ def needed() -> bool:
 class RootLauncher:
     """To be made while latmon is root. Everything fails with an OSError, or is unknown, once the process is gone."""
 
-    def __init__(self, tool: Tool, known: int, command: tuple[str, ...] = STARTER) -> None:
+    def __init__(self, tool: OurTool, known: int, command: tuple[str, ...] = STARTER) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, str(theirs.fileno()), json.dumps(asdict(tool)), str(known)],
+                [*command, str(theirs.fileno()), json.dumps([name_of(tool), asdict(tool)]), str(known)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
@@ -60,7 +59,7 @@ class RootLauncher:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._readable)
 
-    async def launch(self, program: Program) -> Child:
+    async def launch(self, program: AnyProgram) -> Child:
         scripts = [[one.manifest.name, dict(one.values)] for one in program.scripts]
         reply, files = await self._ask({"start": {"keys": program.map_keys, "scripts": scripts}})
         if "pid" not in reply or len(files) != _PIPES:

@@ -15,24 +15,35 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from latmon.errors import ManifestError
 from latmon.manifest import Manifest, load_all
 from latmon.resources import data_dir
-from latmon_backends import bpf_stats
+from latmon_backends import bpf_stats, bpftrace_tool, dtrace_program, dtrace_tool
 from latmon_backends.bpf_programs import Totals, totals
 from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.child import environment
+from latmon_backends.launching import AnyProgram
 
 MAX_MESSAGE = 16 * 1024
 MAX_CHILDREN = 4
 """Always-on and deep, and each once more while the one before is being ended."""
 MAX_SCRIPTS = 16
 KEYS = (1024, 65_536)
+
+
+OurTool = bpftrace_tool.Tool | dtrace_tool.Tool
+TOOLS: Mapping[str, type[OurTool]] = {
+    "bpftrace": bpftrace_tool.Tool,
+    "dtrace": dtrace_tool.Tool,
+}
+
+
+def name_of(tool: OurTool) -> str:
+    """As manifests call it."""
+    return next(name for name, kind in TOOLS.items() if isinstance(tool, kind))
 
 
 class MalformedError(Exception):
@@ -42,9 +53,12 @@ class MalformedError(Exception):
 class Starter:
     """Answers requests; `children` are the processes that it started and that live."""
 
-    def __init__(self, tool: Tool, known: int, manifests: Mapping[str, Manifest], proc: Path = Path("/proc")) -> None:
-        """`known`: the probe that was started while latmon was root itself."""
-        self._tool, self._manifests, self._proc = tool, manifests, proc
+    def __init__(
+        self, tool: OurTool, known: int, manifests: Mapping[str, Manifest], proc: Path = Path("/proc")
+    ) -> None:
+        """`known`: the probe that was started while latmon was root itself. Scripts of another tool are none."""
+        self._tool, self._proc = tool, proc
+        self._manifests = {name: one for name, one in manifests.items() if one.tool == name_of(tool)}
         self._stats = -1
         self._readable = {known}
         self.children: dict[int, subprocess.Popen[bytes]] = {}
@@ -70,7 +84,7 @@ class Starter:
         pipe = subprocess.PIPE
         try:
             child = subprocess.Popen(  # noqa: S603 - the tool that root chose, our own program
-                replace(self._tool, map_keys=program.map_keys).command(program.text()),
+                self._tool.running(program),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
@@ -87,7 +101,7 @@ class Starter:
                 end.close()
         return {"pid": child.pid}, files
 
-    def _program(self, value: Any) -> Program:
+    def _program(self, value: Any) -> AnyProgram:
         """Only of our manifests' scripts, only with values that they allow."""
         match value:
             case {"keys": int(keys), "scripts": [*scripts]} if len(value) == len(("keys", "scripts")):
@@ -96,17 +110,21 @@ class Starter:
                 raise MalformedError
         if not KEYS[0] <= keys <= KEYS[1] or not 0 < len(scripts) <= MAX_SCRIPTS:
             raise MalformedError
-        program = Program(tuple(self._script(one) for one in scripts), keys)
+        program: AnyProgram
+        if isinstance(self._tool, dtrace_tool.Tool):
+            program = dtrace_program.Program(tuple(dtrace_program.Script(*self._script(one)) for one in scripts))
+        else:
+            program = Program(tuple(Script(*self._script(one)) for one in scripts), keys)
         try:
             program.text()
         except (ManifestError, OSError) as error:
             raise MalformedError from error
         return program
 
-    def _script(self, value: Any) -> Script:
+    def _script(self, value: Any) -> tuple[Manifest, dict[str, Any]]:
         match value:
             case [str(name), dict() as values] if name in self._manifests:
-                return Script(self._manifests[name], values)
+                return self._manifests[name], values
         raise MalformedError
 
     def _totals(self, pid: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -182,7 +200,8 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     fd, tool, known = arguments
     manifests = {one.name: one for one in load_all(data_dir("probes"))}
-    starter = Starter(Tool(**json.loads(tool)), int(known), manifests)
+    name, fields = json.loads(tool)
+    starter = Starter(TOOLS[name](**fields), int(known), manifests)
     with contextlib.suppress(MalformedError, BrokenPipeError, ConnectionResetError):
         serve(socket.socket(fileno=int(fd)), starter)
     return 0

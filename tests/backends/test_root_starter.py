@@ -15,9 +15,11 @@ import pytest
 
 from latmon.manifest import load
 from latmon.resources import data_dir
+from latmon_backends import dtrace_probe, dtrace_program, dtrace_tool
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.dtrace_maps import Names
 from latmon_backends.root_launcher import STARTER, RootLauncher
 from latmon_backends.root_starter import MAX_CHILDREN, MAX_MESSAGE, MalformedError, Starter
 from latmon_backends.running_probe import RefusedError
@@ -81,6 +83,20 @@ async def test_what_is_run_is_the_manifests_program(launcher, tmp_path):
     with pytest.raises(RefusedError):
         await Probe.start(launcher(keep), program(step_ms=123))
     assert (tmp_path / "program").read_text() == program(step_ms=123).text()
+
+
+async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
+    path = tmp_path / "dtrace"
+    path.write_text("#!/bin/sh\necho '@@ ready io_d 1'\nexec sleep 60\n")
+    path.chmod(0o755)
+    one = RootLauncher(dtrace_tool.Tool(str(path), "linux"), 1)
+    values = {"step_ms": 100, "gate_ns": 900_000_000, "threshold_us": 0}
+    scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
+    probe = await dtrace_probe.Probe.start(one, dtrace_program.Program(scripts), Names())
+    await probe.stop()
+    with pytest.raises(OSError, match="kept root is gone"):
+        await one.launch(program())
+    await one.close()
 
 
 async def test_counters_of_its_own_children_and_of_nobody_else(launcher):
@@ -150,7 +166,8 @@ async def test_when_it_is_gone_nothing_can_be_had_and_nothing_hangs(launcher):
 def starter(tmp_path):
     """The process and a socket to it, for messages that ours never sends."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    words = [*STARTER, str(theirs.fileno()), json.dumps(asdict(tool(tmp_path, f"touch {tmp_path}/ran"))), "1"]
+    named = json.dumps(["bpftrace", asdict(tool(tmp_path, f"touch {tmp_path}/ran"))])
+    words = [*STARTER, str(theirs.fileno()), named, "1"]
     path = os.pathsep.join(word for word in sys.path if Path(word).is_absolute())
     with subprocess.Popen(words, pass_fds=(theirs.fileno(),), env=os.environ | {"PYTHONPATH": path}) as process:
         theirs.close()
