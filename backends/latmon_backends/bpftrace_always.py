@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 
 from latmon import host
@@ -24,16 +22,15 @@ from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.frames import Frames
+from latmon_backends.kept_running import KeptRunning
 from latmon_backends.launching import Launcher
-from latmon_backends.probe_events import Event
 from latmon_backends.running_probe import RefusedError
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.ticks import Surroundings, Ticks, Window
 
-_RESTARTS, _WITHIN_S = 3, 60.0
 _TOO_OLD = ("Unknown function: nsecs", "Invalid probe type")
 """What 0.17 and 0.18 say to nsecs(monotonic) and to rawtracepoint."""
-_SILENT_TICKS, _SILENT_S = 3, 6.0
+_SILENT_S = 6.0
 """A probe that prints nothing for so long is stuck: a tick prints at least its number."""
 _ENOUGH = 100
 """Completions in an interval that tell what requests here are like."""
@@ -48,8 +45,7 @@ class AlwaysOn:
         self._options, self._tool, self.launcher = options, tool, launcher
         self._sampler, self._frames = counters, frames
         self._stamps_given_up = False
-        self._why_ended = ""
-        self._restarts: deque[float] = deque(maxlen=_RESTARTS)
+        self._kept = KeptRunning("bpftrace", frames, options.interval_us, _SILENT_S)
         self._skipped = Skipped()
 
     async def choose(self, only: tuple[str, ...] = ()) -> dict[str, str]:
@@ -84,9 +80,9 @@ class AlwaysOn:
     async def window(self) -> Window | None:
         """The next one; None where the probe ended and can't be kept running."""
         while True:
-            event = await self._next()
+            event = await self._kept.next(self.probe)
             if event is None:
-                if not await self._restart():
+                if not await self._kept.restart(self.probe, self._again):
                     return None
             elif (window := self._ticks.take(event)) is not None:
                 return window
@@ -118,7 +114,7 @@ class AlwaysOn:
         """After a window's frame: what the window, or the frame's gap, says that the probe lacks."""
         if gap == "suspended" and self.variant.knows_clock:
             await self.probe.stop()
-            await self._start_again("the host was suspended")
+            await self._kept.start_again(self._again, "the host was suspended")
         elif self._lacks_stamps(window):
             await self._keep_issues()
 
@@ -148,41 +144,9 @@ class AlwaysOn:
         self._ticks = Ticks(variant.manifest, framer, around)
         self._skipped = Skipped()
 
-    async def _next(self) -> Event | None:
-        """The next event; None where the probe ended, or must be ended because it fell silent."""
-        silent_s = max(_SILENT_TICKS * self._options.interval_us / 1e6, _SILENT_S)
-        try:
-            async with asyncio.timeout(silent_s):
-                event = await self.probe.next()
-        except TimeoutError:
-            await self.probe.stop()
-            self._why_ended = f"it printed nothing for {silent_s:.0f} s"
-            return None
-        if event is None:
-            self._why_ended = await self.probe.complaint()
-        return event
-
-    async def _restart(self) -> bool:
-        """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""
-        why = self._why_ended
-        await self.probe.stop()
-        now = time.monotonic()
-        if len(self._restarts) == _RESTARTS and now - self._restarts[0] < _WITHIN_S:
-            self._frames.notice = f"bpftrace ended {_RESTARTS + 1} times within a minute, the last time: {why}"
-            return False
-        self._restarts.append(now)
-        await asyncio.sleep(0.2 * len(self._restarts))
-        return await self._start_again(f"it had ended: {why}")
-
-    async def _start_again(self, why: str) -> bool:
+    async def _again(self) -> None:
         """The same variant, told anew how far its clock is ahead of the stamps, where it must know."""
-        try:
-            await self._start(self.variant.with_clock(host.suspended_us() * 1000))
-        except (RefusedError, UnavailableError) as refusal:
-            self._frames.notice = f"bpftrace could not be started again ({why}): {refusal}"
-            return False
-        self._frames.gap, self._frames.notice = "probe-restart", f"bpftrace was started again ({why})"
-        return True
+        await self._start(self.variant.with_clock(host.suspended_us() * 1000))
 
     def _lacks_stamps(self, window: Window) -> bool:
         """Tier A needs stamps that not every queue keeps (QUEUE_FLAG_STATS): here most requests had none."""

@@ -14,6 +14,9 @@ from latmon_backends.dtrace_program import Script
 from latmon_backends.dtrace_tool import Tool
 from latmon_backends.frames import Frames
 
+_STEP_MS = 100
+"""Oracle's DTrace loses ticks: at 100 ms and less 12 of 12 windows came in time, at 200 ms 10 of 15."""
+
 
 @dataclass(frozen=True, slots=True)
 class Here:
@@ -33,4 +36,4 @@ class Here:
     def _values(self) -> dict[str, int | str]:
         """What scripts take."""
         interval_ms = self.options.interval_us // 1000
-        return script_values.pace(interval_ms) | script_values.outliers(self.options.threshold_us)
+        return script_values.pace(interval_ms, _STEP_MS) | script_values.outliers(self.options.threshold_us)

@@ -7,9 +7,12 @@ import math
 _STEP_MS = 200
 
 
-def pace(interval_ms: int) -> dict[str, int | str]:
-    """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early."""
-    step = interval_ms // math.ceil(interval_ms / _STEP_MS)
+def pace(interval_ms: int, step_ms: int = _STEP_MS) -> dict[str, int | str]:
+    """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early.
+
+    `step_ms` is the most; what fits into the interval is taken.
+    """
+    step = interval_ms // math.ceil(interval_ms / step_ms)
     return {"step_ms": step, "gate_ns": (interval_ms - step // 2) * 1_000_000}
 
 

@@ -1,0 +1,65 @@
+"""An always-on probe's process kept running, whichever tool it is: its silence, its end, its restarts.
+
+What the next frame must say of that goes to `frames`. Knows neither how it is started nor what it prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from latmon.errors import UnavailableError
+from latmon_backends.frames import Frames
+from latmon_backends.probe_events import Event
+from latmon_backends.running_probe import RefusedError, RunningProbe
+
+_RESTARTS, _WITHIN_S = 3, 60.0
+_SILENT_TICKS = 3
+Start = Callable[[], Awaitable[None]]
+
+
+class KeptRunning:
+    """`tool` is its name in sentences; it is stuck when it prints nothing for `silent_s` and three ticks."""
+
+    def __init__(self, tool: str, frames: Frames, interval_us: int, silent_s: float) -> None:
+        self._tool, self._frames = tool, frames
+        self._silent_s = max(_SILENT_TICKS * interval_us / 1e6, silent_s)
+        self._why_ended = ""
+        self._restarts: deque[float] = deque(maxlen=_RESTARTS)
+
+    async def next(self, probe: RunningProbe) -> Event | None:
+        """The next event; None where the probe ended, or must be ended because it fell silent."""
+        try:
+            async with asyncio.timeout(self._silent_s):
+                event = await probe.next()
+        except TimeoutError:
+            await probe.stop()
+            self._why_ended = f"it printed nothing for {self._silent_s:.0f} s"
+            return None
+        if event is None:
+            self._why_ended = await probe.complaint()
+        return event
+
+    async def restart(self, probe: RunningProbe, start: Start) -> bool:
+        """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""
+        why = self._why_ended
+        await probe.stop()
+        now = time.monotonic()
+        if len(self._restarts) == _RESTARTS and now - self._restarts[0] < _WITHIN_S:
+            self._frames.notice = f"{self._tool} ended {_RESTARTS + 1} times within a minute, the last time: {why}"
+            return False
+        self._restarts.append(now)
+        await asyncio.sleep(0.2 * len(self._restarts))
+        return await self.start_again(start, f"it had ended: {why}")
+
+    async def start_again(self, start: Start, why: str) -> bool:
+        """False where it can't be: the notice says so."""
+        try:
+            await start()
+        except (RefusedError, UnavailableError) as refusal:
+            self._frames.notice = f"{self._tool} could not be started again ({why}): {refusal}"
+            return False
+        self._frames.gap, self._frames.notice = "probe-restart", f"{self._tool} was started again ({why})"
+        return True
