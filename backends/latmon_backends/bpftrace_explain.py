@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.backend import Options
@@ -18,6 +17,7 @@ from latmon_backends import deep_scripts
 from latmon_backends.bpftrace import BpftraceBackend
 from latmon_backends.deep_programs import Inventory
 from latmon_backends.deep_scripts import Choice
+from latmon_backends.explained import StageReport, TierReport, always
 
 DRIVERS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,31 +37,6 @@ DRIVERS: Mapping[str, str] = MappingProxyType(
 """How a driver's requests complete where each queue has its own vector: docs/STAGES.md has the other kernels."""
 _TIERS = ("A", "C")
 """Of deep scripts: A' traces as A does, B as C."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageReport:
-    """What measures one stage here; a text that begins with "no: " says why nothing does."""
-
-    stage: str
-    always: str
-    """By the always-on probe."""
-    traced: Mapping[str, str]
-    """By the deep probes, by tier."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierReport:
-    """What this host gets: the tier ("" for none), why not a better one, stages, and the deep scripts' hooks."""
-
-    tier: str
-    why: str
-    stages: tuple[StageReport, ...] = ()
-    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    drivers: Mapping[str, str] = field(default_factory=lambda: DRIVERS)
-    """Driver -> how its requests complete, which decides what stages they have."""
-    ages: Mapping[str, str] = field(default_factory=dict)
-    """By tier of deep scripts, what tells of I/Os that have not completed; "no: " and why nothing does."""
 
 
 def explain() -> TierReport:
@@ -84,14 +59,14 @@ async def _explain() -> TierReport:
         async with BpftraceBackend(options) as backend:
             origin = backend.origin
     except UnavailableError as refusal:
-        return TierReport("", str(refusal), stages(None, choices), hooks, ages=ages(choices))
-    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks, ages=ages(choices))
+        return TierReport("", str(refusal), stages(None, choices), hooks, DRIVERS, ages(choices))
+    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks, DRIVERS, ages(choices))
 
 
 def stages(origin: Origin | None, choices: Mapping[str, Choice]) -> tuple[StageReport, ...]:
     """Every stage; `origin` None where no always-on probe runs."""
     return tuple(
-        StageReport(stage, _always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
+        StageReport(stage, always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
         for stage in STAGES
     )
 
@@ -105,16 +80,6 @@ def _following(choice: Choice) -> str:
     scripts = [one.name for one in choice.manifests if "waiting" in one.records]
     why = next((one.reason for one in choice.missing if one.name == "inflight"), "no probe tells")
     return ", ".join(scripts) or f"no: {why}"
-
-
-def _always(stage: str, origin: Origin | None) -> str:
-    if origin is None:
-        return "no: no always-on probe runs here"
-    if stage in origin.measured:
-        inside = origin.measured[stage]
-        return f"yes, with {', '.join(inside)} in it" if inside else "yes"
-    why = next((one.reason for one in origin.absent if one.name == stage), "not told apart by this probe")
-    return f"no: {why}"
 
 
 def _traced(stage: str, choice: Choice) -> str:

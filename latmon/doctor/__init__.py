@@ -10,14 +10,15 @@ import json
 from collections.abc import Callable, Sequence
 
 from latmon import __version__, host
-from latmon.doctor import kernel, privilege, software, terminal, tier
+from latmon.doctor import dtrace, kernel, privilege, software, terminal, tier
 from latmon.doctor.check import Check, Place, Status
 from latmon.doctor.tier import TierReport
 from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
 
 SCHEMA = "latmon.doctor/1"
-_ALWAYS: tuple[Callable[[Place], Check], ...] = (software.bpftrace, privilege.privilege, kernel.diskstats)
 _LINUX: tuple[Callable[[Place], Check], ...] = (
+    privilege.privilege,
+    kernel.diskstats,
     kernel.iostats,
     kernel.btf,
     kernel.tracefs,
@@ -27,15 +28,26 @@ _LINUX: tuple[Callable[[Place], Check], ...] = (
     kernel.tick,
     kernel.container,
 )
+_OTHERS: tuple[Callable[[Place], Check], ...] = (dtrace.tool, dtrace.privilege, kernel.diskstats)
 _MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
 def checks(here: Place, explained: TierReport) -> list[Check]:
     """Every check, in the order in which a person would ask."""
-    found = [software.python(here), *software.packages(here), *(check(here) for check in _ALWAYS)]
+    host_s = (check(here) for check in _of(here))
+    return [
+        *(software.python(here), *software.packages(here), *host_s),
+        *(terminal.terminal(here), tier.tier(explained)),
+    ]
+
+
+def _of(here: Place) -> tuple[Callable[[Place], Check], ...]:
+    """The checks of this system: on Linux bpftrace measures, and of dtrace a line is told where there is one."""
     if here.platform == "linux":
-        found += [check(here) for check in _LINUX]
-    return [*found, terminal.terminal(here), tier.tier(explained)]
+        return (software.bpftrace, *((dtrace.tool,) if dtrace.is_there(here) else ()), *_LINUX)
+    if here.platform.startswith("sunos"):
+        return (*_OTHERS, dtrace.zone)
+    return (*_OTHERS, *((dtrace.modules,) if here.platform.startswith("freebsd") else ()))
 
 
 def usable(found: Sequence[Check]) -> bool:

@@ -14,6 +14,8 @@ _LOCKDOWN = re.compile(rb"\[(\w+)\]")
 
 def diskstats(place: Place) -> Check:
     """The kernel's own I/O counters: the procfs backend, and the coverage of every other one."""
+    if place.platform.startswith("sunos") and place.run(["kstat", "-p", "-c", "disk"]).code == 0:
+        return Check("diskstats", Status.OK, "kstat's counters: I/Os, bytes, the time in wait and service")
     if place.platform != "linux":
         return Check("diskstats", Status.DEGRADED, "no /proc/diskstats on this system: psutil's counters are used")
     if place.read(place.proc / "diskstats"):

@@ -19,6 +19,11 @@ def privilege(place: Place) -> Check:
         return Check("privilege", Status.OK, "root")
     if not capabilities.missing_in_children(place.proc):
         return Check("privilege", Status.OK, "capabilities (bpftrace honours them since 0.25)")
+    return by_sudo(place)
+
+
+def by_sudo(place: Place) -> Check:
+    """Whether sudo starts the probe without asking."""
     code, said = place.run(_PROBE)
     if code == 0:
         return Check("privilege", Status.OK, "sudo starts the probe without a password")

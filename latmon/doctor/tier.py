@@ -7,11 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from latmon import registry
+from latmon.doctor import dtrace
 from latmon.doctor.check import Check, Place, Status
 from latmon.errors import LatmonError
 
-_EXPLAIN = "latmon_backends.bpftrace_explain:explain"
+_EXPLAIN = {
+    "bpftrace": "latmon_backends.bpftrace_explain:explain",
+    "dtrace": "latmon_backends.dtrace_explain:explain",
+}
 _NO = "no: "
+_NONE = ("", "D")
+"""Tiers of a host that no probe runs on."""
+_TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
+"""An always-on tier of bpftrace's -> that of its deep probes."""
+_TIERS = frozenset(_TIERS_OF.values())
 Load = Callable[[str, str], Callable[..., object]]
 
 
@@ -29,7 +38,7 @@ class StageReport(Protocol):
 
 
 class TierReport(Protocol):
-    """What the bpftrace backend's `explain()` answers; an empty tier means that it can't measure here."""
+    """What a backend's `explain()` answers; an empty tier means that it can't measure here."""
 
     @property
     def tier(self) -> str: ...
@@ -62,17 +71,27 @@ class Unexplained:
     ages: Mapping[str, str] = field(default_factory=dict)
 
 
-def report(_place: Place, load: Load = registry.load_target) -> TierReport:
-    """Asks the bpftrace backend, which finds out by trying."""
+def report(place: Place, load: Load = registry.load_target) -> TierReport:
+    """Asks the backend that would open here, which finds out by trying: the first that measures, else the first."""
+    if place.platform != "linux":
+        return _asked("dtrace", load)
+    found = _asked("bpftrace", load)
+    if found.tier in _NONE and dtrace.is_there(place):
+        other = _asked("dtrace", load, reason=found.why)
+        return found if other.tier in _NONE else other
+    return found
+
+
+def _asked(backend: str, load: Load, **why: str) -> TierReport:
     try:
-        return cast("Callable[[], TierReport]", load("bpftrace", _EXPLAIN))()
+        return cast("Callable[..., TierReport]", load(backend, _EXPLAIN[backend]))(**why)
     except LatmonError as error:
         return Unexplained(str(error))
 
 
 def tier(found: TierReport) -> Check:
     """The tier as a check."""
-    if found.tier in ("", "D"):
+    if found.tier in _NONE:
         return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
     return Check("tier", Status.OK, f"{found.tier}: {found.why}" if found.why else found.tier)
 
@@ -85,7 +104,7 @@ def matrix(found: TierReport) -> list[str]:
     head = [
         "stage",
         "always",
-        *(f"traced, tier {name}{' (here)' * (name == _deep_tier(found.tier))}" for name in tiers),
+        *(_title(name) + " (here)" * (name == _here(found)) for name in tiers),
     ]
     rows = [
         head,
@@ -99,7 +118,7 @@ def matrix(found: TierReport) -> list[str]:
 
 def in_flight(found: TierReport) -> str:
     """What can be told here of I/Os that have not completed."""
-    told = found.ages.get(_deep_tier(found.tier), f"{_NO}no deep probe runs here")
+    told = found.ages.get(_here(found), f"{_NO}no deep probe runs here")
     if told.startswith(_NO):
         return f'ages are "at least", who waits for what can\'t be told: {told.removeprefix(_NO)}'
     return f'each I/O\'s age and who issued it, while the deep probes run ({told}); else ages are "at least"'
@@ -108,7 +127,7 @@ def in_flight(found: TierReport) -> str:
 def as_values(found: TierReport) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
-        {"stage": one.stage, "always": one.always, "traced": dict(one.traced), "here": _deep_tier(found.tier)}
+        {"stage": one.stage, "always": one.always, "traced": dict(one.traced), "here": _here(found)}
         for one in found.stages
     ]
 
@@ -119,7 +138,7 @@ def _cell(text: str) -> str:
 
 def _reasons(found: TierReport) -> list[str]:
     """Why a stage is not measured by what runs here; once, with all the stages that it holds for."""
-    here = _deep_tier(found.tier)
+    here = _here(found)
     reasons: dict[str, list[str]] = {}
     for one in found.stages:
         if here and one.traced.get(here, "").startswith(_NO):
@@ -128,12 +147,19 @@ def _reasons(found: TierReport) -> list[str]:
 
 
 def _hooks(found: TierReport) -> list[str]:
-    here = _deep_tier(found.tier).lower()
-    return [
-        f"{name} hooks {', '.join(found.hooks[name])}" for name in found.hooks if here and name.endswith(f"_{here}")
-    ]
+    """Of the scripts that would run here: those of bpftrace have their tier in their name."""
+    here = _here(found)
+    ending = f"_{here.lower()}" if here in _TIERS else ""
+    return [f"{name} hooks {', '.join(hooks)}" for name, hooks in found.hooks.items() if here and name.endswith(ending)]
 
 
-def _deep_tier(running: str) -> str:
-    """Which deep probes go with an always-on tier; none with none."""
-    return {"A": "A", "A'": "A", "B": "C", "C": "C"}.get(running, "")
+def _title(name: str) -> str:
+    return f"traced, tier {name}" if name in _TIERS else f"traced, {name}"
+
+
+def _here(found: TierReport) -> str:
+    """Which deep probes go with what runs here, by their name in `traced`; none with none."""
+    names = tuple(found.stages[0].traced) if found.stages else ()
+    if found.tier in _NONE:
+        return ""
+    return _TIERS_OF.get(found.tier, "") if not names or names[0] in _TIERS else names[0]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from latmon import doctor
-from latmon.doctor import kernel, privilege, software, terminal, tier
+from latmon.doctor import dtrace, kernel, privilege, software, terminal, tier
 from latmon.doctor.check import Check, Output, Place, Status, run
 from latmon.errors import UnavailableError
 
@@ -45,6 +45,13 @@ class Host:
         path = self.write("bin/bpftrace")
         path.chmod(0o755)
         self.answers["--version"] = Output(code, version)
+        return path
+
+    def dtrace(self, trial=Output(0, ""), version="dtrace: Oracle D 2.0\n", system="linux"):  # noqa: B008 - frozen
+        path = self.write("bin/dtrace")
+        path.chmod(0o755)
+        self.answers |= {"-V": Output(0, version), "BEGIN { exit(0); }": trial}
+        self.place = replace(self.place, platform=system)
         return path
 
     def as_user(self):
@@ -103,6 +110,126 @@ def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
     assert "LATMON_BPFTRACE" in found.remedy
 
 
+def test_a_dtrace_that_runs(host):
+    path = host.dtrace()
+    assert dtrace.tool(host.place) == Check("dtrace", Status.OK, f"2.0 ({path})")
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "remedy"),
+    [
+        (
+            'dtrace: invalid probe specifier BEGIN: "io.d", line 134: failed to resolve vmlinux`major_names: Unknown\n',
+            "without CONFIG_KALLSYMS_ALL",
+            "CONFIG_KALLSYMS_ALL=y",
+        ),
+        (
+            "dtrace: could not enable tracing: Failed to enable dtrace:::BEGIN: No such file or directory\n",
+            "debugfs or tracefs is not mounted",
+            "mount -t debugfs",
+        ),
+        ("dtrace: failed to initialize dtrace: DTrace device not available on system\n", "device not available", ""),
+    ],
+)
+def test_a_dtrace_that_runs_no_program_says_why_in_a_sentence(host, said, words, remedy):
+    host.dtrace(Output(1, said))
+    made = dtrace.tool(host.place)
+    assert made.status is Status.DEGRADED
+    assert words in made.what
+    assert "major_names" not in made.what
+    assert remedy in made.remedy
+
+
+def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
+    host.dtrace(Output(1, "sudo: a password is required\n"))
+    host.as_user()
+    assert dtrace.tool(host.place).what.endswith("it needs root, as `privilege` says")
+
+
+def test_a_dtrace_is_run_with_debugfs_of_its_own_where_none_is_mounted(host):
+    ran = []
+    host.dtrace()
+    host.place = replace(host.place, run=lambda command: ran.append(command) or Output(0, "Oracle D 2.0"))
+    dtrace.tool(host.place)
+    assert ran[-1][0] == "unshare"
+    host.write("proc/self/mounts", "debugfs /sys/kernel/debug debugfs rw 0 0\n")
+    dtrace.tool(host.place)
+    assert ran[-1][0].endswith("/dtrace")
+
+
+def test_a_dtrace_that_hangs_is_not_ok(host):
+    host.dtrace(Output(124, ""))
+    assert "10 s" in dtrace.tool(host.place).what
+
+
+@pytest.mark.parametrize(
+    ("system", "remedy"),
+    [("linux", "install dtrace with"), ("sunos5", "part of the system"), ("freebsd14", "kldload dtraceall")],
+)
+def test_no_dtrace(host, system, remedy):
+    made = dtrace.tool(replace(host.place, platform=system))
+    assert made.status is Status.MISSING
+    assert remedy in made.remedy
+
+
+def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
+    def names():
+        return [check.name for check in doctor.checks(host.place, EXPLAINED)]
+
+    assert "dtrace" not in names()
+    host.place = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/no/such"})
+    assert "dtrace" in names()
+    host.place = replace(host.place, environ={"PATH": str(host.root / "bin")})
+    host.dtrace()
+    assert "dtrace" in names()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (
+            Output(0, "7:\t-bash\nflags = <none>\n\tE: basic,dtrace_kernel,dtrace_proc\n\tI: basic\n"),
+            Status.OK,
+            "dtrace_k",
+        ),
+        (Output(0, "7:\t-bash\n\tE: all\n\tI: basic\n"), Status.OK, "dtrace_kernel"),
+        (Output(0, "7:\t-bash\n\tE: all,!dtrace_kernel\n"), Status.DEGRADED, "without the privilege"),
+        (Output(0, "7:\t-bash\n\tE: basic\n\tL: all\n"), Status.DEGRADED, "without the privilege dtrace_kernel"),
+        (Output(127, ""), Status.DEGRADED, "ppriv doesn't tell"),
+    ],
+)
+def test_the_privileges_of_solaris(host, answer, status, words):
+    host.as_user()
+    host.answers["ppriv $$"] = answer
+    made = dtrace.privilege(replace(host.place, platform="sunos5"))
+    assert made.status is status
+    assert words in made.what
+    assert ("defaultpriv=basic,dtrace_kernel" in made.remedy) is (status is not Status.OK)
+
+
+def test_freebsd_wants_root_or_sudo(host):
+    there = replace(host.place, platform="freebsd15")
+    assert dtrace.privilege(there).what == "root"
+    host.answers[":"] = Output(0, "")
+    assert dtrace.privilege(replace(there, uid=USER)).what.startswith("sudo starts")
+
+
+def test_freebsd_s_modules(host):
+    host.as_user()
+    assert dtrace.modules(host.place).remedy == "sudo kldload dtraceall"
+    host.answers["dtraceall"] = Output(0, "")
+    assert dtrace.modules(host.place).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(Output(0, "global\n"), Status.OK), (Output(0, "web1\n"), Status.DEGRADED), (Output(127, ""), Status.OK)],
+)
+def test_a_zone_has_none_of_the_kernel_s_probes(host, answer, status):
+    host.answers["zonename"] = answer
+    assert dtrace.zone(host.place).status is status
+
+
 def test_packages_are_named_with_their_versions(host, monkeypatch):
     assert [check.status for check in software.packages(host.place)] == [Status.OK] * 3
     monkeypatch.setattr(software, "_PACKAGES", ("surely-not-installed",))
@@ -157,6 +284,10 @@ def test_diskstats(host):
     host.write("proc/diskstats", " 8 0 sda 1\n")
     assert kernel.diskstats(host.place).status is Status.OK
     assert kernel.diskstats(replace(host.place, platform="freebsd14")).status is Status.DEGRADED
+    solaris = replace(host.place, platform="sunos5")
+    assert "psutil" in kernel.diskstats(solaris).what
+    host.answers["disk"] = Output(0, "sd:0:sd0:reads\t1\n")
+    assert kernel.diskstats(solaris).status is Status.OK
 
 
 def test_iostats_that_are_off_are_named_with_the_command(host):
@@ -288,6 +419,41 @@ def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
     assert found.what.endswith(words)
 
 
+def asked(by_backend):
+    """What each backend explains, and which were asked."""
+    names = []
+
+    def load(name, target):
+        names.append(name)
+        assert target == f"latmon_backends.{name}_explain:explain"
+        letter = by_backend[name]
+        return lambda reason="": SimpleNamespace(tier=letter, why=reason or name)
+
+    return load, names
+
+
+@pytest.mark.parametrize(
+    ("by_backend", "expected", "why"),
+    [
+        ({"bpftrace": "C"}, ["bpftrace"], "bpftrace"),
+        ({"bpftrace": "", "dtrace": "A"}, ["bpftrace", "dtrace"], "bpftrace"),
+        ({"bpftrace": "", "dtrace": ""}, ["bpftrace", "dtrace"], "bpftrace"),
+    ],
+)
+def test_on_linux_dtrace_is_asked_where_bpftrace_does_not_run(host, by_backend, expected, why):
+    host.dtrace()
+    load, names = asked(by_backend)
+    assert tier.report(host.place, load).why == why
+    assert names == expected
+
+
+@pytest.mark.parametrize("system", ["sunos5", "freebsd15"])
+def test_elsewhere_dtrace_alone_is_asked(host, system):
+    load, names = asked({"dtrace": "A"})
+    assert tier.report(replace(host.place, platform=system), load).tier == "A"
+    assert names == ["dtrace"]
+
+
 def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
     def refuse(_name, _target):
         raise UnavailableError("it isn't there.")
@@ -341,6 +507,26 @@ def test_where_requests_are_followed_that_is_said():
     assert tier.in_flight(on_a).startswith("each I/O's age and who issued it, while the deep probes run (inflight_a,")
 
 
+def test_dtrace_has_one_kind_of_deep_probes():
+    one = SimpleNamespace(stage="resume", always="no: not told apart", traced={"dtrace": "resume_d"})
+    made = SimpleNamespace(
+        tier="C",
+        why="",
+        stages=(one,),
+        hooks={"resume_d": ("io:::wait-start",), "wakeups_d": ("sched:::wakeup",)},
+        drivers={},
+        ages={"dtrace": "no: no D script follows each I/O"},
+    )
+    head, row, flight, *hooks = tier.matrix(made)
+    assert (head.split(), row.split()) == (
+        ["stage", "always", "traced,", "dtrace", "(here)"],
+        ["resume", "-", "resume_d"],
+    )
+    assert flight.endswith("no D script follows each I/O")
+    assert hooks == ["resume_d hooks io:::wait-start", "wakeups_d hooks sched:::wakeup"]
+    assert tier.as_values(made)[0]["here"] == "dtrace"
+
+
 def found(**statuses):
     status = {"python": Status.OK, "diskstats": Status.OK, "tier": Status.OK} | statuses
     return [Check(name, each, "what", "" if each is Status.OK else "mend") for name, each in status.items()]
@@ -392,10 +578,11 @@ def test_every_check_runs_on_a_host_with_nothing(host):
     assert all(check.what.isprintable() for check in checks)
 
 
-def test_on_another_system_the_linux_checks_are_left_out(host):
-    names = [check.name for check in doctor.checks(replace(host.place, platform="freebsd14"), EXPLAINED)]
-    assert "btf" not in names
-    assert "tier" in names
+@pytest.mark.parametrize(("system", "own"), [("sunos5", "zone"), ("freebsd14", "modules"), ("netbsd10", "dtrace")])
+def test_on_another_system_dtrace_is_the_tool_and_the_linux_checks_are_left_out(host, system, own):
+    names = [check.name for check in doctor.checks(replace(host.place, platform=system), EXPLAINED)]
+    assert {"btf", "bpftrace", "kprobes"}.isdisjoint(names)
+    assert {"dtrace", "privilege", "diskstats", "terminal", "tier", own} <= set(names)
 
 
 def test_commands_are_run_without_input():

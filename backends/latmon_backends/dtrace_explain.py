@@ -1,0 +1,90 @@
+"""What this host gets of DTrace, for the doctor: the always-on script, found out by trying, and what traces each stage.
+
+The deep scripts are looked up, not tried: by their manifests, and by which of their hooks `dtrace -l` lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from latmon.backend import Options
+from latmon.errors import UnavailableError
+from latmon.manifest import Manifest
+from latmon.model import STAGES, Origin
+from latmon_backends import dtrace_scripts, dtrace_tool
+from latmon_backends.dtrace import DtraceBackend
+from latmon_backends.dtrace_scripts import Choice
+from latmon_backends.explained import NO, StageReport, TierReport, always
+
+TRACED = "dtrace"
+"""D scripts have no tiers of deep ones: what has its hooks runs."""
+DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "illumos": {
+            "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, hba",
+            "emlxs": "interrupt, then a completion thread per channel: queue, hba, irq, completion",
+            "qlc": "task queues that hold permanent loops: their work is in hba",
+            "others": "io:::start to biodone: a total alone",
+        },
+        "freebsd": {
+            "da, ada, nda (CAM)": "CAM's done thread, or the interrupt thread: queue, requeue, hba, completion",
+            "nvd and others without CAM": "queue in GEOM, the rest is hba",
+        },
+    }
+)
+"""By system, how a driver's I/Os complete: docs/DTRACE.md."""
+
+
+def explain(reason: str = "") -> TierReport:
+    """Finds out by trying, which takes as long as a start. `reason`: why no better backend."""
+    return asyncio.run(_explain(reason))
+
+
+async def _explain(reason: str) -> TierReport:
+    try:
+        system = dtrace_tool.find().system
+        async with DtraceBackend(Options(stages="auto"), reason) as backend:  # auto: the deep ones' hooks are listed
+            origin = backend.origin
+    except UnavailableError as refusal:
+        return TierReport("", str(refusal))
+    return report(origin, dtrace_scripts.manifests(system), system)
+
+
+def report(origin: Origin, found: Sequence[Manifest], system: str) -> TierReport:
+    """What an open backend's origin says, with the scripts that there are for its system."""
+    choice = dtrace_scripts.choose(
+        found, lambda _: None, refused={one.name: one.reason for one in origin.probes_missing}
+    )
+    running = f"{origin.extra.get('probe', '')} of {origin.tool}"
+    return TierReport(
+        origin.tier,
+        f"{running}; {origin.reason}" if origin.reason else running,
+        tuple(StageReport(stage, always(stage, origin), {TRACED: _traced(stage, choice, found)}) for stage in STAGES),
+        {one.name: one.hooks for one in choice.manifests},
+        DRIVERS.get(system, {}),
+        {TRACED: _following(choice)},
+    )
+
+
+def _traced(stage: str, choice: Choice, found: Sequence[Manifest]) -> str:
+    """The scripts that feed it, and whose time it holds; else why none does."""
+    feeding = [one for one in choice.manifests if one.group != "bios" and stage in one.stages]
+    if feeding:
+        inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
+        return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
+    return f"{NO}{_why_not(stage, choice, found) or 'no D script for this system measures it'}"
+
+
+def _why_not(stage: str, choice: Choice, found: Sequence[Manifest]) -> str:
+    """Why the scripts that would measure it don't run; else what those that run say of it."""
+    able = {one.name for one in found if one.group != "bios" and stage in one.stages}
+    refusals = [f"{one.name}: {one.reason}" for one in choice.missing if one.name in able]
+    reasons = (one.absent[stage] for one in choice.manifests if one.group != "bios" and stage in one.absent)
+    return "; ".join(refusals) or next(reasons, "")
+
+
+def _following(choice: Choice) -> str:
+    scripts = [one.name for one in choice.manifests if "waiting" in one.records]
+    return ", ".join(scripts) or f"{NO}no D script follows each I/O"

@@ -1,0 +1,140 @@
+"""Checks of DTrace: the tool, whether it runs a program, and on Solaris, illumos and FreeBSD the right to use it.
+
+On those it is the tool that measures; on Linux bpftrace is, and a line is told only of a dtrace that is there or named.
+"""
+
+from __future__ import annotations
+
+import re
+
+from latmon.doctor.check import Check, Output, Place, Status
+from latmon.doctor.privilege import by_sudo
+from latmon.errors import UnavailableError
+from latmon.text import clean
+from latmon.tools import find_tool
+
+VARIABLE = "LATMON_DTRACE"
+_NOTHING = ("-q", "-n", "BEGIN { exit(0); }")
+_VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
+_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
+_KERNEL, _ALL = "dtrace_kernel", "all"
+_GRANT = "basic,dtrace_kernel,dtrace_proc,dtrace_user"
+_TOO_LONG = 124
+_RIGHTS = (
+    "run as root",
+    "additional privileges",
+    "permission denied",
+    "not permitted",
+    "password",
+    "may not",
+    "allowed",
+)
+_KNOWN = {
+    "vmlinux`major_names": (
+        "this kernel was built without CONFIG_KALLSYMS_ALL, so dtrace can't compile its own io.d and runs no script",
+        "boot a kernel with CONFIG_KALLSYMS_ALL=y (a distribution's own)",
+    ),
+    "dtrace:::BEGIN: No such file": (
+        "it can't enable a probe: debugfs or tracefs is not mounted where it looks",
+        "mount -t debugfs debugfs /sys/kernel/debug",
+    ),
+}
+"""What dtrace says of a host -> what it means, and the remedy."""
+
+
+def is_there(place: Place) -> bool:
+    """A dtrace that is installed, or that the user named."""
+    return bool(place.environ.get(VARIABLE)) or not isinstance(_found(place), UnavailableError)
+
+
+def tool(place: Place) -> Check:
+    """Where it is, how old, and whether it runs a program that does nothing."""
+    path = _found(place)
+    if isinstance(path, UnavailableError):
+        named = place.environ.get(VARIABLE)
+        remedy = f"set {VARIABLE} to a dtrace that runs, or unset it" if named else _install(place)
+        return Check("dtrace", Status.MISSING, str(path), remedy)
+    code, text = place.run([path, "-V"])
+    version = _VERSION.search(text)
+    if version is None:
+        said = clean(text.strip(), 80) or f"exit code {code}"
+        return Check("dtrace", Status.MISSING, f"{path} doesn't run: {said}", _install(place))
+    return _tried(place, f"{version[1]} ({path})", _run(place, path))
+
+
+def privilege(place: Place) -> Check:
+    """Solaris and illumos: root, or the privilege dtrace_kernel. FreeBSD: root, or sudo without a password."""
+    if place.uid == 0:
+        return Check("privilege", Status.OK, "root")
+    if not place.platform.startswith("sunos"):
+        return by_sudo(place)
+    code, text = place.run(["sh", "-c", "ppriv $$"])
+    held = set(re.findall(r"[\w!]+", "".join(re.findall(r"^\s*E: (.*)$", text, re.MULTILINE))))
+    remedy = f"as root: usermod -K defaultpriv={_GRANT} USER, then log in again; or run latmon as root"
+    if code != 0 or not held:
+        return Check("privilege", Status.DEGRADED, "not root, and ppriv doesn't tell the privileges", remedy)
+    if _KERNEL in held or (_ALL in held and f"!{_KERNEL}" not in held):
+        return Check("privilege", Status.OK, f"the privilege {_KERNEL}")
+    what = f"not root, and without the privilege {_KERNEL}: only the kernel's counters can be shown"
+    return Check("privilege", Status.DEGRADED, what, remedy)
+
+
+def zone(place: Place) -> Check:
+    """Solaris and illumos: the kernel's probes are in the global zone alone."""
+    code, text = place.run(["zonename"])
+    name = clean(text.strip(), 40)
+    if code != 0 or name in ("", "global"):
+        return Check("zone", Status.OK, name or "unknown: zonename doesn't run")
+    what = f"{name}: the kernel's probes can't be used in a zone that is not the global one"
+    return Check("zone", Status.DEGRADED, what, "run latmon in the global zone")
+
+
+def modules(place: Place) -> Check:
+    """FreeBSD: the providers are kernel modules."""
+    if place.run(["kldstat", "-q", "-n", "dtraceall"]).code == 0:
+        return Check("modules", Status.OK, "dtraceall")
+    return Check("modules", Status.DEGRADED, "dtraceall is not loaded", place.as_root("kldload dtraceall"))
+
+
+def _found(place: Place) -> str | UnavailableError:
+    try:
+        return str(find_tool("dtrace", VARIABLE, place.environ))
+    except UnavailableError as error:
+        return error
+
+
+def _install(place: Place) -> str:
+    if place.platform == "linux":
+        return place.install("dtrace")
+    if place.platform.startswith("freebsd"):
+        return place.as_root("kldload dtraceall")
+    return f"it is part of the system: install its package, or name it in {VARIABLE}"
+
+
+def _run(place: Place, path: str) -> Output:
+    """As the probe is started, but for what ends it."""
+    words = [path, *_NOTHING]
+    is_linux = place.platform == "linux"
+    if is_linux and b" debugfs " not in place.read(place.proc / "self/mounts"):
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _DEBUGFS, "sh", *words]
+    asks = place.uid != 0 and not place.platform.startswith("sunos")
+    return place.run([*(("sudo", "-n", "sh", "-c", 'exec "$@"', "sh") if asks else ()), *words])
+
+
+def _tried(place: Place, shown: str, output: Output) -> Check:
+    code, text = output
+    if code == 0:
+        return Check("dtrace", Status.OK, shown)
+    if code == _TOO_LONG:
+        return Check("dtrace", Status.DEGRADED, f"{shown}: a program that does nothing didn't end within 10 s")
+    for words, (what, remedy) in _KNOWN.items():
+        if words.lower() in text.lower():
+            return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", _typed(place, remedy))
+    if place.uid != 0 and (code == 127 or any(one in text.lower() for one in _RIGHTS)):  # noqa: PLR2004 - no sudo
+        return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root, as `privilege` says")
+    said = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
+    return Check("dtrace", Status.DEGRADED, f"{shown}: it runs no program: {said}")
+
+
+def _typed(place: Place, remedy: str) -> str:
+    return place.as_root(remedy) if remedy.startswith("mount") else remedy
