@@ -68,10 +68,15 @@ class DeepFramer:
     """Holds one script's maps as they were last printed and answers with differences."""
 
     def __init__(
-        self, manifest: Manifest, device_name: Callable[[int], str | None], flags: Flags = lambda _: ()
+        self,
+        manifest: Manifest,
+        device_name: Callable[[int], str | None],
+        flags: Flags = lambda _: (),
+        alone: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self._manifest, self._device_name = manifest, device_name
-        self._framer = Framer(manifest, device_name)
+        """`alone`: whether only the deep scripts time a device. What is above its threshold is theirs to tell."""
+        self._manifest, self._device_name, self._alone = manifest, device_name, alone
+        self._framer = Framer(manifest, device_name, selects=alone)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
         self._ahead = deep_tables.Ahead()
@@ -120,7 +125,7 @@ class DeepFramer:
             deep_tables.wakeups(gains, thread),
             series.suppressed,
             undecoded,
-            series.above,
+            {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
             series.thresholds_us,
             deep_depths.depths(gains, deep_depths.most_of(most, slot), self._device_name),
             still,

@@ -37,6 +37,8 @@ class Interval:
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     started: Mapping[Flow, int] = field(default_factory=dict)
     """I/Os that began, where the script counts them."""
+    ended: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os whose begin it counted, timed or not."""
 
 
 @dataclass
@@ -50,6 +52,8 @@ class _Sums:
     untimed: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     above: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     started: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    strays: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    """Unmatched, by flow."""
     unmatched: int = 0
     unnamed: int = 0
 
@@ -107,9 +111,10 @@ class Framer:
                 self._maxima(spec, {key: us for key, us in self._maps.latest(spec.name).items() if key in grown}, sums)
         self._fill_rest(sums)
         self._flows.clear()
+        histograms, seen = self._histograms(sums), self._seen(sums)
         return Interval(
-            self._histograms(sums),
-            self._seen(sums),
+            histograms,
+            seen,
             sums.unmatched,
             sums.unnamed,
             self._maps.close(),
@@ -117,6 +122,7 @@ class Framer:
             suppressed,
             self._thresholds(),
             dict(sums.started),
+            {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
         )
 
     def times(self, flow: Flow) -> bool:
@@ -162,6 +168,7 @@ class Framer:
                 sums.untimed[flow] += n
             elif spec.role == "unmatched":
                 sums.untimed[flow] += n
+                sums.strays[flow] += n
                 sums.unmatched += n
             else:
                 for stage in spec.stages:

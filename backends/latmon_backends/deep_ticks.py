@@ -23,7 +23,7 @@ from latmon.model import Thread
 from latmon.outstanding import Issue
 from latmon.records import Record, record, shifted
 from latmon_backends.issue_windows import IssueWindows
-from latmon_backends.probe_events import Counted, Event, MapPrinted, Printed
+from latmon_backends.probe_events import Counted, Event, HandlerNamed, MapPrinted, Printed
 from latmon_backends.threads import Threads
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
@@ -61,8 +61,9 @@ class DeepSurroundings:
 class _Script:
     """One script's place in the protocol."""
 
-    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None], flags: Flags) -> None:
-        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name, flags)
+    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None], around: DeepSurroundings) -> None:
+        alone = lambda name: not around.timed(name)  # noqa: E731
+        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name, around.flags, alone)
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
@@ -126,7 +127,7 @@ class DeepTicks:
             return None if name is None or around.timed(name) else name
 
         names = {True: untimed_name, False: device_name}
-        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around.flags) for one in manifests}
+        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
         self._threads, self._around = threads, around
         self._losses = Losses()
@@ -141,6 +142,9 @@ class DeepTicks:
                 self._map(event)
             case Printed(text=text):
                 self._line(text)
+            case HandlerNamed(probe=probe, number=number, name=name):
+                if probe in self._scripts:
+                    self._scripts[probe].framer.handler(Record("handler", probe, {"handler": number}, "", name))
             case _:
                 self._losses.note(event)
 

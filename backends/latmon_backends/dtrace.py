@@ -21,7 +21,6 @@ from latmon_backends import dtrace_scripts, dtrace_tool, root_launcher, sampler
 from latmon_backends.deep_process import Deep
 from latmon_backends.dtrace_always import AlwaysOn
 from latmon_backends.dtrace_devices import NamedDevices, NoCounters
-from latmon_backends.dtrace_gauge import Gauge
 from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_maps import Names
 from latmon_backends.dtrace_programs import DtracePrograms
@@ -40,6 +39,8 @@ _SETTLES = 0.3
 """Of an interval: the deep probes tick on their own, and print much more."""
 _FINISHING_S = 1.1
 """A capture that is in a hurry waits 1.4 s for its last frame."""
+_LAST_S = 0.3
+"""What the deep process tells to its end comes within 10 ms."""
 
 
 class DtraceBackend:
@@ -111,7 +112,12 @@ class DtraceBackend:
     def _join(self) -> None:
         manifest, devices = self._always.manifest, self._devices
         self._deep = Deep(self._options, self._always.launcher, self._programs)
-        waiting = Outliers((manifest, *self._programs.manifests), self._frames.selected_name, self._programs.threads)
+        waiting = Outliers(
+            (manifest, *self._programs.manifests),
+            self._frames.selected_name,
+            self._programs.threads,
+            alone=self._programs.times_alone,
+        )
         self._joining = Joining(
             self._frames,
             self._deep,
@@ -120,8 +126,8 @@ class DtraceBackend:
             lambda: devices.known,
             stages=self._programs.stages,
             sample_us=self._programs.sample_us,
+            fresh=devices.put_fresh,
         )
-        self._gauge = Gauge()
 
     async def _look(self) -> None:
         """Listing the probes that there are costs what starting one does: not for those that are never asked for."""
@@ -166,6 +172,7 @@ class DtraceBackend:
         ending = asyncio.create_task(self._deep.finish(patient=patience_s > 0))
         try:
             window = await self._always.last(patience_s + _FINISHING_S)
+            await asyncio.wait({ending}, timeout=_LAST_S)
         finally:
             ending.cancel()
             await asyncio.wait({ending})
@@ -176,7 +183,8 @@ class DtraceBackend:
         frame = self._joining.frame(window, self._always.manifest, health, ending=ending)
         queues = self._queues.sample()
         health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._queues.undecoded)
-        return replace(self._gauge.fill(frame, window.interval), taskqs=queues, health=health)
+        whole = replace(frame, taskqs=queues, health=health)
+        return self._always.gauge.fill(whole)
 
 
 def _counters(options: Options) -> tuple[Sampler, str]:

@@ -49,7 +49,7 @@ class NamedDevices:
         self._counters, self._names, self._globs, self._sys = counters, names, globs, sys
         self._known: dict[str, Device] = {}
         self._seen: dict[str, Device] = {}
-        self._fresh: list[Device] = []
+        self._fresh: dict[str, None] = {}
         self._disks: dict[int, str] = {}
 
     @property
@@ -69,11 +69,23 @@ class NamedDevices:
         self._counters.close()
 
     def sample(self) -> Sample:
-        """With the devices that the probes named since the last one."""
         found = self._counters.sample()
         self._known = {device.name: device for device in self._counters.devices}
-        fresh, self._fresh = tuple(one for one in self._fresh if self.selects(one)), []
-        return replace(found, devices=(*found.devices, *(one for one in fresh if one.name not in self._known)))
+        return found
+
+    def put_fresh(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """A frame's devices and those that the probes named for it: after all of its maps and records were read."""
+        told, fresh = {device.name for device in devices}, self._fresh
+        self._fresh = {}
+        new = (self._seen[name] for name in fresh if name not in told and name not in self._known)
+        return (*devices, *(one for one in new if self.selects(one)))
+
+    def times(self, name: str) -> None:
+        """The always-on probe times it: one that only the deep ones name is not timed itself."""
+        device = self._seen.get(name)
+        if device is not None and not device.timed:
+            self._seen[name] = replace(device, timed=True)
+            self._fresh[name] = None
 
     def selects(self, device: Device) -> bool:
         """As the kernel's counters select, by name or label."""
@@ -116,7 +128,7 @@ class NamedDevices:
         driver = _DRIVER.match(name)
         # No dev_t is known: devices are numbered in the order of their appearance, which nothing shows.
         kind = "other" if ":" in name else "disk"
-        device = Device(name, 0, len(self._seen), kind=kind, driver=driver[0] if driver else "", timed=kind == "disk")
+        device = Device(name, 0, len(self._seen), kind=kind, driver=driver[0] if driver else "", timed=False)
         self._seen[name] = device
-        self._fresh.append(device)
+        self._fresh[name] = None
         return device

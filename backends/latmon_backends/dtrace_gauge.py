@@ -1,7 +1,8 @@
 """I/Os in flight where no counter of the kernel's tells them: those that began less those that ended.
 
-Both are exact sums of the script's; an end without a begin is none of ours. When starts were dropped for want of room
-their ends never come, so from then on nothing is told. Knows no probe.
+Both are exact sums since the script's start, from before the first window on. What was in flight when it started isn't
+in them: neither its begin nor its end is counted. When starts were dropped for want of room their ends never come, so
+from then on nothing is told. Knows no probe.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from latmon.model import Frame, Outstanding
 
 
 class Gauge:
-    """By device, from the first interval on; what was in flight before it isn't known."""
+    """By device, of one start of the script."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
         self._drifts = False
 
-    def fill(self, frame: Frame, interval: Interval) -> Frame:
-        """The frame, with the gauge of the devices that have none."""
-        if not interval.started and not self._open:
-            return frame
+    def take(self, interval: Interval, *, dropped: bool = False) -> None:
+        """Each interval, whether a frame comes of it or not. `dropped`: there was no room for some of its starts."""
+        self._drifts |= dropped
         for flow, n in interval.started.items():
             self._open[flow.device] += n
-        for series, histogram in interval.histograms.items():
-            if series.stage == "total":
-                self._open[series.device] -= histogram.count
-        self._drifts |= frame.health.map_full > 0 or bool(frame.gap)
-        if self._drifts:
-            return frame
+        for flow, n in interval.ended.items():
+            # A script that counts no begins tells nothing here; one that does counts a begin before its end.
+            if flow.device in self._open:
+                self._open[flow.device] -= n
+
+    def fill(self, frame: Frame) -> Frame:
+        """The frame, with the gauge of the devices that have none."""
         told = {
             name: Outstanding(None, max(0, n))
             for name, n in self._open.items()
-            if _is_unknown(frame.outstanding.get(name))
+            if not self._drifts and _is_unknown(frame.outstanding.get(name))
         }
         return replace(frame, outstanding={**frame.outstanding, **told}) if told else frame
 

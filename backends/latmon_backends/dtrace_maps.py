@@ -13,13 +13,15 @@ from latmon.manifest import Manifest, MapSpec, RecordSpec
 from latmon.manifest_parts import NAMED
 from latmon.text import clean
 from latmon_backends.dtrace_text import Line, Row, Scalar, Table, TextEvent
-from latmon_backends.probe_events import Counted, Event, Printed, Undecoded
+from latmon_backends.probe_events import Counted, Event, HandlerNamed, Printed, Undecoded
 
 SCALE = 3
 """Bits. The scripts count eighths of a microsecond: llquantize(us * 8, 2, 3, 34, 16) has exactly our buckets, where
 llquantize(us, ...) would put all below 16 us into one."""
 MAX_NAMES = 1 << 16
 _MAX_NAME = 120
+_NOT_KNOWN = ("-1", str(2**64 - 1))
+"""In a record; a number otherwise is a name like any other (a dev_t), as it is in a map's column."""
 
 
 class Names:
@@ -57,7 +59,7 @@ class Maps:
         }
         self._names = names
         self._open: dict[str, dict[int, int]] = {}
-        self._told: set[int] = set()
+        self._told: set[tuple[str, int]] = set()
 
     def take(self, event: TextEvent) -> Iterator[Event]:
         """What it completes."""
@@ -124,13 +126,13 @@ class Maps:
         return int(word) if word.isascii() and word.isdecimal() else None
 
     def _handlers(self, spec: MapSpec, key: int) -> Iterator[Event]:
-        """A handler is told of once, before the map that counts it, as bpftrace's scripts do."""
-        probe = self._probes[spec.name]
+        """A handler is told of once, before the map that counts it."""
         for part in spec.columns:
             number = part.read(key)
-            if part.name == "handler" and number not in self._told and ("handler", probe) in self._records:
-                self._told.add(number)
-                yield Printed(f"handler {probe} {number} -1 {self._names.name(number) or ''}")
+            told = self._probes[spec.name], number
+            if part.name == "handler" and told not in self._told:
+                self._told.add(told)
+                yield HandlerNamed(*told, self._names.name(number) or "")
 
     def _with_numbers(self, text: str) -> str:
         """A record's line with numbers for its names."""
@@ -141,6 +143,6 @@ class Maps:
             return text
         words = rest.split(" ", len(spec.fields))
         for at, field in enumerate(spec.fields[: len(words)]):
-            if field in NAMED and not words[at].lstrip("-").isdecimal():
+            if field in NAMED and words[at] not in _NOT_KNOWN:
                 words[at] = str(self._names.number(words[at]))
         return " ".join((kind, probe, *words))

@@ -108,14 +108,15 @@ class DtracePrograms:
                     raise
                 self._refused[_whose(chosen, str(refusal))] = str(refusal)
                 continue
-            around = DeepSurroundings(MAP_KEYS, host.suspended_us, self._is_timed)
+            around = DeepSurroundings(MAP_KEYS, host.suspended_us, lambda name: not self.times_alone(name))
             return probe, DeepTicks(chosen, self._here.frames.selected_name, self.threads, around)
         why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
         raise RefusedError(f"none of the deep probes runs here ({why})")
 
-    def _is_timed(self, name: str) -> bool:
+    def times_alone(self, name: str) -> bool:
+        """Whether the always-on script doesn't time a device (a ZFS pool, an HBA's port)."""
         device = self._here.devices.known.get(name)
-        return device is not None and device.timed
+        return device is None or not device.timed
 
 
 def _whose(chosen: Sequence[Manifest], why: str) -> str:

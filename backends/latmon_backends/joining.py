@@ -38,9 +38,11 @@ class Joining:
         *,
         stages: tuple[str, ...],
         sample_us: int,
+        fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
     ) -> None:
+        """`fresh` adds the devices that the probes named for a frame."""
         self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
-        self._devices, self._stages, self._sample_us = devices, stages, sample_us
+        self._devices, self._stages, self._sample_us, self._fresh = devices, stages, sample_us, fresh
         self._limits = ToldLimits(frames.device_name)
         self._began_us = self._flood = 0
 
@@ -55,7 +57,7 @@ class Joining:
         whole = self._deep.add_to(self._with_outliers(frame, window, deep, ending=ending), deep)
         whole = replace(whole, depths=with_probe(frame.depths, deep.interval.depths, frame.dt_us, self._sample_us))
         self._limits.take((*window.records, *deep.records))
-        whole = replace(whole, devices=self._limits.put(whole.devices, self._devices()))
+        whole = replace(whole, devices=self._limits.put(self._fresh(whole.devices), self._devices()))
         if deep is not told:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
         return replace(whole, handlers=self._interrupts.told(whole.handlers, self._devices()))

@@ -6,8 +6,9 @@
 
 The two probes tell of one request up to a tick apart: a record waits up to `hold` ticks for the others. The always-on
 probe says what is an outlier: a traced request of which it tells nothing was below the threshold, or is one of those
-that its rate limit left out and counts. Only bios, of devices that it doesn't time, speak for themselves. In a flood
-the two rate limits let different requests through: a traced one then stands in for one of which no stages are known.
+that its rate limit left out and counts. Of devices that it doesn't time, scripts that count what is above speak for
+themselves. In a flood the two rate limits let different requests through: a traced one then stands in for one of which
+no stages are known.
 Owns what waits, bounded; outlier.py makes the value. Knows neither events nor frames.
 """
 
@@ -63,9 +64,13 @@ class Outliers:
         threads: Threads,
         flag_bits: Mapping[str, int] = request_flags.USUAL,
         times: Callable[[str, str], bool] = lambda _device, _op: True,
+        *,
+        alone: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`alone`: whether only the deep probes time a device."""
         self._names = Names(device_name, threads, {one.name: one for one in manifests}, flag_bits)
-        self._times = times
+        self._begins = _begins(self._names.manifests)
+        self._times, self._alone = times, alone
         self._told: list[tuple[int, Told]] = []
         self._places: defaultdict[tuple[str, int, int], list[Told]] = defaultdict(list)
         self._resumed: Aged = []
@@ -76,6 +81,7 @@ class Outliers:
         """Scripts that were started later."""
         known = {**self._names.manifests, **{one.name: one for one in manifests}}
         self._names = replace(self._names, manifests=known)
+        self._begins = _begins(known)
 
     def take(self, records: Iterable[Record]) -> None:
         """slow, resumed and late, with stamps on CLOCK_MONOTONIC; others are nothing."""
@@ -148,7 +154,7 @@ class Outliers:
             near = [
                 told
                 for told in self._places.get(place, ())
-                if getattr(told, free) is None and _is_of(told, record, done)
+                if getattr(told, free) is None and _is_of(told, record, done, self._begins)
             ]
             if near:
                 return min(near, key=lambda told: abs(told.done_ns - done))
@@ -188,10 +194,17 @@ class Outliers:
     def _of_stages(self, record: Record | None) -> bool:
         return record is not None and self._names.manifests[record.probe].group == "stages"
 
+    def _counts(self, record: Record | None) -> bool:
+        """Whether its script counts each I/O that is above."""
+        return record is not None and any(spec.role == "above" for spec in self._names.manifests[record.probe].maps)
+
     def _made(self, told: Told, late: Mapping[int, list[Record]], now: Moment) -> Outlier | None:
-        if told.always is None and not told.stands_in and self._of_stages(told.deep):
+        deep = told.deep if told.always is None and not told.stands_in else None
+        if self._of_stages(deep) and not self._counts(deep):
             return None
         made = outlier(told, late, self._names, now)
+        if made is not None and self._of_stages(deep) and not self._alone(made.device):
+            return None
         if made is None:
             self._undecoded += self._names.device(told.get("dev") or 0) is not None
         elif told.deep is None and not self._times(made.device, made.op):
@@ -211,7 +224,12 @@ def _both(told: Told) -> tuple[int, int]:
     return total, total - (told.get("queue_us") or 0) - (told.get("requeue_us") or 0)
 
 
-def _is_of(told: Told, record: Record, done: int) -> bool:
+def _begins(manifests: Mapping[str, Manifest]) -> dict[str, str]:
+    """Where each probe's totals begin."""
+    return {name: one.latency_from for name, one in manifests.items()}
+
+
+def _is_of(told: Told, record: Record, done: int, begins: Mapping[str, str]) -> bool:
     """Of the same I/O: by its address and begin where both tell them, else by when it was done."""
     apart = abs(told.done_ns - done)
     request, begun = record.get("request"), record.get("begun_ns")
@@ -221,6 +239,9 @@ def _is_of(told: Told, record: Record, done: int) -> bool:
             if request != other:
                 return False
             if begun is not None and start is not None:
+                if begins.get(record.probe) != begins.get(one.probe):
+                    # From the queue, and from the issue: two I/Os don't have an address at the same time.
+                    return apart <= _DONE_NS < min(told.done_ns, done) - max(begun, start)
                 return apart < _SAME_NS and abs(begun - start) <= _BEGUN_NS
     return apart <= _DONE_NS
 

@@ -63,6 +63,15 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerNamed:
+    """What a handler's number stands for, where no record line of the probe's says it."""
+
+    probe: str
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """Events that the tool could not pass on."""
 
@@ -92,4 +101,4 @@ class Undecoded:
     line: str
 
 
-Event = Attached | Printed | MapPrinted | Counted | Lost | HelperFailed | NoRoom | Undecoded
+Event = Attached | Printed | MapPrinted | Counted | HandlerNamed | Lost | HelperFailed | NoRoom | Undecoded

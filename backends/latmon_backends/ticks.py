@@ -77,6 +77,8 @@ class Ticks:
         self._begin: Tick | None = None
         self._late = False
         self._ending = False
+        self.before = Interval()
+        """What was counted before the first window; of no frame."""
 
     def take(self, event: Event) -> Window | None:
         """A Window when the event completes an interval."""
@@ -145,7 +147,7 @@ class Ticks:
         together into one wide interval, up to the first tick that comes in time.
         """
         if self._begin is None:
-            self._framer.interval(None)
+            self.before = self._framer.interval(None)
             self._records.clear()
             self._begin = tick
             return None
