@@ -27,15 +27,17 @@ _TOLD = {
     "slow": "each I/O above the threshold, as far as the rate limit lets it",
     "resumed": "who waited for a slow I/O, and how long until it ran again",
     "late": "wake-ups of 1 ms and more",
+    "limit": "limits of each device, as its driver has them",
 }
 
 
 def list_probes() -> int:
     """One line per probe on stdout; the exit code."""
     manifests = load_all(data_dir("probes"))
-    width = max((len(one.name) for one in manifests), default=0)
-    for one in manifests:
-        print(f"{one.name:<{width}}  {one.platform:<7}  {one.cost:<8}  {one.purpose}")
+    rows = [(one.name, one.platform, one.cost, one.purpose) for one in manifests]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return EXIT_DONE
 
 
@@ -69,10 +71,19 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
         *(("tells", _TOLD[kind]) for kind in probe.records if kind in _TOLD),
         *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
         *(("note", note) for note in probe.notes),
+        *(("source", source) for source in probe.sources),
+        *(("has run", where) for where in _ran(probe)),
         ("script", str(probe.script)),
     ]
     keys = ["", *(key for key, _ in lines)]
     return [("" if key == before else key, text) for before, (key, text) in zip(keys, lines, strict=False)]
+
+
+def _ran(probe: Manifest) -> tuple[str, ...]:
+    """Where a D script has really run: most systems that they are for are not at hand. bpftrace's run in the tests."""
+    if probe.tool != "dtrace":
+        return probe.ran_on
+    return tuple(f"on {where}" for where in probe.ran_on) or ("nowhere yet",)
 
 
 def _partners(probe: Manifest) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from latmon.errors import EXIT_INCOMPLETE
 from latmon.model import Frame, Origin
 from latmon.quantities import show_size
 from latmon.request import Request
+from latmon.starting import compiling
 from latmon.text import clean
 from latmon.views.held import held, not_completed
 from latmon.waiting import Waiting
@@ -36,12 +37,10 @@ class Progress:
         self._shown = 0
         self._waiting = Waiting()
 
-    def starting(self) -> None:
-        """Said at once: bpftrace compiles its probes, 0.17 for up to half a minute, and nothing is recorded before."""
-        self._write(
-            "latmon: starting, nothing is recorded yet "
-            "(bpftrace compiles its probes first, an old one for up to half a minute)"
-        )
+    def starting(self, backend: str = "auto") -> None:
+        """Said at once: bpftrace 0.17 compiles for up to half a minute, and nothing is recorded before."""
+        why = compiling(backend)
+        self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
     def opened(self, origin: Origin) -> None:
         self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
@@ -114,7 +113,7 @@ async def _record(request: Request, path: Path) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
             stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
             loop.add_signal_handler(number, stop)
-    progress.starting()
+    progress.starting(request.backend)
     outcome = await progress.capture.run()
     progress.ended(outcome)
     return outcome.exit

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from latmon.histogram import Histogram
 from latmon.model import Device, Origin
+from latmon.starting import compiling
 from latmon.views.table import Subject
 from latmon.views.units import count, span
 
 QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
 
 
-def no_rows(origin: Origin | None, *, frames: int, devices: int, pattern: str, globs: tuple[str, ...]) -> str:
-    """Why the table has no row."""
+def no_rows(
+    origin: Origin | None, *, frames: int, devices: int, pattern: str, globs: tuple[str, ...], backend: str = "auto"
+) -> str:
+    """Why the table has no row. `backend`: the one that was asked for."""
     if origin is None:
-        return "starting: opening the backend; bpftrace compiles its probes first, an older one for up to half a minute"
+        return "; ".join(one for one in ("starting: opening the backend", compiling(backend)) if one)
     if not frames:
         return f"started: the first interval ({span(origin.interval_us)}) isn't over yet"
     if not devices:

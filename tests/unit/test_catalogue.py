@@ -7,13 +7,15 @@ from latmon.errors import UsageError
 from latmon.manifest import load_all
 from latmon.resources import data_dir
 
-NAMES = [one.name for one in load_all(data_dir("probes"))]
+FOUND = load_all(data_dir("probes"))
+NAMES = [one.name for one in FOUND]
 
 
 def test_a_line_per_probe(capsys):
     assert catalogue.list_probes() == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
+    assert len({line.index(one.purpose) for line, one in zip(lines, FOUND, strict=True)}) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -24,7 +26,16 @@ def test_every_probe_can_be_shown(name, capsys):
     assert "\npurpose   " in shown
     assert "\ncost      " in shown
     assert any(f"\n{says:<9} " in shown for says in ("measures", "part of", "tells"))
-    assert shown.rstrip().endswith(".bt")
+    assert shown.rstrip().endswith((".bt", ".d"))
+
+
+@pytest.mark.parametrize("probe", [one for one in FOUND if one.tool == "dtrace"], ids=lambda one: one.name)
+def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, capsys):
+    assert catalogue.show(probe.name) == 0
+    shown = capsys.readouterr().out
+    assert ("\nhas run   nowhere yet\n" in shown) is (not probe.ran_on)
+    assert all(f"on {where}\n" in shown for where in probe.ran_on)
+    assert all(source in shown for source in probe.sources)
 
 
 @pytest.mark.parametrize(("name", "why"), [("nope", "there is no probe 'nope'"), (None, "probes show needs a NAME")])
@@ -35,7 +46,8 @@ def test_mistakes_name_the_probes(name, why):
 
 
 @pytest.mark.parametrize(
-    ("group", "scripts"), [("inflight", ["inflight_a"]), ("order", ["order_a", "order_c"]), ("csd", ["csd_a"])]
+    ("group", "scripts"),
+    [("inflight", ["devdepth", "inflight_a", "sd_depth"]), ("order", ["order_a", "order_c"]), ("csd", ["csd_a"])],
 )
 def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     """It is what a report calls missing."""

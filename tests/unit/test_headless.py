@@ -3,12 +3,14 @@
 import io
 from dataclasses import replace
 
+import pytest
 from recorded import ORIGIN, frame
 
 from latmon.capture import Outcome, Tally
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.headless import Progress
 from latmon.model import Completed, Flow, Health, Outstanding
+from latmon.starting import compiling
 
 
 class Tty(io.StringIO):
@@ -46,6 +48,26 @@ def test_a_slow_start_says_what_it_waits_for(tmp_path):
     assert "nothing is recorded yet" in out.getvalue()
     assert "up to half a minute" in out.getvalue()
     assert len(out.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "system", "words"),
+    [
+        ("auto", "Linux", "bpftrace compiles"),
+        ("auto", "SunOS", "dtrace compiles"),
+        ("dtrace", "Linux", "dtrace compiles"),
+        ("procfs", "Linux", ""),
+    ],
+)
+def test_what_compiles_is_the_chosen_backend_s_tool(backend, system, words):
+    assert compiling(backend, system).startswith(words)
+    assert bool(compiling(backend, system)) is bool(words)
+
+
+def test_nothing_is_said_to_compile_where_nothing_does(tmp_path):
+    out = io.StringIO()
+    Progress(tmp_path / "x", out).starting("procfs")
+    assert out.getvalue() == "latmon: starting, nothing is recorded yet\n"
 
 
 def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
