@@ -140,6 +140,16 @@ class Traced:
         return self.includes if by_request else self.bio_includes or self.includes
 
 
+NAMED_FROM = 1 << 22
+"""From here on a thread's number is no pid (all of Linux' are below, PID_MAX_LIMIT): it stands for its name, where
+that is all that a probe knows of it."""
+
+
+def pid_of(number: int) -> int | None:
+    """A thread's pid by its number; None where it is known by name only."""
+    return number if number < NAMED_FROM else None
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """A thread that was woken at `woken_us` (CLOCK_MONOTONIC) and ran `delay_us` later."""
@@ -242,6 +252,7 @@ class Thread:
     """A thread whose wake-ups are timed."""
 
     pid: int
+    """From NAMED_FROM on no pid."""
     comm: str
     policy: str
     """other, fifo, rr, batch, idle, deadline; empty when not known."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from latmon.histogram import TOP, bucket_index
 from latmon.manifest import Manifest, MapSpec, RecordSpec
 from latmon.manifest_parts import NAMED
+from latmon.model import NAMED_FROM
 from latmon.text import clean
 from latmon_backends.dtrace_text import Line, Row, Scalar, Table, TextEvent
 from latmon_backends.probe_events import Counted, Event, HandlerNamed, Printed, Undecoded
@@ -20,6 +21,7 @@ SCALE = 3
 llquantize(us, ...) would put all below 16 us into one."""
 MAX_NAMES = 1 << 16
 _MAX_NAME = 120
+_THREADS = ("thread", "other")
 _NOT_KNOWN = ("-1", str(2**64 - 1))
 """In a record; a number otherwise is a name like any other (a dev_t), as it is in a map's column."""
 
@@ -122,7 +124,7 @@ class Maps:
 
     def _number(self, part: str, word: str) -> int | None:
         if part in NAMED:
-            return self._names.number(word)
+            return self._names.number(word) + _first(part)
         return int(word) if word.isascii() and word.isdecimal() else None
 
     def _handlers(self, spec: MapSpec, key: int) -> Iterator[Event]:
@@ -144,5 +146,10 @@ class Maps:
         words = rest.split(" ", len(spec.fields))
         for at, field in enumerate(spec.fields[: len(words)]):
             if field in NAMED and words[at] not in _NOT_KNOWN:
-                words[at] = str(self._names.number(words[at]))
+                words[at] = str(self._names.number(words[at]) + _first(field))
         return " ".join((kind, probe, *words))
+
+
+def _first(part: str) -> int:
+    """Threads have numbers that can't be taken for pids."""
+    return NAMED_FROM if part in _THREADS else 0

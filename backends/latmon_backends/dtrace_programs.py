@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from latmon import host
 from latmon.backend import Options
 from latmon.manifest import Manifest
-from latmon.model import Missing, Thread
+from latmon.model import NAMED_FROM, Missing, Thread
 from latmon.records import Record
 from latmon_backends import dtrace_messages, dtrace_scripts
 from latmon_backends.child import environment
@@ -47,8 +47,9 @@ class NamedThreads(Threads):
             self._priorities[number] = priority
 
     def of(self, pid: int) -> Thread:
-        """`pid` is the name's number. Kernel threads, as far as scripts tell of any."""
-        return Thread(pid, self._names.name(pid) or "", "", self._priorities.get(pid, UNKNOWN_PRIORITY))
+        """Kernel threads, as far as scripts tell of any. For some there may have been no room for a name."""
+        name = self._names.name(pid - NAMED_FROM) or "other threads"
+        return Thread(pid, name, "", self._priorities.get(pid, UNKNOWN_PRIORITY))
 
 
 class DtracePrograms:

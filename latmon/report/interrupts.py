@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from latmon.deep import by_vector
-from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
+from latmon.model import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
 from latmon.report.figures import quantiles, rounded, summed
 from latmon.taskqs import TaskqSums
 
@@ -43,7 +43,7 @@ def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
     rows = [
         {
             "thread": one.thread.comm,
-            "pid": one.thread.pid,
+            "pid": pid_of(one.thread.pid),
             "policy": one.thread.policy,
             "priority": one.thread.priority,
             "kernel": one.thread.kernel,

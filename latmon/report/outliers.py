@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from latmon.deep import Folded, fold
-from latmon.model import Outlier, Wait
+from latmon.model import Outlier, Wait, pid_of
 from latmon.report.figures import rfc3339
 
 MAX_ROWS = 1000
@@ -73,7 +73,7 @@ def _wait(one: Wait) -> dict[str, Any]:
     return {
         "stage": one.stage,
         "thread": one.thread,
-        "pid": one.pid,
+        "pid": pid_of(one.pid),
         "priority": one.priority,
         "woken_mono_us": one.woken_us,
         "delay_us": one.delay_us,

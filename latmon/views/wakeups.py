@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from latmon.model import Wakeups
+from latmon.model import Wakeups, pid_of
 from latmon.views.columns import Field, table
 from latmon.views.lines import Line
 from latmon.views.units import UNKNOWN, count, maximum, quantile, whole
@@ -44,7 +44,7 @@ def _instead(who: Mapping[str, int]) -> str:
 
 _FIELDS: tuple[Field[Wakeups], ...] = (
     Field("thread", 15, lambda w, _: w.thread.comm, right=False, most=90),
-    Field("pid", 7, lambda w, _: str(w.thread.pid), rank=2, role="dim"),
+    Field("pid", 7, lambda w, _: str(pid_of(w.thread.pid) or ""), rank=2, role="dim"),
     Field("policy", 8, lambda w, _: policy(w), rank=1, right=False),
     Field("prio", 4, lambda w, _: str(w.thread.priority), rank=1),
     Field("count", 7, lambda w, _: count(w.delay.count), rank=1),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from latmon.deep import PARTS
-from latmon.model import UNACCOUNTED, Outlier, Wait
+from latmon.model import UNACCOUNTED, Outlier, Wait, pid_of
 from latmon.views.bars import role
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
@@ -171,7 +171,8 @@ def _bar(one: Outlier, piece: Piece, room: int, ink: Ink) -> Line:
 def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
     woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
     instead = f": {wait.instead} ran instead" if wait.instead else ""
-    who = f"{wait.thread}/{wait.pid} (prio {wait.priority})"
+    pid = pid_of(wait.pid)
+    who = f"{wait.thread}{'' if pid is None else f'/{pid}'} (prio {wait.priority})"
     text = (
         f"{who} woken {moment(woken)}, ran {moment(woken + wait.delay_us / 1e6)}, {exact(wait.delay_us)} later{instead}"
     )
