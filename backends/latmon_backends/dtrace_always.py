@@ -45,10 +45,15 @@ class AlwaysOn:
                 refusals[script.name] = str(refusal)
                 if dtrace_messages.is_privilege(str(refusal)):
                     raise UnavailableError(_no_privilege(str(refusal), self._here.tool.system)) from refusal
+                if dtrace_messages.is_library(str(refusal)):
+                    raise UnavailableError(_no_library(str(refusal), self._tool)) from refusal
             else:
                 return refusals
-        why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or "there is none for this system"
-        raise UnavailableError(f"dtrace {self._here.tool.version} runs none of the probes here: {why}.")
+        raise UnavailableError(f"{self._tool} runs none of the probes here: {_why_none(refusals)}.")
+
+    @property
+    def _tool(self) -> str:
+        return f"dtrace {self._here.tool.version}".strip()
 
     async def window(self) -> Window | None:
         """The next one; None where the probe ended and can't be kept running."""
@@ -120,3 +125,18 @@ def _no_privilege(why: str, system: str) -> str:
         "freebsd": "run latmon as root",
     }
     return f"dtrace needs more privileges ({why}): {how[system]}."
+
+
+def _no_library(why: str, tool: str) -> str:
+    """DTrace compiles its own files for every program, so no other would do."""
+    hidden = ", which a kernel without CONFIG_KALLSYMS_ALL does not tell" if "failed to resolve vmlinux`" in why else ""
+    return f"{tool} can't compile its own library on this kernel: {why}{hidden}."
+
+
+def _why_none(refusals: dict[str, str]) -> str:
+    """Each reason once, with the scripts that were refused for it, whatever their words were."""
+    reasons: dict[str, dict[str, None]] = {}
+    for script, reason in refusals.items():
+        reasons.setdefault(reason, {})[script.split(" ", 1)[0]] = None
+    told = (f"{', '.join(scripts)}: {reason}" for reason, scripts in reasons.items())
+    return "; ".join(told) or "there is none for this system"

@@ -88,6 +88,8 @@ _REASONS = (
     re.compile(r"(run as root .*+)", re.DOTALL),
 )
 _BEGINNINGS = (": probe description ", ": syntax error", ": in action list", ": in predicate", ": line ")
+_END_OF_PROGRAM = re.compile(r"\}\s*: ")
+_LIBRARY = re.compile(r'"[^"]+\.d", line [0-9]+: ')
 _TAG = re.compile(r"\[D[A-Z]*+_[A-Z0-9_]++\] ")
 _REPEATING = ("dtrace: invalid probe specifier ", "dtrace: description '", "dtrace: failed to enable '")
 _PRIVILEGE = ("additional privileges", "run as root", "operation not permitted", "permission denied")
@@ -107,7 +109,7 @@ def reason(complaints: Sequence[str], status: int) -> str:
     for one in found:
         if isinstance(one, Refused):
             return one.reason.strip(" .")
-    if "}: " in said:  # the program is longer than what is kept of stderr
+    if _END_OF_PROGRAM.search(said):  # the program is longer than what is kept of stderr
         return _sentence(_after_the_program(said)).strip(" .")
     others = [one.text for one in found if isinstance(one, Other)]
     return others[-1].strip(" .") if others else f"dtrace ended with status {status}"
@@ -134,10 +136,9 @@ def _why(said: str) -> str | None:
 
 
 def _after_the_program(said: str) -> str:
-    """A program ends in a brace; a probe alone is repeated in the reason."""
-    _, brace, why = said.rpartition("}: ")
-    if brace:
-        return why
+    """A program ends in a brace, ours in a newline as well; a probe alone is repeated in the reason."""
+    if ends := list(_END_OF_PROGRAM.finditer(said)):
+        return said[ends[-1].end() :]
     at = max(said.rfind(beginning) for beginning in _BEGINNINGS)
     if at >= 0:
         return said[at + 2 :]
@@ -153,3 +154,8 @@ def is_privilege(text: str) -> bool:
     """Whether it is rights that DTrace lacks."""
     said = text.lower()
     return any(words in said for words in _PRIVILEGE)
+
+
+def is_library(text: str) -> bool:
+    """Whether a file of DTrace's own is what it can't compile, which it reads for every program. Ours has no file."""
+    return _LIBRARY.match(text) is not None

@@ -149,6 +149,18 @@ def test_why_it_ended():
     assert dtrace_messages.reason(["dtrace: 3 drops on CPU 0"], 1) == "dtrace ended with status 1"
 
 
+@pytest.mark.parametrize(
+    "program", ["BEGIN\n{\n\tx = 1;\n}\n", "x();\n" * 100 + "}\n"], ids=["short", "longer than stderr"]
+)
+def test_a_library_that_does_not_compile(program):
+    """Of a Linux without CONFIG_KALLSYMS_ALL, where it is said of each program."""
+    why = '"/usr/lib/x86_64-linux-gnu/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
+    said = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
+    assert dtrace_messages.reason(said[-60:], 1) == why
+    assert dtrace_messages.is_library(why)
+    assert not dtrace_messages.is_library("line 3: failed to resolve x: Unknown variable name")
+
+
 def test_foreign_text_is_clean_and_short():
     for text in (
         "dtrace: failed to \x1b[2J" + "x" * 9999,
