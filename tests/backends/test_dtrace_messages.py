@@ -154,7 +154,7 @@ def test_why_it_ended():
 )
 def test_a_library_that_does_not_compile(program):
     """Of a Linux without CONFIG_KALLSYMS_ALL, where it is said of each program."""
-    why = '"/usr/lib/x86_64-linux-gnu/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
+    why = '"/usr/lib/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
     said = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
     assert dtrace_messages.reason(said[-60:], 1) == why
     assert dtrace_messages.is_library(why)
