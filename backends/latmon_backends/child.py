@@ -19,16 +19,19 @@ from latmon.processes import descendants
 from latmon.text import clean
 from latmon.tools import search_path
 
-# The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long
-# (0.7 to 1.3 s were seen). A line there asks it to end and gives it the time that it takes. An abort must not leave a
-# core behind. What waits must not hold the tool's output open, or its end is seen late; `read`, not `cat`, because it
-# leaves nobody behind when the tool ends first.
+# The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
+# A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
+# must not hold the tool's output open, or its end is seen late; `read`, not `cat`, because it leaves nobody behind when
+# the tool ends first.
 _SHIM = (
     "ulimit -c 0; exec 3<&0; "
     '"$@" </dev/null 3<&- & p=$!; '
-    "(while read -r _; do kill -TERM $p; done <&3; kill -TERM $p; sleep 1.4; kill -KILL $p) >/dev/null 2>&1 & c=$!; "
-    "wait $p; r=$?; kill $c 2>/dev/null; exit $r"
+    "(while read -r _; do kill -TERM $p; done <&3; kill -TERM $p; sleep {grace_s}; kill -KILL $p) >/dev/null 2>&1 & "
+    "c=$!; "
+    "wait $p; r=$?; kill $c 2>/dev/null; {after}exit $r"
 )
+_GRACE_S = 1.4
+"""bpftrace takes 0.7 to 1.3 s to detach."""
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
 _MOUNT_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
 _STDERR_LINES = 60
@@ -44,8 +47,10 @@ def shimmed(
     sudo: bool,
     mount_tracefs: bool = False,
     mount_debugfs: bool = False,
+    grace_s: float = _GRACE_S,
+    after: str = "",
 ) -> list[str]:
-    """The argument list that runs `command` behind the shim.
+    """The argument list that runs `command` behind the shim. `after`: what the shell does when the tool, `$p`, is gone.
 
     `sudo` asks for root without ever prompting. `mount_tracefs` and `mount_debugfs` give the tool that file system in a
     mount namespace of its own, so that nothing stays mounted on the host.
@@ -55,7 +60,8 @@ def shimmed(
         if wanted:
             words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *words]
     words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
-    return [*(["sudo", "-n"] if sudo else []), "sh", "-c", _SHIM, "latmon-probe", *words]
+    shim = _SHIM.format(grace_s=grace_s, after=after)
+    return [*(["sudo", "-n"] if sudo else []), "sh", "-c", shim, "latmon-probe", *words]
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -238,6 +238,18 @@ def test_the_parents_sigkill_ends_the_tool(script):
         assert gone(lambda: marked(mark), 2), f"left after 2 s: {marked(mark)}"
 
 
+async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path):
+    """With the tool's own process id, and its status is still told."""
+    command = ["sh", "-c", f"echo $$; {IGNORES_TERM}"]
+    one = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
+    try:
+        tool, _ = (await one.read()).split()
+    finally:
+        await one.stop()
+    assert (tmp_path / "gone").read_bytes().split() == [tool]
+    assert await one.returncode() == 128 + signal.SIGKILL
+
+
 def test_the_words_of_a_shimmed_command():
     plain = shimmed(["bpftrace", "-e", "x"], {"A": "1"}, sudo=False, mount_tracefs=False)
     assert plain[:2] == ["sh", "-c"]
