@@ -22,8 +22,9 @@ _MOST_OF = {
     **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq"), 2**32 - 1),
     **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
     **dict.fromkeys(("op", "path"), 0xFF),
-    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169.
-    **dict.fromkeys(("priority", "instead_priority"), 169),
+    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
+    # FreeBSD's td_priority: 0 to 255.
+    **dict.fromkeys(("priority", "instead_priority"), 255),
     "policy": 0xFF,
     "issued": 1,
 }

@@ -137,13 +137,13 @@ class Maps:
                 yield HandlerNamed(*told, self._names.name(number) or "")
 
     def _with_numbers(self, text: str) -> str:
-        """A record's line with numbers for its names."""
+        """A record's line with numbers for its names. Where a TAB parts its fields names can have blanks."""
         kind, _, rest = text.partition(" ")
         probe, _, rest = rest.partition(" ")
         spec = self._records.get((kind, probe))
         if spec is None:
             return text
-        words = rest.split(" ", len(spec.fields))
+        words = rest.split("\t" if "\t" in rest else " ", len(spec.fields))
         for at, field in enumerate(spec.fields[: len(words)]):
             if field in NAMED and words[at] not in _NOT_KNOWN:
                 words[at] = str(self._names.number(words[at]) + _first(field))

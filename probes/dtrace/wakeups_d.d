@@ -2,7 +2,8 @@
  * wakeups_d: waking to running of kernel threads, from the sched provider alone.
  *
  * Portable. The thread that comes next is told by off-cpu, so that on-cpu isn't needed, which has no events on a Linux
- * without kprobes. Read by latmon through wakeups_d.yaml; keys are printed as columns: thread, other thread.
+ * without kprobes. In both probes arg0 is the thread's address on every system. Read by latmon through wakeups_d.yaml;
+ * keys are printed as columns: thread, other thread. Names can have blanks, so TABs stand between a record's fields.
  *
  * Histograms are of eight times the microseconds: so llquantize(, 2, 3, 34, 16) has latmon's own buckets.
  */
@@ -21,7 +22,7 @@ BEGIN
 sched:::wakeup
 /{{kernel}}/
 {
-	wakeups_d_woken[(uint64_t)args[0]->pr_addr] = (uint64_t)timestamp;
+	wakeups_d_woken[(uint64_t)arg0] = (uint64_t)timestamp;
 }
 
 /*
@@ -30,18 +31,18 @@ sched:::wakeup
  */
 sched:::off-cpu
 {
-	wakeups_d_woken[(uint64_t)curlwpsinfo->pr_addr] = 0;
-	this->wakeups_d_woken = wakeups_d_woken[(uint64_t)args[0]->pr_addr];
+	wakeups_d_woken[(uint64_t)curthread] = 0;
+	this->wakeups_d_woken = wakeups_d_woken[(uint64_t)arg0];
 	this->wakeups_d_us = this->wakeups_d_woken != 0 ? (timestamp - this->wakeups_d_woken) / 1000 : 0;
 }
 
 /* A thread's priority is told when it changes, and again every 64 ticks: a line can be lost. */
 sched:::off-cpu
 /this->wakeups_d_woken != 0 &&
-    wakeups_d_told[(uint64_t)args[0]->pr_addr] != (wakeups_d_n / 64 + 1) * 100000 + args[0]->pr_pri/
+    wakeups_d_told[(uint64_t)arg0] != (wakeups_d_n / 64 + 1) * 100000 + {{priority}}/
 {
-	wakeups_d_told[(uint64_t)args[0]->pr_addr] = (int64_t)((wakeups_d_n / 64 + 1) * 100000 + args[0]->pr_pri);
-	printf("@@ thread wakeups_d {{form}} %d {{form}}\n", {{thread}}, args[0]->pr_pri, {{thread}});
+	wakeups_d_told[(uint64_t)arg0] = (int64_t)((wakeups_d_n / 64 + 1) * 100000 + {{priority}});
+	printf("@@ thread wakeups_d {{form}}\t%d\t{{form}}\n", {{thread}}, {{priority}}, {{thread}});
 }
 
 sched:::off-cpu
@@ -54,7 +55,7 @@ sched:::off-cpu
 /this->wakeups_d_us >= 1000 && wakeups_d_lates > 0/
 {
 	wakeups_d_lates--;
-	printf("@@ late wakeups_d {{form}} %d %d %d %d {{form}}\n", {{thread}}, args[0]->pr_pri, this->wakeups_d_woken,
+	printf("@@ late wakeups_d {{form}}\t%d\t%d\t%d\t%d\t{{form}}\n", {{thread}}, {{priority}}, this->wakeups_d_woken,
 	    this->wakeups_d_us, curlwpsinfo->pr_pri, {{thread}});
 }
 
@@ -63,7 +64,7 @@ sched:::off-cpu
 {
 	@wakeups_d_delay[{{thread}}] = llquantize(this->wakeups_d_us * 8, 2, 3, 34, 16);
 	@wakeups_d_sum[{{thread}}] = sum(this->wakeups_d_us);
-	wakeups_d_woken[(uint64_t)args[0]->pr_addr] = 0;
+	wakeups_d_woken[(uint64_t)arg0] = 0;
 }
 
 /* 20 records at once, 100 a second. */

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from latmon.manifest import Manifest, MapSpec
 from latmon.manifest_parts import NAMED
+from latmon_backends.dtrace_program import fillings
 from tests.d_compile.d_text import Clause, Tokens, assigned, calls, clauses, locals_read, members, split
 from tests.d_compile.stubs import prelude
 
@@ -17,11 +18,10 @@ _OWN_HOOK = re.compile(r"(?:dtrace:::)?(?:BEGIN|END|ERROR)|(?:profile:::)?(?:tic
 _PROTOCOL = {"ready": 1, "tick": 2, "done": 0, "last": 2}
 
 
-def values(manifest: Manifest) -> dict[str, int | str]:
-    """A value for each parameter: the first word, the threshold that is automatic, else something in the middle."""
-    return {
-        p.name: p.words[0] if p.words else p.low if p.low == 0 else (p.low + p.high) // 2 for p in manifest.parameters
-    }
+def values(manifest: Manifest, platform: str = "") -> dict[str, int | str]:
+    """A value for each parameter: the platform's word, 0 where that is automatic, else something in the middle."""
+    numbers = {p.name: p.low if p.low == 0 else (p.low + p.high) // 2 for p in manifest.parameters if not p.words}
+    return dict(next(fillings(manifest, numbers, platform)).values)
 
 
 def faults(manifest: Manifest) -> list[str]:
@@ -226,7 +226,9 @@ def _lines(statement: Tokens) -> list[str]:
 
 
 def _of_line(manifest: Manifest, line: str) -> Iterator[str]:
-    mark, kind, name, *words = [*line.split(), "", "", ""][: max(3, len(line.split()))]
+    # A TAB stands in the text as it is written in D.
+    parted = line.replace("\\t", " ").split()
+    mark, kind, name, *words = [*parted, "", "", ""][: max(3, len(parted))]
     if mark != "@@" or name != manifest.name:
         yield f"not a line of ours: {line}"
     elif kind in _PROTOCOL:

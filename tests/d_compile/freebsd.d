@@ -35,6 +35,16 @@ struct bio {
 	struct bintime bio_t0;
 };
 
+/* sys/sys/proc.h */
+struct proc {
+	int p_flag;
+};
+
+struct thread {
+	unsigned char td_priority;
+	char td_name[20];
+};
+
 /* sys/sys/devicestat.h */
 struct devstat {
 	unsigned int start_count;

@@ -21,6 +21,7 @@ import pytest
 from workload import LoopDevice, diskstats, gained
 
 from latmon import manifest
+from latmon_backends.dtrace_program import fillings
 
 pytestmark = [
     pytest.mark.dtrace,
@@ -29,19 +30,13 @@ pytestmark = [
 ]
 ROOT = Path(__file__).resolve().parents[2]
 DTRACE = os.environ.get("LATMON_DTRACE") or str(ROOT / "tests/lab/dtrace-in")
-SCRIPTS = {found.name: found for found in manifest.load_all(ROOT / "probes/dtrace")}
-LINUX = {
+SCRIPTS = {found.name: found for found in manifest.load_all(ROOT / "probes") if found.path.parent.name == "dtrace"}
+NUMBERS = {
     "step_ms": 100,
     "gate_ns": 400_000_000,
     "threshold_us": 0,
-    "disk": "q->disk",
-    "dev": "(int64_t)args[0]->b_edev",
-    "code": "(((struct bio *)arg0)->bi_opf & 255)",
-    "kernel": "(((struct task_struct *)args[0]->pr_addr)->flags & 0x200000) != 0",
-    "thread": "args[1]->pr_fname",
-    "other": "execname",
 }
-"""What its parameters are on Linux, but `form`: a device is a number there, a thread's name a string."""
+"""What its numbers are; words are those of Linux."""
 STARTING_S, ENDING_S = 60.0, 60.0
 IOS = 60_000
 LEAST = 0.995
@@ -56,8 +51,8 @@ TITLE = "------------- Distribution -------------"
 
 
 def values(found):
-    form = "%s" if "thread" in {parameter.name for parameter in found.parameters} else "%d"
-    return {p.name: LINUX.get(p.name, form) for p in found.parameters}
+    numbers = {p.name: NUMBERS[p.name] for p in found.parameters if not p.words}
+    return next(fillings(found, numbers, "linux")).values
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def parsed(text, found):
         elif record := RECORD.fullmatch(line):
             spec = found.records[record[1]]
             assert record[2] == found.name
-            fields = record[3].split(" ", len(spec.fields))
+            fields = record[3].split("\t" if "\t" in record[3] else " ", len(spec.fields))
             assert len(fields) == len(spec.fields) + bool(spec.text)
             records[record[1]] += 1
         else:
