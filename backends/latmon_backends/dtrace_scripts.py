@@ -33,8 +33,13 @@ def manifests(system: str, probes: Path | None = None) -> tuple[Manifest, ...]:
 
 
 def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:
-    """From the best to the last: by tier, then the system's own before the portable ones."""
-    return tuple(sorted((one for one in found if one.group == "always"), key=lambda one: one.tier))
+    """From the best to the last: by tier, then the system's own before the portable ones.
+
+    None with a better one for this system (`unless`), even if that one is refused: it is of no use here then.
+    """
+    names = {one.name for one in found}
+    fitting = (one for one in found if one.group == "always" and not names & set(one.unless))
+    return tuple(sorted(fitting, key=lambda one: one.tier))
 
 
 def check_invasive(names: Sequence[str], found: Sequence[Manifest]) -> None:
