@@ -43,8 +43,11 @@ _KNOWN = {
 
 
 def is_there(place: Place) -> bool:
-    """A dtrace that is installed, or that the user named."""
-    return bool(place.environ.get(VARIABLE)) or not isinstance(_found(place), UnavailableError)
+    """A dtrace that is installed, or that the user named; systemtap's generator of probes has the same name."""
+    if place.environ.get(VARIABLE):
+        return True
+    path = _found(place)
+    return not isinstance(path, UnavailableError) and _VERSION.search(place.run([path, "-V"]).text) is not None
 
 
 def tool(place: Place) -> Check:

@@ -182,6 +182,8 @@ def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
     host.place = replace(host.place, environ={"PATH": str(host.root / "bin")})
     host.dtrace()
     assert "dtrace" in names()
+    host.dtrace(version="Usage dtrace [--help] [-h | -G] [-C [-I<Path>]] -s File.d [-o <File>]\n")
+    assert "dtrace" not in names()
 
 
 @pytest.mark.parametrize(
