@@ -19,7 +19,7 @@ from latmon_backends.dtrace_probe import Probe
 from latmon_backends.dtrace_program import MAP_KEYS, Program, Script
 from latmon_backends.kept_running import KeptRunning
 from latmon_backends.launching import Direct, Launcher
-from latmon_backends.probe_events import Printed
+from latmon_backends.probe_events import Event, Printed
 from latmon_backends.running_probe import RefusedError
 from latmon_backends.ticks import Surroundings, Ticks, Window
 
@@ -74,12 +74,16 @@ class AlwaysOn:
         self._ticks.end()
         try:
             async with asyncio.timeout(patience_s):
-                while (event := await self.probe.next()) is not None and event != Printed(f"done {self.manifest.name}"):
+                while (event := await self.probe.next()) is not None and not self._is_last(event):
                     self._ticks.take(event)
         except TimeoutError:
             return None
         window = self._ticks.last()
         return None if window is None else self._counted(window)
+
+    def _is_last(self, event: Event) -> bool:
+        """The end of the last maps; ticks may be on their way before it."""
+        return event == Printed(f"done {self.manifest.name}") and self._ticks.said_last
 
     def _counted(self, window: Window) -> Window:
         before, self._ticks.before = self._ticks.before, Interval()
@@ -95,7 +99,8 @@ class AlwaysOn:
 
     async def _start(self, script: Script) -> None:
         self.probe = await Probe.start(self.launcher, Program((script,)), self._here.names)
-        self.script, self.manifest, self.gauge = script, script.manifest, Gauge()
+        self.script, self.manifest = script, script.manifest
+        self.gauge = Gauge(from_issue=self.manifest.latency_from == "issue")
         frames = self._frames
         around = Surroundings(
             now_us=sampler.monotonic_us,

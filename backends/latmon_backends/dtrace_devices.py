@@ -12,7 +12,6 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from latmon.errors import UnavailableError
 from latmon.model import Device
 from latmon_backends import sampler
 from latmon_backends.dtrace_maps import Names
@@ -109,11 +108,12 @@ class NamedDevices:
         return name in self._known
 
     def require_selected(self) -> None:
-        """UnavailableError where the globs mean none of the devices that there are."""
-        if self._known or not self._globs:
-            return
-        everything = ", ".join(sorted(self.known)) or "not known before their first I/O"
-        raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {everything}.")
+        """UnavailableError where the globs mean none of the devices that there are.
+
+        Elsewhere than on Linux a name may be one that only probes know, from its first I/O on.
+        """
+        if isinstance(self._counters, KernelSampler) and self._globs:
+            self._counters.require_selected()
 
     def _disk(self, name: str) -> str:
         """A partition has a directory in its disk's."""

@@ -15,9 +15,10 @@ from latmon.model import Frame, Outstanding
 
 
 class Gauge:
-    """By device, of one start of the script."""
+    """By device, of one start of the script. `from_issue`: its I/Os begin where the driver has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, from_issue: bool = False) -> None:
+        self._from_issue = from_issue
         self._open: Counter[str] = Counter()
         self._drifts = False
 
@@ -34,7 +35,7 @@ class Gauge:
     def fill(self, frame: Frame) -> Frame:
         """The frame, with the gauge of the devices that have none."""
         told = {
-            name: Outstanding(None, max(0, n))
+            name: Outstanding(max(0, n), None) if self._from_issue else Outstanding(None, max(0, n))
             for name, n in self._open.items()
             if not self._drifts and _is_unknown(frame.outstanding.get(name))
         }

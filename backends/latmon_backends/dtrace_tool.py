@@ -117,7 +117,7 @@ def is_listed(hook: str, listed: str) -> bool:
         if not words or not words[0].isdecimal():
             continue
         # ID PROVIDER MODULE FUNCTION NAME, of which the two in the middle may be blank.
-        module, function = {5: (words[2], words[3]), 4: (words[2], "")}.get(len(words), ("", ""))
+        module, function, *_ = [*words[2:-1], "", ""]
         found = (words[1], module, function, words[-1])
         other = (words[1], "", module, words[-1])
         if any(all(p.fullmatch(at) for p, at in zip(patterns, one, strict=True)) for one in (found, other)):

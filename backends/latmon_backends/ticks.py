@@ -77,6 +77,8 @@ class Ticks:
         self._begin: Tick | None = None
         self._late = False
         self._ending = False
+        self.said_last = False
+        """Its last line came: the maps after it are the probe's last ones."""
         self.before = Interval()
         """What was counted before the first window; of no frame."""
 
@@ -112,6 +114,7 @@ class Ticks:
     def _line(self, text: str) -> Window | None:
         words = text.split()
         if words[:1] in (["tick"], ["last"]):
+            self.said_last = words[0] == "last"
             self._open = self._tick(words)
         elif words[:1] == ["done"] and self._open is not None and not self._ending:
             tick, self._open = self._open, None

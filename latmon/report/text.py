@@ -120,12 +120,17 @@ def _idle(summary: _Json) -> list[str]:
     return _wrapped(f"no I/O: {', '.join(idle)}")
 
 
+_OF_DISKS = ("dm", "md")
+
+
 def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[str]:
     parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
     on = f"on {', '.join(device['members'])}" if device.get("members") else ""
     yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
-        yield from _wrapped("not timed here: no request passes; its I/O is timed at the devices below it", "  ")
+        below = device.get("members") or device.get("kind") in _OF_DISKS
+        why = "no request passes; its I/O is timed at the devices below it" if below else "only deep probes tell of it"
+        yield from _wrapped(f"not timed here: {why}", "  ")
     if not device["ops"]:
         yield "  no I/O completed"
     else:

@@ -30,6 +30,8 @@ def tail_sentence(name: str, device: _Json) -> str:
     shares = sorted(tail["share"].items(), key=lambda one: -one[1])
     told = [f"{_percent(share)} {stage}" for at, (stage, share) in enumerate(shares) if not at or share >= _TOLD_SHARE]
     ios = "1 I/O" if tail["count"] == 1 else f"{tail['count']:,} I/Os"
+    if not told:
+        return f"{name} above {spelled(tail['cut_us'])}: {ios}"
     return f"{name} above {spelled(tail['cut_us'])}: {', '.join(told)} ({ios})"
 
 

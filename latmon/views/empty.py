@@ -82,5 +82,5 @@ def unknown_quantiles(histogram: Histogram) -> str:
 def _untimed(device: Device) -> str:
     if device.timed:
         return ""
-    where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "no request passes it"
+    where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "only deep probes tell of it"
     return f"{device.name} ({device.kind}) isn't timed itself: {where}"
