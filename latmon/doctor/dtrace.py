@@ -1,4 +1,4 @@
-"""Checks of DTrace: the tool, whether it runs a program, and on Solaris, illumos and FreeBSD the right to use it.
+"""Checks of DTrace: the tool, whether it compiles a probe, and on Solaris, illumos and FreeBSD the right to use it.
 
 On those it is the tool that measures; on Linux bpftrace is, and a line is told only of a dtrace that is there or named.
 """
@@ -14,9 +14,9 @@ from latmon.text import clean
 from latmon.tools import find_tool
 
 VARIABLE = "LATMON_DTRACE"
-_NOTHING = ("-q", "-n", "BEGIN { exit(0); }")
+_LIST = ("-l", "-n", "BEGIN")
+"""Reads its own library and asks for the right to trace, but enables nothing, which takes it up to 10 s."""
 _VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
-_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
 _KERNEL, _ALL = "dtrace_kernel", "all"
 _GRANT = "basic,dtrace_kernel,dtrace_proc,dtrace_user"
 _TOO_LONG = 124
@@ -34,10 +34,6 @@ _KNOWN = {
         "this kernel was built without CONFIG_KALLSYMS_ALL, so dtrace can't compile its own io.d and runs no script",
         "boot a kernel with CONFIG_KALLSYMS_ALL=y (a distribution's own)",
     ),
-    "dtrace:::BEGIN: No such file": (
-        "it can't enable a probe: debugfs or tracefs is not mounted where it looks",
-        "mount -t debugfs debugfs /sys/kernel/debug",
-    ),
 }
 """What dtrace says of a host -> what it means, and the remedy."""
 
@@ -51,7 +47,7 @@ def is_there(place: Place) -> bool:
 
 
 def tool(place: Place) -> Check:
-    """Where it is, how old, and whether it runs a program that does nothing."""
+    """Where it is, how old, and whether it can be used."""
     path = _found(place)
     if isinstance(path, UnavailableError):
         named = place.environ.get(VARIABLE)
@@ -62,7 +58,9 @@ def tool(place: Place) -> Check:
     if version is None:
         said = clean(text.strip(), 80) or f"exit code {code}"
         return Check("dtrace", Status.MISSING, f"{path} doesn't run: {said}", _install(place))
-    return _tried(place, f"{version[1]} ({path})", _run(place, path))
+    alone = place.platform == "linux" and b" debugfs " not in place.read(place.proc / "self/mounts")
+    shown = f"{version[1]} ({path}{', which gets debugfs mounted for itself' if alone else ''})"
+    return _tried(place, shown, _listed(place, path))
 
 
 def privilege(place: Place) -> Check:
@@ -114,14 +112,10 @@ def _install(place: Place) -> str:
     return f"it is part of the system: install its package, or name it in {VARIABLE}"
 
 
-def _run(place: Place, path: str) -> Output:
-    """As the probe is started, but for what ends it."""
-    words = [path, *_NOTHING]
-    is_linux = place.platform == "linux"
-    if is_linux and b" debugfs " not in place.read(place.proc / "self/mounts"):
-        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _DEBUGFS, "sh", *words]
+def _listed(place: Place, path: str) -> Output:
+    """As root where the probe would be started so."""
     asks = place.uid != 0 and not place.platform.startswith("sunos")
-    return place.run([*(("sudo", "-n", "sh", "-c", 'exec "$@"', "sh") if asks else ()), *words])
+    return place.run([*(("sudo", "-n", "sh", "-c", 'exec "$@"', "sh") if asks else ()), path, *_LIST])
 
 
 def _tried(place: Place, shown: str, output: Output) -> Check:
@@ -129,15 +123,11 @@ def _tried(place: Place, shown: str, output: Output) -> Check:
     if code == 0:
         return Check("dtrace", Status.OK, shown)
     if code == _TOO_LONG:
-        return Check("dtrace", Status.DEGRADED, f"{shown}: a program that does nothing didn't end within 10 s")
+        return Check("dtrace", Status.DEGRADED, f"{shown}: it doesn't answer within 10 s")
     for words, (what, remedy) in _KNOWN.items():
         if words.lower() in text.lower():
-            return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", _typed(place, remedy))
+            return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", remedy)
     if place.uid != 0 and (code == 127 or any(one in text.lower() for one in _RIGHTS)):  # noqa: PLR2004 - no sudo
         return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root, as `privilege` says")
     said = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
-    return Check("dtrace", Status.DEGRADED, f"{shown}: it runs no program: {said}")
-
-
-def _typed(place: Place, remedy: str) -> str:
-    return place.as_root(remedy) if remedy.startswith("mount") else remedy
+    return Check("dtrace", Status.DEGRADED, f"{shown}: it can't be used: {said}")
