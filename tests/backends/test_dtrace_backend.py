@@ -18,6 +18,7 @@ from latmon_backends import dtrace, dtrace_always, dtrace_scripts
 from latmon_backends.dtrace import DtraceBackend
 from latmon_backends.dtrace_devices import NoCounters
 from latmon_backends.dtrace_tool import Tool
+from latmon_backends.kstat_counters import KstatSampler
 
 DEEP = {
     "illumos": (
@@ -183,6 +184,21 @@ async def test_a_device_comes_with_the_first_frame_that_tells_of_it(run):
         known |= {device.name for device in frame.devices}
         assert {series.device for series in frame.histograms} <= known
         assert {flow.device for flow in (*frame.seen, *frame.above)} | set(frame.outstanding) <= known
+
+
+async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
+    def told(words):
+        name = "illumos-device-error-synthetic.txt" if "device_error" in words else "illumos-disk-1-synthetic.txt"
+        return (GOLDEN.parent / "kstat" / name).read_bytes()
+
+    monkeypatch.setattr(dtrace, "_counters", lambda options: (KstatSampler(options.devices, run=told), ""))
+    told_of = await run("illumos", "sd", ("sd_limits",), options={"stages": "all"}).take(busy(1))
+    sd2 = told_of.devices["sd2"]
+    assert sd2.model
+    assert {"un_throttle"} <= {one.name for one in sd2.limits}
+    assert {"sd0", "sd2", "sd10", "rpool"} <= told_of.devices.keys()
+    assert told_of.frames[0].outstanding["sd2"].in_driver is not None
+    assert told_of.frames[0].outstanding["sd0"] == Outstanding(None, 12)
 
 
 async def test_globs_select(run):
