@@ -236,6 +236,7 @@ def run(
     threshold_us: int | None = None,
     toggle_recording: Callable[[], None] | None = None,
     title: str = "live",
+    backend: str = "auto",
     stages: str = "auto",
     set_stages: Callable[[str], None] | None = None,
     deepen: Callable[[tuple[str, ...]], None] | None = None,
@@ -249,7 +250,7 @@ def run(
         source,
         theme=load_theme(theme or DEFAULT_THEME),
         depth=depth,
-        choice=Choice(threshold_us=threshold_us, globs=devices, stages=stages),
+        choice=Choice(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages),
         mode=title.upper(),
         toggle_recording=toggle_recording,
         set_stages=None if title == "demo" else set_stages,  # it measures nothing that could be switched

@@ -22,7 +22,7 @@ _CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The state of the screen that a user set; `globs` are the command line's devices and never change."""
+    """The state of the screen that a user set; `globs` and `backend` are the command line's and never change."""
 
     screen: str = "overview"
     opened: bool = False
@@ -39,6 +39,8 @@ class Choice:
     window_us: int = 60_000_000
     threshold_us: int | None = None
     globs: tuple[str, ...] = ()
+    backend: str = "auto"
+    """The one that was asked for."""
     stages: str = "auto"
     """One of STAGES_MODES."""
     order: str = "newest"

@@ -90,6 +90,7 @@ def no_rows(sight: Sight) -> str:
         devices=len(sight.history.store.devices),
         pattern=sight.choice.pattern,
         globs=sight.choice.globs,
+        backend=sight.choice.backend,
     )
 
 
