@@ -210,7 +210,13 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
 
 
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
-    return {stage: into for one in manifests for stage, into in one.includes.items()}
+    """What each script that measures a stage has in it; of other devices one may tell more apart."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in manifests:
+        for stage in {*one.stages, *one.includes}:
+            into = one.includes.get(stage, ())
+            found[stage] = tuple(name for name in into if stage not in found or name in found[stage])
+    return {stage: into for stage, into in found.items() if into}
 
 
 def _together(parts: list[Traced]) -> Traced:

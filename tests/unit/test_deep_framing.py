@@ -307,5 +307,15 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
     assert found.traced.includes_of("dm-0") == {"hba": ("queue",)}
 
 
+def test_a_stage_holds_what_it_holds_in_each_script(manifest):
+    """Of an HBA's packets a script tells the interrupt's part; of all commands another one doesn't."""
+    more = manifest("more", includes={"hba": ["irq", "softirq"]}, maps={})
+    less = manifest("less", includes={"hba": ["irq"]}, maps={})
+    none = manifest("none", includes={}, absent={})
+    assert joined([], [more, less]).traced.includes == {"hba": ("irq",)}
+    assert joined([], [less, more]).traced.includes == {"hba": ("irq",)}
+    assert joined([], [more, none]).traced.includes == {}
+
+
 def test_of_no_script_there_is_nothing():
     assert joined([], []) == DeepInterval()
