@@ -145,6 +145,7 @@ def test_the_report_in_json(illumos):
     assert {"emlxs0", "ipmi0"} <= {one["handler"] for one in summary["irqs"]}
     worst = summary["devices"]["emlxs0"]["ops"]["write"]
     assert worst["stages"]["completion"]["includes"] == ["softirq"]
+    assert worst["stages"]["hba"]["includes"] == []
 
 
 def test_the_report_in_words(illumos):
