@@ -92,7 +92,13 @@ _END_OF_PROGRAM = re.compile(r"\}\s*: ")
 _LIBRARY = re.compile(r'"[^"]+\.d", line [0-9]+: ')
 _TAG = re.compile(r"\[D[A-Z]*+_[A-Z0-9_]++\] ")
 _REPEATING = ("dtrace: invalid probe specifier ", "dtrace: description '", "dtrace: failed to enable '")
-_PRIVILEGE = ("additional privileges", "run as root", "operation not permitted", "permission denied")
+_PRIVILEGE = (
+    "additional privileges",
+    "run as root",
+    "operation not permitted",
+    "permission denied",
+    "a password is required",
+)
 
 
 def messages(stderr: str) -> Iterator[Message]:

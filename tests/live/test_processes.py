@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dtraces import DTRACE, needs_dtrace
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
 from latmon.model import Frame
@@ -34,8 +35,9 @@ BACKENDS = [
             pytest.mark.skipif(NO_BPFTRACE, reason="needs root and bpftrace"),
         ],
     ),
+    pytest.param("dtrace", marks=[*needs_dtrace, pytest.mark.live]),
 ]
-STARTING_S = 20.0
+STARTING_S = 60.0
 SOME_OUTPUT = 2000
 
 
@@ -51,6 +53,11 @@ WAYS = {
     "SIGHUP": (kill(signal.SIGHUP), 129),
     "SIGKILL": (kill(signal.SIGKILL), 137),
 }
+
+
+@pytest.fixture(autouse=True)
+def the_dtrace(monkeypatch):
+    monkeypatch.setenv("LATMON_DTRACE", DTRACE)
 
 
 @pytest.fixture
@@ -194,6 +201,8 @@ def test_under_sudo_only_the_probe_stays_root(nobodys, backend):
             assert users_of(pid)["Uid"] == users_of(pid)["Gid"] == {"65534"}
         if backend == "bpftrace":
             assert users_of(terminal.pid("/bpftrace "))["Uid"] == {"0"}
+        if backend == "dtrace":
+            assert users_of(terminal.pid("dtrace -"))["Uid"] == {"0"}
         assert file.stat().st_uid == 65534
         terminal.type(b"q")
         assert terminal.left() == []
