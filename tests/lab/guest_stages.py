@@ -83,14 +83,19 @@ def drivers() -> Told:
     return told | {"volume": volume, "member": member}
 
 
-def debug_delay() -> Told:
+def debug_disk(delay_ms: float) -> str:
     """A SCSI disk without hardware that takes its time: scsi_debug completes from a timer."""
     run("modprobe", "sd_mod")
     before = set(Path("/sys/block").iterdir())
-    run("modprobe", "scsi_debug", f"ndelay={DELAY_MS * 1_000_000}", "dev_size_mb=64")
+    run("modprobe", "scsi_debug", f"ndelay={round(delay_ms * 1_000_000)}", "dev_size_mb=64")
     wait_for(lambda: set(Path("/sys/block").iterdir()) - before, 20)
     (name,) = (path.name for path in set(Path("/sys/block").iterdir()) - before)
     wait_for(Path("/dev", name).exists, 20)
+    return name
+
+
+def debug_delay() -> Told:
+    name = debug_disk(DELAY_MS)
     return traced(**{name: {"filename": f"/dev/{name}", "size": "32M", "iodepth": 4}}) | {"device": name}
 
 

@@ -39,10 +39,10 @@ def keep(directory, deep):
             manifest.unlink()
 
 
-def run(directory, release, script, *words, deep=None):
+def run(directory, release, script, *words, deep=None, kernel=None):
     """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
 
-    `deep`: the deep probes that it is about; None: all of them.
+    `deep`: the deep probes that it is about; None: all of them. `kernel`: of which release; None: the same.
     """
     stage(directory)
     if deep is not None:
@@ -56,16 +56,18 @@ def run(directory, release, script, *words, deep=None):
         *arguments,
         "/host/result",
     ]
-    guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", release, "--timeout", TIMEOUT_S]
+    console = directory / "console"
+    guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", kernel or release]
+    guest += ["--console", console, "--timeout", TIMEOUT_S, "--share", directory]
     for _ in range(ATTEMPTS):
         done = subprocess.run(
-            [str(word) for word in (*guest, "--share", directory, *words, "--", *inside)],
+            [str(word) for word in (*guest, *words, "--", *inside)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
         )
-        if EMULATORS_FAULT not in done.stdout + done.stderr:
+        if EMULATORS_FAULT not in console.read_text(errors="replace"):
             break
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return json.loads((directory / "result").read_text())
