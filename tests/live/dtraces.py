@@ -13,7 +13,9 @@ from latmon_backends import dtrace_tool
 IN_CHROOT = Path(__file__).resolve().parents[1] / "lab/dtrace-in"
 DTRACE = os.environ.get(dtrace_tool.VARIABLE) or str(IN_CHROOT)
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latmon-chroot"
-_BUILT = Path(os.environ.get("LATMON_CHROOT_CACHE") or _CACHE) / "dtrace-sid.done"
+CACHE = os.environ.get("LATMON_CHROOT_CACHE") or str(_CACHE)
+"""Of the chroots, to be told to a latmon under sudo: its home is another user's."""
+_BUILT = Path(CACHE) / "dtrace-sid.done"
 STARTING_S = 120.0
 needs_dtrace = [
     pytest.mark.dtrace,

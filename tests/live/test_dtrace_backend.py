@@ -333,9 +333,7 @@ def test_without_root(has_sudo):
                 (Path(directory) / name).symlink_to(found)
         roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
         nobody = [shutil.which("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-        said = once(
-            nobody, SYSTEM_PYTHON, LATMON_DTRACE=str(plain), PATH=directory, PYTHONPATH=roots, HOME="/nonexistent"
-        )
+        said = once(nobody, SYSTEM_PYTHON, LATMON_DTRACE=str(plain), PATH=directory, PYTHONPATH=roots, HOME=directory)
     print(said)
     assert "sudo" in said
     assert "privileges" in said

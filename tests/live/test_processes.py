@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from dtraces import DTRACE, needs_dtrace
+from dtraces import CACHE, DTRACE, needs_dtrace
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
 from latmon.model import Frame
@@ -58,6 +58,7 @@ WAYS = {
 @pytest.fixture(autouse=True)
 def the_dtrace(monkeypatch):
     monkeypatch.setenv("LATMON_DTRACE", DTRACE)
+    monkeypatch.setenv("LATMON_CHROOT_CACHE", CACHE)
 
 
 @pytest.fixture
