@@ -14,7 +14,8 @@ PLATFORMS = ("linux", "illumos", "freebsd", "portable")
 """portable: wherever its tool has the hooks."""
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
-CLOCKS = ("monotonic", "boottime")
+CLOCKS = ("monotonic", "boottime", "hrtime")
+"""hrtime: the tool's own, which is neither."""
 GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits")
 """always: from the first frame to the last. The others are deep: on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")

@@ -52,7 +52,7 @@ class DeepSurroundings:
 
     map_keys: int
     ahead_us: Callable[[], int] = lambda: 0
-    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    """How far the scripts' clock is ahead of CLOCK_MONOTONIC, where it is another."""
     timed: Callable[[str], bool] = lambda _: False
     """Whether the always-on probe times a device: then its bios are told of nowhere, they are its requests."""
     flags: Flags = lambda _: ()
@@ -239,4 +239,4 @@ class DeepTicks:
         return True
 
     def _ahead_us(self, manifest: Manifest) -> int:
-        return self._around.ahead_us() if manifest.clock == "boottime" else 0
+        return self._around.ahead_us() if manifest.clock != "monotonic" else 0

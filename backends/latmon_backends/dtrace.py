@@ -80,6 +80,7 @@ class DtraceBackend:
             scripts = (one for one in dtrace_scripts.always_on(found) if not self._only or one.name in self._only)
             refusals = await self._always.choose(tuple(scripts))
         except BaseException:
+            looking.cancel()
             await asyncio.wait({looking})
             raise
         if platform.system() == "Linux" and root_launcher.needed():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from latmon import host
 from latmon.errors import UnavailableError
 from latmon.framing import Framer, Interval
 from latmon.manifest import Manifest
@@ -21,6 +20,7 @@ from latmon_backends.kept_running import KeptRunning
 from latmon_backends.launching import Direct, Launcher
 from latmon_backends.probe_events import Event, Printed
 from latmon_backends.running_probe import RefusedError
+from latmon_backends.tick_lines import stamped
 from latmon_backends.ticks import Surroundings, Ticks, Window
 
 _SILENT_S = 15.0
@@ -62,7 +62,7 @@ class AlwaysOn:
             if event is None:
                 if not await self._kept.restart(self.probe, self._again):
                     return None
-            elif (window := self._ticks.take(event)) is not None:
+            elif (window := self._take(event)) is not None:
                 return self._counted(window)
 
     async def last(self, patience_s: float) -> Window | None:
@@ -81,6 +81,12 @@ class AlwaysOn:
         window = self._ticks.last()
         return None if window is None else self._counted(window)
 
+    def _take(self, event: Event) -> Window | None:
+        words = event.text.split() if isinstance(event, Printed) else []
+        if words[:1] == ["tick"] and (found := stamped(words)) is not None:
+            self._here.clock.hear(found[1], sampler.monotonic_us())
+        return self._ticks.take(event)
+
     def _is_last(self, event: Event) -> bool:
         """The end of the last maps; ticks may be on their way before it."""
         return event == Printed(f"done {self.manifest.name}") and self._ticks.said_last
@@ -88,7 +94,7 @@ class AlwaysOn:
     def _counted(self, window: Window) -> Window:
         before, self._ticks.before = self._ticks.before, Interval()
         self.gauge.take(before)
-        self.gauge.take(window.interval, dropped=window.losses.map_full > 0)
+        self.gauge.take(window.interval, dropped=window.losses.map_full + window.losses.lost > 0)
         return window
 
     async def mend(self, gap: str) -> None:
@@ -100,11 +106,11 @@ class AlwaysOn:
     async def _start(self, script: Script) -> None:
         self.probe = await Probe.start(self.launcher, Program((script,)), self._here.names)
         self.script, self.manifest = script, script.manifest
-        self.gauge = Gauge(from_issue=self.manifest.latency_from == "issue")
+        self.gauge = Gauge(self._frames.is_selected, from_issue=self.manifest.latency_from == "issue")
         frames = self._frames
         around = Surroundings(
             now_us=sampler.monotonic_us,
-            ahead_us=host.suspended_us,
+            ahead_us=self._here.clock.ahead_us,
             sample=self._here.devices.sample,
             map_keys=MAP_KEYS,
             interval_us=self._here.options.interval_us,

@@ -8,6 +8,7 @@ from then on nothing is told. Knows no probe.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from latmon.framing import Interval
@@ -15,15 +16,18 @@ from latmon.model import Frame, Outstanding
 
 
 class Gauge:
-    """By device, of one start of the script. `from_issue`: its I/Os begin where the driver has them."""
+    """By device, of one start of the script.
 
-    def __init__(self, *, from_issue: bool = False) -> None:
-        self._from_issue = from_issue
+    `selects`: whose is told; `from_issue`: I/Os begin where the driver has them.
+    """
+
+    def __init__(self, selects: Callable[[str], bool] = lambda _: True, *, from_issue: bool = False) -> None:
+        self._selects, self._from_issue = selects, from_issue
         self._open: Counter[str] = Counter()
         self._drifts = False
 
     def take(self, interval: Interval, *, dropped: bool = False) -> None:
-        """Each interval, whether a frame comes of it or not. `dropped`: there was no room for some of its starts."""
+        """Each interval, whether a frame comes of it or not. `dropped`: some of its starts or counts were lost."""
         self._drifts |= dropped
         for flow, n in interval.started.items():
             self._open[flow.device] += n
@@ -37,7 +41,7 @@ class Gauge:
         told = {
             name: Outstanding(max(0, n), None) if self._from_issue else Outstanding(None, max(0, n))
             for name, n in self._open.items()
-            if not self._drifts and _is_unknown(frame.outstanding.get(name))
+            if not self._drifts and self._selects(name) and _is_unknown(frame.outstanding.get(name))
         }
         return replace(frame, outstanding={**frame.outstanding, **told}) if told else frame
 

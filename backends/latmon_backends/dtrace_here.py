@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from latmon.backend import Options
 from latmon.manifest import Manifest
 from latmon_backends import dtrace_program, script_values
+from latmon_backends.dtrace_clock import DtraceClock
 from latmon_backends.dtrace_devices import NamedDevices
 from latmon_backends.dtrace_maps import Names
 from latmon_backends.dtrace_program import Script
@@ -27,6 +28,7 @@ class Here:
     names: Names
     devices: NamedDevices
     frames: Frames
+    clock: DtraceClock = field(default_factory=DtraceClock)
 
     def fillings(self, manifest: Manifest) -> Iterator[Script]:
         """The script as it may run here, the likeliest first."""

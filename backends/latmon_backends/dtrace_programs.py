@@ -6,18 +6,15 @@ D scripts have no filter of devices and take no sample: who wants one device has
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 
-from latmon import host
 from latmon.backend import Options
 from latmon.manifest import Manifest
 from latmon.model import NAMED_FROM, Missing, Thread
 from latmon.records import Record
 from latmon_backends import dtrace_messages, dtrace_scripts
-from latmon_backends.child import environment
+from latmon_backends.child import Child
 from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_maps import Names
@@ -31,6 +28,7 @@ from latmon_backends.running_probe import RefusedError
 from latmon_backends.threads import UNKNOWN_PRIORITY, Threads
 
 _LISTING_S = 120.0
+_MAX_LISTING = 16 * 1024 * 1024
 
 
 class NamedThreads(Threads):
@@ -70,7 +68,7 @@ class DtracePrograms:
         """Which hooks there are; a listing that fails leaves it to be tried."""
         hooks = sorted({hook for one in self.manifests for hook in one.hooks})
         if hooks:
-            listed = await asyncio.to_thread(_listed, self._here.tool.listing(hooks))
+            listed = await _listed(self._here.tool.listing(hooks))
             self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
         self._told = {one.name for one in self.choice().missing}
 
@@ -107,12 +105,27 @@ class DtracePrograms:
             except RefusedError as refusal:
                 if dtrace_messages.is_privilege(str(refusal)):
                     raise
-                self._refused[_whose(chosen, str(refusal))] = str(refusal)
+                if named := _named(chosen, str(refusal)):
+                    self._refused[named] = str(refusal)
+                else:
+                    await self._try_each(launcher, chosen, str(refusal))
                 continue
-            around = DeepSurroundings(MAP_KEYS, host.suspended_us, lambda name: not self.times_alone(name))
+            around = DeepSurroundings(MAP_KEYS, self._here.clock.ahead_us, lambda name: not self.times_alone(name))
             return probe, DeepTicks(chosen, self._here.frames.selected_name, self.threads, around)
         why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
         raise RefusedError(f"none of the deep probes runs here ({why})")
+
+    async def _try_each(self, launcher: Launcher, chosen: Sequence[Manifest], why: str) -> None:
+        """A compiler's message need not say whose text it is about: those that don't run alone are left out."""
+        for one in chosen:
+            try:
+                probe = await Probe.start(launcher, Program((next(self._here.fillings(one)),)), self._here.names)
+            except RefusedError as refusal:
+                self._refused[one.name] = str(refusal)
+            else:
+                await probe.stop()
+        if not self._refused.keys() & {one.name for one in chosen}:
+            self._refused[chosen[-1].name] = why
 
     def times_alone(self, name: str) -> bool:
         """Whether the always-on script doesn't time a device (a ZFS pool, an HBA's port)."""
@@ -120,25 +133,27 @@ class DtracePrograms:
         return device is None or not device.timed
 
 
-def _whose(chosen: Sequence[Manifest], why: str) -> str:
-    """Whose fault a refusal is: by a name of its own or a hook that is named, else the last one's."""
-    words = set(re.findall(r"[\w:.*-]+", why))
-    for one in chosen:
-        if any(word.startswith(f"{one.name}_") for word in words) or words & set(one.hooks):
-            return one.name
-    return chosen[-1].name
-
-
-def _listed(words: Sequence[str]) -> str:
-    """What the tool lists; empty where it can't be asked. It ends when the pipe that is its standard input does."""
-    read, write = os.pipe()
+async def _listed(words: Sequence[str]) -> str:
+    """What the tool lists; empty where it can't be asked, or takes too long."""
+    said = bytearray()
     try:
-        said = subprocess.run(  # noqa: S603 - the tool that the user named
-            words, stdin=read, capture_output=True, timeout=_LISTING_S, check=False, env=environment(os.environ)
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        child = await Child.start(words)
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(_LISTING_S):
+            while (portion := await child.read()) and len(said) < _MAX_LISTING:
+                said += portion
+    except TimeoutError:
         return ""
     finally:
-        os.close(read)
-        os.close(write)
-    return said.stdout.decode("utf-8", "replace")
+        await child.stop()
+    return said.decode("utf-8", "replace")
+
+
+def _named(chosen: Sequence[Manifest], why: str) -> str:
+    """Whose fault a refusal is: by a name of its own, or by a hook that it alone has; empty where none is named."""
+    words = set(re.findall(r"[\w:.*-]+", why))
+    theirs = [one.name for one in chosen if words & set(one.hooks)]
+    own = [one.name for one in chosen if any(word.startswith(f"{one.name}_") for word in words)]
+    return own[0] if own else theirs[0] if len(theirs) == 1 else ""

@@ -6,7 +6,7 @@ Pure but for reading manifests. A script that is left out is named with its reas
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.errors import UsageError
@@ -29,7 +29,9 @@ def manifests(system: str, probes: Path | None = None) -> tuple[Manifest, ...]:
     """All D scripts for a system, its own before the portable ones; a file that isn't right is an error."""
     found = [one for one in load_all(data_dir("probes") if probes is None else probes) if one.tool == "dtrace"]
     fitting = [one for one in found if one.platform in (system, "portable")]
-    return tuple(sorted(fitting, key=lambda one: (one.platform == "portable", one.name)))
+    fitting.sort(key=lambda one: (one.platform == "portable", one.name))
+    # A portable script has the clock of the system that it runs on.
+    return tuple(replace(one, clock="hrtime") if system == "freebsd" else one for one in fitting)
 
 
 def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:

@@ -43,7 +43,7 @@ class Joining:
         """`fresh` adds the devices that the probes named for a frame."""
         self._frames, self._deep, self._outliers, self._interrupts = frames, deep, waiting, interrupts
         self._devices, self._stages, self._sample_us, self._fresh = devices, stages, sample_us, fresh
-        self._limits = ToldLimits(frames.device_name)
+        self._limits = ToldLimits(frames.selected_name)
         self._began_us = self._flood = 0
 
     def frame(self, window: Window, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:

@@ -17,7 +17,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 from latmon.errors import UnavailableError
 from latmon.model import Device, Outstanding
@@ -40,15 +39,6 @@ _KINDS = {"md": "md", "lofi": "loop", "zfs": "other", "fd": "other", "ramdisk": 
 _OVER_DISKS = ("md", "zfs")
 _OPTICAL = re.compile(r"\b(CD-?R|DVD|BD-?R)", re.IGNORECASE)
 """Drives that sd serves too: kstat doesn't tell what they are, their product does."""
-
-
-class QueueMeans(NamedTuple):
-    """Means over the time between two samples, in I/Os and us; a time is None where nothing completed."""
-
-    in_driver: float
-    queued: float
-    service_us: float | None
-    wait_us: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +64,6 @@ class KstatSampler:
         self._all: frozenset[Id] = frozenset()
         self._before: dict[str, _Io] = {}
         self._counts: dict[str, dict[str, int]] = {}
-        self._means: dict[str, QueueMeans] = {}
         self._last: Sample | None = None
 
     def start(self) -> None:
@@ -87,11 +76,6 @@ class KstatSampler:
     def devices(self) -> tuple[Device, ...]:
         """All selected devices as of the last sample."""
         return tuple(self._known.values())
-
-    @property
-    def means(self) -> Mapping[str, QueueMeans]:
-        """What was in the driver and queued in the mean between the last two samples; empty after the first."""
-        return self._means
 
     def selects(self, device: Device) -> bool:
         """True when the user's globs mean this device."""
@@ -116,7 +100,6 @@ class KstatSampler:
         except UnavailableError:
             if self._last is None:
                 raise
-            self._means = {}
             return replace(self._last, mono_us=mono_us, wall=wall, outstanding={}, devices=(), removed=(), undecoded=1)
         return self._last
 
@@ -125,7 +108,6 @@ class KstatSampler:
         found, broken = _disks(told)
         changed, removed = self._recognise(frozenset(found))
         disks = {id_.name: io for id_, io in found.items() if id_.name in self._known}
-        self._means = {name: means for name, io in disks.items() if (means := _means(self._before.get(name), io))}
         counters = {name: self._counters(name, io) for name, io in disks.items()}
         self._counts = {name: counts for name, counts in self._counts.items() if name in disks}
         self._before = disks
@@ -204,19 +186,6 @@ def _ns(text: str | None, *, in_seconds: bool) -> int | None:
 def _gauge(text: str | None) -> int | None:
     value = whole(text)
     return value if value is not None and 0 <= value < _WRONG else None
-
-
-def _means(before: _Io | None, after: _Io) -> QueueMeans | None:
-    """None where the two aren't of one disk, or time stood still."""
-    if before is None or before.crtime_ns != after.crtime_ns:
-        return None
-    span = after.snaptime_ns - before.snaptime_ns
-    in_driver, queued = after.rlen_ns - before.rlen_ns, after.wlen_ns - before.wlen_ns
-    if span <= 0 or in_driver < 0 or queued < 0:
-        return None
-    done = sum((count - before.ops[op][0]) % _WORD for op, (count, _) in after.ops.items())
-    times = (in_driver / done / 1000, queued / done / 1000) if done else (None, None)
-    return QueueMeans(in_driver / span, queued / span, *times)
 
 
 def _identities(told: Kstats) -> dict[str, Mapping[str, str]]:

@@ -26,12 +26,9 @@ MAX_STATISTICS = 1024
 _MAX_NAME = 64
 """KSTAT_STRLEN is 31."""
 _MAX_VALUE = 256
-_WIDTH = 30
-"""Of a statistic's name in the long form."""
 _WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
 _REAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{0,20})?([eE][-+]?[0-9]{1,2})?\Z")
 _MAX_INSTANCE = 2**31
-_NO_BREAK = "\N{NO-BREAK SPACE}".encode()
 
 
 class Id(NamedTuple):
@@ -44,10 +41,9 @@ class Id(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kstats:
-    """One reading; `classes` only where the output tells them. `undecoded` counts lines that were not understood."""
+    """One reading. `undecoded` counts lines that were not understood."""
 
     values: Mapping[Id, Mapping[str, str]] = field(default_factory=dict)
-    classes: Mapping[Id, str] = field(default_factory=dict)
     undecoded: int = 0
 
 
@@ -61,29 +57,6 @@ def parse_pairs(raw: bytes) -> Kstats:
         name, colon, statistic = rest.rpartition(b":")
         id_ = _id(module, instance, name)
         if not (tab and colon and statistic) or id_ is None or not found.add(id_, statistic, value):
-            found.undecoded += 1
-        elif statistic == b"class":
-            found.classes[id_] = clean(value, _MAX_NAME)
-    return found.told
-
-
-def parse_blocks(raw: bytes) -> Kstats:
-    """Output of `kstat` without -p, its leading tabs kept or lost."""
-    found = _Found()
-    head: tuple[bytes, bytes] | None = None
-    id_: Id | None = None
-    for line in _lines(raw.replace(_NO_BREAK, b" "), found):
-        if line.startswith(b"module:") and (pair := _pair(line, b"instance:")):
-            head, id_ = pair, None
-        elif head and line.startswith(b"name:") and (pair := _pair(line, b"class:")):
-            id_ = _id(*head, pair[0])
-            head = None
-            if id_ is None or not found.begin(id_):
-                id_ = None
-                found.undecoded += 1
-            else:
-                found.classes[id_] = clean(pair[1], _MAX_NAME)
-        elif id_ is None or not found.add(id_, *_statistic(line)):
             found.undecoded += 1
     return found.told
 
@@ -103,12 +76,11 @@ class _Found:
 
     def __init__(self) -> None:
         self.values: dict[Id, dict[str, str]] = {}
-        self.classes: dict[Id, str] = {}
         self.undecoded = 0
 
     @property
     def told(self) -> Kstats:
-        return Kstats(self.values, self.classes, self.undecoded)
+        return Kstats(self.values, self.undecoded)
 
     def begin(self, id_: Id) -> bool:
         """False where there is no room for one more kstat."""
@@ -145,22 +117,3 @@ def _id(module: bytes, instance: bytes, name: bytes) -> Id | None:
     if number is None or not -1 <= number < _MAX_INSTANCE:
         return None
     return Id(clean(module, _MAX_NAME), number, clean(name, _MAX_NAME))
-
-
-def _pair(line: bytes, second: bytes) -> tuple[bytes, bytes] | None:
-    """`first: VALUE   second: VALUE`, which a blank parts at least."""
-    left, found, right = line.partition(b" " + second)
-    _, _, value = left.partition(b":")
-    return (value.strip(), right.strip()) if found else None
-
-
-def _statistic(line: bytes) -> tuple[bytes, bytes]:
-    """Name and value: the name has 30 cells and two blanks behind it; else the first two blanks part them, or one."""
-    text = line.strip()
-    if text[_WIDTH : _WIDTH + 2] == b"  ":
-        return text[:_WIDTH].rstrip(), text[_WIDTH + 2 :]
-    for blanks in (b"  ", b"\t", b" "):
-        name, found, value = text.partition(blanks)
-        if found:
-            return name, value
-    return b"", text

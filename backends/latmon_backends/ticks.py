@@ -59,7 +59,7 @@ class Surroundings:
 
     now_us: Callable[[], int]
     ahead_us: Callable[[], int]
-    """How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    """How far the script's clock is ahead of CLOCK_MONOTONIC, where it is another."""
     sample: Callable[[], Sample]
     map_keys: int
     interval_us: int
@@ -140,7 +140,7 @@ class Ticks:
         return Tick(found[0], found[1] // 1000 - self._ahead_us(), self._around.sample())
 
     def _ahead_us(self) -> int:
-        return self._around.ahead_us() if self._manifest.clock == "boottime" else 0
+        return self._around.ahead_us() if self._manifest.clock != "monotonic" else 0
 
     def _done(self, tick: Tick) -> Window | None:
         """The end of a tick's maps.

@@ -27,7 +27,7 @@ class Waiting:
 
 @pytest.fixture
 def frame():
-    frames = SimpleNamespace(make=lambda *_, **__: FRAME, device_name=lambda _: None)
+    frames = SimpleNamespace(make=lambda *_, **__: FRAME, selected_name=lambda _: None)
     deep = SimpleNamespace(runs=True, taken=lambda _: DeepWindow(), add_to=lambda frame, _: frame)
     interrupts = SimpleNamespace(told=lambda handlers, _: handlers)
     joining = Joining(frames, deep, Waiting(), interrupts, dict, stages=(), sample_us=4000)
