@@ -12,9 +12,11 @@ import uuid
 import pytest
 from dtraces import DTRACE, STARTING_S, Traces, needs_dtrace, tools
 from terminal import MARK, Terminal, environment, holds_frames, latmon, wait_for
-from test_no_orphans import busy, whole_seconds  # noqa: F401 - a fixture
+from test_no_orphans import busy  # noqa: F401 - a fixture
 from test_processes import read
 from workload import Capture, now_us
+
+from latmon.errors import EXIT_INCOMPLETE
 
 pytestmark = [*needs_dtrace, pytest.mark.usefixtures("busy")]
 LEFT_S = 2.0
@@ -146,7 +148,7 @@ def test_a_dtrace_that_is_killed_is_started_again(tmp_path, file):
         assert wait_for(lambda: read(file)[0][-1].seq > number + 1, 30.0, 0.5)
         terminal.type(b"q")
         assert wait_for(lambda: not terminal.processes(), LEFT_S), terminal.processes()
-        assert terminal.status() == 0
+        assert terminal.status() == EXIT_INCOMPLETE
     report = subprocess.run(
         latmon("report", str(file)), env=environment(), capture_output=True, text=True, check=True
     ).stdout
