@@ -1,7 +1,8 @@
 """Who latmon runs as: under `sudo latmon` both processes become the invoking user, only the probe child stays root.
 
 The UI settles at once, the collector when its backend is open. Where root stays root, execve can give nothing more
-(no_new_privs). Knows nothing of probes or files.
+(no_new_privs). Outside Linux nobody keeps root for the probes that start later (Solaris has no setresuid either), so
+under sudo latmon stays root there. Knows nothing of probes or files.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +34,10 @@ class Invoker:
     name: str
 
 
-def invoker(environ: Mapping[str, str], euid: int) -> Invoker | None:
-    """The user behind sudo; None without sudo, without root, and for a root that calls sudo."""
+def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) -> Invoker | None:
+    """The user behind sudo; None without sudo, without root, for a root that calls sudo, and outside Linux."""
     uid, gid = _identity(environ.get("SUDO_UID", "")), _identity(environ.get("SUDO_GID", ""))
-    if euid != 0 or not uid or gid is None:
+    if (platform or sys.platform) != "linux" or euid != 0 or not uid or gid is None:
         return None
     try:
         entry = pwd.getpwuid(uid)
@@ -83,9 +85,11 @@ def acting_as(user: Invoker | None) -> Iterator[None]:
 
 def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
     """UnavailableError where that user can't read our own modules: Python loads some of them late."""
+    if user is None:
+        return
     with acting_as(user):
         closed = next((path for path in modules if not os.access(path, os.R_OK, effective_ids=True)), None)
-    if user is not None and closed is not None:
+    if closed is not None:
         raise UnavailableError(
             f"latmon becomes {user.name} once its probe runs, and {user.name} can't read {closed.parent}: "
             "install latmon where every user can read it, or start it without sudo from a root shell"

@@ -3,11 +3,8 @@
 Must not know frames or probes. Facts, and where each was checked in illumos-gate's usr/src:
 - `wcnt` and `rcnt` are iostat's wait and actv: what waits in the driver's queue, and what the device has. A command
   goes from one to the other as it is sent (uts/common/io/scsi/targets/sd.c, sd_start_cmds).
-- `wlentime`, `rlentime` add up length x time (uts/common/os/kstat_fr.c, kstat_waitq_enter and its like), of reads and
-  writes alike: they give a mean length and, by completions, a mean time. No distribution, no time per op.
-- Their unit in `kstat -p`: the command in C prints whole nanoseconds (cmd/stat/kstat/kstat.h, SAVE_HRTIME), the one in
-  Perl of Solaris 10 and 11 seconds (Kstat.xs of Sun::Solaris::Kstat, NEW_HRTIME). `crtime` and `snaptime` are seconds
-  in both (kstat.h, SAVE_HRTIME_X). A reading with any such time that isn't whole is in seconds.
+- Times (`wlentime`, `rlentime`) are of reads and writes together, a frame's are of each op: they are not read.
+- `crtime` is seconds in `kstat -p`, of the command in C (cmd/stat/kstat/kstat.h, SAVE_HRTIME_X) as of the one in Perl.
 - `reads` and `writes` are 32 bits wide; a disk that is attached anew has another `crtime`.
 """
 
@@ -31,7 +28,6 @@ _WORD = 2**32
 _MAX = 2**63 - 1
 _WRONG = 2**31
 """A gauge as high as this went below 0 (a driver that counts a completion twice)."""
-_TIMES = ("wtime", "wlentime", "wlastupdate", "rtime", "rlentime", "rlastupdate")
 _SCSI_CHARS = 16
 """Of KSTAT_DATA_CHAR, which has no end: what lies behind it in memory may follow. INQUIRY has no more."""
 _KINDS = {"md": "md", "lofi": "loop", "zfs": "other", "fd": "other", "ramdisk": "other"}
@@ -43,14 +39,11 @@ _OPTICAL = re.compile(r"\b(CD-?R|DVD|BD-?R)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Io:
-    """One disk's kstat_io_t, times in ns."""
+    """One disk's kstat_io_t."""
 
     crtime_ns: int
-    snaptime_ns: int
     ops: Mapping[str, tuple[int, int]]
     """op -> count (32 bits), bytes."""
-    wlen_ns: int
-    rlen_ns: int
     outstanding: Outstanding
 
 
@@ -150,36 +143,30 @@ class KstatSampler:
 
 def _disks(told: Kstats) -> tuple[dict[Id, _Io], int]:
     """The disks whose kstats are whole, each name once, and how many weren't."""
-    times = [values.get(key, "") for values in told.values.values() for key in _TIMES]
-    in_seconds = any(whole(text) is None and real(text) is not None for text in times)
     found: dict[Id, _Io] = {}
     names: set[str] = set()
     for id_, values in told.values.items():
-        io = _io(values, in_seconds=in_seconds)
+        io = _io(values)
         if io is not None and id_.name not in names:
             found[id_] = io
             names.add(id_.name)
     return found, len(told.values) - len(found)
 
 
-def _io(values: Mapping[str, str], *, in_seconds: bool) -> _Io | None:
+def _io(values: Mapping[str, str]) -> _Io | None:
     told = [
         *(whole(values.get(key)) for key in ("reads", "nread", "writes", "nwritten")),
-        *(_ns(values.get(key), in_seconds=True) for key in ("crtime", "snaptime")),
-        *(_ns(values.get(key), in_seconds=in_seconds) for key in ("wlentime", "rlentime")),
+        _ns(real(values.get("crtime"))),
     ]
     numbers = [n for n in told if n is not None and 0 <= n <= _MAX]
     if len(numbers) < len(told):
         return None
-    reads, nread, writes, nwritten, crtime, snaptime, wlen, rlen = numbers
+    reads, nread, writes, nwritten, crtime = numbers
     ops = {"read": (reads, nread), "write": (writes, nwritten)}
-    return _Io(crtime, snaptime, ops, wlen, rlen, Outstanding(_gauge(values.get("rcnt")), _gauge(values.get("wcnt"))))
+    return _Io(crtime, ops, Outstanding(_gauge(values.get("rcnt")), _gauge(values.get("wcnt"))))
 
 
-def _ns(text: str | None, *, in_seconds: bool) -> int | None:
-    if not in_seconds:
-        return whole(text)
-    seconds = real(text)
+def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 

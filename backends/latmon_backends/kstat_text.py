@@ -1,11 +1,9 @@
-r"""What the command `kstat` of illumos and Solaris prints, as values: sans-IO, bytes in, kstats out.
+"""What the command `kstat -p` of illumos and Solaris prints, as values: sans-IO, bytes in, kstats out.
 
-Two forms: `kstat -p` has a line `module:instance:name:statistic<TAB>value` each; plain `kstat` has blocks of two header
-lines (module, instance, name, class) and an indented line per statistic. Values stay text: which are numbers, and of
-which unit, their readers know. What isn't understood is counted.
+A line is `module:instance:name:statistic<TAB>value`. Values stay text: which are numbers, and of which unit, their
+readers know. What isn't understood is counted.
 
-Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT, DFLT_FMT, KS_DFMT) and kstat.c (ks_instance_print).
-A name may hold colons, a statistic and a value blanks. A listing from a web page has no-break spaces for blanks.
+Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT). A name may hold colons, a statistic and a value blanks.
 """
 
 from __future__ import annotations
@@ -82,17 +80,11 @@ class _Found:
     def told(self) -> Kstats:
         return Kstats(self.values, self.undecoded)
 
-    def begin(self, id_: Id) -> bool:
-        """False where there is no room for one more kstat."""
-        if id_ not in self.values and len(self.values) >= MAX_KSTATS:
-            return False
-        self.values.setdefault(id_, {})
-        return True
-
     def add(self, id_: Id, statistic: bytes, value: bytes) -> bool:
-        if not statistic or len(statistic) > _MAX_NAME or not self.begin(id_):
+        """False where the name is none, or there is no room."""
+        if not statistic or len(statistic) > _MAX_NAME or (id_ not in self.values and len(self.values) >= MAX_KSTATS):
             return False
-        had, name = self.values[id_], clean(statistic, _MAX_NAME)
+        had, name = self.values.setdefault(id_, {}), clean(statistic, _MAX_NAME)
         if name not in had and len(had) >= MAX_STATISTICS:
             return False
         had[name] = clean(value.strip(b" \t\r"), _MAX_VALUE)

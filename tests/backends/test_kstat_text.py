@@ -1,8 +1,6 @@
-"""Both forms of kstat's output, as values; and nonsense, which is counted and harms nothing."""
+"""kstat's output as values; and nonsense, which is counted and harms nothing."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,30 +8,7 @@ from hypothesis import strategies as st
 
 from latmon.text import is_clean
 from latmon_backends import kstat_text
-from latmon_backends.kstat_text import Id, Kstats, parse_blocks, parse_pairs, real, whole
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
-QLC = Id("unix", 0, "qlc_0_comp_thd")
-LISTING = """\
-kstat -c taskq
-
-[...truncated...]
-module: unix                            instance: 0
-name:   qlc_0_comp_thd                  class:    taskq
-crtime                          1453.363526517
-executed                        0
-maxtasks                        8
-nactive                         8
-nalloc                          8
-pid                             0
-priority                        99
-snaptime                        1199076.69870013
-tasks                           8
-threads                         8
-totaltime                       0
-[...truncated...]
-"""
-"""From a web page: its tabs are lost."""
+from latmon_backends.kstat_text import Id, Kstats, parse_pairs, real, whole
 
 
 def test_a_line_is_a_kstat_and_one_of_its_statistics():
@@ -42,7 +17,7 @@ def test_a_line_is_a_kstat_and_one_of_its_statistics():
         Id("sd", 2, "sd2"): {"nread": "4096", "class": "disk"},
         Id("sderr", 2, "sd2,err"): {"Serial No": "A 1\\tb"},
     }
-    assert (told.classes, told.undecoded) == ({Id("sd", 2, "sd2"): "disk"}, 0)
+    assert told.undecoded == 0
 
 
 def test_a_name_may_hold_colons():
@@ -60,37 +35,6 @@ def test_a_name_may_hold_colons():
 def test_a_line_that_is_none_is_counted(line):
     told = parse_pairs(b"sd:0:sd0:ok\t1\n" + line + b"\n")
     assert (told.values, told.undecoded) == ({Id("sd", 0, "sd0"): {"ok": "1"}}, 1)
-
-
-def test_the_long_form_is_blocks():
-    told = parse_blocks((GOLDEN / "solaris-taskq-blocks-synthetic.txt").read_bytes())
-    pairs = parse_pairs((GOLDEN / "solaris-taskq-1-synthetic.txt").read_bytes())
-    for id_, values in pairs.values.items():
-        assert told.values[id_] == {key: value for key, value in values.items() if key != "class"}
-        assert told.classes[id_] == pairs.classes[id_] == "taskq"
-    assert told.values[Id("sderr", 2, "sd2,err")] == {
-        "Hard Errors": "0",
-        "Predictive Failure Analysis": "3",
-        "Vendor": "VMware",
-    }
-    assert told.undecoded == 0
-
-
-@pytest.mark.parametrize("blank", [" ", "\N{NO-BREAK SPACE}"])
-def test_a_listing_from_a_web_page(blank):
-    told = parse_blocks(LISTING.replace(" ", blank).encode())
-    values = told.values[QLC]
-    assert (values["executed"], values["nactive"], values["totaltime"]) == ("0", "8", "0")
-    assert (values["priority"], values["snaptime"], len(values)) == ("99", "1199076.69870013", 11)
-    assert (told.classes[QLC], told.undecoded) == ("taskq", 3)
-
-
-def test_a_block_without_its_head_is_not_added_to_another():
-    told = parse_blocks(
-        b"module: a  instance: 0\nname: b  class: c\n\tx  1\nmodule: a  instance: ?\nname: d  class: c\n\ty  2\n"
-    )
-    assert told.values == {Id("a", 0, "b"): {"x": "1"}}
-    assert told.undecoded == 2
 
 
 def test_there_is_a_bound_to_everything(monkeypatch):
@@ -128,11 +72,10 @@ def test_a_number_is_one_or_isnt(text, number, decimal):
 
 @given(st.binary(max_size=400) | st.text(alphabet="module:instancame \t\n0123:,\x1b[", max_size=300).map(str.encode))
 def test_nonsense_is_clean_or_counted(raw):
-    for told in (parse_pairs(raw), parse_blocks(raw)):
-        assert isinstance(told, Kstats)
-        for id_, values in told.values.items():
-            assert all(is_clean(text) for text in (id_.module, id_.name, *values, *values.values()))
-        assert all(is_clean(name) for name in told.classes.values())
+    told = parse_pairs(raw)
+    assert isinstance(told, Kstats)
+    for id_, values in told.values.items():
+        assert all(is_clean(text) for text in (id_.module, id_.name, *values, *values.values()))
 
 
 def test_an_attack_on_the_terminal_is_shown_as_what_it_is():

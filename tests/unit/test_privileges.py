@@ -34,6 +34,26 @@ def test_without_root_nothing_is_to_be_given_up():
     assert privileges.invoker(NOBODY, 1000) is None
 
 
+@pytest.mark.parametrize("platform", ["sunos5", "freebsd14"])
+def test_outside_linux_root_stays_root_under_sudo(platform, monkeypatch):
+    assert privileges.invoker(NOBODY, 0, platform) is None
+    monkeypatch.setattr(privileges.sys, "platform", platform)
+    assert privileges.invoker(NOBODY, 0) is None
+
+
+def test_a_system_without_linux_calls_loses_nothing_and_does_not_fail(monkeypatch):
+    """Solaris has no setresuid, and not every libc an access by effective ids."""
+    for name in ("setresuid", "setresgid", "getresuid", "getresgid"):
+        monkeypatch.delattr(privileges.os, name)
+    monkeypatch.setattr(privileges.os, "access", None)
+    monkeypatch.setattr(privileges.os, "umask", lambda _mask: 0)
+    monkeypatch.setattr(privileges.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(privileges.ctypes, "CDLL", lambda _name, **_how: object())
+    user = privileges.invoker(NOBODY, 0, "sunos5")
+    privileges.need_readable(user, (privileges.Path("/nowhere"),))
+    privileges.settle(user)
+
+
 def test_the_user_behind_sudo_comes_with_groups_and_home():
     user = privileges.invoker(NOBODY, 0)
     assert (user.uid, user.gid) == (65534, 65534)
