@@ -50,6 +50,9 @@ class Fake:
             "go": "",
             # None: every hook that is asked for.
             "hooks": None,
+            # How long a listing takes, and how far its clock is ahead.
+            "listing_s": 0,
+            "clock_s": 0,
             # By script: what is said on stderr, with status 1.
             "refused": {},
             # By script and tick: said on stderr.
@@ -170,7 +173,7 @@ def play(config, names):
         text = (GOLDEN / golden).read_text(encoding="utf-8") if golden else nothing
         stories.append(Story(name, text, config["stamps"].get(name, {})))
     say("".join(f"@@ ready {one.name} {time.monotonic_ns()}\n" for one in stories))
-    moments = Moments(config)
+    moments, ahead_ns = Moments(config), int(config["clock_s"] * 1e9)
     at = number = 0
     before = -1
     while True:
@@ -178,7 +181,7 @@ def play(config, names):
             if number > config["silent"].get(one.name, number):
                 continue
             time.sleep(config["late"].get(one.name, {}).get(str(number), 0))
-            say(one.tick(at, number, moments.now_ns, news=at != before))
+            say(one.tick(at, number, moments.now_ns + ahead_ns, news=at != before))
             if said := config["said"].get(one.name, {}).get(str(number)):
                 print(said, file=sys.stderr, flush=True)
             if number == config["dies"].get(one.name):
@@ -191,7 +194,7 @@ def play(config, names):
             break
         at += not waits
     for one in stories:
-        say(one.end(before + 1, number, moments.now_ns))
+        say(one.end(before + 1, number, moments.now_ns + ahead_ns))
     say("\n")
     return 0
 
@@ -209,6 +212,7 @@ def main(arguments):
         print(config["version"])
         return 0
     if words[0] == "-l":
+        time.sleep(config["listing_s"])
         return listed(config, [word for flag, word in zip(words[1::2], words[2::2], strict=True) if flag == "-n"])
     names = re.findall(r"@@ ready (\w+)", words[-1])
     with Path(config["log"]).open("a", encoding="utf-8") as log:

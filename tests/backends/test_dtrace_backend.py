@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -206,6 +207,13 @@ async def test_globs_select(run):
     assert {s.device for s in told.counts()} == {"sd2"}
     assert {one.device for frame in told.frames for one in frame.outliers} == {"sd2"}
     assert set(told.devices) == {"sd2"}
+    assert {name for frame in told.frames for name in frame.outstanding} == {"sd2"}
+
+
+async def test_limits_of_what_is_not_selected_are_not_told(run):
+    made = run("illumos", "sd", DEEP["illumos"], options={"stages": "all", "devices": ("sd0",)}, pace=0.3)
+    told = await made.take(lambda _: len(made.frames) > 4 and any(one.limits for one in made.devices.values()))
+    assert set(told.devices) == {"sd0"}
 
 
 async def test_linux_devices_are_the_kernels_by_their_numbers(run, tmp_path, monkeypatch):
@@ -347,7 +355,39 @@ async def test_a_refused_deep_script_is_left_out(run):
     assert "emlxs_sli4" in {one.name for one in told.origin.probes_missing}
 
 
+async def test_a_refusal_that_names_nobody_leaves_only_the_guilty_out(run):
+    guilty = ("mpt_flags", "intr")
+    no = dict.fromkeys(guilty, "dtrace: invalid probe specifier PROGRAM: m_notag is no member of it")
+    told = await run("illumos", "sd", DEEP["illumos"], options={"stages": "all"}, refused=no).take(after(1))
+    assert set(told.fake.runs()[-1]) >= set(DEEP["illumos"]) - {"mpt_flags", "intr"}
+    missing = {one.name: one.reason for one in told.origin.probes_missing}
+    assert missing == dict.fromkeys(guilty, "m_notag is no member of it")
+
+
 # ---- what goes wrong
+
+
+async def test_a_start_is_cancelled_while_dtrace_lists(run):
+    made = run(options={"stages": "all"}, listing_s=30)
+    opening = asyncio.create_task(made.take(after(1)))
+    while not made.fake.runs():  # noqa: ASYNC110 - another process writes it
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.3)
+    begun = asyncio.get_running_loop().time()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.get_running_loop().time() - begun < 4
+
+
+async def test_a_clock_that_is_far_from_ours(run, monkeypatch):
+    """As FreeBSD's may be: far behind, no frame is late for it, and frames are of our clock."""
+    monkeypatch.setattr(dtrace_scripts, "load_all", lambda _: [replace(one, clock="hrtime") for one in manifests()])
+    told = await run(clock_s=-30).take(busy(2))
+    now_us = time.monotonic_ns() // 1000
+    assert not any(frame.gap for frame in told.frames)
+    assert all(0 <= now_us - frame.mono_us < 20_000_000 for frame in told.frames)
+    assert all(now_us - one.mono_us < 60_000_000 for frame in told.frames for one in frame.outliers)
 
 
 async def test_the_next_script_where_the_best_is_refused_and_why(run):
