@@ -1,4 +1,4 @@
-"""The deep process as the backend sees it: one more bpftrace, there while it is wanted, and what a frame says of it.
+"""The deep process as the backend sees it: one more of its tool, there while it is wanted, and what a frame says of it.
 
 What it measures is decoded elsewhere (DeepTicks); when it runs, and for whom, is Steering's. Whatever becomes of it,
 frames go on.

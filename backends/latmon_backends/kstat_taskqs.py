@@ -43,11 +43,16 @@ class TaskqSampler:
         self.undecoded = 0
         """Of the last reading: lines and queues that were not understood."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a reading."""
+        return self._at_us is None or self._clock.mono_us() - self._at_us >= self._every_us
+
     def sample(self) -> tuple[Taskq, ...] | None:
         """The busy ones; None where it isn't time yet. UnavailableError when kstat can't be run."""
-        now_us = self._clock.mono_us()
-        if self._at_us is not None and now_us - self._at_us < self._every_us:
+        if not self.is_due:
             return None
+        now_us = self._clock.mono_us()
         told = parse_pairs(self._run(_WORDS))
         read = {id_: one for id_, values in told.values.items() if (one := _counted(values)) is not None}
         self.undecoded = told.undecoded + len(told.values) - len(read)

@@ -3,7 +3,8 @@
 A line is `module:instance:name:statistic<TAB>value`. Values stay text: which are numbers, and of which unit, their
 readers know. What isn't understood is counted.
 
-Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT). A name may hold colons, a statistic and a value blanks.
+Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT). A name may hold colons, a statistic and a value
+blanks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tick protocol of our bpftrace scripts: events in, one Window per interval out.
+"""The tick protocol of our scripts, whichever tool runs them: events in, one Window per interval out.
 
 A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`, on its way out `last PROBE
 NUMBER NS` and all maps once more; a `slow` line for an I/O above the threshold at any time. Owns the order of ticks,
@@ -44,8 +44,8 @@ class Window:
 
     @property
     def lag_us(self) -> int:
-        """How long after the tick the kernel's counters were read."""
-        return max(0, self.end.sample.mono_us - self.end.mono_us)
+        """How long after the tick the kernel's counters were read; below 0: before it, on a thread of their own."""
+        return self.end.sample.mono_us - self.end.mono_us
 
 
 @dataclass(frozen=True, slots=True)

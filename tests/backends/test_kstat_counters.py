@@ -11,8 +11,8 @@ from latmon.errors import UnavailableError
 from latmon.model import Completed, Device, Flow, Outstanding
 from latmon_backends import kstat_tool
 from latmon_backends.kstat_counters import KstatSampler
-from latmon_backends.system_counters import Sampler
 from latmon_backends.sampler import Clock, difference
+from latmon_backends.system_counters import Sampler
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
 
