@@ -6,6 +6,7 @@ Owns the clock of the end: everything is closed LEAVING_S after somebody was in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from typing import Any
 
@@ -51,8 +52,7 @@ class Ending:
         if self.stopped:
             return
         self.stopped = reason
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(0)
+        self._reschedule(0)
 
     def heard(self) -> None:
         """The backend has spoken."""
@@ -69,10 +69,15 @@ class Ending:
     def begun(self) -> None:
         """The capture is over, and neither a stop nor its duration may cancel what is still to be done."""
         self._over = True
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(None)
+        self._reschedule(None)
         self._scope = None
         self._hurry()
+
+    def _reschedule(self, when: float | None) -> None:
+        """A scope that has been left, or is being left, is over already."""
+        with contextlib.suppress(RuntimeError):
+            if self._scope is not None and not self._scope.expired():
+                self._scope.reschedule(when)
 
     def leave_by(self) -> float:
         """When all must be closed."""

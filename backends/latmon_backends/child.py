@@ -35,6 +35,8 @@ _GRACE_S = 1.4
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
 _MOUNT_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
 _STDERR_LINES = 60
+_MOST_UNHEARD = 4096
+"""A line of drops for each CPU, many times over."""
 _PORTION = 1 << 16
 _NICE = -10
 _KILL_AFTER_S = 1.7
@@ -128,7 +130,7 @@ class Child:
         self._process = process
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._unheard: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._unheard: deque[str] = deque(maxlen=_MOST_UNHEARD)
         self._listening = asyncio.create_task(self._listen())
         self._kill_at: float | None = None
 

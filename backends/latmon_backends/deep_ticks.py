@@ -196,7 +196,9 @@ class DeepTicks:
         if script is None:
             return
         if kind in ("tick", "last"):
-            script.open, script.last = stamped(text.split()), kind == "last"
+            found = stamped(text.split())
+            script.open = None if found is not None and found[1] < script.mono_ns else found
+            script.last = kind == "last"
             script.held = []
             self._losses.undecoded += script.open is None
         elif kind == "done":

@@ -64,7 +64,7 @@ class DtraceBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        tool = self._find_tool()
+        tool = await dtrace_tool.asked(self._find_tool())
         found = dtrace_scripts.manifests(tool.system)
         dtrace_scripts.check_invasive(self._options.invasive, found)
         names = Names()
@@ -103,6 +103,7 @@ class DtraceBackend:
             measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
             absent=tuple(Missing(stage, why) for stage, why in manifest.absent.items()),
             probes_missing=self._programs.choice().missing,
+            untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,
             reason="; ".join(one for one in (self._reason, _why_lesser(manifest.name, refusals)) if one),
             extra={"probe": manifest.name, "refused": refusals, **self._options.fixed},

@@ -13,6 +13,7 @@ from latmon.manifest import Manifest, MapSpec, RecordSpec
 from latmon.manifest_parts import NAMED
 from latmon.model import NAMED_FROM
 from latmon.text import clean
+from latmon_backends.dtrace_program import MAP_KEYS
 from latmon_backends.dtrace_text import Line, Row, Scalar, Table, TextEvent
 from latmon_backends.probe_events import Counted, Event, HandlerNamed, Printed, Undecoded
 
@@ -21,6 +22,7 @@ SCALE = 3
 llquantize(us, ...) would put all below 16 us into one."""
 MAX_NAMES = 1 << 16
 _MAX_NAME = 120
+_DIGITS = 20
 _THREADS = ("thread", "other")
 _NOT_KNOWN = ("-1", str(2**64 - 1))
 """In a record; a number otherwise is a name like any other (a dev_t), as it is in a map's column."""
@@ -92,6 +94,9 @@ class Maps:
             return
         yield from self._handlers(spec, key)
         values = self._open.setdefault(event.name, {})
+        if len(values) >= MAP_KEYS and key not in values:
+            yield Undecoded(f"{event.name}: more than {MAP_KEYS} keys")
+            return
         if isinstance(event, Scalar):
             values[key] = event.value
         else:
@@ -125,7 +130,7 @@ class Maps:
     def _number(self, part: str, word: str) -> int | None:
         if part in NAMED:
             return self._names.number(word) + _first(part)
-        return int(word) if word.isascii() and word.isdecimal() else None
+        return int(word) if len(word) < _DIGITS and word.isascii() and word.isdecimal() else None
 
     def _handlers(self, spec: MapSpec, key: int) -> Iterator[Event]:
         """A handler is told of once, before the map that counts it."""

@@ -5,7 +5,6 @@ D scripts have no filter of devices and take no sample: who wants one device has
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +13,7 @@ from latmon.manifest import Manifest
 from latmon.model import NAMED_FROM, Missing, Thread
 from latmon.records import Record
 from latmon_backends import dtrace_messages, dtrace_scripts
-from latmon_backends.child import Child
+from latmon_backends.asking import answer
 from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
 from latmon_backends.dtrace_here import Here
 from latmon_backends.dtrace_maps import Names
@@ -28,7 +27,7 @@ from latmon_backends.running_probe import RefusedError
 from latmon_backends.threads import UNKNOWN_PRIORITY, Threads
 
 _LISTING_S = 120.0
-_MAX_LISTING = 16 * 1024 * 1024
+_MAX_LISTING = 1 << 20
 
 
 class NamedThreads(Threads):
@@ -68,7 +67,7 @@ class DtracePrograms:
         """Which hooks there are; a listing that fails leaves it to be tried."""
         hooks = sorted({hook for one in self.manifests for hook in one.hooks})
         if hooks:
-            listed = await _listed(self._here.tool.listing(hooks))
+            listed = await answer(self._here.tool.listing(hooks), within_s=_LISTING_S, most=_MAX_LISTING)
             self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
         self._told = {one.name for one in self.choice().missing}
 
@@ -80,6 +79,10 @@ class DtracePrograms:
     def stages(self) -> tuple[str, ...]:
         traced = (one for one in self.choice().manifests if one.group != "bios")
         return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
+
+    def untraced(self) -> tuple[Missing, ...]:
+        """What none of them tells, as far as is known by now."""
+        return dtrace_scripts.untraced(self.choice(), self.manifests)
 
     @property
     def timed(self) -> Mapping[str, bool]:
@@ -131,24 +134,6 @@ class DtracePrograms:
         """Whether the always-on script doesn't time a device (a ZFS pool, an HBA's port)."""
         device = self._here.devices.known.get(name)
         return device is None or not device.timed
-
-
-async def _listed(words: Sequence[str]) -> str:
-    """What the tool lists; empty where it can't be asked, or takes too long."""
-    said = bytearray()
-    try:
-        child = await Child.start(words)
-    except OSError:
-        return ""
-    try:
-        async with asyncio.timeout(_LISTING_S):
-            while (portion := await child.read()) and len(said) < _MAX_LISTING:
-                said += portion
-    except TimeoutError:
-        return ""
-    finally:
-        await child.stop()
-    return said.decode("utf-8", "replace")
 
 
 def _named(chosen: Sequence[Manifest], why: str) -> str:

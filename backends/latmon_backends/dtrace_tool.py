@@ -9,22 +9,24 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.errors import UnavailableError
 from latmon.host import install_command
 from latmon.tools import find_tool
+from latmon_backends.asking import answer
 from latmon_backends.child import shimmed
 from latmon_backends.launching import AnyProgram
 
 VARIABLE = "LATMON_DTRACE"
 PLATFORMS = {"Linux": "linux", "SunOS": "illumos", "FreeBSD": "freebsd"}
 """uname's name of a system -> a manifest's."""
-_VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
+_VERSION = re.compile(r"D (\d{1,6}(?:\.\d{1,6}){1,3})", re.ASCII)
+_OTHERS = "[-h | -G]"
+"""Of the usage of SystemTap's `dtrace`, which makes headers of probes."""
+_ANSWERS_S = 10.0
 _OPTIONS = {
     # A start for each I/O in flight, and for each that never completes.
     "dynvarsize": "32m",
@@ -53,11 +55,8 @@ class Tool:
     """As manifests call it."""
     sudo: bool = False
     mount_debugfs: bool = False
-
-    @property
-    def version(self) -> str:
-        """`2.0.7`, or empty where the tool doesn't say; asked for once."""
-        return _version(self.path)
+    version: str = ""
+    """`2.0.7`; empty where it wasn't asked for, or the tool doesn't say."""
 
     def running(self, program: AnyProgram) -> list[str]:
         """Words that run it."""
@@ -107,6 +106,17 @@ def find(
     )
 
 
+async def asked(tool: Tool) -> Tool:
+    """With its version. UnavailableError where it is another program of that name."""
+    said = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
+    found = _VERSION.search(said)
+    if found is None and _OTHERS in said:
+        raise UnavailableError(
+            f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
+        )
+    return replace(tool, version=found[1] if found else "")
+
+
 def is_listed(hook: str, listed: str) -> bool:
     """Whether `dtrace -l`'s output has a probe of this description, in which an empty part and `*` mean any."""
     wanted = hook.split(":")
@@ -137,16 +147,6 @@ def _remedy(system: str) -> str:
     if system == "linux":
         return install_command("dtrace") or "install the package dtrace (Oracle's DTrace 2.0 or newer)"
     return "it is part of the system" if system == "illumos" else "load it with `kldload dtraceall`"
-
-
-@cache
-def _version(path: str) -> str:
-    try:
-        said = subprocess.run([path, "-V"], capture_output=True, timeout=10, check=False)  # noqa: S603 - the tool the user named
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = _VERSION.search((said.stdout + said.stderr).decode("utf-8", "replace"))
-    return found[1] if found else ""
 
 
 def _has_debugfs(proc: Path) -> bool:

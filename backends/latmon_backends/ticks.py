@@ -18,6 +18,8 @@ from latmon_backends.sampler import Sample
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
 _ON_TIME_US = 500_000
+_AHEAD_US = 1_000_000
+"""A stamp is taken before its line is read; what is told of the future, or goes back, is no stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Ticks:
         self._open: Tick | None = None
         self._begin: Tick | None = None
         self._late = False
+        self._newest_us = 0
         self._ending = False
         self.said_last = False
         """Its last line came: the maps after it are the probe's last ones."""
@@ -137,7 +140,12 @@ class Ticks:
         if found is None:
             self._losses.undecoded += 1
             return None
-        return Tick(found[0], found[1] // 1000 - self._ahead_us(), self._around.sample())
+        mono_us = found[1] // 1000 - self._ahead_us()
+        if mono_us < self._newest_us or mono_us > self._around.now_us() + _AHEAD_US:
+            self._losses.undecoded += 1
+            return None
+        self._newest_us = mono_us
+        return Tick(found[0], mono_us, self._around.sample())
 
     def _ahead_us(self) -> int:
         return self._around.ahead_us() if self._manifest.clock != "monotonic" else 0

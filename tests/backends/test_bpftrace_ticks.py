@@ -107,6 +107,18 @@ def test_late_ticks_are_one_wide_window():
     assert not run.tick(4, 10).late
 
 
+@pytest.mark.parametrize("at_us", [1_500_000, 9_000_000, 10**15])
+def test_stamps_that_go_back_or_are_of_the_future_are_none(at_us):
+    run = Run()
+    run.tick(0, 1)
+    run.tick(1, 3)
+    assert run.line(f"tick {run.name} 3 {at_us * 1000}") is None
+    assert run.line(f"done {run.name}") is None
+    window = run.tick(2, 6)
+    assert (window.losses.undecoded, window.end.mono_us) == (1, 3_000_000)
+    assert window.interval.seen == {READ: Completed(3, 0)}
+
+
 def test_what_came_before_the_first_tick_is_nobodys():
     run = Run(count=7)
     assert run.tick(0, 9).interval.seen == {READ: Completed(2, 0)}

@@ -175,6 +175,7 @@ async def test_freebsds_disks_are_in_the_driver_from_the_issue_on(run):
     assert {"da0", "nda0"} <= told.devices.keys()
     assert {s.stage for s in told.counts()} == {"hba", "total"}
     assert {one.in_driver for one in told.frames[-1].outstanding.values()} == {0}
+    print([f.outstanding for f in told.frames])
     assert {one.queued for one in told.frames[-1].outstanding.values()} == {None}
 
 
@@ -291,7 +292,7 @@ def _emulex(deep):
     assert worst.path == "completion thread, most of the time until it ran"
     assert {one.device for f in deep.frames for one in f.outliers} >= {"emlxs0", "zfs:redo", "sd2"}
     above = sum((Counter(one.above) for one in deep.frames), Counter())
-    assert not {"mpt0"} & {flow.device for flow in above}
+    assert {flow.op for flow in above if flow.device == "mpt0"} == {"read", "flush"}
     tails = [f.traced for f in deep.frames if any(s.device == "emlxs0" for s in f.traced.by_total)]
     assert tails
     assert all(one.one_in == 1 and not one.devices for one in tails)
@@ -386,7 +387,7 @@ async def test_a_clock_that_is_far_from_ours(run, monkeypatch):
     told = await run(clock_s=-30).take(busy(2))
     now_us = time.monotonic_ns() // 1000
     assert not any(frame.gap for frame in told.frames)
-    assert all(0 <= now_us - frame.mono_us < 20_000_000 for frame in told.frames)
+    assert all(abs(now_us - frame.mono_us) < 20_000_000 for frame in told.frames)
     assert all(now_us - one.mono_us < 60_000_000 for frame in told.frames for one in frame.outliers)
 
 

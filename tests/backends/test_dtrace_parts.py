@@ -1,5 +1,6 @@
 """DTrace's parts one by one: columns as keys, names as devices, what is in flight, limits, which scripts and tool."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from latmon.manifest import Parameter
 from latmon.model import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.records import Record
 from latmon_backends import dtrace_maps, dtrace_program, dtrace_scripts, dtrace_tool, told_limits
+from latmon_backends.asking import answer
+from latmon_backends.child import shimmed
 from latmon_backends.dtrace_devices import NamedDevices, NoCounters
 from latmon_backends.dtrace_gauge import Gauge
 from latmon_backends.dtrace_maps import Maps, Names
 from latmon_backends.dtrace_text import Decoder
-from latmon_backends.dtrace_tool import Tool, find, is_listed
+from latmon_backends.dtrace_tool import Tool, asked, find, is_listed
 from latmon_backends.probe_events import Counted, HandlerNamed, Printed, Undecoded
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.told_limits import ToldLimits
@@ -343,6 +346,35 @@ LISTED = "\n".join(
 )
 def test_which_hooks_there_are(hook, there):
     assert is_listed(hook, LISTED) == there
+
+
+async def test_which_version_it_is_and_whose(tmp_path):
+    path = tmp_path / "dtrace"
+    path.touch(0o755)
+
+    async def of(text):
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        return (await asked(Tool(str(path), "linux"))).version
+
+    assert await of("echo 'dtrace: D 2.0.7'") == "2.0.7"
+    assert await of("echo 'dtrace: Sun D 1.13' >&2") == "1.13"
+    assert await of("exit 1") == ""
+    assert await of("yes D 2.") == ""
+    with pytest.raises(UnavailableError, match="is SystemTap's program of that name, not DTrace: name DTrace's in"):
+        await of("echo 'Usage: dtrace [--help] [-h | -G] [-C [-I<Path>]] -s File.d [-o <File>]' >&2")
+
+
+async def test_what_is_asked_is_bounded():
+    words = shimmed(["yes"], {}, sudo=False)
+    assert await answer(words, within_s=5, most=1000) == "y\n" * 500
+    begun = time.monotonic()
+    assert await answer(shimmed(["sleep", "60"], {}, sudo=False), within_s=0.2, most=1000) == ""
+    assert time.monotonic() - begun < 3
+
+
+def test_a_key_has_as_many_digits_as_a_number(events):
+    (found,) = events("@@S sd_bytes\tsd2\t" + "9" * 6000 + "\t1\n")
+    assert isinstance(found, Undecoded)
 
 
 def test_the_tool_of_each_system(tmp_path, monkeypatch):

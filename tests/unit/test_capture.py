@@ -95,6 +95,16 @@ async def test_the_first_reason_counts():
     assert (await capture.run()).reason == "first"
 
 
+async def test_a_stop_after_the_scope_was_left():
+    """A signal comes when it likes."""
+    end = ending.Ending()
+    async with asyncio.timeout(5) as scope:
+        end.scoped(scope)
+    end.stop("SIGTERM", at_once=False)
+    end.begun()
+    assert end.stopped == "SIGTERM"
+
+
 async def test_a_stop_while_it_opens():
     class Slow(Stub):
         async def __aenter__(self):

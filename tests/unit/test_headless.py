@@ -53,7 +53,8 @@ def test_a_slow_start_says_what_it_waits_for(tmp_path):
 @pytest.mark.parametrize(
     ("backend", "system", "words"),
     [
-        ("auto", "Linux", "bpftrace compiles"),
+        ("auto", "Linux", "the probe tool compiles"),
+        ("bpftrace", "Linux", "bpftrace compiles"),
         ("auto", "SunOS", "dtrace compiles"),
         ("dtrace", "Linux", "dtrace compiles"),
         ("procfs", "Linux", ""),
