@@ -100,6 +100,7 @@ async def test_a_stop_after_the_scope_was_left():
     end = ending.Ending()
     async with asyncio.timeout(5) as scope:
         end.scoped(scope)
+        await asyncio.sleep(0)
     end.stop("SIGTERM", at_once=False)
     end.begun()
     assert end.stopped == "SIGTERM"
