@@ -153,6 +153,9 @@ class _Reader(Checks):
         keys = self.keys(top)
         cost = self.word(top["cost"], "cost", parts.COSTS)
         contexts = self.texts(top.get("contexts", []), "contexts")
+        group = self.word(top.get("group", "always"), "group", parts.GROUPS)
+        if group == "always" and cost == "invasive":
+            raise self.fail("cost", "what always runs can't be invasive: nobody has asked for it")
         return Manifest(
             name=name,
             path=path,
@@ -184,7 +187,7 @@ class _Reader(Checks):
                 for kind, value in self.table(top.get("records", {}), "records", (), parts.RECORDS).items()
             },
             needs=self.texts(top.get("needs", []), "needs"),
-            group=self.word(top.get("group", "always"), "group", parts.GROUPS),
+            group=group,
             max_cpus=self.within(top.get("max_cpus", 0), "max_cpus", 0, 1 << 16),
             unless=self.texts(top.get("unless", []), "unless"),
             sources=self.texts(top.get("sources", []), "sources"),

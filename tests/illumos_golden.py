@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.dtrace_text_writer import Key, record, scalars, tables
 
@@ -25,6 +26,9 @@ PAUSE = 2_700_000
 STEP = 97_000
 THRESHOLD = 10_000
 READ, WRITE, FLUSH = 0, 1, 2
+SCRUBBED = 27_262_976
+"""Where a disk answers late: a tool reads it past sd's queue, so that scsi_pkt alone tells of it."""
+PACKETS = (1 << 64) - (1 << 44)
 
 
 @dataclass
@@ -242,13 +246,13 @@ def sd_depth(host: Host) -> str:
 
 
 LIMITS = {
-    "sd2": (3, 3, 0, 8, 0, 0, 1, 1, 0, 1, 0, 0),
-    "sd0": (2, 2, 0, 8, 0, 16384, 0, 1, 0, 0, 0, 0),
+    "sd2": (3, 3, 0, 8, 0, 0, 1, 1, 0, 1, 0, 0, 0),
+    "sd0": (2, 2, 0, 8, 0, 16384, 0, 1, 0, 0, 1, 0, 0),
 }
 LIMIT_NAMES = (
     *("un_throttle", "un_saved_throttle", "un_busy_throttle", "un_min_throttle", "un_reset_throttle_timeid"),
     *("un_tagflags", "un_f_opt_queueing", "un_f_arq_enabled", "un_f_use_adaptive_throttle", "un_f_disksort_disabled"),
-    *("throttle_reductions", "retries"),
+    *("un_f_write_cache_enabled", "throttle_reductions", "retries"),
 )
 
 
@@ -268,28 +272,58 @@ def mpt_flags(host: Host) -> str:
     return story("mpt_flags", [(first, told)], lambda _: "")
 
 
+class Command(NamedTuple):
+    """One packet: when it was sent, came back, was given back; in microseconds."""
+
+    sent: int
+    back: int
+    done: int
+    op: int
+    sector: int = 0
+
+    @property
+    def us(self) -> int:
+        return self.done - self.sent
+
+
+def commands(host: Host) -> list[Command]:
+    """sd's as the mid layer sees them; each half second a flush of the database's disk, each second a tool's read."""
+    found = [
+        Command(one.sent + 1, one.done - 4, one.done, one.op, one.sector)
+        for one in host.ios
+        if one.sent >= 0 and one.done < END
+    ]
+    found += [Command(at, at + 14_870, at + 14_874, FLUSH) for at in range(410_000, END - 20_000, 500_000)]
+    return found + [Command(at, at + 31_008, at + 31_012, READ, SCRUBBED) for at in range(700_000, END, 1_000_000)]
+
+
 def scsi_pkt(host: Host) -> str:
-    """sd's commands as the mid layer sees them, and a flush of the database's disk each half second."""
-    commands = [(one.sent + 1, one.done - 4, one.done, one.op) for one in host.ios if one.sent >= 0 and one.done < END]
-    commands += [(at, at + 14_870, at + 14_874, FLUSH) for at in range(410_000, END - 20_000, 500_000)]
+    every = commands(host)
     slow = []
-    for at, (sent, back, done, op) in enumerate(commands):
-        if done - sent >= THRESHOLD * 3 // 4:
-            what = -(1 << 44) - at, "mpt0", op, 0, clock(sent), clock(done), done - sent, back - sent, 1
-            slow.append((done, record("slow", "scsi_pkt", *what)))
+    for at, one in enumerate(every):
+        if one.us >= THRESHOLD:
+            times = clock(one.sent), clock(one.done), one.us, one.back - one.sent
+            slow.append((one.done, record("slow", "scsi_pkt", PACKETS - at, "mpt0", one.op, one.sector, *times, 1)))
 
     def maps(at: int) -> str:
         total: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
         hba: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
-        for sent, back, done, op in commands:
-            if sent >= 0 and done <= at:
-                total[("mpt0", op)][done - sent] += 1
-                hba[("mpt0", op)][back - sent] += 1
+        above: Counter[tuple[Key, ...]] = Counter()
+        for one in every:
+            if one.sent >= 0 and one.done <= at:
+                total[("mpt0", one.op)][one.us] += 1
+                hba[("mpt0", one.op)][one.back - one.sent] += 1
+                if one.us >= THRESHOLD:
+                    above[("mpt0", one.op)] += 1
         return (
             tables("scsi_pkt_total", total)
             + tables("scsi_pkt_hba", hba)
             + scalars("scsi_pkt_sum", added(total))
             + scalars("scsi_pkt_hba_sum", added(hba))
+            + scalars("scsi_pkt_peak", {key: max(found) for key, found in total.items()})
+            + scalars("scsi_pkt_above", above)
+            + scalars("scsi_pkt_suppressed", {("mpt0",): 0} if above else {})
+            + scalars("scsi_pkt_level", {("mpt0",): THRESHOLD} if total else {})
         )
 
     return story("scsi_pkt", slow, maps)

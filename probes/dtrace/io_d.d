@@ -21,20 +21,22 @@ BEGIN
 }
 
 /*
- * The first clause of each probe has no predicate, so what it sets is never left over from another I/O.
+ * The first clause of each probe has no predicate. What makes the next ones count is emptied before anything of the I/O is
+ * read and set last, so that a read that faults leaves them nothing of another I/O.
  *
  * An address that is used again while its first I/O still stands here: that one ended unseen. On Linux only the first bio
  * of a request has an end, so these are mostly the bios that were merged into another's request.
  */
 io:::start
 {
+	this->io_d_before = (uint64_t)0;
+	this->io_d_owner = ((uint64_t)pid << 32) | ((timestamp >> 30) & 0xffffffff);
 	this->io_d_dev = {{dev}};
 	this->io_d_code = {{code}};
 	this->io_d_bytes = (uint64_t)args[0]->b_bcount;
 	this->io_d_op = this->io_d_code == 1 && this->io_d_bytes == 0 ? 2 : this->io_d_code < 4 ? this->io_d_code :
 	    this->io_d_code == 7 ? 1 : 9;
 	this->io_d_before = io_d_begun[(uint64_t)arg0];
-	this->io_d_owner = ((uint64_t)pid << 32) | ((timestamp >> 30) & 0xffffffff);
 	io_d_begun[(uint64_t)arg0] = (uint64_t)timestamp;
 	io_d_pid[(uint64_t)arg0] = (uint64_t)pid;
 	@io_d_started[this->io_d_dev, this->io_d_op] = count();
@@ -60,18 +62,21 @@ io:::start
 
 io:::done
 {
+	this->io_d_kind = 0;
+	this->io_d_us = (uint64_t)0;
 	this->io_d_dev = {{dev}};
 	this->io_d_code = {{code}};
 	this->io_d_bytes = (uint64_t)args[0]->b_bcount;
 	this->io_d_op = this->io_d_code == 1 && this->io_d_bytes == 0 ? 2 : this->io_d_code < 4 ? this->io_d_code :
 	    this->io_d_code == 7 ? 1 : 9;
 	this->io_d_begun = io_d_begun[(uint64_t)arg0];
-	this->io_d_us = this->io_d_begun != 0 ? (timestamp - this->io_d_begun) / 1000 : 0;
+	this->io_d_us = this->io_d_begun != 0 && this->io_d_begun < timestamp ? (timestamp - this->io_d_begun) / 1000 : 0;
+	this->io_d_kind = this->io_d_begun != 0 ? 2 : 1;
 }
 
 /* Begun before this script, or split off another I/O. */
 io:::done
-/this->io_d_begun == 0/
+/this->io_d_kind == 1/
 {
 	@io_d_unmatched[this->io_d_dev, this->io_d_op] = count();
 }
@@ -98,7 +103,7 @@ io:::done
 }
 
 io:::done
-/this->io_d_begun != 0/
+/this->io_d_kind == 2/
 {
 	@io_d_total[this->io_d_dev, this->io_d_op] = llquantize(this->io_d_us * 8, 2, 3, 34, 16);
 	@io_d_sum[this->io_d_dev, this->io_d_op] = sum(this->io_d_us);
@@ -109,7 +114,7 @@ io:::done
 
 /* What counts as slow on each device that is used: one end in 64 is enough to say it. */
 io:::done
-/((timestamp >> 8) & 63) == 0/
+/((timestamp >> 8) & 63) == 0 && this->io_d_kind/
 {
 	@io_d_level[this->io_d_dev] = max({{threshold_us}} ? {{threshold_us}} : 10000);
 }

@@ -30,14 +30,20 @@ io:::done
 	resume_d_ended[(uint64_t)arg0] = (uint64_t)timestamp;
 }
 
-/* Without a predicate, so what it sets is never left over from another I/O. */
+/*
+ * Without a predicate. What makes the next clauses count is emptied before anything of the I/O is read and set last, so that
+ * a read that faults leaves them nothing of another I/O.
+ */
 io:::wait-done
 {
-	this->resume_d_ended = resume_d_ended[(uint64_t)arg0];
+	this->resume_d_ended = (uint64_t)0;
+	this->resume_d_us = (uint64_t)0;
 	this->resume_d_dev = {{dev}};
 	this->resume_d_code = {{code}};
 	this->resume_d_op = this->resume_d_code < 4 ? this->resume_d_code : this->resume_d_code == 7 ? 1 : 9;
-	this->resume_d_us = this->resume_d_ended != 0 ? (timestamp - this->resume_d_ended) / 1000 : 0;
+	this->resume_d_ended = resume_d_ended[(uint64_t)arg0];
+	this->resume_d_us = this->resume_d_ended != 0 && this->resume_d_ended < timestamp ?
+	    (timestamp - this->resume_d_ended) / 1000 : 0;
 	resume_d_waited[(uint64_t)arg0] = 0;
 	resume_d_ended[(uint64_t)arg0] = 0;
 }

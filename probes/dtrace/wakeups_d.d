@@ -26,14 +26,15 @@ sched:::wakeup
 }
 
 /*
- * Without a predicate, so what it sets is never left over from another switch. A thread that was woken before it had left
+ * Without a predicate and without anything that can fault, so what it sets is always this switch's. A thread that was woken before it had left
  * its CPU waits for nothing: its stamp is dropped when it leaves.
  */
 sched:::off-cpu
 {
 	wakeups_d_woken[(uint64_t)curthread] = 0;
 	this->wakeups_d_woken = wakeups_d_woken[(uint64_t)arg0];
-	this->wakeups_d_us = this->wakeups_d_woken != 0 ? (timestamp - this->wakeups_d_woken) / 1000 : 0;
+	this->wakeups_d_us = this->wakeups_d_woken != 0 && this->wakeups_d_woken < timestamp ?
+	    (timestamp - this->wakeups_d_woken) / 1000 : 0;
 }
 
 /* A thread's priority is told when it changes, and again every 64 ticks: a line can be lost. */

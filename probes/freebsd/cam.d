@@ -20,6 +20,7 @@ BEGIN
 	cam_back[(uint64_t)0] = (uint64_t)0;
 	cam_by[(uint64_t)0] = (uint64_t)0;
 	cam_openings[(uint64_t)0] = 0;
+	cam_told[(uint64_t)0] = (uint64_t)0;
 	printf("@@ ready cam %d\n", timestamp);
 }
 
@@ -60,17 +61,19 @@ cam::xpt:action
 	cam_sent[this->bio] = timestamp;
 }
 
-/* How many commands the device may have at once: told when it changes. */
+/* How many commands the device may have at once: told when it changes, once a second at most. */
 cam::xpt:action
 /cam_begun[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0 &&
     ((union ccb *)arg0)->ccb_h.path->periph != 0 &&
     cam_openings[(uint64_t)((union ccb *)arg0)->ccb_h.path->device] !=
     ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_openings +
-    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_active/
+    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_active &&
+    timestamp - cam_told[(uint64_t)((union ccb *)arg0)->ccb_h.path->device] >= 1000000000/
 {
 	this->path = ((union ccb *)arg0)->ccb_h.path;
 	this->openings = this->path->device->ccbq.dev_openings + this->path->device->ccbq.dev_active;
 	cam_openings[(uint64_t)this->path->device] = this->openings;
+	cam_told[(uint64_t)this->path->device] = timestamp;
 	printf("@@ limit cam %s %d openings\n",
 	    strjoin(stringof(this->path->periph->periph_name), lltostr(this->path->periph->unit_number)), this->openings);
 }
@@ -164,7 +167,8 @@ io:::done
  */
 io:::done
 /args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&
-    cam_waited[(uint64_t)arg0] + (timestamp - cam_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)cam_waited[(uint64_t)arg0] * 1000 >=
+    cam_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
@@ -176,7 +180,8 @@ io:::done
 io:::done
 /args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&
     cam_tokens > 0 &&
-    cam_waited[(uint64_t)arg0] + (timestamp - cam_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)cam_waited[(uint64_t)arg0] * 1000 >=
+    cam_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;

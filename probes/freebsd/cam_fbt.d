@@ -17,6 +17,7 @@ BEGIN
 	cam_fbt_back[(uint64_t)0] = (uint64_t)0;
 	cam_fbt_by[(uint64_t)0] = (uint64_t)0;
 	cam_fbt_openings[(uint64_t)0] = 0;
+	cam_fbt_told[(uint64_t)0] = (uint64_t)0;
 	printf("@@ ready cam_fbt %d\n", timestamp);
 }
 
@@ -57,17 +58,19 @@ fbt::xpt_action:entry
 	cam_fbt_sent[this->bio] = timestamp;
 }
 
-/* How many commands the device may have at once: told when it changes. */
+/* How many commands the device may have at once: told when it changes, once a second at most. */
 fbt::xpt_action:entry
 /cam_fbt_begun[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0 &&
     ((union ccb *)arg0)->ccb_h.path->periph != 0 &&
     cam_fbt_openings[(uint64_t)((union ccb *)arg0)->ccb_h.path->device] !=
     ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_openings +
-    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_active/
+    ((union ccb *)arg0)->ccb_h.path->device->ccbq.dev_active &&
+    timestamp - cam_fbt_told[(uint64_t)((union ccb *)arg0)->ccb_h.path->device] >= 1000000000/
 {
 	this->path = ((union ccb *)arg0)->ccb_h.path;
 	this->openings = this->path->device->ccbq.dev_openings + this->path->device->ccbq.dev_active;
 	cam_fbt_openings[(uint64_t)this->path->device] = this->openings;
+	cam_fbt_told[(uint64_t)this->path->device] = timestamp;
 	printf("@@ limit cam_fbt %s %d openings\n",
 	    strjoin(stringof(this->path->periph->periph_name), lltostr(this->path->periph->unit_number)), this->openings);
 }
@@ -162,7 +165,8 @@ io:::done
  */
 io:::done
 /args[1]->unit_number >= 0 && cam_fbt_begun[(uint64_t)arg0] != 0 &&
-    cam_fbt_waited[(uint64_t)arg0] + (timestamp - cam_fbt_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)cam_fbt_waited[(uint64_t)arg0] * 1000 >=
+    cam_fbt_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
@@ -174,7 +178,8 @@ io:::done
 io:::done
 /args[1]->unit_number >= 0 && cam_fbt_begun[(uint64_t)arg0] != 0 &&
     cam_fbt_tokens > 0 &&
-    cam_fbt_waited[(uint64_t)arg0] + (timestamp - cam_fbt_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)cam_fbt_waited[(uint64_t)arg0] * 1000 >=
+    cam_fbt_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;

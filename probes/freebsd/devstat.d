@@ -33,7 +33,7 @@ io:::done
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
 	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
-	this->us = (timestamp - devstat_begun[(uint64_t)arg0]) / 1000;
+	this->us = timestamp > devstat_begun[(uint64_t)arg0] ? (timestamp - devstat_begun[(uint64_t)arg0]) / 1000 : 0;
 	@devstat_total[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16);
 	@devstat_sum[this->dev, this->op] = sum(this->us);
 	@devstat_peak[this->dev, this->op] = max(this->us);
@@ -49,7 +49,6 @@ io:::done
 	this->cmd = args[0]->bio_cmd;
 	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
 	@devstat_unmatched[this->dev, this->op] = count();
-	@devstat_bytes[this->dev, this->op] = sum(args[0]->bio_bcount - args[0]->bio_resid);
 }
 
 /*
@@ -58,7 +57,7 @@ io:::done
  */
 io:::done
 /args[1]->unit_number >= 0 && devstat_begun[(uint64_t)arg0] != 0 &&
-    timestamp - devstat_begun[(uint64_t)arg0] >= ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
+    timestamp >= devstat_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
@@ -70,7 +69,7 @@ io:::done
 io:::done
 /args[1]->unit_number >= 0 && devstat_begun[(uint64_t)arg0] != 0 &&
     devstat_tokens > 0 &&
-    timestamp - devstat_begun[(uint64_t)arg0] >= ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
+    timestamp >= devstat_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;

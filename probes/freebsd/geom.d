@@ -76,7 +76,8 @@ io:::done
  */
 io:::done
 /args[1]->unit_number >= 0 && geom_begun[(uint64_t)arg0] != 0 &&
-    geom_waited[(uint64_t)arg0] + (timestamp - geom_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)geom_waited[(uint64_t)arg0] * 1000 >=
+    geom_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
@@ -88,7 +89,8 @@ io:::done
 io:::done
 /args[1]->unit_number >= 0 && geom_begun[(uint64_t)arg0] != 0 &&
     geom_tokens > 0 &&
-    geom_waited[(uint64_t)arg0] + (timestamp - geom_begun[(uint64_t)arg0]) / 1000 >= ({{threshold_us}} ? {{threshold_us}} : 10000)/
+    timestamp + (uint64_t)geom_waited[(uint64_t)arg0] * 1000 >=
+    geom_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;

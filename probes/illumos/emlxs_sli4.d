@@ -2,11 +2,11 @@
  * emlxs_sli4: where the time of a packet goes below the block layer on an Emulex Fibre Channel HBA with SLI-4
  * firmware.
  *
- *     fcp_transport -> emlxs_fca_transport            queue       "I/O START": handing the packet to the adapter
- *     -> emlxs_sli4_msi_intr                          hba         "SAN": the adapter, the fabric, the array and back
- *     -> emlxs_sli4_process_wqe_cmpl                  irq         "I/O INTR": the interrupt until the packet is queued
- *     -> emlxs_thread, emlxs_proc_channel             completion  "QUEUE": until the completion thread takes it,
- *     -> fcp_cmd_callback                                         "I/O DONE": and works through what stands before it
+ *     fcp_transport -> emlxs_fca_transport            queue       handing the packet to the adapter
+ *     -> emlxs_sli4_msi_intr                          hba         the adapter, the fabric, the array and back
+ *     -> emlxs_sli4_process_wqe_cmpl                  irq         the interrupt until the packet is queued
+ *     -> emlxs_thread, emlxs_proc_channel             completion  until the completion thread takes it,
+ *     -> fcp_cmd_callback                                         and works through what stands before it
  *
  * An array that answers at once and a total of a second with nearly all of it in completion is a completion thread
  * that doesn't get a CPU; emlxs_thread says so from the scheduler's side. Read by latmon through emlxs_sli4.yaml; keys

@@ -84,8 +84,6 @@ tick-{{step_ms}}ms
 /intr_n < 2 || timestamp - intr_at >= {{gate_ns}}/
 {
 	intr_at = timestamp;
-	self->intr_first = (uint64_t)0;
-	self->intr_before = (uint64_t)0;
 	printf("@@ tick intr %d %d\n", intr_n, timestamp);
 	printa("@@Q intr_run\t%s\t%d\t%@d@@E\n", @intr_run);
 	printa("@@S intr_sum\t%s\t%d\t%@d\n", @intr_sum);

@@ -43,6 +43,9 @@ fbt::scsi_hba_pkt_comp:entry
 	scsi_pkt_done[(uint64_t)arg0] = (uint64_t)timestamp;
 }
 
+/*
+ * Stamps of two CPUs can be out of order by some nanoseconds: a time below 0 is made 0, and not 2^64 ns.
+ */
 fbt::scsi_destroy_pkt:entry
 /scsi_pkt_begun[(uint64_t)arg0] != 0/
 {
@@ -53,23 +56,46 @@ fbt::scsi_destroy_pkt:entry
 	    (this->pkt_code & 0x1f) == 0x08 ? 0 : (this->pkt_code & 0x1f) == 0x0a ? 1 : 9;
 	this->pkt_dip = (struct dev_info *)((struct scsi_pkt *)arg0)->pkt_address.a_hba_tran->tran_hba_dip;
 	this->pkt_name = strjoin(stringof(`devnamesp[this->pkt_dip->devi_major].dn_name), lltostr(this->pkt_dip->devi_instance));
-	this->pkt_us = (timestamp - scsi_pkt_begun[(uint64_t)arg0]) / 1000;
-	this->pkt_hba_us = scsi_pkt_done[(uint64_t)arg0] == 0 ? this->pkt_us :
-	    (scsi_pkt_done[(uint64_t)arg0] - scsi_pkt_begun[(uint64_t)arg0]) / 1000;
+	this->pkt_now = (uint64_t)timestamp;
+	this->pkt_begun = scsi_pkt_begun[(uint64_t)arg0] < this->pkt_now ? scsi_pkt_begun[(uint64_t)arg0] : this->pkt_now;
+	this->pkt_done = scsi_pkt_done[(uint64_t)arg0] == 0 || scsi_pkt_done[(uint64_t)arg0] > this->pkt_now ? this->pkt_now :
+	    scsi_pkt_done[(uint64_t)arg0] > this->pkt_begun ? scsi_pkt_done[(uint64_t)arg0] : this->pkt_begun;
+	this->pkt_us = (this->pkt_now - this->pkt_begun) / 1000;
+	this->pkt_hba_us = (this->pkt_done - this->pkt_begun) / 1000;
 	@scsi_pkt_total[this->pkt_name, this->op] = llquantize(this->pkt_us * 8, 2, 3, 34, 16);
 	@scsi_pkt_sum[this->pkt_name, this->op] = sum(this->pkt_us);
+	@scsi_pkt_peak[this->pkt_name, this->op] = max(this->pkt_us);
 	@scsi_pkt_hba[this->pkt_name, this->op] = llquantize(this->pkt_hba_us * 8, 2, 3, 34, 16);
 	@scsi_pkt_hba_sum[this->pkt_name, this->op] = sum(this->pkt_hba_us);
+	@scsi_pkt_level[this->pkt_name] = max({{threshold_us}} ? {{threshold_us}} : 10000);
 }
 
 /*
- * Outliers, at most 40 at once and 80 a second, from three quarters of the threshold on, as what always runs may find a
- * little more. Where a command reads or writes is in its CDB: 21 bits in group 0 (6 bytes), 32 in groups 1 (10 bytes) and 5
- * (12 bytes), 64 in group 4 (16 bytes); in the target's blocks, from the disk's beginning.
+ * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
+ * which takes the token.
+ */
+fbt::scsi_destroy_pkt:entry
+/scsi_pkt_begun[(uint64_t)arg0] != 0 &&
+    timestamp >= scsi_pkt_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
+{
+	this->pkt_cdb = ((struct scsi_pkt *)arg0)->pkt_cdbp;
+	this->pkt_code = this->pkt_cdb[0];
+	this->op = this->pkt_code == 0x35 || this->pkt_code == 0x91 ? 2 : this->pkt_code == 0x42 ? 3 :
+	    this->pkt_code >> 5 != 0 && this->pkt_code >> 5 != 1 && this->pkt_code >> 5 != 4 && this->pkt_code >> 5 != 5 ? 9 :
+	    (this->pkt_code & 0x1f) == 0x08 ? 0 : (this->pkt_code & 0x1f) == 0x0a ? 1 : 9;
+	this->pkt_dip = (struct dev_info *)((struct scsi_pkt *)arg0)->pkt_address.a_hba_tran->tran_hba_dip;
+	this->pkt_name = strjoin(stringof(`devnamesp[this->pkt_dip->devi_major].dn_name), lltostr(this->pkt_dip->devi_instance));
+	@scsi_pkt_above[this->pkt_name, this->op] = count();
+	@scsi_pkt_suppressed[this->pkt_name] = sum(scsi_pkt_tokens > 0 ? 0 : 1);
+}
+
+/*
+ * Where a command reads or writes is in its CDB: 21 bits in group 0 (6 bytes), 32 in groups 1 (10 bytes) and 5 (12 bytes),
+ * 64 in group 4 (16 bytes); in the target's blocks, from the disk's beginning.
  */
 fbt::scsi_destroy_pkt:entry
 /scsi_pkt_tokens > 0 && scsi_pkt_begun[(uint64_t)arg0] != 0 &&
-    timestamp - scsi_pkt_begun[(uint64_t)arg0] >= ({{threshold_us}} ? {{threshold_us}} : 10000) * 750/
+    timestamp >= scsi_pkt_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->pkt_cdb = ((struct scsi_pkt *)arg0)->pkt_cdbp;
 	this->pkt_code = this->pkt_cdb[0];
@@ -86,11 +112,14 @@ fbt::scsi_destroy_pkt:entry
 	this->pkt_lba = this->op > 1 || this->pkt_group != 4 ? this->pkt_lba : this->pkt_lba << 32 |
 	    (uint64_t)this->pkt_cdb[6] << 24 | (uint64_t)this->pkt_cdb[7] << 16 | (uint64_t)this->pkt_cdb[8] << 8 |
 	    (uint64_t)this->pkt_cdb[9];
+	this->pkt_now = (uint64_t)timestamp;
+	this->pkt_begun = scsi_pkt_begun[(uint64_t)arg0] < this->pkt_now ? scsi_pkt_begun[(uint64_t)arg0] : this->pkt_now;
+	this->pkt_done = scsi_pkt_done[(uint64_t)arg0] == 0 || scsi_pkt_done[(uint64_t)arg0] > this->pkt_now ? this->pkt_now :
+	    scsi_pkt_done[(uint64_t)arg0] > this->pkt_begun ? scsi_pkt_done[(uint64_t)arg0] : this->pkt_begun;
 	scsi_pkt_tokens--;
-	printf("@@ slow scsi_pkt %d %s %d %d %d %d %d %d %d\n", arg0, this->pkt_name, this->op, this->pkt_lba,
-	    scsi_pkt_begun[(uint64_t)arg0], timestamp, (timestamp - scsi_pkt_begun[(uint64_t)arg0]) / 1000,
-	    ((scsi_pkt_done[(uint64_t)arg0] == 0 ? (uint64_t)timestamp : scsi_pkt_done[(uint64_t)arg0]) -
-	    scsi_pkt_begun[(uint64_t)arg0]) / 1000, cpu);
+	printf("@@ slow scsi_pkt %u %s %d %d %d %d %d %d %d\n", (uint64_t)arg0, this->pkt_name, this->op, this->pkt_lba,
+	    this->pkt_begun, this->pkt_now, (this->pkt_now - this->pkt_begun) / 1000,
+	    (this->pkt_done - this->pkt_begun) / 1000, cpu);
 }
 
 fbt::scsi_destroy_pkt:entry
@@ -119,6 +148,10 @@ tick-{{step_ms}}ms
 	printa("@@Q scsi_pkt_hba\t%s\t%d\t%@d@@E\n", @scsi_pkt_hba);
 	printa("@@S scsi_pkt_sum\t%s\t%d\t%@d\n", @scsi_pkt_sum);
 	printa("@@S scsi_pkt_hba_sum\t%s\t%d\t%@d\n", @scsi_pkt_hba_sum);
+	printa("@@S scsi_pkt_peak\t%s\t%d\t%@d\n", @scsi_pkt_peak);
+	printa("@@S scsi_pkt_above\t%s\t%d\t%@d\n", @scsi_pkt_above);
+	printa("@@S scsi_pkt_suppressed\t%s\t%@d\n", @scsi_pkt_suppressed);
+	printa("@@S scsi_pkt_level\t%s\t%@d\n", @scsi_pkt_level);
 	printf("@@ done scsi_pkt\n");
 	scsi_pkt_n++;
 }
@@ -131,5 +164,9 @@ END
 	printa("@@Q scsi_pkt_hba\t%s\t%d\t%@d@@E\n", @scsi_pkt_hba);
 	printa("@@S scsi_pkt_sum\t%s\t%d\t%@d\n", @scsi_pkt_sum);
 	printa("@@S scsi_pkt_hba_sum\t%s\t%d\t%@d\n", @scsi_pkt_hba_sum);
+	printa("@@S scsi_pkt_peak\t%s\t%d\t%@d\n", @scsi_pkt_peak);
+	printa("@@S scsi_pkt_above\t%s\t%d\t%@d\n", @scsi_pkt_above);
+	printa("@@S scsi_pkt_suppressed\t%s\t%@d\n", @scsi_pkt_suppressed);
+	printa("@@S scsi_pkt_level\t%s\t%@d\n", @scsi_pkt_level);
 	printf("@@ done scsi_pkt\n");
 }

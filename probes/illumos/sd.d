@@ -13,6 +13,8 @@
  * - biodone's entry and not io:::done: raw asynchronous I/O (aphysio, what a database on raw disks does) has a start, but
  *   no done, for only done looks at B_STARTED, and aphysio doesn't set it. Nor sdintr: it ends an attempt, not the I/O.
  *
+ * Stamps of two CPUs can be out of order by some nanoseconds: what would be a time below 0 is 0, and not 2^64 ns.
+ *
  * Each this-> is set in the clause that uses it: one that isn't has the value of an earlier probe.
  */
 BEGIN
@@ -74,7 +76,7 @@ fbt::biodone:entry
  */
 fbt::biodone:entry
 /sd_begun[(uint64_t)arg0] != 0 &&
-    timestamp - sd_begun[(uint64_t)arg0] >= ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
+    timestamp >= sd_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
@@ -87,21 +89,23 @@ fbt::biodone:entry
 fbt::biodone:entry
 /sd_tokens > 0 && sd_begun[(uint64_t)arg0] != 0 &&
     sd_next[(uint64_t)((struct buf *)arg0)->b_dip] <= timestamp + 380000000 &&
-    timestamp - sd_begun[(uint64_t)arg0] >= ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
+    timestamp >= sd_begun[(uint64_t)arg0] + ({{threshold_us}} ? {{threshold_us}} : 10000) * 1000/
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->begun = sd_begun[(uint64_t)arg0];
-	this->first = sd_first[(uint64_t)arg0];
-	this->sent = sd_sent[(uint64_t)arg0];
+	this->sent = sd_sent[(uint64_t)arg0] < this->begun ? this->begun :
+	    sd_sent[(uint64_t)arg0] < timestamp ? sd_sent[(uint64_t)arg0] : (uint64_t)timestamp;
+	this->first = sd_first[(uint64_t)arg0] < this->begun ? this->begun :
+	    sd_first[(uint64_t)arg0] < this->sent ? sd_first[(uint64_t)arg0] : this->sent;
 	this->sd_key = (uint64_t)((struct buf *)arg0)->b_dip;
 	sd_tokens--;
 	sd_next[this->sd_key] = (sd_next[this->sd_key] > timestamp ? sd_next[this->sd_key] : (uint64_t)timestamp) + 20000000;
 	printf("@@ slow sd %d %s %d %d %d %d %d %d %d %d %d %d %s\n", arg0,
 	    xlate <devinfo_t> ((struct buf *)arg0).dev_statname, this->op, ((struct buf *)arg0)->_b_blkno._f,
 	    ((struct buf *)arg0)->b_bcount, this->begun, timestamp, (timestamp - this->begun) / 1000,
-	    this->first != 0 ? (int64_t)((this->first - this->begun) / 1000) : -1,
-	    this->first != 0 ? (int64_t)((this->sent - this->first) / 1000) : -1,
-	    this->sent != 0 ? (int64_t)((timestamp - this->sent) / 1000) : -1, sd_pid[(uint64_t)arg0],
+	    sd_first[(uint64_t)arg0] != 0 ? (int64_t)((this->first - this->begun) / 1000) : -1,
+	    sd_first[(uint64_t)arg0] != 0 ? (int64_t)((this->sent - this->first) / 1000) : -1,
+	    sd_sent[(uint64_t)arg0] != 0 ? (int64_t)((timestamp - this->sent) / 1000) : -1, sd_pid[(uint64_t)arg0],
 	    sd_comm[(uint64_t)arg0]);
 }
 
@@ -111,7 +115,7 @@ fbt::biodone:entry
 	this->sd_buf = (struct buf *)arg0;
 	this->op = (this->sd_buf->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
-	this->us = (timestamp - sd_begun[(uint64_t)arg0]) / 1000;
+	this->us = timestamp > sd_begun[(uint64_t)arg0] ? (timestamp - sd_begun[(uint64_t)arg0]) / 1000 : 0;
 	@sd_total[this->sd_dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16);
 	@sd_sum[this->sd_dev, this->op] = sum(this->us);
 	@sd_most[this->sd_dev, this->op] = max(this->us);
@@ -125,8 +129,9 @@ fbt::biodone:entry
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
-	this->queue = (sd_first[(uint64_t)arg0] - sd_begun[(uint64_t)arg0]) / 1000;
-	this->hba = (timestamp - sd_sent[(uint64_t)arg0]) / 1000;
+	this->queue = sd_first[(uint64_t)arg0] > sd_begun[(uint64_t)arg0] ?
+	    (sd_first[(uint64_t)arg0] - sd_begun[(uint64_t)arg0]) / 1000 : 0;
+	this->hba = timestamp > sd_sent[(uint64_t)arg0] ? (timestamp - sd_sent[(uint64_t)arg0]) / 1000 : 0;
 	@sd_queue[this->sd_dev, this->op] = llquantize(this->queue * 8, 2, 3, 34, 16);
 	@sd_queue_sum[this->sd_dev, this->op] = sum(this->queue);
 	@sd_hba[this->sd_dev, this->op] = llquantize(this->hba * 8, 2, 3, 34, 16);
@@ -139,7 +144,8 @@ fbt::biodone:entry
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
-	this->again = (sd_sent[(uint64_t)arg0] - sd_first[(uint64_t)arg0]) / 1000;
+	this->again = sd_sent[(uint64_t)arg0] > sd_first[(uint64_t)arg0] ?
+	    (sd_sent[(uint64_t)arg0] - sd_first[(uint64_t)arg0]) / 1000 : 0;
 	@sd_requeue[this->sd_dev, this->op] = llquantize(this->again * 8, 2, 3, 34, 16);
 	@sd_requeue_sum[this->sd_dev, this->op] = sum(this->again);
 }

@@ -8,8 +8,9 @@
  * a parallel, SAS or SATA disk without tagged queuing (un_tagflags 0) is given 3 at most where the HBA queues by itself
  * (un_f_opt_queueing 1), else 1: below un_min_throttle (8), which is only how far a busy disk's throttle is lowered.
  * un_saved_throttle is what it goes back to, un_reset_throttle_timeid 1 that it is about to. un_f_disksort_disabled 0 with a
- * small throttle is what lets one I/O wait while others pass it. retries counts commands sent again as un_retry_bp; on x86
- * the further parts of a transfer that was too long for one DMA are among them.
+ * small throttle is what lets one I/O wait while others pass it; with un_f_write_cache_enabled 1 the disk sorts its writes
+ * by itself as well. retries counts commands sent again as un_retry_bp; on x86 the further parts of a transfer that was too
+ * long for one DMA are among them.
  *
  * The static probe is in sd_start_cmds, before the HBA is called; it has one name for sd and ssd, where sd_reduce_throttle
  * is ssd_reduce_throttle in ssd. So throttle_reductions counts the commands before which the throttle was lower than at the
@@ -64,6 +65,8 @@ sdt:::scsi-transport-dispatch
 	    this->limits_un->un_f_use_adaptive_throttle);
 	printf("@@ limit sd_limits %s %d un_f_disksort_disabled\n", this->limits_name,
 	    this->limits_un->un_f_disksort_disabled);
+	printf("@@ limit sd_limits %s %d un_f_write_cache_enabled\n", this->limits_name,
+	    this->limits_un->un_f_write_cache_enabled);
 	printf("@@ limit sd_limits %s %d throttle_reductions\n", this->limits_name,
 	    sd_limits_less[(uint64_t)this->limits_un]);
 	printf("@@ limit sd_limits %s %d retries\n", this->limits_name,

@@ -24,10 +24,8 @@ OF_ONE_KERNEL = {
 
 @pytest.mark.parametrize("system", PORTABLE)
 def test_a_script_that_another_makes_needless_is_not_tried(system):
-    found = dtrace_scripts.manifests(system)
-    assert [one.name for one in dtrace_scripts.always_on(found) if one.name in ("io_d", *ALWAYS[system])] == ALWAYS[
-        system
-    ]
+    found = dtrace_scripts.always_on(dtrace_scripts.manifests(system))
+    assert [one.name for one in found] == ALWAYS[system]
 
 
 @pytest.mark.parametrize("system", PORTABLE)

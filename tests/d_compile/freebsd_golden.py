@@ -56,15 +56,20 @@ IOS = [
         Io(_B, "ada0", 3, 1 << 20, 1 << 20, 1400 * MS, 5, 0, 0, 5200, 0, cam=0),
     ],
 ]
-_LAST = [[Io(_D, "da0", 0, 8192, 4096, 2150 * MS, 0, 0, 0, 495, 18)]]
+_OVER = Io(_D, "da0", 0, 8192, 4096, 1200 * MS - 200_000, 0, 0, 0, 495, 18)
+"""Begun 200 us before the last tick, and done after it."""
 
 
 def devstat() -> str:
     out = Output(load(PROBES / "devstat.yaml"), BEGUN)
 
+    def begun(io: Io) -> None:
+        out.added("started", (io.dev, io.op))
+
     def one(io: Io) -> None:
         key, us, at = (io.dev, io.op), io.driver, BEGUN + io.first_ns
-        out.added("started", key)
+        if io is not _OVER:
+            begun(io)
         out.timed("total", key, us)
         out.added("sum", key, us)
         out.largest("peak", key, us)
@@ -76,7 +81,7 @@ def devstat() -> str:
             done = at + us * 1000
             out.record("slow", io.bio, *key, io.offset // 512, io.size, at, done, us, 2)
 
-    return _run(out, one, lambda: out.added("unmatched", ("da0", 0)))
+    return _run(out, one, lambda: out.added("unmatched", ("da0", 0)), begun)
 
 
 def devdepth() -> str:
@@ -140,15 +145,21 @@ def _stages(out: Output, io: Io, stages: dict[str, int], told: tuple[str, ...] =
         out.record("slow", io.bio, *key, io.offset // 512, io.size, *times, 2)
 
 
-def _run(out: Output, one: Callable[[Io], None], first: Callable[[], None] = lambda: None) -> str:
+def _run(
+    out: Output,
+    one: Callable[[Io], None],
+    first: Callable[[], None] = lambda: None,
+    begun: Callable[[Io], None] = lambda _: None,
+) -> str:
     out.tick(BEGUN + 100 * MS)
     first()
     for n, some in enumerate(IOS):
         for io in some:
             one(io)
+        if some is IOS[-1]:
+            begun(_OVER)
         out.tick(BEGUN + (200 * MS if n == 0 else 200 * MS + n * TICK_NS))
-    for io in _LAST[0]:
-        one(io)
+    one(_OVER)
     return out.end(BEGUN + 2 * TICK_NS + 300 * MS)
 
 

@@ -68,6 +68,7 @@ struct sd_lun {
 	unsigned int un_f_arq_enabled;
 	unsigned int un_f_use_adaptive_throttle;
 	unsigned int un_f_disksort_disabled;
+	unsigned int un_f_write_cache_enabled;
 };
 
 struct sd_xbuf {

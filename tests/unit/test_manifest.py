@@ -105,7 +105,13 @@ def test_columns_that_do_not_fit(columns, names):
 def test_a_hook_on_many_functions_is_invasive(columns, hook):
     with pytest.raises(ManifestError, match=r"more than one function: its cost must be invasive"):
         columns(hooks=[hook])
-    assert columns(hooks=[hook], cost="invasive").cost == "invasive"
+    assert columns(hooks=[hook], cost="invasive", group="stages").cost == "invasive"
+
+
+def test_what_always_runs_is_not_invasive(columns):
+    for group in ({}, {"group": "always"}):
+        with pytest.raises(ManifestError, match=r"cost: what always runs can't be invasive"):
+            columns(cost="invasive", **group)
 
 
 def test_a_hook_on_one_function_of_several_modules_is_not(columns):
