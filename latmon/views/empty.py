@@ -8,6 +8,8 @@ from latmon.starting import compiling
 from latmon.views.table import Subject
 from latmon.views.units import count, span
 
+MEASURING = "the deep probes run: nothing was completed yet that they followed"
+"""What they do while they run."""
 QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
 
 
@@ -62,12 +64,19 @@ def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded
         return "starting: opening the backend"
     if without := no_distribution(origin):
         return f"{what} are not measured by {origin.backend}: {without}"
+    if recorded and state == MEASURING:
+        return f"{what} are not in this part of the recording: the deep probes ran, and told nothing of them"
     if recorded:
-        return f"{what} are not in this recording: it was made without --stages all"
+        return f"{what} are not in this recording: {state or 'it was made without --stages all'}"
     if state:
         return f"{what}: {state}"
     off = " (--stages basic)" if mode == "basic" else ""
     return f"{what} are not traced{off}: press S, or --stages all"
+
+
+def no_softirqs(origin: Origin) -> str:
+    """Why this backend will never tell of softirqs; empty where it may."""
+    return "softirqs are the Linux kernel's, and no D script tells of them" if origin.backend == "dtrace" else ""
 
 
 def unknown_quantiles(histogram: Histogram) -> str:

@@ -9,15 +9,25 @@ from latmon.views.lines import BLANK, Line, Span, wrap
 
 Pairs = Iterable[tuple[str, str]]
 _FROM = {
-    "queued": "latency (total) runs from the moment the request was queued in the block layer to its completion",
+    "queued": "latency (total) runs from the moment the request was queued in the block layer "
+    "(Solaris, illumos: handed to the disk's driver) to its completion",
     "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
 }
+_MERGED = (
+    "on Linux the io provider tells the end of a request's first bio alone: those merged into it are seen, not timed"
+)
 _STAGES = (
     ("queue", "from the request's begin until the driver gets it"),
     ("requeue", "from the first time the driver got it until the last: it was refused in between"),
     ("hba", "from the driver until the interrupt that completes it: driver, controller, wire, device"),
-    ("irq", "the interrupt until it raised the softirq or was done; handlers before its own on the vector too"),
-    ("softirq", "from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed"),
+    (
+        "irq",
+        "the interrupt until its handler was done (Linux: raised the softirq); handlers before it on the vector too",
+    ),
+    (
+        "softirq",
+        "Linux: from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed",
+    ),
     ("completion", "a completion thread's wait and work, where a thread completes requests"),
     ("resume", "from the completion until the thread that waited for it runs"),
     ("unaccounted", "what the stages leave of the total: never hidden, never in another stage"),
@@ -33,8 +43,11 @@ _OUTSTANDING = (
         "mean time to completion of the I/Os that came as so many were outstanding: in the driver, queued",
     ),
     ("", "and the new one"),
-    ("queued", "or finishing: share of the time with so many above the driver, waiting in the block layer; also those"),
-    ("", "that the device is done with and the kernel isn't, as they wait for a softirq"),
+    (
+        "queued",
+        "share of the time with so many above the driver: in the block layer (Solaris: in sd's queue); on Linux",
+    ),
+    ("", "`or finishing`: those too that the device is done with and the kernel isn't, as they wait for a softirq"),
     ("wait, active", "iostat of Solaris has the queue as wait (time: wsvc_t), the driver as actv (time: asvc_t)"),
     (
         "┄ limit",
@@ -45,7 +58,7 @@ _OUTSTANDING = (
         "IOPS = ..",
         "Little's law, from three measurements: where they don't agree, I/Os never completed or weren't seen",
     ),
-    ("age", "since it came into the block layer; WSF are op and flags; the list is of all devices, oldest first"),
+    ("age", "since it was begun; WSF are op and flags; the list is of all devices, oldest first"),
     ("≥", "at least so long: nothing completed since; no probe follows it, or it began before (doctor says why)"),
     ("30x", "so many alike, the age is the oldest's; PgDn lists each"),
     ("passed", "how many I/Os of the device came later and have completed already"),
@@ -64,9 +77,13 @@ _NUMBERS = (
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     (
         "out/lim",
-        "I/Os in the driver now, of as many as it may have (sysfs says); queue: held above it in the block layer",
+        "I/Os in the driver now, of as many as it may have (sysfs or a probe says); queue: held above it",
     ),
     ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
+    (
+        "volumes",
+        "an I/O of a volume (dm, md, a ZFS pool) is there again at its disks: their rows are never to be added up",
+    ),
     ("peers", "how many times slower the tail is than the median of like devices', in several intervals"),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
     ("probes", "attached, of those wanted here"),
@@ -129,6 +146,8 @@ def _source(origin: Origin) -> Pairs:
     yield "host", f"{origin.host}, kernel {origin.kernel}, latmon {origin.latmon}"
     if origin.latency_from in _FROM:
         yield "latency", _FROM[origin.latency_from]
+    if origin.extra.get("probe") == "io_d":
+        yield "merged", _MERGED
     for stage in STAGES:
         if stage in origin.measured:
             held = origin.measured[stage]

@@ -79,8 +79,9 @@ def interrupts(
     selected: int = 0,
     first_cpu: int = 0,
     why: str = "",
+    no_softirqs: str = "",
 ) -> list[Line]:
-    """`focus`: the part with the selection; `why`: what an empty part says."""
+    """`focus`: the part with the selection; `why`: what an empty part says; `no_softirqs`: why those never are."""
     lines: list[Line] = []
     if not shown.traced:
         lines = [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]
@@ -92,7 +93,7 @@ def interrupts(
         at, size = (selected if part == focus else -1), (width, rows - 1)
         lines.append(_title(part, shown.rows(part), rows - 2, width, focused=part == focus))
         if part == "softirqs":
-            lines += softirqs.matrix(shown.vectors, at, size, ink, first_cpu=first_cpu, why=why)
+            lines += softirqs.matrix(shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or why)
         elif part == "handlers":
             lines += handlers.handlers(shown.handlers, at, size, why=why)
         elif part == "wake-ups":

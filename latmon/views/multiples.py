@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from latmon.views.heatmap import LABEL, MapStyle, body, label, limit, times
 from latmon.views.lines import Line, Span, cell, fit, wrap
-from latmon.views.table import Subject
+from latmon.views.table import Subject, of_counted
 from latmon.views.timeline import Timeline
-from latmon.views.units import maximum, quantile, rate, rounded
+from latmon.views.units import maximum, quantile, rounded
 
 MIN_WIDTH = 36
 MIN_HEIGHT = 4
@@ -89,7 +89,7 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
 def _title(subject: Subject) -> Line:
     selected = subject.device.name == subject.choice.selected
     histogram = subject.window.latency(subject.device.name, subject.choice.ops)
-    iops = rate(subject.ios * subject.per_second)
+    iops = of_counted(subject, subject.ios * subject.per_second)
     text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
     more = (
         Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")

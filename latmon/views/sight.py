@@ -17,7 +17,7 @@ from latmon.views.table import Subject, order
 STARTING = "the deep probes are starting"
 """How a backend begins its reason while they do."""
 OFF = "off"
-MEASURING = "the deep probes run: nothing was completed yet that they followed"
+MEASURING = empty.MEASURING
 
 
 @dataclass(frozen=True, slots=True)

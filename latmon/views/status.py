@@ -129,7 +129,8 @@ def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
     """
     device, choice = subject.device, subject.choice
     histogram = subject.window.latency(device.name, choice.ops)
-    words = [f"{count(histogram.count if histogram else subject.ios)} I/Os"]
+    counted = histogram or subject.is_counted
+    words = [f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"]
     if choice.threshold_us is not None and histogram:
         words.append(_above(histogram, choice.threshold_us, above))
     if subject.times_peers is not None:

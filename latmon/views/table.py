@@ -41,6 +41,12 @@ class Subject:
         return {op: c.count for op, c in found.items() if c}
 
     @property
+    def is_counted(self) -> bool:
+        """Nobody counts the I/Os of what only deep probes tell of: that they are 0 isn't known."""
+        name = self.device.name
+        return self.device.timed or any(self.window.completed(name, op) for op in self.choice.ops)
+
+    @property
     def ios(self) -> int:
         return sum(self.counts.values())
 
@@ -94,6 +100,11 @@ def _thousands(value: int) -> str:
     return str(value) if value < _KILO else f"{value // _KILO}k"
 
 
+def of_counted(subject: Subject, per_second: float) -> str:
+    """A rate of what somebody counts."""
+    return rate(per_second) if subject.is_counted else UNKNOWN
+
+
 def _latency(q: float) -> Callable[[Subject], str]:
     return lambda s: quantile(s.window.latency(s.device.name, s.choice.ops), q)
 
@@ -122,8 +133,8 @@ COLUMNS = (
     ColumnOf("driver", 9, lambda s: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
     ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
     ColumnOf("mix", MIX, lambda s: mix(s.counts), rank=1, right=False, role="dim"),
-    ColumnOf("IOPS", 5, lambda s: rate(s.ios * s.per_second)),
-    ColumnOf("MB/s", 5, lambda s: rate(s.bytes_per_second / 1e6)),
+    ColumnOf("IOPS", 5, lambda s: of_counted(s, s.ios * s.per_second)),
+    ColumnOf("MB/s", 5, lambda s: of_counted(s, s.bytes_per_second / 1e6)),
     ColumnOf("mean", 5, lambda s: duration(s.mean_us), rank=3, role="dim", needs="distribution"),
     ColumnOf("mean", 5, lambda s: duration(s.mean_us), needs="mean only"),
     ColumnOf("p50", 5, _latency(0.5), needs="distribution"),

@@ -223,6 +223,11 @@ def test_not_traced_says_what_to_do():
     )
     assert "--stages all" in empty.not_traced("stages", ORIGIN, recorded=True)
     assert "the kernel counts I/Os" in empty.not_traced("stages", PROCFS)
+    ran = empty.not_traced("stages", ORIGIN, recorded=True, state=empty.MEASURING)
+    assert "the deep probes ran" in ran
+    assert "--stages all" not in ran
+    off = empty.not_traced("stages", ORIGIN, recorded=True, state="off: they took 9 % of a CPU")
+    assert off == "stages are not in this recording: off: they took 9 % of a CPU"
     assert empty.not_traced("stages", None).startswith("starting")
 
 

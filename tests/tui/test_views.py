@@ -591,6 +591,30 @@ def test_the_help_says_what_is_measured_and_what_not():
         assert part in flat(help_)
 
 
+def test_the_help_says_what_io_d_cannot_see():
+    def shown(extra):
+        origin = Origin(**{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"extra": extra})
+        return flat("\n".join(plain(line) for line in pages([], origin, 80)))
+
+    assert "first bio alone" in shown({"probe": "io_d"})
+    assert "first bio" not in shown({"probe": "requests_d"})
+    assert "never to be added up" in shown({})
+
+
+def test_what_nobody_counts_has_no_rate():
+    deep, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
+    flow = Flow("dm-0", "read")
+    window = Window(60 * SECOND, [replace(one, kernel={flow: Completed(0, 0, None)}, seen={}) for one in host(1, 2)])
+    titles = ("IOPS", "MB/s")
+    made = {
+        one.name: [c.make(Subject(one, window, Choice())) for c in COLUMNS if c.title in titles]
+        for one in (deep, volume)
+    }
+    assert made == {"emlxs0": ["-", "-"], "dm-0": ["0", "0"]}
+    idle = Subject(replace(deep, timed=True), window, Choice())
+    assert [c.make(idle) for c in COLUMNS if c.title in titles] == ["0", "0"]
+
+
 def test_a_window_is_shared_by_its_subjects():
     frames = host(1, 2)
     subject = Subject(disks(1)[0], Window(60 * SECOND, frames), Choice())

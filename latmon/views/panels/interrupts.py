@@ -71,6 +71,7 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
         selected=position(names(shown, choice.part), choice.row),
         first_cpu=choice.first_cpu,
         why=empty.not_traced("interrupts", origin, mode=choice.stages, recorded=sight.recorded, state=sight.tracing),
+        no_softirqs=empty.no_softirqs(origin),
     )
     if left < _MIN_MAP or not shown.vectors:
         return lines
