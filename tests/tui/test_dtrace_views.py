@@ -22,6 +22,7 @@ from latmon_backends.dtrace_tool import Tool
 from latmon_backends.replay import ReplayBackend
 from tests.backends.fake_dtrace import GOLDEN, Fake, manifests
 from tests.backends.fake_host import FakeHost
+from tests.illumos_golden import SCRUBBED
 
 DEEP = (
     *("sd_depth", "sd_limits", "scsi_pkt", "mpt_flags", "emlxs_sli4", "emlxs_thread"),
@@ -99,6 +100,15 @@ def linux(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def freebsd(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("freebsd")
+    options = Options(interval_us=200_000, stages="all", proc=directory, sys=directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dtrace, "_counters", lambda _: (NoCounters(), ""))
+        return captured(directory, "freebsd", ("devstat", "cam"), options, busy=1, pace=0.2)
+
+
+@pytest.fixture(scope="module")
 def frames(illumos):
     return [one for one in open_recording(illumos) if isinstance(one, Frame)]
 
@@ -158,6 +168,7 @@ def test_the_report_in_words(illumos):
     assert re.search(r"hba 85 us <1% irq 6 us <1% completion 1\.238903 s >99%", text)
     assert re.search(r"sd0 write 65,536 B sector [\d,]+ dd/902 total 2\.\d+ s", text)
     assert re.search(r"mpt0 above [\d.]+ ms: \d+ I/Os", text)
+    assert "un_f_disksort_disabled 0: sd sorts by LBA before a device with its own cache (disksort)" in text
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -197,6 +208,15 @@ def test_outliers(shown, size):
     assert "includes irq, softirq, completion" in opened
 
 
+def test_a_command_that_sd_does_not_send_is_told_with_its_hba_and_block(frames, shown):
+    """scsi_pkt speaks for itself: no always-on script times an HBA."""
+    found = {(one.op, one.sector) for frame in frames for one in frame.outliers if one.device == "mpt0"}
+    assert {("read", SCRUBBED), ("flush", 0)} == found
+    text = shown("screen:3", "order", "read", pattern="mpt0")
+    assert re.search(rf"mpt0 +read +sector {SCRUBBED:,}", text)
+    assert "total 31.012 ms to completion" in text
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_outstanding_and_the_audit(shown, size):
     text = shown("screen:2", "move:1", size=size)
@@ -232,3 +252,24 @@ def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
         set(summarise(open_recording(path))) - {"irqs", "wakeups", "taskqs", "notices"} for path in (illumos, linux)
     ]
     assert keys[0] == keys[1]
+
+
+def test_freebsd_from_the_golden_to_the_screens(freebsd):
+    recording = open_recording(freebsd)
+    frames = [one for one in recording if isinstance(one, Frame)]
+    assert {d.name for one in frames for d in one.devices} >= {"da0", "nda0", "ada0"}
+    assert all(one.health.undecoded_lines == 0 for one in frames)
+    summary = summarise(open_recording(freebsd))
+    assert {"queue", "hba", "completion", "requeue"} <= set(summary["devices"]["da0"]["ops"]["write"]["stages"])
+    assert "total 30.530 ms" in " ".join(render_text(summary).split())
+    seen = [
+        press(scene(frames, Choice(), recording.origin, mode="REPLAY"), *steps, size=(160, 50))
+        for steps in (["screen:0"], ["screen:1", "enter"], ["screen:2"], ["screen:3", "read"])
+    ]
+    assert re.search(r"da0 +da .* 21\.5m", seen[0])
+    assert re.search(r"softirq +not measured here: FreeBSD has none", seen[1])
+    assert "hba includes irq" in seen[1]
+    assert "outstanding now" in seen[2]
+    assert re.search(r"da0 +write 64 KiB|da0 +write .*sector 80", seen[3])
+    for text in seen:
+        assert not NUMBER.search(text)
