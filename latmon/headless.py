@@ -33,6 +33,7 @@ class Progress:
         self._path, self._out = path, out
         self._live = out.isatty()
         self._began_us: int | None = None
+        self._traces_stages = True
         self._line = self._noticed = ""
         self._shown = 0
         self._waiting = Waiting()
@@ -43,6 +44,7 @@ class Progress:
         self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
     def opened(self, origin: Origin) -> None:
+        self._traces_stages = origin.traces_stages
         self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
         if origin.reason:
             self._write(f"latmon: {origin.reason}")
@@ -51,7 +53,9 @@ class Progress:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
         self._waiting.add(frame)
-        self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, _size(self._path))
+        self._line = _progress(
+            (frame.mono_us - self._began_us) / 1e6, tally, _size(self._path), stages=self._traces_stages
+        )
         if frame.health.notice:
             if self._live:
                 self._overwrite("")
@@ -119,7 +123,7 @@ async def _record(request: Request, path: Path) -> int:
     return outcome.exit
 
 
-def _progress(seconds: float, tally: Tally, size: int) -> str:
+def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
     trouble = [
         f"{count:,} {name}"
         for count, name in (
@@ -129,15 +133,17 @@ def _progress(seconds: float, tally: Tally, size: int) -> str:
         )
         if count
     ]
-    return ", ".join([f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_deep(tally), *trouble])
+    return ", ".join(
+        [f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_deep(tally, stages=stages), *trouble]
+    )
 
 
-def _deep(tally: Tally) -> list[str]:
-    """Outliers so far, and whether stages are traced: nothing of either while there is none."""
+def _deep(tally: Tally, *, stages: bool) -> list[str]:
+    """Outliers so far, and whether stages are traced, where any can be: nothing of either while there is none."""
     left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
     outliers = [f"{tally.above:,} outliers{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
-    return [*outliers, *([f"stages{sampled} traced"] if tally.one_in else [])]
+    return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]
 
 
 def _size(path: Path) -> int:

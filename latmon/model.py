@@ -16,6 +16,8 @@ from latmon.outstanding import Depths, Issue, StillInFlight
 
 OPS = ("read", "write", "flush", "discard", "other")
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume", "total")
+TABLES = ("softirqs", "handlers", "wake-ups", "issues")
+"""What deep probes tell beside stages, where some are there."""
 UNACCOUNTED = "unaccounted"
 """What is left of a traced request's total when its stages are taken away. Never hidden, never a stage."""
 
@@ -391,11 +393,23 @@ class Origin:
     absent: tuple[Missing, ...] = ()
     """Stages that are not measured here, and why."""
     probes_missing: tuple[Missing, ...] = ()
+    untraced: tuple[Missing, ...] = ()
+    """Stages and tables (TABLES) that no deep probe of this host tells, whether they run or not, and why."""
     latency_from: str = ""
     """Where `total` begins: `queued` (the request's own stamp) or `issue` (tier C). Empty: not measured."""
     reason: str = ""
     """Why this backend and not a better one; empty when it is the best there is."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def traces_stages(self) -> bool:
+        """Whether deep probes, where they run, follow I/Os through any stage; a thread that waits is none of them."""
+        return not {one for one in STAGES if one not in ("resume", "total")} <= {one.name for one in self.untraced}
+
+    def why_untraced(self, *names: str) -> str:
+        """Why none of these can be traced here; empty where one can."""
+        reasons = {one.name: one.reason for one in self.untraced}
+        return "" if any(one not in reasons for one in names) else next((reasons[one] for one in names), "")
 
     @property
     def threshold_us(self) -> int | None:

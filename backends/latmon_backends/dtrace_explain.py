@@ -74,15 +74,7 @@ def _traced(stage: str, choice: Choice, found: Sequence[Manifest]) -> str:
     if feeding:
         inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
         return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
-    return f"{NO}{_why_not(stage, choice, found) or 'no D script for this system measures it'}"
-
-
-def _why_not(stage: str, choice: Choice, found: Sequence[Manifest]) -> str:
-    """Why the scripts that would measure it don't run; else what those that run say of it."""
-    able = {one.name for one in found if one.group != "bios" and stage in one.stages}
-    refusals = [f"{one.name}: {one.reason}" for one in choice.missing if one.name in able]
-    reasons = (one.absent[stage] for one in choice.manifests if one.group != "bios" and stage in one.absent)
-    return "; ".join(refusals) or next(reasons, "")
+    return f"{NO}{dtrace_scripts.why_not(stage, choice, found)}"
 
 
 def _following(choice: Choice) -> str:

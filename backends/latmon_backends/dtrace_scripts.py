@@ -11,9 +11,12 @@ from pathlib import Path
 
 from latmon.errors import UsageError
 from latmon.manifest import Manifest, load_all
-from latmon.model import Missing
+from latmon.model import STAGES, TABLES, Missing
 from latmon.resources import data_dir
 
+_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue"}
+"""Table -> how the role of a map, or the record, begins that tells it."""
+NONE_THERE = "no D script for this system measures it"
 INVASIVE = "it is invasive and needs an explicit --invasive"
 
 
@@ -79,6 +82,34 @@ def choose(
         else:
             chosen[one.name] = one
     return Choice(tuple(chosen.values()), tuple(missing))
+
+
+def why_not(what: str, choice: Choice, found: Sequence[Manifest]) -> str:
+    """Why none of the chosen scripts tells a stage or a table: why those don't run that would, else what these say."""
+    refusals = [
+        f"{one.name}: {one.reason}"
+        for one in choice.missing
+        for able in found
+        if able.name == one.name and tells(able, what)
+    ]
+    reasons = (one.absent[what] for one in choice.manifests if one.group != "bios" and what in one.absent)
+    return "; ".join(refusals) or next(reasons, "") or NONE_THERE
+
+
+def tells(one: Manifest, what: str) -> bool:
+    """Whether a script measures a stage of requests, or has a table."""
+    if what in STAGES:
+        return one.group != "bios" and what in one.stages
+    return any(name.startswith(_ROLES[what]) for name in (*(spec.role for spec in one.maps), *one.records))
+
+
+def untraced(choice: Choice, found: Sequence[Manifest]) -> tuple[Missing, ...]:
+    """What none of the chosen scripts tells; a stage whose time another one holds is told with that."""
+    held = {inner for one in choice.manifests for stage in one.stages for inner in one.includes.get(stage, ())}
+    names = (*(stage for stage in STAGES if stage != "total" and stage not in held), *TABLES)
+    lacking = (name for name in names if not any(tells(one, name) for one in choice.manifests))
+    deep = [one for one in found if one.group != "always"]
+    return tuple(Missing(name, why_not(name, choice, deep)) for name in lacking)
 
 
 def _listed(known: set[str]) -> str:

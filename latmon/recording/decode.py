@@ -17,7 +17,7 @@ from latmon.recording.checks import Json
 from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
 
-_OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices"}
+_OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices", "untraced"}
 _COUNTERS = (
     *("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed"),
     "dropped_records",
@@ -43,6 +43,7 @@ def decode_origin(line: Json) -> Origin:
         measured=measured(checks.mapping(line, "measured")),
         absent=missing(line, "absent"),
         probes_missing=missing(line, "probes_missing"),
+        untraced=missing(line, "untraced"),
         latency_from=checks.sentence(line, "latency_from"),
         reason=checks.sentence(line, "reason"),
         extra=MappingProxyType(checks.cleaned({k: v for k, v in line.items() if k not in _OURS})),

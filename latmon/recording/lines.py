@@ -71,6 +71,8 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> dict[str,
         "probes_missing": [missing(one) for one in origin.probes_missing],
         "reason": origin.reason,
     }
+    if origin.untraced:
+        line["untraced"] = [missing(one) for one in origin.untraced]
     if origin.hz is not None:
         line["hz"] = origin.hz
     if devices:

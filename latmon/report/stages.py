@@ -12,6 +12,7 @@ from latmon import deep
 from latmon.histogram import Histogram
 from latmon.model import STAGES, UNACCOUNTED, Flow, Missing, Origin, Series, Traced
 from latmon.report.figures import order, shares, summed
+from latmon.views.anatomy import NO_WAITER
 
 _TOTAL = "total"
 NOT_PASSED = "n/a: "
@@ -27,7 +28,8 @@ def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: 
     found = deep.stages_of(traced, flow.device, (flow.op,))
     total = deep.total_of(traced, flow.device, (flow.op,))
     if not total:
-        return _always(always, origin)
+        # What follows an I/O's end is counted by itself, and by scripts that need not trace I/Os.
+        return _always({**always, **{name: one for name, one in found.items() if name == "resume"}}, origin, traced)
     passed = {name: one for name, one in found.items() if name != UNACCOUNTED}
     return {
         "stages": _each(passed, traced.includes_of(flow.device)),
@@ -64,10 +66,13 @@ def ops_of(traced: Traced, device: str) -> set[str]:
     return {one.op for one in traced.histograms if one == Series(device, one.op, _TOTAL)}
 
 
-def _always(found: Mapping[str, Histogram], origin: Origin) -> dict[str, Any]:
+def _always(found: Mapping[str, Histogram], origin: Origin, traced: Traced) -> dict[str, Any]:
+    reasons = _reasons(origin.absent)
+    if origin.backend == "dtrace" and traced.one_in and not origin.why_untraced("resume"):
+        reasons["resume"] = NOT_PASSED + NO_WAITER
     return {
         "stages": _each({name: one for name, one in found.items() if name != _TOTAL}, origin.measured),
-        "stages_absent": {one.name: one.reason for one in origin.absent if one.name not in found},
+        "stages_absent": {name: why for name, why in reasons.items() if name not in found},
     }
 
 

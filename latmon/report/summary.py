@@ -78,7 +78,7 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "probes_missing": missing(origin.probes_missing),
         **{name: totals.counters[name] for name in COUNTERS},
         **({"suppressed": totals.deep.suppressed} if totals.thresholds_us else {}),
-        **(_traced(totals.traced) if totals.traced.one_in else {}),
+        **(_traced(totals.traced) if totals.traced.one_in and origin.traces_stages else {}),
         **(older(totals.outstanding.ages) if totals.depths or totals.outstanding.probed else {}),
         "skipped": totals.skipped,
         "self_cpu_percent": rounded(totals.cpu.mean, 2),

@@ -18,6 +18,8 @@ from latmon.views.units import part, sampled_as, spelled
 ALL_OPS = "all ops"
 Parts = Mapping[str, float]
 """Stage -> time in us."""
+NO_WAITER = "no I/O had a thread waiting in the kernel (libaio has none)"
+"""Of D scripts, which hang on the kernel's own waits."""
 _NOT_PASSED = {
     "requeue": "none was requeued",
     "resume": "no waiting thread was seen",
@@ -92,7 +94,9 @@ def anatomy(
     """
     of_traced = total_of(traced, device, ops)
     if not of_traced:
-        stages = stages_of(Traced(histograms=basic), device, ops)
+        # `resume` is counted by itself, and by scripts that need not trace I/Os.
+        waiters = {stage: one for stage, one in stages_of(traced, device, ops).items() if stage == "resume"}
+        stages = stages_of(Traced(histograms=basic), device, ops) | waiters
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _bounds(of_traced, cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
@@ -167,6 +171,8 @@ def tail_sentence(one: Anatomy) -> str:
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
     whole = {stage: float(h.sum) for stage, h in basic.items() if stage in PARTS and h and h.sum is not None}
+    whole.pop("resume", None)
+    waited = traced.one_in and not origin.why_untraced("resume")
     within = {inner: outer for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
     rows = []
@@ -175,6 +181,8 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
         reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")
         if stage in origin.measured and not reason:
             reason = "no I/O"
+        if stage == "resume" and waited and origin.backend == "dtrace":
+            reason = NO_WAITER
         rows.append(
             StageRow(
                 stage,

@@ -55,23 +55,32 @@ def no_map(subject: Subject, origin: Origin) -> str:
     return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{still}"
 
 
-def not_traced(what: str, origin: Origin | None, *, mode: str = "auto", recorded: bool = False, state: str = "") -> str:
+def not_traced(
+    what: str,
+    origin: Origin | None,
+    parts: tuple[str, ...] = (),
+    *,
+    mode: str = "auto",
+    recorded: bool = False,
+    state: str = "",
+) -> str:
     """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it.
 
-    `state`: what they do now, where they were asked.
+    `state`: what they do now, where they were asked; `parts`: the stages and tables, of which one that can be traced
+    here is enough.
     """
     if origin is None:
         return "starting: opening the backend"
     if without := no_distribution(origin):
         return f"{what} are not measured by {origin.backend}: {without}"
+    if never := origin.why_untraced(*parts):
+        return f"{what} are not traced: {never}"
     if recorded and state == MEASURING:
         return f"{what} are not in this part of the recording: the deep probes ran, and told nothing of them"
     if recorded:
         return f"{what} are not in this recording: {state or 'it was made without --stages all'}"
-    if state:
-        return f"{what}: {state}"
     off = " (--stages basic)" if mode == "basic" else ""
-    return f"{what} are not traced{off}: press S, or --stages all"
+    return f"{what}: {state}" if state else f"{what} are not traced{off}: press S, or --stages all"
 
 
 def no_softirqs(origin: Origin) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
 from latmon.taskqs import Summed
@@ -80,8 +81,12 @@ def interrupts(
     first_cpu: int = 0,
     why: str = "",
     no_softirqs: str = "",
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Line]:
-    """`focus`: the part with the selection; `why`: what an empty part says; `no_softirqs`: why those never are."""
+    """`focus`: the part with the selection; `why`: what an empty part says; `no_softirqs`: why those never are.
+
+    `reasons`: the same as `why` of one part.
+    """
     lines: list[Line] = []
     if not shown.traced:
         lines = [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]
@@ -93,11 +98,13 @@ def interrupts(
         at, size = (selected if part == focus else -1), (width, rows - 1)
         lines.append(_title(part, shown.rows(part), rows - 2, width, focused=part == focus))
         if part == "softirqs":
-            lines += softirqs.matrix(shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or why)
+            lines += softirqs.matrix(
+                shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
+            )
         elif part == "handlers":
-            lines += handlers.handlers(shown.handlers, at, size, why=why)
+            lines += handlers.handlers(shown.handlers, at, size, why=reasons.get(part, why))
         elif part == "wake-ups":
-            lines += wakeups.wakeups(shown.threads, at, size, why=why)
+            lines += wakeups.wakeups(shown.threads, at, size, why=reasons.get(part, why))
         else:
             lines += taskqs.taskqs(shown.taskqs or (), at, size)
     return lines[:height]

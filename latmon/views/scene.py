@@ -160,6 +160,8 @@ class Scene:
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
+        if (origin := self.store.origin) and not origin.traces_stages:
+            return status.Tracing(asked=asked, stages=False)
         starting = self.starting(self.choice.stages)
         if starting or not self.history.any_traced:
             return status.Tracing(asked=asked, starting=starting)

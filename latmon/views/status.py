@@ -61,10 +61,14 @@ class Tracing:
     """The screen is about what they tell: that they are off is worth a word."""
     starting: bool = False
     """They were asked for and trace nothing yet."""
+    stages: bool = True
+    """Whether they can trace any here; else they tell of threads and interrupts alone."""
 
     @property
     def facts(self) -> list[Fact]:
         """Words for the health line."""
+        if not self.stages:
+            return [Fact("no stages here")] if self.asked else []
         if not self.one_in:
             return [Fact("stages starting")] if self.starting else [Fact("stages off")] if self.asked else []
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit

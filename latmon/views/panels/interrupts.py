@@ -8,7 +8,7 @@ from latmon.taskqs import summed
 from latmon.views import empty
 from latmon.views.delays import OPS, delay_frames, delay_map, tick_us
 from latmon.views.delays import room as cells_of
-from latmon.views.interrupts import TASKQS, Interrupts, interrupts, interrupts_of, needed
+from latmon.views.interrupts import PARTS, TASKQS, Interrupts, interrupts, interrupts_of, needed
 from latmon.views.lines import BLANK, Line
 from latmon.views.sight import Sight, no_rows, sentence
 from latmon.views.sweep import shape
@@ -70,12 +70,18 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
         focus=focused(shown, choice.part),
         selected=position(names(shown, choice.part), choice.row),
         first_cpu=choice.first_cpu,
-        why=empty.not_traced("interrupts", origin, mode=choice.stages, recorded=sight.recorded, state=sight.tracing),
+        why=_why(sight, "interrupts", *PARTS),
+        reasons={part: _why(sight, part, part) for part in PARTS},
         no_softirqs=empty.no_softirqs(origin),
     )
     if left < _MIN_MAP or not shown.vectors:
         return lines
     return [*lines, BLANK, *_delays(sight, _vector(shown, choice.row), width, left)]
+
+
+def _why(sight: Sight, what: str, *parts: str) -> str:
+    choice = sight.choice
+    return empty.not_traced(what, sight.origin, parts, mode=choice.stages, recorded=sight.recorded, state=sight.tracing)
 
 
 def _vector(shown: Interrupts, row: Hashable | None) -> str:

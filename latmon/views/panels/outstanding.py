@@ -201,12 +201,14 @@ def _order(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     if not issues and not chosen.device.timed:
         disks = ", ".join(chosen.device.members)
         return sentence(f"{chosen.device.name} has no requests: the order is that of its disks: {disks}", width, room)
-    if not issues and sight.tracing == MEASURING:
+    never = sight.origin.why_untraced("issues") if sight.origin else ""
+    if not issues and sight.tracing == MEASURING and not never:
         return sentence(f"issues of {chosen.device.name}: no window of its issues was told yet", width, room)
     if not issues:
         why = empty.not_traced(
             f"issues of {chosen.device.name}",
             sight.origin,
+            ("issues",),
             mode=sight.choice.stages,
             recorded=sight.recorded,
             state=sight.tracing,

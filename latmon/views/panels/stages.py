@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from latmon.deep import total_of
+from latmon.model import STAGES
 from latmon.views import empty, stages
 from latmon.views.anatomy import Anatomy, anatomy
 from latmon.views.lines import Line
 from latmon.views.sight import Sight, no_rows, sentence
 from latmon.views.table import Subject
+
+_PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
 
 def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
@@ -16,7 +19,7 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
     if not subjects or sight.origin is None:
         return sentence(no_rows(sight), width, room)
     why = empty.not_traced(
-        "stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded, state=sight.tracing
+        "stages", sight.origin, _PATH, mode=sight.choice.stages, recorded=sight.recorded, state=sight.tracing
     )
     if empty.no_distribution(sight.origin):
         return sentence(why, width, room)  # a table would count its I/Os as 0
