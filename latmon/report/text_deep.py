@@ -141,7 +141,7 @@ def _wakeups(summary: _Json) -> list[str]:
         who = f"{one['thread'][:15]:<16}{one['policy'][:6] or UNKNOWN:>7}{one['priority']:>5}{count(one['count']):>8}"
         cells = f"{_q(delay, 'p50'):>7}{_q(delay, 'p99'):>7}{_max(delay):>7}"
         instead = next((name for name, _ in _most(one["instead"])), "")
-        lines.append(f"{who}{cells}  {instead}"[:WIDTH].rstrip())
+        lines.append(f"{who}{cells}  {_shortened(instead, WIDTH - len(who) - len(cells) - 2)}".rstrip())
     left = summary.get("wakeups_left_out", 0)
     others = [f"{left:,} wake-ups of other threads"] if left else []
     return [
@@ -151,6 +151,13 @@ def _wakeups(summary: _Json) -> list[str]:
         "times: from woken to running; instead: what most often ran before it",
         "",
     ]
+
+
+def _shortened(name: str, room: int) -> str:
+    """A thread's name without its priority where both don't fit; what is cut ends so."""
+    if len(name) > room:
+        name = name.partition(" (prio ")[0]
+    return name if len(name) <= room else name[: max(room - 1, 0)] + "…"
 
 
 def _taskqs(summary: _Json) -> list[str]:

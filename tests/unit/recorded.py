@@ -101,6 +101,7 @@ ORIGINS = st.builds(
     measured=_maps(st.sampled_from(STAGES), st.lists(NAMES, max_size=3).map(tuple)),
     absent=_MISSING,
     probes_missing=_MISSING,
+    untraced=_MISSING,
     latency_from=NAMES,
     reason=NAMES,
     extra=_maps(st.text("xyz", min_size=3, max_size=8), _JSON),

@@ -246,3 +246,16 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
     text = render_text(summary)
     assert max(map(len, text.splitlines())) <= 80
     assert "INCOMPLETE" not in text
+
+
+@pytest.mark.parametrize(
+    ("instead", "shown"),
+    [("kworker/1:1H (prio 100)", "kworker/1:1H"), ("fio (prio 120)", "fio (prio 120)"), ("x" * 30, "…")],
+)
+def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown):
+    one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1})
+    text = render_text(summary_of(replace(DEEP, wakeups=(one,))))
+    line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
+    assert line.endswith(shown)
+    assert len(line) <= 79
+    assert line.count("(") == line.count(")")
