@@ -131,8 +131,8 @@ class AlwaysOn:
 def _no_privilege(why: str, system: str) -> str:
     how = {
         "linux": "run `sudo latmon`",
-        "illumos": "run latmon as root, or give the user the privileges dtrace_kernel and dtrace_proc "
-        "(usermod -K defaultpriv=basic,dtrace_kernel,dtrace_proc USER)",
+        "illumos": "run latmon as root, or give the user the privilege dtrace_kernel "
+        "(usermod -K defaultpriv=basic,dtrace_kernel USER), then log in again",
         "freebsd": "run latmon as root",
     }
     return f"dtrace needs more privileges ({why}): {how[system]}."
