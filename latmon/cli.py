@@ -40,10 +40,7 @@ def _live(args: argparse.Namespace) -> int:
         defaults = config.load(os.environ)
         if args.record is not None:
             target.refuse(args.record)
-    if defaults.bpftrace:
-        os.environ.setdefault("LATMON_BPFTRACE", defaults.bpftrace)
-    if defaults.dtrace:
-        os.environ.setdefault("LATMON_DTRACE", defaults.dtrace)
+    _name_tools(defaults)
     request = _request(args, defaults)
     if request.record is not None and not args.tui:
         from latmon import headless
@@ -51,6 +48,17 @@ def _live(args: argparse.Namespace) -> int:
         return headless.record(request, request.record)
     _need_terminal("latmon --record FILE --duration 60s")
     return _watch(request, args.theme or defaults.theme, user, "live")
+
+
+def _name_tools(defaults: config.Config) -> None:
+    """The tools that the config names, as if their variables were set; UnavailableError names the key."""
+    for name in ("bpftrace", "dtrace"):
+        path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
+        if not path or os.environ.get(variable):
+            continue
+        if not (Path(path).is_absolute() and os.access(path, os.X_OK) and Path(path).is_file()):
+            raise UnavailableError(f"{name}: {path} in the config must be the absolute path of a program that runs.")
+        os.environ[variable] = path
 
 
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
@@ -143,7 +151,10 @@ def _report(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
 
-    return doctor_command(args.json)
+    with privileges.acting_as(_user()):
+        defaults = config.load(os.environ)
+    _name_tools(defaults)
+    return doctor_command(args.json, defaults.backend or "")
 
 
 def _probes(args: argparse.Namespace) -> int:

@@ -141,7 +141,7 @@ def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
 def _deep(tally: Tally, *, stages: bool) -> list[str]:
     """Outliers so far, and whether stages are traced, where any can be: nothing of either while there is none."""
     left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
-    outliers = [f"{tally.above:,} outliers{left_out}"] if tally.above else []
+    outliers = [f"{tally.above:,} outlier{'s' * (tally.above != 1)}{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
     return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]
 

@@ -18,6 +18,8 @@ from latmon_backends.dtrace import DtraceBackend
 from latmon_backends.dtrace_scripts import Choice
 from latmon_backends.explained import NO, StageReport, TierReport, always
 
+_LONGEST_S = 120
+"""An emulated host takes a minute; one whose dtrace hangs is not waited for."""
 TRACED = "dtrace"
 """D scripts have no tiers of deep ones: what has its hooks runs."""
 DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -45,8 +47,11 @@ def explain(reason: str = "") -> TierReport:
 async def _explain(reason: str) -> TierReport:
     try:
         system = dtrace_tool.find().system
-        async with DtraceBackend(Options(stages="auto"), reason) as backend:  # auto: the deep ones' hooks are listed
+        # auto: the deep ones' hooks are listed
+        async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason) as backend:
             origin = backend.origin
+    except TimeoutError:
+        return TierReport("", f"dtrace runs no script within {_LONGEST_S} s")
     except UnavailableError as refusal:
         return TierReport("", str(refusal))
     return report(origin, dtrace_scripts.manifests(system), system)

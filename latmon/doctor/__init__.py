@@ -87,10 +87,10 @@ def render_json(found: Sequence[Check], explained: TierReport) -> str:
     return json.dumps(whole, indent=2)
 
 
-def doctor_command(as_json: bool) -> int:
-    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't."""
+def doctor_command(as_json: bool, backend: str = "") -> int:
+    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: the config's."""
     here = Place()
-    explained = tier.report(here)
-    found = checks(here, explained)
+    explained = tier.report(here, backend=backend)
+    found = [*checks(here, explained), *tier.beside(here, explained)]
     print(render_json(found, explained) if as_json else render_text(found, explained))
     return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from latmon import host
 from latmon.files import content
 
-_SECONDS = 10
+SECONDS = 30
+"""A slow dtrace takes 10 s to list a probe; one that hangs is given up."""
 
 
 class Status(StrEnum):
@@ -46,7 +47,7 @@ def run(command: Sequence[str]) -> Output:
     """Run a command of the host's and take what it says. Its input is empty, so that it can't ask."""
     try:
         done = subprocess.run(  # noqa: S603  # the doctor's own commands, no shell
-            command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
         return Output(124, "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from latmon.doctor.check import Check, Output, Place, Status
+from latmon.doctor.check import SECONDS, Check, Output, Place, Status
 from latmon.doctor.privilege import by_sudo
 from latmon.errors import UnavailableError
 from latmon.text import clean
@@ -50,14 +50,13 @@ def tool(place: Place) -> Check:
     """Where it is, how old, and whether it can be used."""
     path = _found(place)
     if isinstance(path, UnavailableError):
-        named = place.environ.get(VARIABLE)
-        remedy = f"set {VARIABLE} to a dtrace that runs, or unset it" if named else _install(place)
-        return Check("dtrace", Status.MISSING, str(path), remedy)
+        return Check("dtrace", Status.MISSING, str(path), _mended(place))
     code, text = place.run([path, "-V"])
     version = _VERSION.search(text)
     if version is None:
-        said = clean(text.strip(), 80) or f"exit code {code}"
-        return Check("dtrace", Status.MISSING, f"{path} doesn't run: {said}", _install(place))
+        silent = f"doesn't answer -V within {SECONDS} s" if code == _TOO_LONG else ""
+        said = silent or f"doesn't run: {clean(text.strip(), 80) or f'exit code {code}'}"
+        return Check("dtrace", Status.MISSING, f"{path} {said}", _mended(place))
     alone = place.platform == "linux" and b" debugfs " not in place.read(place.proc / "self/mounts")
     shown = f"{version[1]} ({path}{', which gets debugfs mounted for itself' if alone else ''})"
     return _tried(place, shown, _listed(place, path))
@@ -104,9 +103,19 @@ def _found(place: Place) -> str | UnavailableError:
         return error
 
 
+def _mended(place: Place) -> str:
+    """One that the user named is mended by naming another; only one that isn't there can be installed."""
+    named = place.environ.get(VARIABLE)
+    return (
+        f"set {VARIABLE} (or `dtrace` in the config) to a dtrace that runs, or unset it" if named else _install(place)
+    )
+
+
 def _install(place: Place) -> str:
     if place.platform == "linux":
-        return place.install("dtrace")
+        command = place.install("dtrace")
+        # Neither Debian 13 nor what is older, nor what is made of them, has such a package.
+        return "Debian sid has it; see docs/DTRACE.md" if "apt-get" in command else command
     if place.platform.startswith("freebsd"):
         return place.as_root("kldload dtraceall")
     return f"it is part of the system: install its package, or name it in {VARIABLE}"
@@ -123,7 +132,8 @@ def _tried(place: Place, shown: str, output: Output) -> Check:
     if code == 0:
         return Check("dtrace", Status.OK, shown)
     if code == _TOO_LONG:
-        return Check("dtrace", Status.DEGRADED, f"{shown}: it doesn't answer within 10 s")
+        remedy = "see what `dtrace -l -n BEGIN` says, or try again when the host is less busy"
+        return Check("dtrace", Status.DEGRADED, f"{shown}: it doesn't answer within {SECONDS} s", remedy)
     for words, (what, remedy) in _KNOWN.items():
         if words.lower() in text.lower():
             return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", remedy)

@@ -71,9 +71,12 @@ class Unexplained:
     ages: Mapping[str, str] = field(default_factory=dict)
 
 
-def report(place: Place, load: Load = registry.load_target) -> TierReport:
-    """Asks the backend that would open here, which finds out by trying: the first that measures, else the first."""
-    if place.platform != "linux":
+def report(place: Place, load: Load = registry.load_target, backend: str = "") -> TierReport:
+    """Asks the backend that would open here, which finds out by trying: the first that measures, else the first.
+
+    `backend`: the one that the config asks for.
+    """
+    if place.platform != "linux" or backend == "dtrace":
         return _asked("dtrace", load)
     found = _asked("bpftrace", load)
     if found.tier in _NONE and dtrace.is_there(place):
@@ -94,6 +97,17 @@ def tier(found: TierReport) -> Check:
     if found.tier in _NONE:
         return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
     return Check("tier", Status.OK, f"{found.tier}: {found.why}" if found.why else found.tier)
+
+
+def beside(place: Place, found: TierReport, load: Load = registry.load_target) -> tuple[Check, ...]:
+    """Where bpftrace measures and the user named a dtrace: what `--backend dtrace` would measure with."""
+    asked = any("dtrace" in one.traced for one in found.stages)
+    if place.platform != "linux" or not place.environ.get(dtrace.VARIABLE) or asked or found.tier in _NONE:
+        return ()
+    other = _asked("dtrace", load)
+    if other.tier in _NONE:
+        return (Check("dtrace tier", Status.DEGRADED, f"--backend dtrace measures nothing here: {other.why}"),)
+    return (Check("dtrace tier", Status.OK, f"{other.tier} with --backend dtrace: {other.why}"),)
 
 
 def matrix(found: TierReport) -> list[str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from latmon import cli, demonstration
+from latmon.config import Config
+from latmon.errors import UnavailableError
 from latmon.model import Frame
 from latmon.recording import End, open_recording
 
@@ -262,3 +264,13 @@ sys.exit(cli.main(sys.argv[1:]))
 def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
     done = latmon("replay", "f", cwd=nobodys, code=SCREEN, python=SYSTEM_PYTHON, **NOBODY)
     assert (done.returncode, done.stdout) == (0, "(65534, 65534, 65534)\n"), done.stderr
+
+
+def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
+    for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
+        monkeypatch.setenv(name, "")
+    cli._name_tools(Config(dtrace="/bin/sh"))
+    assert os.environ["LATMON_DTRACE"] == "/bin/sh"
+    cli._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
+        cli._name_tools(Config(bpftrace="/nowhere"))

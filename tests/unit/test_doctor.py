@@ -150,7 +150,32 @@ def test_that_debugfs_is_mounted_for_dtrace_alone_is_said(host):
 
 def test_a_dtrace_that_hangs_is_not_ok(host):
     host.dtrace(Output(124, ""))
-    assert "10 s" in dtrace.tool(host.place).what
+    made = dtrace.tool(host.place)
+    assert "30 s" in made.what
+    assert made.remedy
+
+
+def test_a_dtrace_that_was_named_is_named_again(host):
+    path = host.dtrace(version="Usage\n")
+    named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": str(path)})
+    assert dtrace.tool(named).remedy.startswith("set LATMON_DTRACE")
+    assert "install" in dtrace.tool(host.place).remedy
+
+
+def test_debian_has_its_dtrace_in_sid(host):
+    host.write("etc/os-release", "ID=debian\n")
+    assert dtrace.tool(host.place).remedy == "Debian sid has it; see docs/DTRACE.md"
+
+
+@pytest.mark.parametrize(("letter", "status"), [("A", Status.OK), ("", Status.DEGRADED)])
+def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, letter, status):
+    load, _ = asked({"dtrace": letter})
+    found = tier.Unexplained("fine", tier="A")
+    assert tier.beside(host.place, found, load) == ()
+    named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/opt/dtrace"})
+    (made,) = tier.beside(named, found, load)
+    assert made.status is status
+    assert tier.beside(named, tier.Unexplained("none"), load) == ()
 
 
 @pytest.mark.parametrize(
@@ -537,7 +562,8 @@ def found(**statuses):
 )
 def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
     monkeypatch.setattr(doctor, "checks", lambda *_: found(**statuses))
-    monkeypatch.setattr(tier, "report", lambda _: EXPLAINED)
+    monkeypatch.setattr(tier, "report", lambda *_, **_backend: EXPLAINED)
+    monkeypatch.setattr(tier, "beside", lambda *_: ())
     assert doctor.doctor_command(as_json=False) == (0 if expected else 3)
     assert ("can measure here" in capsys.readouterr().out) is expected
 

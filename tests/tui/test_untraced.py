@@ -1,0 +1,77 @@
+"""What no deep probe of a host can tell is said to be so, and no key is named that would bring it."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from frames import ORIGIN, host
+from test_screens import press, scene
+from traced import wakeups
+
+from latmon.capture import Tally
+from latmon.headless import Progress
+from latmon.histogram import Histogram
+from latmon.model import STAGES, Missing, Series, Traced
+from latmon.views.anatomy import NO_WAITER, anatomy
+from latmon.views.choice import Choice
+from latmon_backends import dtrace_scripts
+
+NONE = dtrace_scripts.NONE_THERE
+LINUX = dtrace_scripts.manifests("linux")
+
+
+def chosen(has):
+    deep = [one for one in LINUX if one.group != "always"]
+    return dtrace_scripts.untraced(dtrace_scripts.choose(deep, has), deep)
+
+
+HERE = replace(ORIGIN, backend="dtrace", untraced=chosen(lambda _: None))
+
+
+def test_of_d_scripts_on_linux_only_waiters_and_threads_are_traced():
+    assert {one.name for one in HERE.untraced} == {*STAGES[:-2], "softirqs", "handlers", "issues"}
+    assert {one.reason for one in HERE.untraced} == {NONE}
+    assert not HERE.traces_stages
+
+
+def test_a_script_without_its_hook_is_the_reason():
+    reasons = {one.name: one.reason for one in chosen(lambda hook: "wait" not in hook)}
+    assert reasons["resume"] == "resume_d: there is no probe io:::wait-start here"
+
+
+@pytest.mark.parametrize("one_in", [0, 1])
+def test_what_will_never_come_is_not_promised(one_in):
+    frames = [replace(one, traced=Traced(one_in=one_in), wakeups=wakeups()) for one in host(3, 5)]
+    made = scene(frames, Choice(), HERE)
+    text = press(made, "screen:1", size=(160, 50))
+    assert f"stages are not traced: {NONE}" in text
+    assert "no stages here" in text
+    text += press(made, "screen:4", size=(160, 50))
+    assert f"handlers are not traced: {NONE}" in text
+    assert "emlxs_thread" in text
+    text += press(made, "screen:2", "aside:1", size=(160, 50))
+    assert "issues of" in text
+    assert "nothing was completed yet" not in text
+    assert "press S" not in text
+
+
+def test_resume_is_shown_where_it_alone_is_traced_else_why_not():
+    traced = Traced(one_in=1, histograms={Series("sda", "read", "resume"): Histogram.record([30, 40])})
+    origin = replace(HERE, absent=(Missing("resume", "resume_d tells it"),))
+
+    def row(traced):
+        rows = anatomy("sda", ("read",), traced, origin).rows
+        return next(one for one in rows if one.stage == "resume")
+
+    assert row(Traced(one_in=1)).reason == NO_WAITER
+    assert row(Traced()).reason == "resume_d tells it"
+    assert row(traced).histogram.count == 2
+
+
+@pytest.mark.parametrize(("origin", "said"), [(ORIGIN, True), (HERE, False)])
+def test_the_end_of_a_capture_tells_of_stages_that_were_traced(tmp_path, origin, said):
+    out = io.StringIO()
+    progress = Progress(tmp_path / "x", out)
+    progress.opened(origin)
+    progress.offer(host(1, 1)[0], Tally(frames=1, one_in=1))
+    assert ("stages traced" in progress._line) is said
