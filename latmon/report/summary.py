@@ -49,6 +49,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "duration_s": _duration_s(totals),
         "intervals": totals.windows,
         "interval_s": origin.interval_us / 1e6,
+        "longest_s": round(totals.longest_us / 1e6, 6),
         "gaps": [
             {"start": rfc3339(one.start_wall), "duration_s": round(one.seconds, 6), "reason": one.reason}
             for one in totals.gaps

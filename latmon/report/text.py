@@ -36,6 +36,8 @@ _CUT = "above: the first bucket's bound at or above --threshold, without one beh
 _EXPLAINED = 0.999
 """Less coverage has a cause; docs/COVERAGE.md knows those that were found."""
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
+_LONG = 1.5
+"""Of an interval: a window so long has ticks in it that never came, and what they would have told."""
 _Json = Mapping[str, Any]
 
 
@@ -56,11 +58,20 @@ def _head(summary: _Json) -> list[str]:
         *_wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
         *_wrapped(
             f"from {summary['start'] or UNKNOWN} for {summary['duration_s']:,.1f} s, "
-            f"{summary['intervals']:,} windows of {summary['interval_s']:g} s, by latmon {host['latmon']}"
+            f"{_windows(summary)}, by latmon {host['latmon']}"
         ),
         *_wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
         *(_wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
     ]
+
+
+def _windows(summary: _Json) -> str:
+    said = f"{summary['intervals']:,} windows of {summary['interval_s']:g} s"
+    return (
+        f"{said}, the longest {summary['longest_s']:,.1f} s (ticks came late)"
+        if summary["longest_s"] > _LONG * summary["interval_s"]
+        else said
+    )
 
 
 def _trust(summary: _Json) -> list[str]:

@@ -62,6 +62,7 @@ class Totals:
     windows: int = 0
     measured_us: int = 0
     """The windows' lengths."""
+    longest_us: int = 0
     first: Frame | None = None
     last: Frame | None = None
     histograms: dict[Series, Histogram] = field(default_factory=dict)
@@ -148,6 +149,7 @@ class Totals:
             self._outstanding(name, now, frame.dt_us)
         self.outstanding.add(frame)
         self.measured_us += frame.dt_us
+        self.longest_us = max(self.longest_us, frame.dt_us)
         self._health(frame)
         self.taskqs.add(frame.taskqs)
         self._deep(frame)

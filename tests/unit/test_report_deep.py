@@ -259,3 +259,10 @@ def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instea
     assert line.endswith(shown)
     assert len(line) <= 79
     assert line.count("(") == line.count(")")
+
+
+def test_windows_that_are_longer_than_the_interval_are_told(summary_of):
+    interval = ORIGIN.interval_us
+    summary = summary_of(frame(0), replace(frame(0), dt_us=2 * interval))
+    assert summary["longest_s"] == 2 * interval / 1e6
+    assert "2 windows of 1 s, the longest 2.0 s" in " ".join(render_text(summary).split())
