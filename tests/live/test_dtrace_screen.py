@@ -7,7 +7,7 @@ import time
 import pytest
 from dtraces import DTRACE, STARTING_S, needs_dtrace
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
-from test_dtrace_backend import SIZE, reads
+from test_dtrace_measures import SIZE, reads
 from test_processes import read
 from workload import LoopDevice, fio
 
