@@ -124,6 +124,7 @@ def reads(directory, device, scheduler):
     fio(directory, 2.2, job)
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_scheduler_sorts_and_none_does_not_as_the_kernels_trace_has_it(suite, tmp_path, scripts):
     clock, trace_clock = CLOCKS[load(data_dir("probes") / f"linux/{scripts[-1]}.yaml").clock]

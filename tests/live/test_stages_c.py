@@ -101,7 +101,7 @@ def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
 
 
 @each_bpftrace
-@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("turn", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path, turn):
     left = f"((((nsecs / 1000) - 60000000) & 2147483647) << 32) | {8 << 16}"
 
