@@ -23,6 +23,7 @@ from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
 from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
 from latmon_backends.joining import Joining, health_of
+from latmon_backends.kept_running import left_out_until
 from latmon_backends.launching import Direct, Launcher
 from latmon_backends.outliers import Outliers
 from latmon_backends.root_launcher import RootLauncher
@@ -126,14 +127,10 @@ class BpftraceBackend:
         self._deep.begin()
         tried = asyncio.create_task(asyncio.wait_for(self._deep.tried(), _TRACED_S))
         try:
-            while not tried.done() and await self._always.window() is not None:
-                pass
+            await left_out_until(tried, self._always.window)
         except BaseException:
             await self.__aexit__()
             raise
-        finally:
-            tried.cancel()
-            await asyncio.wait({tried})
 
     async def __aexit__(self, *exc: object) -> None:
         self._sampler.close()

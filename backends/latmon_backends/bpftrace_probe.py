@@ -16,7 +16,7 @@ from latmon_backends.bpftrace_program import Program
 from latmon_backends.child import Child
 from latmon_backends.launching import Launcher
 from latmon_backends.probe_events import Attached, Event, Printed
-from latmon_backends.running_probe import RefusedError
+from latmon_backends.running_probe import RefusedError, started
 
 _READY_S = 300.0
 """How long a busy or emulated host may take to compile and attach. Where everything is emulated all deep probes take
@@ -40,16 +40,7 @@ class Probe:
     @classmethod
     async def start(cls, launcher: Launcher, program: Program) -> Probe:
         """RefusedError when this program doesn't run here, UnavailableError when none would."""
-        try:
-            probe = cls(await launcher.launch(program), program)
-        except OSError as error:
-            raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
-        try:
-            await probe._until_ready()
-        except BaseException:
-            await probe.stop()
-            raise
-        return probe
+        return await started(launcher.launch(program), lambda child: cls(child, program))
 
     @property
     def pid(self) -> int:
@@ -95,7 +86,7 @@ class Probe:
             await asyncio.wait({self._reading})
         await self._child.stop()
 
-    async def _until_ready(self) -> None:
+    async def until_ready(self) -> None:
         try:
             async with asyncio.timeout(_READY_S):
                 while (event := await self.next()) is not None:

@@ -28,6 +28,7 @@ from latmon_backends.dtrace_tool import Tool
 from latmon_backends.frames import Frames
 from latmon_backends.interrupts import Interrupts
 from latmon_backends.joining import Joining, health_of
+from latmon_backends.kept_running import left_out_until
 from latmon_backends.outliers import Outliers
 from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.system_counters import Sampler, TaskQueues, sampler_of
@@ -137,16 +138,11 @@ class DtraceBackend:
             await self._programs.look()
 
     async def _until(self, task: asyncio.Task[None]) -> None:
-        """What is counted meanwhile is left out: a capture begins when all that was asked for is there."""
         try:
-            while not task.done() and await self._always.window() is not None:
-                pass
+            await left_out_until(task, self._always.window)
         except BaseException:
             await self.__aexit__()
             raise
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
 
     async def __aexit__(self, *exc: object) -> None:
         self._devices.close()

@@ -18,7 +18,7 @@ from latmon_backends.dtrace_program import Program
 from latmon_backends.dtrace_text import Decoder
 from latmon_backends.launching import Launcher
 from latmon_backends.probe_events import Event, Lost, NoRoom, Printed, Undecoded
-from latmon_backends.running_probe import RefusedError
+from latmon_backends.running_probe import RefusedError, started
 
 _READY_S = 300.0
 """How long a busy or emulated host may take to compile and attach: 18 to 60 s were seen in an emulated one."""
@@ -36,16 +36,7 @@ class Probe:
     @classmethod
     async def start(cls, launcher: Launcher, program: Program, names: Names) -> Probe:
         """RefusedError when this program doesn't run here, UnavailableError when none would."""
-        try:
-            probe = cls(await launcher.launch(program), program, names)
-        except OSError as error:
-            raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
-        try:
-            await probe._until_ready()
-        except BaseException:
-            await probe.stop()
-            raise
-        return probe
+        return await started(launcher.launch(program), lambda child: cls(child, program, names))
 
     @property
     def pid(self) -> int:
@@ -77,7 +68,7 @@ class Probe:
         """Ended for certain when this returns, within 2 s."""
         await self._child.stop()
 
-    async def _until_ready(self) -> None:
+    async def until_ready(self) -> None:
         try:
             async with asyncio.timeout(_READY_S):
                 while (event := await self.next()) is not None:

@@ -63,3 +63,16 @@ class KeptRunning:
             return False
         self._frames.gap, self._frames.notice = "probe-restart", f"{self._tool} was started again ({why})"
         return True
+
+
+async def left_out_until(task: asyncio.Task[None], window: Callable[[], Awaitable[object | None]]) -> None:
+    """What is counted until `task` is done is of no frame: a capture begins when all that was asked for is there.
+
+    The task is over then, whatever came of it: what it could not do is told by who began it.
+    """
+    try:
+        while not task.done() and await window() is not None:
+            pass
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

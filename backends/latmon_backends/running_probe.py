@@ -1,9 +1,12 @@
-"""A started probe as everybody else sees it, whichever tool it is; and the refusal of one that doesn't run here."""
+"""A started probe as everybody else sees it, whichever tool it is; its start, and the refusal of one that can't run."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
+from latmon.errors import UnavailableError
+from latmon_backends.child import Child
 from latmon_backends.probe_events import Event
 
 
@@ -48,3 +51,28 @@ class RunningProbe(Protocol):
     async def stop(self) -> None:
         """Ended for certain when this returns, within 2 s."""
         ...
+
+
+class Starting(RunningProbe, Protocol):
+    """A process of which it isn't known yet whether it gets as far as its ready line."""
+
+    async def until_ready(self) -> None:
+        """RefusedError when its program doesn't run here, UnavailableError when none would."""
+        ...
+
+
+Begun = TypeVar("Begun", bound=Starting)
+
+
+async def started(launched: Awaitable[Child], made: Callable[[Child], Begun]) -> Begun:
+    """The probe that is `made` of the child, once it is ready; whatever comes in between, nothing is left of it."""
+    try:
+        probe = made(await launched)
+    except OSError as error:
+        raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
+    try:
+        await probe.until_ready()
+    except BaseException:
+        await probe.stop()
+        raise
+    return probe
