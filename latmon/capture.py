@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -17,6 +18,7 @@ from latmon import opening, privileges, target
 from latmon.backend import Backend, Deepening, Finishing
 from latmon.ending import Ending, now
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
+from latmon.mark import Mark
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
 from latmon.quantities import show_duration
@@ -26,6 +28,8 @@ from latmon.request import Request
 TOGGLING_S = 0.5
 """A key pressed in the last moment is waited for so long."""
 
+MAX_MARKS = 100
+"""Between two frames."""
 Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
 
 
@@ -87,6 +91,7 @@ class Capture:
         self._backend: Backend | None = None
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
+        self._marks: list[tuple[str, int, float]] = []
 
     async def run(self) -> Outcome:
         """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
@@ -114,6 +119,11 @@ class Capture:
         """Start or stop a recording named by host and time; nothing happens before the backend is open."""
         if self._recorder is not None and (self._toggling is None or self._toggling.done()):
             self._toggling = asyncio.create_task(self._recorder.toggle())
+
+    def mark(self, text: str) -> None:
+        """A note beside what happens now: a part of the next frame."""
+        if len(self._marks) < MAX_MARKS:
+            self._marks.append((text, time.monotonic_ns() // 1000, time.time()))
 
     def set_stages(self, mode: str) -> None:
         """When the deep probes run, where the backend has any; what comes of it is in the next frames."""
@@ -184,10 +194,18 @@ class Capture:
             self._take(frame, recorder)
         return frame is not None
 
-    def _take(self, frame: Frame, recorder: Recorder) -> None:
+    def _take(self, bare: Frame, recorder: Recorder) -> None:
+        frame = replace(bare, marks=tuple(self._marked(bare))) if self._marks else bare
         self._tally.note(frame)
         recorder.put(frame)
         self._sink.offer(frame, self._tally)
+
+    def _marked(self, frame: Frame) -> Iterator[Mark]:
+        """The notes since the frame before, within this one's interval: a synthetic host has a clock of its own."""
+        for text, mono_us, wall in self._marks:
+            at = min(max(mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
+            yield Mark(text, at, frame.wall - (frame.mono_us - at) / 1e6 if at != mono_us else wall)
+        self._marks = []
 
     def _full_duration(self) -> str:
         return f"the capture is complete: {show_duration(self._request.duration_us or 0)}"

@@ -21,9 +21,11 @@ from latmon.errors import EXIT_FAILED, LatmonError
 from latmon.feed import MAX_BACKLOG, Lines, Outlet
 from latmon.opening import opened
 from latmon.request import Request
+from latmon.text import clean
 
 FAREWELL_S = 0.5
 """How long a UI that may be stopped is given to take the end line."""
+MAX_MARK = 200
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -82,6 +84,8 @@ def _obey(command: Mapping[str, Any], capture: Capture) -> None:
         capture.toggle_recording()
     elif command.get("stages") in STAGES_MODES:
         capture.set_stages(command["stages"])
+    elif isinstance(command.get("mark"), str):
+        capture.mark(clean(command["mark"], MAX_MARK))
     elif "deepen" in command:
         capture.deepen(tuple(map(str, command["deepen"])))
 

@@ -25,6 +25,11 @@ MAX_REASON = 400
 TOGGLE = b'{"record":"toggle"}\n'
 
 
+def mark_command(text: str) -> bytes:
+    """A note beside what happens now."""
+    return to_bytes({"mark": text})
+
+
 def stages_command(mode: str) -> bytes:
     """One of STAGES_MODES, from now on."""
     return to_bytes({"stages": mode})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from latmon.mark import Mark
 from latmon.model import Device, Frame
 
 
@@ -28,14 +29,16 @@ class Inventory:
 
 
 def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
-    """`frame` with the device changes of the frames before it that were not delivered."""
+    """`frame` with the device changes and marks of the frames before it that were not delivered."""
     devices: dict[str, Device] = {}
     removed: dict[str, None] = {}
+    marks: list[Mark] = []
     for one in (*missed, frame):
+        marks += one.marks
         for name in one.removed:
             devices.pop(name, None)
             removed[name] = None
         for device in one.devices:
             removed.pop(device.name, None)
             devices[device.name] = device
-    return replace(frame, devices=tuple(devices.values()), removed=tuple(removed))
+    return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))

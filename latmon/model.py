@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.histogram import Histogram
+from latmon.mark import NO_SETTINGS, Mark, Settings
 from latmon.outstanding import Depths, Issue, StillInFlight
 
 OPS = ("read", "write", "flush", "discard", "other")
@@ -369,6 +370,8 @@ class Frame:
     """Devices that are new or changed since the frame before; all of them in the first frame."""
     removed: tuple[str, ...] = ()
     health: Health = Health()
+    marks: tuple[Mark, ...] = ()
+    """Notes that were put during the interval."""
     gap: str = ""
     """Why the interval is not an ordinary one: reader-late, probe-restart, suspended, enospc; empty when it is."""
 
@@ -399,6 +402,8 @@ class Origin:
     """Where `total` begins: `queued` (the request's own stamp) or `issue` (tier C). Empty: not measured."""
     reason: str = ""
     """Why this backend and not a better one; empty when it is the best there is."""
+    settings: Settings = field(default_factory=lambda: NO_SETTINGS)
+    """What makes captures comparable: kernel, drivers with versions and parameters, queues, probes by their hash."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from latmon.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
-from latmon.feed import TOGGLE, Lines, decode_end, deepen_command, stages_command
+from latmon.feed import TOGGLE, Lines, decode_end, deepen_command, mark_command, stages_command
 from latmon.model import Frame, Origin
 from latmon.recording import decode_frame, decode_origin, parse
 from latmon.request import Request
@@ -76,6 +76,10 @@ class Session:
     def deepen(self, devices: tuple[str, ...]) -> None:
         """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
         self._tell(deepen_command(devices))
+
+    def mark(self, text: str) -> None:
+        """A note beside what happens now; it comes back in the next frame."""
+        self._tell(mark_command(text))
 
     def _tell(self, command: bytes) -> None:
         with contextlib.suppress(OSError):  # the collector is gone: the feed says so

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from latmon.errors import RecordingError, UsageError
+from latmon.mark import Mark
 from latmon.model import Device, Frame, Origin
 from latmon.recording import Gap, Recording, open_recording
 
@@ -82,15 +83,19 @@ def _told(recordings: Sequence[Recording]) -> Iterator[Frame]:
 
 
 def _frames(recording: Recording) -> Iterator[Frame]:
-    """Windows alone: a gap line becomes the next window's gap, the header's devices the first one's."""
+    """Windows alone: gap and mark lines become a part of the next window, the header's devices the first one's."""
     reason = ""
     known = recording.devices
+    marks: list[Mark] = []
     for item in recording:
         if isinstance(item, Gap):
             reason = item.reason
+        if isinstance(item, Mark):
+            marks.append(item)
         if isinstance(item, Frame):
-            yield replace(item, gap=item.gap or reason, devices=_together(known, item.devices))
-            reason, known = "", ()
+            together = _together(known, item.devices)
+            yield replace(item, gap=item.gap or reason, devices=together, marks=(*marks, *item.marks))
+            reason, known, marks = "", (), []
 
 
 def _together(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:

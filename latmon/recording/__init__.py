@@ -6,9 +6,10 @@ reader.py the file. The header and window lines are also the lines of the live f
 
 from __future__ import annotations
 
+from latmon.mark import Mark
 from latmon.recording.checks import parse
 from latmon.recording.decode import decode_frame, decode_origin
-from latmon.recording.lines import End, Gap, Mark, encode_frame, encode_origin
+from latmon.recording.lines import End, Gap, encode_frame, encode_origin
 from latmon.recording.reader import UNCLOSED, Recording, open_recording
 from latmon.recording.writer import Writer
 

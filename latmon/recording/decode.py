@@ -11,13 +11,14 @@ from typing import Any
 
 from latmon.errors import RecordingError
 from latmon.histogram import MAX_US
+from latmon.mark import NO_SETTINGS, Mark, Settings
 from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding
 from latmon.recording import checks, deep_decode, outstanding_decode, taskqs
 from latmon.recording.checks import Json
-from latmon.recording.lines import FORMAT, SCALE, End, Gap, Mark, encode_origin
+from latmon.recording.lines import FORMAT, SCALE, End, Gap, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
 
-_OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices", "untraced"}
+_OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices", "untraced", "settings"}
 _COUNTERS = (
     *("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed"),
     "dropped_records",
@@ -46,6 +47,7 @@ def decode_origin(line: Json) -> Origin:
         untraced=missing(line, "untraced"),
         latency_from=checks.sentence(line, "latency_from"),
         reason=checks.sentence(line, "reason"),
+        settings=_settings(line, "settings"),
         extra=MappingProxyType(checks.cleaned({k: v for k, v in line.items() if k not in _OURS})),
     )
 
@@ -71,6 +73,7 @@ def decode_frame(line: Json) -> Frame:
         devices=decode_devices(line),
         removed=checks.labels(line, "removed"),
         health=_health(checks.mapping(line, "health")),
+        marks=tuple(decode_mark(one) for one in checks.objects(line, "marks")),
         gap=checks.sentence(line, "gap"),
         above=deep_decode.above(line),
         outliers=deep_decode.outliers(line),
@@ -98,7 +101,12 @@ def decode_gap(line: Json) -> Gap:
 
 def decode_mark(line: Json) -> Mark:
     """The `mark` line."""
-    return Mark(checks.sentence(line, "text"), checks.integer(line, "mono"), checks.wall(line, "t"))
+    return Mark(
+        checks.sentence(line, "text"),
+        checks.integer(line, "mono"),
+        checks.wall(line, "t"),
+        _settings(line, "changed"),
+    )
 
 
 def decode_end(line: Json) -> End:
@@ -131,6 +139,22 @@ def _count(line: Json) -> Completed:
         checks.integer(line, "n"),
         checks.integer(line, "bytes"),
         checks.optional_integer(line, "us"),
+    )
+
+
+def _settings(line: Json, key: str) -> Settings:
+    """Section -> name -> text; empty where the line has none."""
+    sections = checks.mapping(line, key)
+    if not sections:
+        return NO_SETTINGS
+    return MappingProxyType(
+        {
+            checks.label(section, key): MappingProxyType(
+                {checks.label(name, key): checks.sentence(named, name) for name in named}
+            )
+            for section in sections
+            if (named := checks.mapping(sections, section)) is not None
+        }
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from latmon.histogram import BITS, Histogram
+from latmon.mark import Mark, Settings
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Series
 from latmon.recording.deep_lines import encode_deep, histogram, missing, unlike_default
 from latmon.recording.outstanding_lines import encode_outstanding
@@ -29,15 +30,6 @@ class Gap:
 
     reason: str
     seconds: float
-    mono_us: int = 0
-    wall: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A note that somebody put beside what was happening."""
-
-    text: str
     mono_us: int = 0
     wall: float = 0.0
 
@@ -75,6 +67,8 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> dict[str,
         line["untraced"] = [missing(one) for one in origin.untraced]
     if origin.hz is not None:
         line["hz"] = origin.hz
+    if origin.settings:
+        line["settings"] = _encode_settings(origin.settings)
     if devices:
         line["devices"] = [_encode_device(one) for one in devices]
     return line | {key: value for key, value in origin.extra.items() if key not in line}
@@ -95,6 +89,7 @@ def encode_frame(frame: Frame) -> dict[str, Any]:
         "devices": [_encode_device(one) for one in frame.devices],
         "removed": list(frame.removed),
         "health": _encode_health(frame.health),
+        "marks": [encode_mark(one) for one in frame.marks],
         "gap": frame.gap,
         **encode_deep(frame),
         **encode_outstanding(frame),
@@ -113,7 +108,8 @@ def encode_gap(gap: Gap) -> dict[str, Any]:
 
 def encode_mark(mark: Mark) -> dict[str, Any]:
     """The `mark` line."""
-    return {"type": "mark", "text": mark.text, "mono": mark.mono_us, "t": mark.wall}
+    line: dict[str, Any] = {"type": "mark", "text": mark.text, "mono": mark.mono_us, "t": mark.wall}
+    return line | ({"changed": _encode_settings(mark.changed)} if mark.changed else {})
 
 
 def encode_end(end: End) -> dict[str, Any]:
@@ -128,6 +124,10 @@ def to_bytes(line: Mapping[str, Any]) -> bytes:
 
 def _encode_histogram(series: Series, one: Histogram) -> dict[str, Any]:
     return {"m": series.stage, "l": [series.device, series.op], "n": one.count} | histogram(one)
+
+
+def _encode_settings(settings: Settings) -> dict[str, dict[str, str]]:
+    return {section: dict(named) for section, named in settings.items()}
 
 
 def _encode_completed(flow: Flow, done: Completed) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 
 from latmon.deep_flat import flatten, names
 from latmon.errors import RecordingError
+from latmon.mark import Mark
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks, decode
-from latmon.recording.lines import End, Gap, Mark
+from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members
 
 Item = Frame | Gap | Mark | End

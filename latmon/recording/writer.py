@@ -16,9 +16,10 @@ from typing import Self
 
 from latmon.errors import UnavailableError
 from latmon.inventory import carry
+from latmon.mark import Mark
 from latmon.model import Device, Frame, Origin
 from latmon.recording import lines, members
-from latmon.recording.lines import End, Gap, Mark
+from latmon.recording.lines import End, Gap
 from latmon.recording.private import private_device, private_frame, private_origin
 
 FLUSH_US = 1_000_000
@@ -76,7 +77,9 @@ class Writer:
         """On disk within a second of the frames' own time."""
         if self._stopped:
             return
-        kept = replace(frame, health=replace(frame.health, recording=""))
+        for mark in frame.marks:
+            self.mark(mark)
+        kept = replace(frame, health=replace(frame.health, recording=""), marks=())
         kept = private_frame(kept) if self._redact else kept
         if self._missed:
             kept = carry(self._missed, kept)
@@ -91,9 +94,9 @@ class Writer:
         """Time that nobody gave us: between the last frame and the next one."""
         self._line(lines.to_bytes(lines.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
 
-    def mark(self, text: str) -> None:
-        """A note beside the last frame."""
-        self._line(lines.to_bytes(lines.encode_mark(Mark(text, self._mono_us, self._wall))))
+    def mark(self, mark: Mark) -> None:
+        """A note, before the frame in whose interval it was put."""
+        self._line(lines.to_bytes(lines.encode_mark(mark)))
 
     def flush(self) -> None:
         """What is pending becomes one member, or is missed."""

@@ -73,7 +73,7 @@ def write(path: Path) -> None:
     writer.append(WINDOWS[0])
     writer.gap(GAP.reason, GAP.seconds)
     writer.append(WINDOWS[1])
-    writer.mark(MARK.text)
+    writer.mark(MARK)
     writer.append(WINDOWS[2])
     writer.close()
 

@@ -139,7 +139,7 @@ def test_a_full_disk_costs_only_the_windows_it_had_no_room_for(tmp_path, monkeyp
 def test_marks_and_gaps_outlive_a_full_disk(tmp_path, monkeypatch):
     writer = Writer.create(tmp_path / "r", ORIGIN)
     with full_disk(monkeypatch):
-        writer.mark("here")
+        writer.mark(Mark("here"))
         writer.gap("disk-stalled", 7.0)
         writer.append(frame(0))
     writer.append(frame(1))
