@@ -74,47 +74,63 @@ def unpack(member: bytes) -> bytes:
     return text
 
 
-class Members:
-    """The texts of a file's members, in order, whatever lies between them; `note` is told of every damage."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes `begin` to `end - 1` of a file: a member's text, or why there is none. `head` may be of a damaged one."""
 
-    def __init__(self, file: BinaryIO, note: Callable[[str], None]) -> None:
-        self._file, self._note = file, note
+    begin: int
+    end: int
+    head: Head | None
+    text: bytes = b""
+    damage: str = ""
+
+
+class Members:
+    """A file's members, in order, whatever lies between them; `note` is told of every damage."""
+
+    def __init__(self, file: BinaryIO, note: Callable[[str], None], patience: int = _MAX_WASTE) -> None:
+        self._file, self._note, self._patience = file, note, patience
         self._wasted = 0
 
     def texts(self, since_us: int = 0) -> Iterator[bytes]:
-        """Members that end before `since_us` are hopped over."""
+        """Their texts. Members that end before `since_us` are hopped over."""
+        return (part.text for part in self.parts(since_us) if not part.damage)
+
+    def parts(self, since_us: int = 0) -> Iterator[Part]:
+        """The same with their places, and what is damaged in its place."""
         offset = 0
         while offset < self._size():
             head = self._head(offset)
             if head is not None and head.last_us < since_us and self._head(offset + head.length) is not None:
                 offset += head.length
                 continue
-            text, after = self._member(offset, head)
-            if text is not None:
-                yield text
-            if self._wasted > _MAX_WASTE:
-                self._note(f"{GIVEN_UP}: what is behind byte {after} is not read")
+            part = self._part(offset, head)
+            yield part
+            offset = part.end
+            if self._wasted > self._patience:
+                given_up = f"{GIVEN_UP}: what is behind byte {offset} is not read"
+                self._note(given_up)
+                yield Part(offset, self._size(), None, damage=given_up)
                 return
-            offset = after
 
-    def _member(self, offset: int, head: Head | None) -> tuple[bytes | None, int]:
-        """The text of the member at `offset` and where to go on; no text when it is damaged."""
+    def _part(self, offset: int, head: Head | None) -> Part:
+        """What begins at `offset`, and ends where one can go on."""
         why = "no part of a recording"
         if head is not None:
             member = self._read(offset, head.length)
             try:
-                return unpack(member), offset + head.length
+                return Part(offset, offset + head.length, head, unpack(member))
             except RecordingError as damage:
                 why = str(damage) if len(member) == head.length else "cut off"
             self._wasted += len(member) + MAX_TEXT * why.startswith("more")
         after = self._next(offset + 1)
         self._note(f"bytes {offset} to {after - 1}: {why}")
-        return None, after
+        return Part(offset, after, head, damage=why)
 
     def _next(self, offset: int) -> int:
         """Where the next member of ours begins, at `offset` or behind it; the file's end when there is none."""
         begin = offset
-        while self._wasted <= _MAX_WASTE and (chunk := self._read(offset, _SCAN + _HEAD.size)):
+        while self._wasted <= self._patience and (chunk := self._read(offset, _SCAN + _HEAD.size)):
             at = chunk.find(_GZIP_WITH_EXTRA)
             while at >= 0:
                 if self._head(offset + at) is not None:

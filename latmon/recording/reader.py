@@ -44,7 +44,7 @@ _DECODERS: dict[str, Callable[[checks.Json], Item]] = {
 
 
 @dataclass
-class _Course:
+class Course:
     """How far one reading has come: what the next window is held against."""
 
     mono_us: int = -1
@@ -67,8 +67,8 @@ class Recording:
     def since(self, mono_us: int) -> Iterator[Item]:
         """Its items, without the members that end before `mono_us`: they are not even unpacked."""
         self.damage, self._unsaid = [self._headless] if self._headless else [], 0
-        course = _Course()
-        with _opened(self.path) as file:
+        course = Course()
+        with opened(self.path) as file:
             for text in Members(file, self._note).texts(mono_us):
                 yield from self._items(text, course)
         if not course.ended:
@@ -76,12 +76,12 @@ class Recording:
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
 
-    def _items(self, text: bytes, course: _Course) -> Iterator[Item]:
-        for line in _lines(text, self._note):
+    def _items(self, text: bytes, course: Course) -> Iterator[Item]:
+        for line in lines_of(text, self._note):
             try:
-                item = _item(line)
+                item = item_of(line)
                 if isinstance(item, Frame):
-                    _admit(item, course)
+                    admit(item, course)
             except RecordingError as damage:
                 self._note(f"behind {course.mono_us} us: {damage}" if course.mono_us >= 0 else str(damage))
                 continue
@@ -106,9 +106,9 @@ def open_recording(path: Path) -> Recording:
         if len(damage) > MAX_BEFORE_HEADER:
             raise RecordingError(f"{path} is not a latmon recording: {damage[0]}")
 
-    with _opened(path) as file:
+    with opened(path) as file:
         for text in Members(file, note).texts():
-            for line in _lines(text, note):
+            for line in lines_of(text, note):
                 found = _first(path, line)
                 if found is not None:
                     origin, devices = found
@@ -129,7 +129,7 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
     return (Origin(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN), None) if is_window else None
 
 
-def _item(line: bytes) -> Item | None:
+def item_of(line: bytes) -> Item | None:
     """A line's value; None for the header and for what a later version added."""
     value: dict[str, Any] = checks.parse(line)
     kind = value.get("type")
@@ -137,7 +137,7 @@ def _item(line: bytes) -> Item | None:
     return None if decoder is None else decoder(value)
 
 
-def _admit(frame: Frame, course: _Course) -> None:
+def admit(frame: Frame, course: Course) -> None:
     """RecordingError when a reader of all frames could not bear this one."""
     if frame.mono_us <= course.mono_us:
         raise RecordingError("a window goes back in time and is left out")
@@ -151,7 +151,8 @@ def _admit(frame: Frame, course: _Course) -> None:
     course.series |= new
 
 
-def _lines(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
+def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
+    """A member's lines, as many as one of ours may have."""
     lines = io.BytesIO(text)
     yield from islice(lines, MAX_LINES)
     if lines.read(1):
@@ -159,7 +160,7 @@ def _lines(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """A plain file for reading; a FIFO would hang us and a device would never end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
