@@ -22,7 +22,7 @@ def test_it_is_written_and_only_its_owner_reads_it(tmp_path):
 
 def test_what_is_there_stays(tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(UnavailableError, match="is there already"):
+    with pytest.raises(UnavailableError, match="exists and is never overwritten"):
         new_file.create(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
