@@ -24,6 +24,7 @@ _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000
 MAX_NOTICES = 1_000
+MAX_MARKS = 1_000
 MAX_THREADS = 10_000
 """Threads come and go for as long as a recording lasts."""
 
@@ -35,6 +36,7 @@ class Missed:
     start_wall: float
     seconds: float
     reason: str
+    start_mono_us: int = 0
 
 
 @dataclass
@@ -91,6 +93,7 @@ class Totals:
     cpu: Weighted = field(default_factory=Weighted)
     probe_cpu: Weighted = field(default_factory=Weighted)
     probe_ns: Weighted = field(default_factory=Weighted)
+    marks: list[Mark] = field(default_factory=list)
     end: End | None = None
     _waiting: dict[Series, list[Histogram]] = field(default_factory=dict)
     _unmerged: int = 0
@@ -104,8 +107,10 @@ class Totals:
         if isinstance(item, Frame):
             self._window(item)
         elif isinstance(item, Gap):
-            self._gap(Missed(item.wall, item.seconds, item.reason))
+            self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
             self._excused = True
+        elif isinstance(item, Mark):
+            self._mark(item)
         elif isinstance(item, End):
             self.end = item
 
@@ -172,12 +177,17 @@ class Totals:
     def _look_behind(self, frame: Frame) -> None:
         """Note what lies between this window and the one before it, and whether this one is ordinary."""
         if frame.gap:
-            self._gap(Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, frame.gap))
+            begun_us = frame.mono_us - frame.dt_us
+            self._gap(Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, frame.gap, begun_us))
         if self.last is not None and not self._excused:
             hole_us = frame.mono_us - frame.dt_us - self.last.mono_us
             if hole_us > max(self.interval_us, frame.dt_us) / 2:
-                self._gap(Missed(self.last.wall, hole_us / 1e6, "windows-missing"))
+                self._gap(Missed(self.last.wall, hole_us / 1e6, "windows-missing", self.last.mono_us))
         self._excused = False
+
+    def _mark(self, mark: Mark) -> None:
+        if len(self.marks) < MAX_MARKS:
+            self.marks.append(mark)
 
     def _gap(self, gap: Missed) -> None:
         self.counters["gaps"] += 1
