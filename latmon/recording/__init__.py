@@ -10,6 +10,7 @@ from latmon.mark import Mark
 from latmon.recording.checks import parse
 from latmon.recording.decode import decode_frame, decode_origin
 from latmon.recording.lines import End, Gap, encode_frame, encode_origin
+from latmon.recording.parts import Parts, open_parts
 from latmon.recording.reader import UNCLOSED, Recording, open_recording
 from latmon.recording.writer import Writer
 
@@ -18,12 +19,14 @@ __all__ = [
     "End",
     "Gap",
     "Mark",
+    "Parts",
     "Recording",
     "Writer",
     "decode_frame",
     "decode_origin",
     "encode_frame",
     "encode_origin",
+    "open_parts",
     "open_recording",
     "parse",
 ]

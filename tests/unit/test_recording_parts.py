@@ -1,0 +1,126 @@
+"""Parts of one capture, read as the one recording that they are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from recorded import DISK, ORIGIN, frame
+
+from latmon.errors import RecordingError
+from latmon.model import Frame
+from latmon.recording import UNCLOSED, End, Gap, Writer
+from latmon.recording.parts import Part, as_part, open_parts, part_of, part_path
+
+
+def part(directory, number, seqs, *, capture="c0ffee", end="", close=True):
+    """A part with these windows."""
+    path = directory / f"p{number}{capture}"
+    begin = frame(seqs[0])
+    origin = replace(ORIGIN, start_mono_us=begin.mono_us - begin.dt_us)
+    writer = Writer.create(path, as_part(origin, Part(number, capture, "p1")))
+    for i, seq in enumerate(seqs):
+        writer.append(frame(seq, devices=(DISK,) if i == 0 else ()))
+    if close:
+        writer.close(end or f"continued in p{number + 1}")
+    return path
+
+
+@pytest.fixture
+def three(tmp_path):
+    return [
+        part(tmp_path, 1, (0, 1, 2)),
+        part(tmp_path, 2, (3, 4)),
+        part(tmp_path, 3, (5, 6, 7), end="closed"),
+    ]
+
+
+def seqs(items):
+    return [one.seq for one in items if isinstance(one, Frame)]
+
+
+def test_parts_are_one_recording_whatever_their_order(three):
+    parts = open_parts([three[2], three[0], three[1]])
+    items = list(parts)
+    assert seqs(items) == list(range(8))
+    assert [one for one in items if not isinstance(one, Frame)] == [End("closed", 8)]
+    assert parts.damage == []
+    assert parts.path == three[0]
+    assert parts.origin.start_mono_us == ORIGIN.start_mono_us
+
+
+def test_one_file_is_its_own_recording(three):
+    assert open_parts(three[:1]).path == three[0]
+
+
+def test_a_missing_part_is_a_gap_and_is_named(three):
+    parts = open_parts([three[0], three[2]])
+    items = list(parts)
+    assert seqs(items) == [0, 1, 2, 5, 6, 7]
+    assert items[3] == Gap("part-missing", 2.0, frame(2).mono_us, frame(2).wall)
+    assert parts.damage == [f"part 2 is missing before {three[2].name}"]
+
+
+def test_what_was_unlinked_before_the_first_part_is_no_gap(three):
+    parts = open_parts(three[1:])
+    assert seqs(parts) == [3, 4, 5, 6, 7]
+    assert parts.damage == []
+
+
+def test_a_seek_leaves_parts_alone_that_end_before(three):
+    three[0].write_bytes(three[0].read_bytes()[:-30])
+    parts = open_parts(three)
+    assert seqs(parts.since(frame(4).mono_us)) == [4, 5, 6, 7]
+    assert parts.damage == []
+
+
+def test_damage_names_its_part_and_a_missing_end_is_said_as_ever(tmp_path):
+    paths = [part(tmp_path, 1, (0, 1)), part(tmp_path, 2, (2, 3), close=False)]
+    paths[0].write_bytes(paths[0].read_bytes()[:-5])
+    parts = open_parts(paths)
+    assert seqs(parts) == [0, 1, 2, 3]
+    assert all(one.startswith(paths[0].name) for one in parts.damage[:-1])
+    assert parts.damage[-1] == UNCLOSED
+
+
+def test_a_window_that_two_parts_have_is_taken_once(tmp_path):
+    parts = open_parts([part(tmp_path, 1, (0, 1)), part(tmp_path, 2, (1, 2))])
+    assert seqs(parts) == [0, 1, 2]
+    assert "goes back in time" in parts.damage[0]
+
+
+def test_parts_of_different_captures_are_refused(tmp_path):
+    one, other = part(tmp_path, 1, (0,)), part(tmp_path, 2, (1,), capture="decaf")
+    with pytest.raises(RecordingError, match=f"{other} is a part of another capture than {one}"):
+        open_parts([one, other])
+
+
+def test_the_same_part_twice_is_refused(three):
+    with pytest.raises(RecordingError, match="are both part 1 of the capture"):
+        open_parts([three[0], three[0]])
+
+
+def test_a_recording_that_is_no_part_is_refused_among_others(three, tmp_path):
+    Writer.create(tmp_path / "alone", ORIGIN).close()
+    with pytest.raises(RecordingError, match="alone is no part of a capture"):
+        open_parts([three[0], tmp_path / "alone"])
+
+
+@pytest.mark.parametrize("told", [7, {}, {"number": 0, "capture": "x"}, {"number": 1, "capture": ""}, {"number": "1"}])
+def test_nonsense_is_no_part(told):
+    assert part_of(replace(ORIGIN, extra={"part": told})) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("x.latmon.jsonl.gz", "x.part0002.latmon.jsonl.gz"),
+        ("x.gz", "x.part0002.gz"),
+        ("x", "x.part0002"),
+        (".gz", ".gz.part0002"),
+    ],
+)
+def test_names_sort_as_they_were_written(first, second):
+    named = part_path(Path("/d") / first, 2)
+    assert named == Path("/d") / second
+    tenth = part_path(Path("/d") / first, 10)
+    assert sorted([str(tenth), str(named), f"/d/{first}"]) == [f"/d/{first}", str(named), str(tenth)]
