@@ -6,13 +6,13 @@ by devices.py, outstanding.py, stages.py, interrupts.py and outliers.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from latmon.coverage import NONE
 from latmon.deep import added, untraced_share
 from latmon.model import Frame, Health, Origin, Traced
-from latmon.recording import Recording
+from latmon.recording import End, Gap, Mark, Recording
 from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
 from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
@@ -22,14 +22,27 @@ from latmon.report.stages import sampling
 from latmon.report.totals import COUNTERS, Totals
 
 SCHEMA = "latmon.report/1"
+Item = Frame | Gap | Mark | End
 
 
 def summarise(recording: Recording) -> dict[str, Any]:
     """One pass over the recording; `damage` is in it when there was any."""
+    return summary_of(recording, added_up(recording))
+
+
+def added_up(recording: Recording, *others: Callable[[Item], None]) -> Totals:
+    """One pass over the recording, for its totals and for whoever else wants each item of it."""
     totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
     for item in recording:
         totals.add(item)
+        for add in others:
+            add(item)
     totals.finish()
+    return totals
+
+
+def summary_of(recording: Recording, totals: Totals) -> dict[str, Any]:
+    """What totals of this recording come to."""
     summary = _whole(recording.origin, totals)
     return summary | ({"damage": recording.damage} if recording.damage else {})
 
@@ -62,6 +75,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **wakeups(totals.deep.wakeups, totals.wakeups_left_out),
         **taskqs(totals.taskqs),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
+        **_noted(origin, totals),
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),
         **({"reason": origin.reason} if origin.reason else {}),
     }
@@ -91,6 +105,16 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
 def _notices(totals: Totals) -> dict[str, Any]:
     told = [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]
     return {"notices": told} if told else {}
+
+
+def _noted(origin: Origin, totals: Totals) -> dict[str, Any]:
+    """How the host was set when the capture began, and what was noted since, with what had changed by then."""
+    settings = {section: dict(values) for section, values in origin.settings.items()}
+    marks = [
+        {"time": rfc3339(one.wall), "text": one.text, "changed": {name: dict(of) for name, of in one.changed.items()}}
+        for one in totals.marks
+    ]
+    return {**({"settings": settings} if settings else {}), **({"marks": marks} if marks else {})}
 
 
 def _traced(traced: Traced) -> dict[str, Any]:

@@ -9,45 +9,25 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report import text_deep, text_outstanding
+from latmon.report import sentences, text_deep, text_outstanding, text_settings
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
-from latmon.report.summary import incomplete
-from latmon.views.units import UNKNOWN, bound, count, duration, part, percent, rate
+from latmon.views.units import UNKNOWN, bound, count, duration, part, rate
 
 WIDTH = 79
 MAX_LISTED = 20
-_FROM = {
-    "queued": "total: from the moment the request was queued to its completion",
-    "issue": "total: from the issue to the driver to the completion; the time in the scheduler's queue is not in it",
-}
-_HOW = (
-    "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket at most 12.5 % wide. "
-    f"{UNKNOWN}: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
-)
-_SHARE = "share: of the summed time of the I/Os that the stages are of; resume comes after their total and has none"
-_TRACED = (
-    "total: of all timed I/Os; of traced: of those whose stages were traced, which the stages, their means and their "
-    "shares are of. Both end at the completion"
-)
-_MEAN = f"mean {UNKNOWN}: the sum of some window isn't known; quantiles are of all of it"
-_BEGINS = "of traced: begins with the queue, where there is one; the total of all timed I/Os begins at the issue here"
-_CUT = "above: the first bucket's bound at or above --threshold, without one behind the p99"
-_EXPLAINED = 0.999
-"""Less coverage has a cause; docs/COVERAGE.md knows those that were found."""
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
-_LONG = 1.5
-"""Of an interval: a window so long has ticks in it that never came, and what they would have told."""
 _Json = Mapping[str, Any]
 
 
 def render_text(summary: _Json) -> str:
     """The whole report, with a newline at its end."""
-    blocks = [_head(summary), _trust(summary)]
+    blocks = [_head(summary), _trust(summary), text_settings.marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], text_outstanding.remarks(summary)]
-    blocks += [_idle(summary), _meaning(summary)]
+    blocks.append(text_settings.settings(summary))
+    blocks += [_idle(summary), [line for said in sentences.meaning(summary) for line in _wrapped(said)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -57,29 +37,18 @@ def _head(summary: _Json) -> list[str]:
     return [
         *_wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
         *_wrapped(
-            f"from {summary['start'] or UNKNOWN} for {summary['duration_s']:,.1f} s, "
-            f"{_windows(summary)}, by latmon {host['latmon']}"
+            f"from {summary['start'] or UNKNOWN} to {sentences.end(summary)}, {summary['duration_s']:,.1f} s, "
+            f"{sentences.windows(summary)}, by latmon {host['latmon']}"
         ),
         *_wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
         *(_wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
     ]
 
 
-def _windows(summary: _Json) -> str:
-    said = f"{summary['intervals']:,} windows of {summary['interval_s']:g} s"
-    return (
-        f"{said}, the longest {summary['longest_s']:,.1f} s (ticks came late)"
-        if summary["longest_s"] > _LONG * summary["interval_s"]
-        else said
-    )
-
-
 def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
-    lines = [*_wrapped(_coverage(summary["health"])), *_wrapped(_counters(summary["health"]))]
-    lines += text_deep.trust(summary["health"])
-    lines += text_outstanding.older(summary)
-    lines += _wrapped(f"gaps: {len(summary['gaps']) or 'none'}")
+    lines = [line for said in sentences.trust(summary) for line in _wrapped(said)]
+    lines += _wrapped(f"gaps: {sentences.gaps(summary)}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
     )
@@ -87,33 +56,7 @@ def _trust(summary: _Json) -> list[str]:
     lines += _listed([f"{one['time'] or UNKNOWN}  {one['text']}" for one in summary.get("notices", [])])
     lines += _wrapped("damage: some of the file can't be read") if "damage" in summary else []
     lines += _listed(summary.get("damage", []))
-    lines += _wrapped("INCOMPLETE: something was lost; sums and counts are too small") if incomplete(summary) else []
-    return lines
-
-
-def _coverage(health: _Json) -> str:
-    if health["coverage"] is None:
-        return "coverage unknown: the kernel's own counters and a probe's are not both here"
-    done = health["completions"]
-    said = (
-        f"coverage {percent(health['coverage'])}: the probe saw {done['seen']:,} of {done['kernel']:,} "
-        "completions that the kernel counted"
-    )
-    if health["coverage"] < _EXPLAINED:
-        return f"{said}; causes: docs/COVERAGE.md"
-    return f"{said}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else said
-
-
-def _counters(health: _Json) -> str:
-    skipped = "" if health["skipped"] is None else f", skipped by the kernel {health['skipped']:,}"
-    own = "" if health["self_cpu_percent"] is None else f"; own CPU {health['self_cpu_percent']:.2g} %"
-    probe = "" if health["probe_ns_per_io"] is None else f"; probes {health['probe_ns_per_io']:.0f} ns per I/O"
-    dropped = f", records dropped {health['dropped_records']:,}" if health["dropped_records"] else ""
-    return (
-        f"probes {health['probes_attached']} of {health['probes_wanted']}; lost events {health['lost_events']:,}, "
-        f"map full {health['map_full']:,}, unmatched {health['unmatched']:,}, stale {health['stale']:,}, "
-        f"lines not understood {health['undecoded_lines']:,}{dropped}{skipped}{own}{probe}"
-    )
+    return [*lines, *_wrapped(sentences.verdict(summary))]
 
 
 def _busy(summary: _Json) -> list[tuple[str, _Json]]:
@@ -206,50 +149,6 @@ def _row(stage: str, q: _Json) -> str:
     return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 
-_UNTIMED = (
-    "not timed, though counted as the kernel does: the empty write of each fsync, which carries the flush and never "
-    "goes to the driver, and completions without a start (unmatched)"
-)
-
-
-def _meaning(summary: _Json) -> list[str]:
-    """What each number includes, and why what is missing is missing."""
-    includes: dict[str, list[str]] = {}
-    absent: dict[str, list[str]] = {}
-    for device in summary["devices"].values():
-        for op in device["ops"].values():
-            includes |= {stage: one["includes"] for stage, one in op["stages"].items() if one["includes"]}
-            for stage, why in op["stages_absent"].items() if device.get("timed", True) else ():
-                if why.startswith(NOT_PASSED):
-                    continue
-                stages = absent.setdefault(why, [])
-                stages += [] if stage in stages else [stage]
-    lines = _wrapped(_FROM[summary["latency_from"]]) if summary.get("latency_from") in _FROM else []
-    for stage, others in includes.items():
-        lines += _wrapped(f"{stage}: includes {', '.join(others)}")
-    for why, stages in absent.items():
-        lines += _wrapped(f"not measured: {', '.join(stages)} ({why})")
-    if any("untimed" in op for device in summary["devices"].values() for op in device["ops"].values()):
-        lines += _wrapped(_UNTIMED)
-    for one in summary["health"]["probes_missing"]:
-        lines += _wrapped(f"probe not attached: {one['name']} ({one['reason']})")
-    ops = [op for device in summary["devices"].values() for op in device["ops"].values()]
-    lines += _wrapped(_SHARE) if any(op["stages"] for op in ops) else []
-    traced = [op for op in ops if "of" in op]
-    lines += _wrapped(_TRACED) if traced else []
-    if summary.get("latency_from") == "issue" and any("queue" in op["stages"] for op in traced):
-        lines += _wrapped(_BEGINS)
-    lines += _wrapped(_CUT) if any("tail" in device for device in summary["devices"].values()) else []
-    lines += _wrapped(_MEAN) if any(_sumless(op) for op in ops) else []
-    return [*lines, *text_outstanding.meaning(summary), *_wrapped(_HOW)]
-
-
-def _sumless(op: _Json) -> bool:
-    """Whether a mean of its rows isn't known, though there are I/Os."""
-    rows = [op.get("latency_us"), op.get("of", {}).get("latency_us"), *op["stages"].values()]
-    return any(one and one["count"] and one["mean"] is None for one in rows)
-
-
 def _listed(lines: list[str]) -> list[str]:
     more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
     return [part for line in (*lines[:MAX_LISTED], *more) for part in _wrapped(line, "  ")]
@@ -257,3 +156,15 @@ def _listed(lines: list[str]) -> list[str]:
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
+_PLAIN = str.maketrans({"≤": "<", "…": "~", "·": ".", "–": "-"})
+
+
+def plain(text: str, encoding: str) -> str:
+    """The text as `encoding` can say it, each character still one: a line stays as long as it was."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return text

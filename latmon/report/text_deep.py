@@ -36,7 +36,7 @@ def tail_sentence(name: str, device: _Json) -> str:
 
 
 def trust(health: _Json) -> list[str]:
-    """How many requests were traced, and of how many the path could not be followed."""
+    """Sentences: how many requests were traced, and of how many the path could not be followed."""
     if "traced" not in health:
         return []
     traced = health["traced"]
@@ -50,7 +50,7 @@ def trust(health: _Json) -> list[str]:
     cpu = health.get("probe_cpu_percent")
     said += "" if cpu is None else f"; deep probes {cpu:.2g} % of a CPU"
     why = [f"  not followed: {n:,} {reason}" for reason, n in _most(traced["unfollowed"])]
-    return [line for one in (said, *why) for line in _wrapped(one)]
+    return [said, *why]
 
 
 def outliers(summary: _Json) -> list[str]:

@@ -38,17 +38,17 @@ def is_told(one: _Json) -> bool:
     return bool(one.get("in_flight")) or "in_flight_longest" in one
 
 
-def older(summary: _Json) -> list[str]:
+def older(summary: _Json) -> str:
     """Who had I/Os in flight for long when the recording ended, how many, and those of unknown age; empty without."""
     told = dict(summary["health"].get("in_flight_older", {}))
     least = "at least " if told.pop("at_least", False) else ""
     unknown = summary["health"].get("in_flight_of_unknown_age", 0)
     if not any(told.get(f"{age} s") for age in AGES_S):
-        return _wrapped(f"in flight at the end: {unknown:,} of unknown age") if unknown else []
+        return f"in flight at the end: {unknown:,} of unknown age" if unknown else ""
     said = ", ".join(f"{told[age]:,} for more than {age}" for age in (f"{age} s" for age in AGES_S) if told.get(age))
     who = at_the_end(held(_waiting(summary)))
     many = f"{who} ({least}{said})" if who else f"{least}{said}"
-    return _wrapped(f"IN FLIGHT at the end: {many}" + (f"; {unknown:,} of unknown age" if unknown else ""))
+    return f"IN FLIGHT at the end: {many}" + (f"; {unknown:,} of unknown age" if unknown else "")
 
 
 def _waiting(summary: _Json) -> Iterator[tuple[str, int, int, bool]]:
@@ -58,29 +58,34 @@ def _waiting(summary: _Json) -> Iterator[tuple[str, int, int, bool]]:
 
 def remarks(summary: _Json) -> list[str]:
     """The limits that are off, a line each; usual defaults, with what they do, are in the JSON alone."""
-    lines = [
-        f"{name}{_model(one)}: {text}"
-        for name, one in summary["devices"].items()
-        for text in (*_of_device(one), *_of_settings(one))
-    ]
+    lines = off(summary)
     if not lines:
         return []
     more = [f"and {len(lines) - MAX_REMARKS:,} more (--json has them)"] if len(lines) > MAX_REMARKS else []
     return ["limits that are off:", *(part for line in (*lines[:MAX_REMARKS], *more) for part in _wrapped(line, "  "))]
 
 
+def off(summary: _Json) -> list[str]:
+    """A sentence for each limit that is off."""
+    return [
+        f"{name}{_model(one)}: {text}"
+        for name, one in summary["devices"].items()
+        for text in (*_of_device(one), *_of_settings(one))
+    ]
+
+
 def meaning(summary: _Json) -> list[str]:
-    """What the words of these lines mean, where any of them was said."""
+    """Sentences: what the words of these lines mean, where any of them was said."""
     told = [one["outstanding"] for one in summary["devices"].values() if "source" in one.get("outstanding", {})]
     lines: list[str] = []
     if told:
-        lines += _wrapped("in the driver: shares of the time that the device had any there (busy)")
+        lines.append("in the driver: shares of the time that the device had any there (busy)")
     if any("at_issue" in one for one in told):
-        lines += _wrapped("at issue: requests that made it so many in the driver, themselves counted")
+        lines.append("at issue: requests that made it so many in the driver, themselves counted")
     if any("latency_by_depth" in one for one in told):
-        lines += _wrapped("latency by outstanding: of I/Os that made it so many, queued ones counted, to completion")
+        lines.append("latency by outstanding: of I/Os that made it so many, queued ones counted, to completion")
     if any(one["source"] == "sysfs" for one in told):
-        lines += _wrapped("depths by sysfs: looked at now and then, not at each I/O; nothing is known at issue")
+        lines.append("depths by sysfs: looked at now and then, not at each I/O; nothing is known at issue")
     return lines
 
 

@@ -237,7 +237,7 @@ def test_damage_is_in_the_report(summary_of):
 def test_a_stamp_beyond_the_calendar_has_no_date(summary_of):
     summary = summary_of(replace(frame(0), dt_us=2**62))
     assert summary["start"] is None
-    assert "from - for" in render_text(summary)
+    assert "from - to -, " in render_text(summary)
 
 
 def test_the_text_fits_a_ticket(summary_of):
