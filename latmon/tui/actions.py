@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textual.binding import Binding
 
 from latmon.tui.steps import STEPS
+from latmon.tui.travel import TRAVEL
 from latmon.views.lines import Line, Span, width
 
 
@@ -30,7 +31,9 @@ class Action:
     @property
     def call(self) -> str:
         """What Textual runs."""
-        return f"choose({self.name!r}, {self.by})" if self.name in STEPS else self.name
+        if self.name in STEPS:
+            return f"choose({self.name!r}, {self.by})"
+        return f"travel({self.name!r}, {self.by})" if self.name in TRAVEL else self.name
 
 
 _OVERVIEW = ("overview", "zoom")
@@ -84,29 +87,38 @@ ACTIONS = (
     Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
     Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
-    Action("pause", "space", "space", "pause and go on; data keeps arriving", "pause"),
+    Action("hold", "space", "space", "pause and go on; data keeps arriving", "pause"),
+    Action("step", "left_square_bracket", "[", "one interval back in time", by=-1),
+    Action("step", "right_square_bracket", "]", "one interval forward", by=1),
+    Action("step", "left_curly_bracket", "{", "ten intervals back", by=-10),
+    Action("step", "right_curly_bracket", "}", "ten intervals forward", by=10),
+    Action("oldest", "g", "g", "the oldest that is kept"),
+    Action("newest", "G", "G", "the newest: back to live"),
+    Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"),
+    Action("save", "w", "w", "save what is on the screen as a recording"),
+    Action("note", "m", "m", "put a mark with a note beside what happens now"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),
-    Action("theme", "t", "t", "next theme"),
+    Action("theme", "T", "T", "next theme"),
     Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
     Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
-    Action("move", "home,g", "Home g", "first device", by=-1000, on=_DEVICES),
-    Action("move", "end,G", "End G", "last device", by=1000, on=_DEVICES),
+    Action("move", "home", "Home", "first device", by=-1000, on=_DEVICES),
+    Action("move", "end", "End", "last device", by=1000, on=_DEVICES),
     Action("audit_row", "up,k", "↑ k", "row of the audit above", by=-1, on=("audit",)),
     Action("audit_row", "down,j", "↓ j", "row of the audit below", by=1, on=("audit",)),
-    Action("audit_row", "home,g", "Home g", "first row of the audit", by=-1000, on=("audit",)),
-    Action("audit_row", "end,G", "End G", "last row of the audit", by=1000, on=("audit",)),
+    Action("audit_row", "home", "Home", "first row of the audit", by=-1000, on=("audit",)),
+    Action("audit_row", "end", "End", "last row of the audit", by=1000, on=("audit",)),
     Action("pick", "up,k", "↑ k", "outlier above", by=-1, on=("outliers",)),
     Action("pick", "down,j", "↓ j", "outlier below", by=1, on=("outliers",)),
     Action("pick", "pageup,b", "PgUp", "ten outliers up", by=-10, on=("outliers",)),
     Action("pick", "pagedown,f", "PgDn", "ten outliers down", by=10, on=("outliers",)),
-    Action("pick", "home,g", "Home g", "first outlier", by=-100_000, on=("outliers",)),
-    Action("pick", "end,G", "End G", "last outlier", by=100_000, on=("outliers",)),
+    Action("pick", "home", "Home", "first outlier", by=-100_000, on=("outliers",)),
+    Action("pick", "end", "End", "last outlier", by=100_000, on=("outliers",)),
     Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
-    Action("line", "home,g", "Home g", "first row", by=-100_000, on=_LINES),
-    Action("line", "end,G", "End G", "last row", by=100_000, on=_LINES),
+    Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
+    Action("line", "end", "End", "last row", by=100_000, on=_LINES),
     Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=_TABLES),
     Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
     Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
@@ -117,8 +129,8 @@ ACTIONS = (
     Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit")),
     Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
     Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
-    Action("across", "home,g", "Home g", "cursor to the oldest", by=-1000, on=_CURSOR),
-    Action("across", "end,G", "End G", "cursor to the newest", by=1000, on=_CURSOR),
+    Action("across", "home", "Home", "cursor to the oldest", by=-1000, on=_CURSOR),
+    Action("across", "end", "End", "cursor to the newest", by=1000, on=_CURSOR),
     Action("up", "up,k", "↑ k", "cursor to slower", by=1, on=_CURSOR),
     Action("up", "down,j", "↓ j", "cursor to faster", by=-1, on=_CURSOR),
     Action("grow_across", "shift+left", "Shift-←", "the same with the corner held (as after v)", by=-1, on=_CURSOR),

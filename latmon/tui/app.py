@@ -35,6 +35,7 @@ from latmon.tui.screens.help import HelpScreen
 from latmon.tui.screens.main import MainScreen
 from latmon.tui.steps import STEPS
 from latmon.tui.terminal import colour_depth, leaving
+from latmon.tui.travel import TRAVEL, Travel
 from latmon.tui.typed import Typed
 from latmon.views.choice import Choice, after
 from latmon.views.scene import Scene
@@ -76,6 +77,7 @@ class LatmonApp(App[int]):
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._typed: Typed | None = None
         self._pace = Pace()
+        self._travel = Travel(self.scene, self.say, self._ask)
         self._unsaying: Timer | None = None
 
     def get_default_screen(self) -> Screen[None]:
@@ -161,11 +163,8 @@ class LatmonApp(App[int]):
     def action_choose(self, step: str, by: int) -> None:
         self._choose(STEPS[step](self.scene.sight, by))
 
-    def action_pause(self) -> None:
-        if self.scene.history.paused:
-            self.scene.resume()
-        else:
-            self.scene.pause()
+    def action_travel(self, name: str, by: int) -> None:
+        TRAVEL[name](self._travel, by)
         self._repaint()
 
     def action_record(self) -> None:
@@ -200,6 +199,9 @@ class LatmonApp(App[int]):
         self.register_theme(below)
         self.theme = below.name
 
+    def _ask(self, purpose: str) -> None:
+        """Begin a typed line."""
+
     def action_filter(self) -> None:
         self._typed = Typed(self.scene.choice.pattern)
         self._repaint()
@@ -218,7 +220,7 @@ class LatmonApp(App[int]):
         """A key is a command where the table says so; while a filter is typed, or the help is open, only quit is."""
         if self._typed is not None or isinstance(self.screen, HelpScreen):
             return action == "stop_now"
-        name, by = parameters if action == "choose" else (action, 0)
+        name, by = parameters if action in ("choose", "travel") else (action, 0)
         return works(str(name), int(str(by)), self.scene.choice.context)
 
     def _print_error_renderables(self) -> None:

@@ -22,7 +22,7 @@ def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched:
         "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
         "busy": "idle too" if choice.busy else "busy",
         "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
-        "pause": "go on" if sight.history.paused else "pause",
+        "hold": "go on" if sight.history.paused else "pause",
         "stages": f"stages {choice.stages}" if switched else "",
         "theme": theme,
     }

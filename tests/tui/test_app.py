@@ -76,9 +76,9 @@ async def test_moving_selects_and_stops_at_the_ends():
             ("down", "nvme2n1"),
             ("l", "nvme2n1"),
             ("k", "nvme1n1"),
-            ("g", "nvme0n1"),
+            ("home", "nvme0n1"),
             ("up", "nvme0n1"),
-            ("G", "nvme2n1"),
+            ("end", "nvme2n1"),
         ):
             await pilot.press(key)
             assert f"▸{name}" in screen(app)
@@ -141,7 +141,7 @@ async def test_ops_windows_sorts_and_themes():
         await pilot.press("s")
         assert app.scene.choice.sort == "p99"
         for name in ("light", "high-contrast", "mono", "dark"):
-            await pilot.press("t")
+            await pilot.press("T")
             assert app._face.name == name
             assert "nvme0n1" in screen(app)
 
