@@ -45,6 +45,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         _check_needs(args, _NEEDS_RECORD)
     elif name == "demo":
         _check_needs(args, ("duration",))
+    elif name == "check" and args.repair != (args.out is not None):
+        raise UsageError("--repair needs -o OUT" if args.repair else "-o needs --repair")
     return args
 
 
@@ -116,6 +118,17 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     _theme(parser)
 
 
+def _check(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code 0: clean, or still being written; 5: damaged. A recording whose latmon was killed has no closing "
+        "line: nothing else is wrong with it, every command reads it, and --repair closes it. --repair ends with 0 "
+        "when the copy is written and clean."
+    )
+    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE stays as it is")
+    parser.add_argument("-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
@@ -128,6 +141,7 @@ def _probes(parser: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "replay": ("the same screen on a recording", _replay),
     "report": ("summary of a recording", _report),
+    "check": ("what a recording is, what is damaged in it; --repair writes a clean copy", _check),
     "demo": ("a synthetic host, no privilege needed", _demo),
     "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
     "probes": ("the probes that latmon has", _probes),

@@ -148,6 +148,13 @@ def _report(args: argparse.Namespace) -> int:
     return report_command(args.file, as_json=args.json)
 
 
+def _check(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.checking import check_command
+
+    return check_command(args.file, args.out)
+
+
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
 
@@ -168,6 +175,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": _replay,
     "demo": _demo,
     "report": _report,
+    "check": _check,
     "doctor": _doctor,
     "probes": _probes,
 }

@@ -1,0 +1,95 @@
+"""`latmon check FILE [--repair -o OUT]`: what a recording is, every damage in it, and a clean copy of the rest.
+
+Owns the command: which file is read and written, and its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from latmon import new_file
+from latmon.checking.clean_copy import CleanCopy
+from latmon.checking.passages import Passages
+from latmon.checking.survey import Survey
+from latmon.checking.words import told, verdict
+from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError, UnavailableError
+from latmon.new_file import named
+from latmon.recording import Recording, open_recording
+from latmon.recording.reader import opened
+
+__all__ = ["check_command", "repair", "survey"]
+
+
+def check_command(path: Path, copy_to: Path | None = None) -> int:
+    """Print what FILE is and what is damaged in it. RecordingError when there is nothing to read."""
+    recording = open_recording(path)
+    found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
+    lines = told(path, found, passages)
+    if copy_to is None:
+        lines.append(verdict(path, found, passages))
+    else:
+        lines.append(f"copied   {found.windows} windows to {named(copy_to)}: the copy is clean")
+    _print(lines)
+    return EXIT_DONE if found.clean or copy_to is not None else EXIT_UNREADABLE
+
+
+def survey(recording: Recording, copy: BinaryIO | None = None) -> tuple[Survey, Passages]:
+    """All of a file, and a clean copy of it into `copy`."""
+    found = Survey(recording.origin)
+    with opened(recording.path) as file:
+        passages = Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
+        clean = None if copy is None else CleanCopy(copy, recording.origin, headless=recording.headless)
+        for passage in passages:
+            found.add(passage)
+            if clean is not None:
+                clean.add(passage)
+        if clean is not None:
+            clean.finish()
+    return found, passages
+
+
+def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
+    """A clean copy in a new file, checked. UnavailableError when it can't be written: then nothing of it stays."""
+    with new_file.create(copy_to) as file, _removed_unless_done(copy_to):
+        try:
+            found, passages = survey(recording, file)
+        except OSError as error:
+            raise UnavailableError(f"can't write {named(copy_to)}: {error.strerror or error}") from None
+        copied, _ = survey(open_recording(copy_to))
+        if not copied.clean or copied.windows != found.windows:
+            why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
+            raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
+    return found, passages
+
+
+@contextlib.contextmanager
+def _removed_unless_done(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _is_written(file: BinaryIO) -> bool:
+    """Whether a latmon holds its lock on it: then it isn't complete yet."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+def _print(lines: list[str]) -> None:
+    """A terminal that can't show a character gets its escape, not a traceback."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace").decode(encoding))

@@ -1,0 +1,94 @@
+"""A clean copy of what can be read of a recording: the same lines, byte for byte, in whole members with right stamps.
+
+Where windows are lost it says so in a gap line; it ends in a closing line that counts its own windows. Knows the lines'
+order and the members; what can be read is passages.py's.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+from latmon.checking.passages import Damage, Line
+from latmon.model import Device, Frame, Origin
+from latmon.recording import lines, members
+from latmon.recording.lines import End, Gap
+from latmon.recording.reader import MAX_LINES
+
+DAMAGED = "damaged"
+REPAIRED = "repaired"
+_MEMBER_BYTES = 4 * 1024 * 1024
+
+
+class CleanCopy:
+    """Takes all passages of a file, in their order; OSError when the disk doesn't take them."""
+
+    def __init__(self, file: BinaryIO, origin: Origin, *, headless: bool, devices: tuple[Device, ...] = ()) -> None:
+        self._file = file
+        self._pending: list[bytes] = []
+        self._bytes = 0
+        self._begin = 0
+        self._first_us: int | None = None
+        self._mono_us = origin.start_mono_us
+        self._closing: tuple[Line, bool] | None = None
+        self._since_end = 0
+        self._damaged = headless
+        self.windows = self.gaps = 0
+        if headless:
+            self._put(lines.to_bytes(lines.encode_origin(origin, devices)), None)
+            self._flush()
+
+    def add(self, passage: Line | Damage) -> None:
+        if isinstance(passage, Damage):
+            self._damaged = True
+            if passage.lost_us:
+                self.gaps += 1
+                gap = Gap(DAMAGED, passage.lost_us / 1e6, passage.mono_us, passage.wall)
+                self._keep_closing()
+                self._put(lines.to_bytes(lines.encode_gap(gap)), None)
+            return
+        self._keep_closing()
+        if passage.part.begin != self._begin:
+            self._flush()
+            self._begin = passage.part.begin
+        if isinstance(passage.item, End):
+            self._closing = passage, passage.item.windows == self._since_end
+            return
+        raw = passage.raw if passage.raw.endswith(b"\n") else passage.raw + b"\n"
+        self._put(raw, passage.item if isinstance(passage.item, Frame) else None)
+
+    def finish(self) -> None:
+        """Close it; its own closing line is kept if nothing was damaged."""
+        if self._closing is not None and self._closing[1] and not self._damaged:
+            self._keep_closing()
+        else:
+            self._flush()
+            self._put(lines.to_bytes(lines.encode_end(End(REPAIRED, self._since_end))), None)
+        self._flush()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _keep_closing(self) -> None:
+        """A closing line that isn't the last is kept while it counts right: two recordings in one file."""
+        closing, self._closing = self._closing, None
+        if closing is not None and closing[1]:
+            self._put(closing[0].raw.rstrip(b"\n") + b"\n", None)
+            self._since_end = 0
+
+    def _put(self, raw: bytes, frame: Frame | None) -> None:
+        if self._bytes + len(raw) > _MEMBER_BYTES or len(self._pending) >= MAX_LINES:
+            self._flush()
+        self._pending.append(raw)
+        self._bytes += len(raw)
+        if frame is not None:
+            self.windows += 1
+            self._since_end += 1
+            self._mono_us = frame.mono_us
+            if self._first_us is None:
+                self._first_us = frame.mono_us
+
+    def _flush(self) -> None:
+        if self._pending:
+            first_us = self._mono_us if self._first_us is None else self._first_us
+            self._file.write(members.pack(b"".join(self._pending), first_us, self._mono_us))
+            self._pending, self._bytes, self._first_us = [], 0, None

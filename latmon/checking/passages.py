@@ -1,0 +1,177 @@
+"""A recording's file from begin to end: every line with its place, and every damage with what is lost by it.
+
+It goes the reader's way, step for step, so that what is clean here is read whole there. A damage is told right before
+the next window, when it is known how much time is missing. Streams: one member at a time is in memory. Knows neither
+what is printed nor what is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from latmon.errors import RecordingError
+from latmon.model import Frame, Origin
+from latmon.recording import checks, decode
+from latmon.recording.lines import End, Gap
+from latmon.recording.members import GIVEN_UP, Members, Part
+from latmon.recording.reader import MAX_LINES, UNCLOSED, Course, Item, admit, item_of, lines_of
+from latmon.text import clean
+
+_PATIENCE = 128 * 1024 * 1024
+_LOOKS = 2
+"""Times that a damaged file is read at most, beside `_PATIENCE`: heads that lie about their length are read in vain."""
+_HOUR_US = 3_600_000_000
+"""A damaged head's stamps are not covered by any sum: a longer loss is not believed."""
+_JITTER_US = 1000
+_TO = ", to byte "
+HEADLESS = "its header can't be read: host and stages are unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What can be read. Without an `item` it is a header or what a later version added: `kind` tells."""
+
+    part: Part
+    raw: bytes
+    item: Item | None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where, what, and how much time is missing behind `mono_us`; None where that can't be told."""
+
+    at: int
+    what: str
+    lost_us: int | None = 0
+    mono_us: int = 0
+    wall: float = 0.0
+    mild: bool = False
+    """Nothing that was whole is lost by it."""
+
+
+class Passages:
+    """Iterate it once. `members` are those that are whole; `ended` is the closing line, if it was the last one."""
+
+    def __init__(self, file: BinaryIO, origin: Origin, *, live: bool, headless: bool) -> None:
+        self.size = os.fstat(file.fileno()).st_size
+        self.members = 0
+        self.ended: End | None = None
+        self._file, self.live, self._headless = file, live, headless
+        self._course = Course()
+        self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
+        self._told_us = 0
+        self._open: Damage | None = None
+        self._until = 0
+        self._claimed_us = 0
+        self._windows = 0
+
+    def __iter__(self) -> Iterator[Line | Damage]:
+        if self._headless:
+            yield Damage(0, HEADLESS)
+        for part in Members(self._file, _ignored, _PATIENCE + _LOOKS * self.size).parts():
+            if part.begin >= self.size or (self.live and part.damage and part.end >= self.size):
+                break  # a live latmon is about to write it
+            if part.damage:
+                yield from self._damaged(part)
+            else:
+                self.members += 1
+                yield from self._lines(part)
+        if self._open is not None:
+            yield self._settled(self._claim())
+        if self.ended is None and not self.live:
+            yield Damage(self.size, UNCLOSED, 0, self._mono_us, self._wall, mild=True)
+
+    def _damaged(self, part: Part) -> Iterator[Damage]:
+        """A damage that goes on is one; one of several before the same window counts what all of them lose."""
+        if part.head is not None:
+            self._claimed_us = max(self._claimed_us, part.head.last_us)
+        if part.damage.startswith(GIVEN_UP):
+            yield Damage(part.begin, part.damage, None, self._mono_us, self._wall)
+        elif self._open is not None and self._until == part.begin:
+            self._open = replace(self._open, what=f"{self._open.what.partition(_TO)[0]}{_TO}{part.end - 1}")
+            self._until = part.end
+        else:
+            if self._open is None:
+                self._until = part.end
+            yield from self._note(part.begin, f"{part.damage}{_TO}{part.end - 1}")
+
+    def _note(self, at: int, what: str) -> Iterator[Damage]:
+        damage = Damage(at, what, 0, self._mono_us, self._wall)
+        if self._open is None:
+            self._open = damage
+        else:
+            yield damage
+
+    def _lines(self, part: Part) -> Iterator[Line | Damage]:
+        surplus: list[str] = []
+        stamps: list[int] = []
+        for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
+            try:
+                line = self._line(part, raw)
+            except RecordingError as refusal:
+                yield from self._note(part.begin, f"line {number} of the member that begins here: {refusal}")
+                continue
+            if isinstance(line.item, Frame):
+                if self._open is not None:
+                    yield self._settled(line.item.mono_us - line.item.dt_us)
+                stamps = [*stamps[:1], line.item.mono_us]
+                self._mono_us, self._wall, self._told_us = line.item.mono_us, line.item.wall, 0
+            yield line
+            if isinstance(line.item, End):
+                yield from self._counted(part, line.item)
+        if surplus:
+            yield from self._note(part.begin, f"more than {MAX_LINES} lines in one member: the rest is not read")
+        if stamps and part.head is not None and (part.head.first_us, part.head.last_us) != (stamps[0], stamps[-1]):
+            yield Damage(part.begin, "its stamps are not those of its windows: a seek may miss them", 0, stamps[-1])
+
+    def _line(self, part: Part, raw: bytes) -> Line:
+        """RecordingError for a line that no reader takes."""
+        item = item_of(raw)
+        if isinstance(item, Frame):
+            admit(item, self._course)
+            self._windows += 1
+        if isinstance(item, Gap):
+            self._told_us += round(item.seconds * 1e6)
+        kind = "" if item is not None else _kind(raw)
+        if item is not None or kind == "header":
+            self.ended = item if isinstance(item, End) else None
+        return Line(part, raw, item, kind)
+
+    def _counted(self, part: Part, end: End) -> Iterator[Damage]:
+        """A closing line counts the windows since the one before it."""
+        found, self._windows = self._windows, 0
+        if end.windows != found:
+            what = f"the closing line counts {end.windows} windows, and {found} can be read"
+            yield Damage(part.begin, what, 0, self._mono_us, self._wall, mild=True)
+
+    def _settled(self, begins_us: int | None) -> Damage:
+        """The damage that was open, with the time that is missing from the last window to where the next one begins."""
+        damage = self._open or Damage(0, "")
+        self._open, self._until, self._claimed_us = None, 0, 0
+        if begins_us is None:
+            return replace(damage, lost_us=None)
+        # a file without header and without a window before has no time to begin at
+        lost_us = begins_us - damage.mono_us - self._told_us if damage.mono_us else 0
+        return replace(damage, lost_us=lost_us if lost_us >= _JITTER_US else 0)
+
+    def _claim(self) -> int | None:
+        """How far a damaged tail says that it goes, if that can be believed."""
+        return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
+
+
+def _kind(raw: bytes) -> str:
+    """The type of a line that no decoder knows; RecordingError for a header that can't be obeyed."""
+    value = checks.parse(raw)
+    kind = value.get("type")
+    if kind == "header":
+        decode.decode_origin(value)
+        decode.decode_devices(value)
+    return clean(kind) if isinstance(kind, str) else ""
+
+
+def _ignored(_: str) -> None:
+    """Members tell their damage in its place."""
