@@ -121,10 +121,15 @@ def group_of(key: Key) -> str:
     return _GROUP_OF[key.kind]
 
 
-def names(flat: Flat) -> set[tuple[Any, ...]]:
-    """Everything that has a value of its own in it, but threads: they come and go as long as a recording lasts."""
-    tables = {(name, key) for name, table in flat.tables.items() if name != "wakeup" for key in table}
-    return tables | {key for group, some in flat.counted.items() if group != "wakeups" for key in some.keys}
+def names(frame: Frame) -> set[tuple[Any, ...]]:
+    """Everything that has a deep value of its own in it, but threads: they come and go as long as a recording lasts."""
+    traced = frame.traced
+    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
+    found: set[tuple[Any, ...]] = {(number, key) for number, table in enumerate(tables) for key in table}
+    found.update(key for key, n in _above(frame) if n)
+    found.update(key for key, n in _paths(traced) if n)
+    found.update(key for key, n in _interrupts(frame) if n)
+    return found
 
 
 def _above(frame: Frame) -> Iterator[tuple[Key, int]]:

@@ -33,7 +33,7 @@ def parse(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise RecordingError(f"a line of {len(line)} bytes is longer than any of ours")
     try:
-        value = json.loads(line, parse_constant=_no_constant)
+        value = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise RecordingError("a line is nested too deeply") from None
     except ValueError:
@@ -41,6 +41,11 @@ def parse(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecordingError("a line is not a JSON object")
     return value
+
+
+def may_hold_booleans(line: bytes) -> bool:
+    """False where no value in this JSON is true or false."""
+    return b"true" in line or b"false" in line
 
 
 def integer(line: Json, key: str, default: int = 0, low: int = 0, high: int = MAX_COUNT) -> int:
@@ -100,11 +105,11 @@ def sentence(line: Json, key: str) -> str:
 
 def label(value: Any, key: str) -> str:
     """A name that is a key somewhere: refused when too long, because two cut names may be the same."""
+    if type(value) is str and len(value) <= MAX_LABEL:
+        return value if value.isprintable() else clean(value, MAX_LABEL)
     if not isinstance(value, str):
         raise RecordingError(f"{key!r} is no text")
-    if len(value) > MAX_LABEL:
-        raise RecordingError(f"{key!r} is a name of {len(value)} characters")
-    return clean(value, MAX_LABEL)
+    raise RecordingError(f"{key!r} is a name of {len(value)} characters")
 
 
 def labels(line: Json, key: str) -> tuple[str, ...]:
@@ -159,3 +164,6 @@ def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

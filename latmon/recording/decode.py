@@ -6,14 +6,15 @@ Knows no file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from latmon.errors import RecordingError
-from latmon.histogram import MAX_US
+from latmon.histogram import MAX_US, Histogram
 from latmon.mark import NO_SETTINGS, Mark, Settings
-from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding
-from latmon.recording import checks, deep_decode, outstanding_decode, taskqs
+from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding, Series
+from latmon.recording import checks, columns, deep_decode, outstanding_decode, taskqs
 from latmon.recording.checks import Json
 from latmon.recording.lines import FORMAT, SCALE, End, Gap, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
@@ -23,6 +24,8 @@ _COUNTERS = (
     *("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_frames", "suppressed"),
     "dropped_records",
 )
+
+_HEALTHY = Health()
 
 
 def decode_origin(line: Json) -> Origin:
@@ -57,14 +60,14 @@ def decode_devices(line: Json) -> tuple[Device, ...]:
     return tuple(_device(one) for one in checks.objects(line, "devices"))
 
 
-def decode_frame(line: Json) -> Frame:
-    """The `window` line."""
+def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
+    """The `window` line; `booleans`: whether there may be a true or a false in it, which no number may be."""
     return Frame(
         seq=checks.integer(line, "seq"),
         wall=checks.wall(line, "t"),
         mono_us=checks.integer(line, "mono"),
         dt_us=checks.integer(line, "dt"),
-        histograms=once([(series(one), histogram(one)) for one in checks.objects(line, "h") if is_known(one)]),
+        histograms=_histograms(line, booleans=booleans),
         seen=_completed(line, "seen"),
         kernel=_completed(line, "kernel"),
         outstanding=once(
@@ -130,8 +133,23 @@ def check_format(line: Json) -> None:
         raise RecordingError("its histograms have a scale that this latmon doesn't know: use a newer latmon")
 
 
-def _completed(line: Json, key: str) -> MappingProxyType[Flow, Completed]:
-    return once([(flow(one), _count(one)) for one in checks.objects(line, key) if is_known(one)])
+def _histograms(line: Json, *, booleans: bool) -> Mapping[Series, Histogram]:
+    """All at once where they are as ours are, else one by one."""
+    at_once = columns.histograms(line, booleans=booleans)
+    if at_once is not None:
+        return at_once
+    found = once([(series(one), histogram(one)) for one in checks.objects(line, "h") if is_known(one)])
+    columns.remember(found.keys())
+    return found
+
+
+def _completed(line: Json, key: str) -> Mapping[Flow, Completed]:
+    at_once = columns.completed(line, key)
+    if at_once is not None:
+        return at_once
+    found = once([(flow(one), _count(one)) for one in checks.objects(line, key) if is_known(one)])
+    columns.remember(found.keys())
+    return found
 
 
 def _count(line: Json) -> Completed:
@@ -198,6 +216,8 @@ def _limit(value: Any) -> Limit:
 
 
 def _health(line: Json) -> Health:
+    if not line:
+        return _HEALTHY
     return Health(
         probes_attached=checks.integer(line, "probes_attached"),
         probes_wanted=checks.integer(line, "probes_wanted"),

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from latmon.deep_flat import flatten, names
+from latmon.deep_flat import names
 from latmon.errors import RecordingError
 from latmon.mark import Mark
 from latmon.model import Device, Frame, Origin
@@ -36,7 +36,6 @@ MAX_SERIES = 65_536
 """In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
 
 _DECODERS: dict[str, Callable[[checks.Json], Item]] = {
-    "window": decode.decode_frame,
     "gap": decode.decode_gap,
     "mark": decode.decode_mark,
     "end": decode.decode_end,
@@ -49,7 +48,7 @@ class Course:
 
     mono_us: int = -1
     ended: bool = False
-    series: set[tuple[Any, ...]] = field(default_factory=set)
+    series: set[tuple[Any, ...] | str] = field(default_factory=set)
 
 
 class Recording:
@@ -60,6 +59,11 @@ class Recording:
         self.damage: list[str] = []
         self._headless = headless
         self._unsaid = 0
+
+    @property
+    def headless(self) -> bool:
+        """Whether its header is lost, so that its origin is unknown."""
+        return bool(self._headless)
 
     def __iter__(self) -> Iterator[Item]:
         return self.since(0)
@@ -133,6 +137,8 @@ def item_of(line: bytes) -> Item | None:
     """A line's value; None for the header and for what a later version added."""
     value: dict[str, Any] = checks.parse(line)
     kind = value.get("type")
+    if kind == "window":
+        return decode.decode_frame(value, booleans=checks.may_hold_booleans(line))
     decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     return None if decoder is None else decoder(value)
 
@@ -141,10 +147,9 @@ def admit(frame: Frame, course: Course) -> None:
     """RecordingError when a reader of all frames could not bear this one."""
     if frame.mono_us <= course.mono_us:
         raise RecordingError("a window goes back in time and is left out")
-    found: set[tuple[Any, ...]] = {*frame.histograms, *frame.seen, *frame.kernel}
-    found |= names(flatten(frame))
-    named = (*frame.outstanding, *frame.depths, *frame.issues, *(one.name for one in frame.devices))
-    new = (found | {(name,) for name in named}) - course.series
+    found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
+    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame))
+    new = found - course.series
     if len(course.series) + len(new) > MAX_SERIES:
         raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
     course.mono_us = frame.mono_us

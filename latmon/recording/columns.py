@@ -1,0 +1,126 @@
+"""A window line's histograms and counts, back from untrusted JSON with one check over all of them at once.
+
+There are hundreds in a line, thousands of lines in an hour, and a check of one number costs as much as its JSON. A line
+that is in any way not as ours are is left to the caller, who goes by each piece and finds words for what is wrong: None
+never means damage, and what is returned passed every check that pieces.py makes. Owns what is remembered of one line
+for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import accumulate, chain
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from latmon.histogram import TOP
+from latmon.model import Completed, Flow, Series
+from latmon.packed import UNKNOWN, Packed, numbers
+from latmon.recording.checks import MAX_COUNT, MAX_ITEMS, Json
+from latmon.text import is_clean
+
+MAX_KNOWN = 16_384
+"""Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
+
+_ODD = (KeyError, TypeError, ValueError)
+"""What a line that is not as ours are comes to: no such key, a series that is new, what is no number or no bucket."""
+
+_series: dict[tuple[str, ...], Series] = {}
+_flows: dict[tuple[str, ...], Flow] = {}
+"""As they are in JSON -> clean. Only what passed the checks of one piece is in it."""
+_rising: set[bytes] = set()
+"""Bucket numbers, one behind the other, that are in their order and each there once."""
+
+
+def remember(found: Collection[Series | Flow]) -> None:
+    """Keys that passed every check, for the lines to come; clean ones, which are in JSON as they are here."""
+    for one in found:
+        if not all(map(is_clean, one)):
+            continue
+        if isinstance(one, Series):
+            _room(_series)[tuple(one)] = one
+        else:
+            _room(_flows)[tuple(one)] = one
+
+
+def histograms(line: Json, *, booleans: bool = True) -> Packed[Series] | None:
+    """`h`. Without `booleans` there is no true and no false in the whole line; else each number is looked at."""
+    found = line.get("h")
+    try:
+        return _histograms(found, booleans=booleans) if type(found) is list and len(found) <= MAX_ITEMS else None
+    except _ODD:
+        return None
+
+
+def _histograms(found: list[Json], *, booleans: bool) -> Packed[Series]:
+    labels, flats, told = ([one[name] for one in found] for name in ("l", "b", "n"))
+    _require(_are(labels, list) and _are(flats, list) and _are(told, int) and not any("k" in one for one in found))
+    keys = tuple([_series[*one["l"], one["m"]] for one in found])
+    _require(len(set(keys)) == len(keys) and max(map(len, flats), default=0) <= MAX_ITEMS)
+    _require(not booleans or _are(chain.from_iterable(flats), int))
+    orders = [bytes(flat[::2]) for flat in flats]
+    counts = [flat[1::2] for flat in flats]
+    indices, every = b"".join(orders), [*chain.from_iterable(counts)]
+    packed = numbers(every)
+    _require(len(indices) == len(packed) and max(indices, default=0) <= TOP and min(every, default=1) > 0)
+    _require(list(map(sum, counts)) == told and max(told, default=0) <= MAX_COUNT and _all_rising(orders))
+    ends = accumulate(map(len, orders))
+    return Packed(keys, ends, indices, packed, sums=_optional(found, "sum"), maxima=_optional(found, "max"))
+
+
+def completed(line: Json, key: str) -> Mapping[Flow, Completed] | None:
+    """`seen` or `kernel`."""
+    found = line.get(key, [])
+    try:
+        return _completed(found) if type(found) is list and len(found) <= MAX_ITEMS else None
+    except _ODD:
+        return None
+
+
+def _completed(found: list[Json]) -> Mapping[Flow, Completed]:
+    labels, counts, sizes = ([one[name] for one in found] for name in ("l", "n", "bytes"))
+    times = [one.get("us") for one in found]
+    every = [*counts, *sizes, *(n for n in times if n is not None)]
+    _require(_are(labels, list) and _are(every, int))
+    _require(min(every, default=0) >= 0 and max(every, default=0) <= MAX_COUNT)
+    flows = [_flows[tuple(one)] for one in labels]
+    made = dict(zip(flows, map(Completed, counts, sizes, times), strict=True))
+    _require(len(made) == len(found))
+    return MappingProxyType(made)
+
+
+def _are(values: Any, kind: type) -> bool:
+    return {*map(type, values)} <= {kind}
+
+
+def _all_rising(orders: list[bytes]) -> bool:
+    new = [one for one in orders if one not in _rising]
+    for one in new:
+        if sorted({*one}) != [*one]:
+            return False
+        if len(one) <= TOP + 1:
+            _room(_rising).add(one)
+    return True
+
+
+def _optional(found: list[Json], name: str) -> list[int]:
+    """A number of 0 or more each, or UNKNOWN."""
+    told = [one.get(name) for one in found]
+    known = [n for n in told if n is not None]
+    _require(_are(known, int) and min(known, default=0) >= 0 and max(known, default=0) <= MAX_COUNT)
+    return known if len(known) == len(told) else [UNKNOWN if n is None else n for n in told]
+
+
+def _require(ours: bool) -> None:
+    if not ours:
+        raise ValueError
+
+
+_Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow], set[bytes])
+
+
+def _room(kept: _Kept) -> _Kept:
+    """Forgets all when there is too much: what is met again is remembered again."""
+    if len(kept) >= MAX_KNOWN:
+        kept.clear()
+    return kept
