@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,12 +39,12 @@ def check_command(path: Path, copy_to: Path | None = None) -> int:
     return EXIT_DONE if found.clean or copy_to is not None else EXIT_UNREADABLE
 
 
-def survey(recording: Recording, copy: BinaryIO | None = None) -> tuple[Survey, Passages]:
-    """All of a file, and a clean copy of it into `copy`."""
+def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages]:
+    """All of a file; `write` gets a clean copy of it."""
     found = Survey(recording.origin)
     with opened(recording.path) as file:
         passages = Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
-        clean = None if copy is None else CleanCopy(copy, recording.origin, headless=recording.headless)
+        clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         for passage in passages:
             found.add(passage)
             if clean is not None:
@@ -55,16 +56,31 @@ def survey(recording: Recording, copy: BinaryIO | None = None) -> tuple[Survey, 
 
 def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
     """A clean copy in a new file, checked. UnavailableError when it can't be written: then nothing of it stays."""
-    with new_file.create(copy_to) as file, _removed_unless_done(copy_to):
+    file = new_file.create(copy_to)
+
+    def write(member: bytes) -> None:
         try:
-            found, passages = survey(recording, file)
+            file.write(member)
+            file.flush()
         except OSError as error:
-            raise UnavailableError(f"can't write {named(copy_to)}: {error.strerror or error}") from None
+            raise _unwritten(copy_to, error) from None
+
+    with _removed_unless_done(copy_to):
+        try:
+            with file:
+                found, passages = survey(recording, write)
+                os.fsync(file.fileno())
+        except OSError as error:  # also when closing tells again what writing had told
+            raise _unwritten(copy_to, error) from None
         copied, _ = survey(open_recording(copy_to))
         if not copied.clean or copied.windows != found.windows:
             why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
             raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
     return found, passages
+
+
+def _unwritten(path: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(f"can't write {named(path)}: {error.strerror or error}")
 
 
 @contextlib.contextmanager

@@ -6,11 +6,10 @@ order and the members; what can be read is passages.py's.
 
 from __future__ import annotations
 
-import os
-from typing import BinaryIO
+from collections.abc import Callable
 
 from latmon.checking.passages import Damage, Line
-from latmon.model import Device, Frame, Origin
+from latmon.model import Frame, Origin
 from latmon.recording import lines, members
 from latmon.recording.lines import End, Gap
 from latmon.recording.reader import MAX_LINES
@@ -21,10 +20,10 @@ _MEMBER_BYTES = 4 * 1024 * 1024
 
 
 class CleanCopy:
-    """Takes all passages of a file, in their order; OSError when the disk doesn't take them."""
+    """Takes all passages of a file, in their order, and gives whole members to `write`."""
 
-    def __init__(self, file: BinaryIO, origin: Origin, *, headless: bool, devices: tuple[Device, ...] = ()) -> None:
-        self._file = file
+    def __init__(self, write: Callable[[bytes], object], origin: Origin, *, headless: bool) -> None:
+        self._write = write
         self._pending: list[bytes] = []
         self._bytes = 0
         self._begin = 0
@@ -35,7 +34,7 @@ class CleanCopy:
         self._damaged = headless
         self.windows = self.gaps = 0
         if headless:
-            self._put(lines.to_bytes(lines.encode_origin(origin, devices)), None)
+            self._put(lines.to_bytes(lines.encode_origin(origin)), None)
             self._flush()
 
     def add(self, passage: Line | Damage) -> None:
@@ -65,8 +64,6 @@ class CleanCopy:
             self._flush()
             self._put(lines.to_bytes(lines.encode_end(End(REPAIRED, self._since_end))), None)
         self._flush()
-        self._file.flush()
-        os.fsync(self._file.fileno())
 
     def _keep_closing(self) -> None:
         """A closing line that isn't the last is kept while it counts right: two recordings in one file."""
@@ -90,5 +87,5 @@ class CleanCopy:
     def _flush(self) -> None:
         if self._pending:
             first_us = self._mono_us if self._first_us is None else self._first_us
-            self._file.write(members.pack(b"".join(self._pending), first_us, self._mono_us))
+            self._write(members.pack(b"".join(self._pending), first_us, self._mono_us))
             self._pending, self._bytes, self._first_us = [], 0, None

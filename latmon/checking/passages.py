@@ -51,6 +51,8 @@ class Damage:
     wall: float = 0.0
     mild: bool = False
     """Nothing that was whole is lost by it."""
+    line: int = 0
+    """Of the member at that place; 0 for the whole of it."""
 
 
 class Passages:
@@ -99,8 +101,8 @@ class Passages:
                 self._until = part.end
             yield from self._note(part.begin, f"{part.damage}{_TO}{part.end - 1}")
 
-    def _note(self, at: int, what: str) -> Iterator[Damage]:
-        damage = Damage(at, what, 0, self._mono_us, self._wall)
+    def _note(self, at: int, what: str, line: int = 0) -> Iterator[Damage]:
+        damage = Damage(at, what, 0, self._mono_us, self._wall, line=line)
         if self._open is None:
             self._open = damage
         else:
@@ -113,7 +115,7 @@ class Passages:
             try:
                 line = self._line(part, raw)
             except RecordingError as refusal:
-                yield from self._note(part.begin, f"line {number} of the member that begins here: {refusal}")
+                yield from self._note(part.begin, str(refusal), number)
                 continue
             if isinstance(line.item, Frame):
                 if self._open is not None:

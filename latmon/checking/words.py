@@ -31,7 +31,7 @@ def told(path: Path, found: Survey, passages: Passages) -> list[str]:
         ("closed", _closed(passages)),
     )
     head = [f"{name:<8} {clean(text, _SENTENCE)}" for name, text in rows if text]
-    damages = sorted(found.damages, key=lambda one: one.at)
+    damages = sorted(found.damages, key=lambda one: (one.at, one.line))
     left_out = found.damaged - len(damages)
     more = [f"damage   and {left_out} more damaged places"] if left_out else []
     return [*head, *(f"damage   {clean(_damage(one), _SENTENCE)}" for one in damages), *more]
@@ -61,7 +61,8 @@ def _damage(one: Damage) -> str:
     when = f" ({stamp(one.wall)})" if one.wall else ""
     lost = "; what is lost can't be told" if one.lost_us is None else ""
     lost = f"; {_seconds(one.lost_us)} lost" if one.lost_us else lost
-    return f"byte {one.at}{when}: {one.what}{lost}"
+    place = f"byte {one.at}, line {one.line} of the member there" if one.line else f"byte {one.at}"
+    return f"{place}{when}: {one.what}{lost}"
 
 
 def _windows(found: Survey) -> Iterator[str]:

@@ -1,0 +1,421 @@
+"""`latmon check`: every damage is named with its place and what is lost; the copy has every line that can be read."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon import cli
+from latmon.checking import repair, survey
+from latmon.checking.passages import HEADLESS
+from latmon.errors import RecordingError
+from latmon.histogram import Histogram
+from latmon.model import Device, Frame, Series
+from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
+from latmon.recording.lines import encode_end, encode_frame, encode_gap, encode_origin, to_bytes
+from latmon.recording.members import head_of, pack
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+COUNT, FEW = 12, 4
+REMEDY = "--repair -o OUT` writes a clean copy"
+
+
+def window(seq, **changed):
+    one = frame(seq, **changed)
+    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+
+
+def aside(line):
+    return pack(line if isinstance(line, bytes) else to_bytes(line), 5_000_000, 5_000_000)
+
+
+HEADER = aside(encode_origin(ORIGIN))
+
+
+def closing(count):
+    return aside(encode_end(End("closed", count)))
+
+
+def recorded(path, count=COUNT):
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(count):
+        writer.append(frame(seq))
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """So small that it can be damaged in thousands of ways."""
+    path = tmp_path_factory.mktemp("short") / "r"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(FEW):
+        writer.append(frame(seq, histograms={Series("sda", "read", "total"): Histogram.record([900 + seq, 2])}))
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("whole") / "r")
+
+
+def offsets(data):
+    found, at = [], 0
+    while (head := head_of(data[at : at + 64])) is not None:
+        found.append(at)
+        at += head.length
+    return found
+
+
+def lines_in(path):
+    return gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+
+
+class Checked:
+    """What `latmon check` says of these bytes, and what became of them by `--repair`."""
+
+    def __init__(self, directory, data, capsys):
+        self.path, self.copy = directory / "r", directory / "copy"
+        self.path.write_bytes(data)
+        self.code = cli.main(["check", str(self.path)])
+        self.out, self.err = capsys.readouterr()
+        self.damages = [row.removeprefix("damage   ") for row in self.out.splitlines() if row.startswith("damage ")]
+        self.repaired = cli.main(["check", str(self.path), "--repair", "-o", str(self.copy)])
+        self.said = capsys.readouterr()
+        if self.repaired == 0:
+            assert cli.main(["check", str(self.copy)]) == 0
+            assert "\nclean  " in capsys.readouterr().out
+            assert items_in(self.copy, Frame) == items_in(self.path, Frame)
+        assert self.path.read_bytes() == data
+
+
+def items_in(path, kind):
+    return [item for item in open_recording(path) if isinstance(item, kind)]
+
+
+@pytest.fixture
+def check(tmp_path, capsys):
+    def checked(data):
+        (tmp_path / "copy").unlink(missing_ok=True)
+        return Checked(tmp_path, data, capsys)
+
+    return checked
+
+
+def test_a_clean_recording_is_told_and_copied_line_for_line(whole, check):
+    found = check(whole)
+    assert (found.code, found.damages, found.err) == (0, [], "")
+    rows = dict(row.split(None, 1) for row in found.out.splitlines())
+    assert rows["host"] == "box, kernel 6.1.0"
+    assert rows["backend"] == "test, by hand, tier A"
+    assert (rows["from"], rows["to"]) == ("1970-01-12T13:46:40.000Z", "1970-01-12T13:46:52.000Z")
+    assert rows["windows"] == "12, 12 s in all"
+    assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1000:.1f} kB) in 14 members"
+    assert rows["closed"] == "yes (closed)"
+    assert rows["clean"] == "everything in it is read"
+    assert found.repaired == 0
+    assert found.copy.read_bytes() == whole
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("recording-*.gz")), ids=lambda path: path.name)
+def test_every_release_s_recording_is_clean(path, check):
+    found = check(path.read_bytes())
+    assert (found.code, found.repaired) == (0, 0)
+    assert lines_in(found.copy) == lines_in(path)
+
+
+def test_a_killed_recording_is_mildly_damaged(whole, check):
+    found = check(whole[: offsets(whole)[-1]])
+    assert found.code == 5
+    assert found.damages == [f"byte {offsets(whole)[-1]} (1970-01-12T13:46:52.000Z): {UNCLOSED}"]
+    assert "1 place, every whole window is there" in found.out
+    assert REMEDY in found.out
+    assert lines_in(found.copy)[:-1] == lines_in(found.path)
+    assert items_in(found.copy, End) == [End("repaired", COUNT)]
+
+
+def test_a_damaged_member_is_named_with_its_place_and_its_time(whole, check):
+    starts = offsets(whole)
+    data = bytearray(whole)
+    data[starts[4] + 60] ^= 16
+    found = check(bytes(data))
+    assert found.code == 5
+    assert found.damages == [
+        f"byte {starts[4]} (1970-01-12T13:46:43.000Z): damaged, to byte {starts[5] - 1}; 1 s lost",
+        f"byte {starts[-1]} (1970-01-12T13:46:52.000Z): the closing line counts 12 windows, and 11 can be read",
+    ]
+    assert "2 places, 1 s lost" in found.out
+    kinds = [json.loads(line)["type"] for line in lines_in(found.copy)]
+    assert kinds == ["header", *["window"] * 3, "gap", *["window"] * 8, "end"]
+    last = frame(2)
+    assert items_in(found.copy, Gap) == [Gap("damaged", 1.0, last.mono_us, last.wall)]
+    whole_lines = gzip.decompress(whole).splitlines(keepends=True)
+    assert lines_in(found.copy)[:4] + lines_in(found.copy)[5:-1] == whole_lines[:4] + whole_lines[5:-1]
+
+
+def test_damage_that_goes_on_is_one(whole, check):
+    starts = offsets(whole)
+    data = bytearray(whole)
+    for at in (3, 4, 5, 8):
+        data[starts[at] + 60] ^= 16
+    found = check(bytes(data))
+    assert [one.partition(": ")[2] for one in found.damages[:2]] == [
+        f"damaged, to byte {starts[6] - 1}; 3 s lost",
+        f"damaged, to byte {starts[9] - 1}; 1 s lost",
+    ]
+
+
+def test_damage_on_both_sides_of_a_mark_counts_its_time_once(check):
+    mark = aside(b'{"type":"mark","text":"here","mono":7000001,"t":1}\n')
+    broken = [bytearray(window(seq)) for seq in (1, 2)]
+    for one in broken:
+        one[60] ^= 4
+    found = check(HEADER + window(0) + broken[0] + mark + broken[1] + window(3) + closing(4))
+    assert [("2 s lost" in one) for one in found.damages] == [True, False, False]
+    assert [type(item).__name__ for item in open_recording(found.copy)] == ["Frame", "Mark", "Gap", "Frame", "End"]
+
+
+def test_time_that_a_gap_line_tells_is_not_lost_twice(check):
+    gap = aside(encode_gap(Gap("enospc", 2.0, 6_000_000, 1_000_001.0)))
+    found = check(HEADER + window(0) + window(1)[:-20] + gap + window(4) + closing(2))
+    assert "1 s lost" in found.damages[0]
+    assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
+
+
+def test_a_tail_tells_what_it_held(whole, check):
+    found = check(whole[: offsets(whole)[-2] + 70])
+    assert "cut off" in found.damages[0]
+    assert "1 s lost" in found.damages[0]
+    assert items_in(found.copy, Gap)[0].seconds == 1.0
+
+
+def test_what_a_tail_held_is_not_made_up(whole, check):
+    found = check(whole[: offsets(whole)[-1]] + b"rubbish")
+    assert "what is lost can't be told" in found.damages[0]
+    assert items_in(found.copy, Gap) == []
+
+
+def test_lines_that_no_reader_takes_are_left_out_and_named(check):
+    back = to_bytes(encode_frame(frame(0)))
+    nonsense = b'{"type":"window","seq":-1}\nno JSON\n'
+    text = to_bytes(encode_frame(frame(1))) + back + nonsense + to_bytes(encode_frame(frame(3)))
+    found = check(HEADER + pack(text, frame(1).mono_us, frame(3).mono_us) + closing(2))
+    place, when = f"byte {len(HEADER)}, line", "of the member there (1970-01-12T13:46:42.000Z):"
+    assert found.damages == [
+        f"{place} 2 {when} a window goes back in time and is left out; 1 s lost",
+        f"{place} 3 {when} 'seq' is not a whole number of 0 or more",
+        f"{place} 4 {when} a line is not JSON",
+    ]
+    assert [json.loads(line)["type"] for line in lines_in(found.copy)] == ["header", "window", "gap", "window", "end"]
+
+
+def test_wrong_stamps_are_named_and_mended(check):
+    line = to_bytes(encode_frame(frame(1)))
+    found = check(HEADER + window(0) + pack(line, 0, 1) + closing(2))
+    assert ["stamps" in one for one in found.damages] == [True]
+    assert found.copy.read_bytes()[len(HEADER + window(0)) :].startswith(window(1))
+
+
+def test_what_a_later_version_added_is_kept_byte_for_byte(check):
+    later = b'{"type":"picture", "png" : "\\u001b[31m", "kept":1e400}\n{"kind":"?"}\n'
+    told = encode_frame(frame(0)) | {"later": [1, 2], "h": [{"m": "q", "l": ["a", "b", "c"], "b": []}]}
+    text = json.dumps(told).encode()  # other blanks than ours
+    found = check(HEADER + aside(later) + pack(text, frame(0).mono_us, frame(0).mono_us) + window(1)[:-1])
+    assert "2 lines that a later version added (picture, no type)" in found.out
+    assert b"".join(lines_in(found.copy)[1:4]) == later + text + b"\n"
+
+
+def test_a_newer_major_version_is_refused_in_one_sentence(tmp_path, capsys):
+    path = tmp_path / "r"
+    path.write_bytes(aside(encode_origin(ORIGIN) | {"format": [2, 0]}) + window(0))
+    for words in ((), ("--repair", "-o", str(tmp_path / "copy"))):
+        assert cli.main(["check", str(path), *words]) == 5
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "use a newer latmon" in err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_lost_header_becomes_one_that_says_unknown(whole, check):
+    found = check(whole[offsets(whole)[1] :])
+    assert found.damages == [f"byte 0: {HEADLESS}"]
+    origin = open_recording(found.copy).origin
+    assert (origin.host, origin.backend, origin.kernel) == ("unknown",) * 3
+    assert lines_in(found.copy)[1:-1] == lines_in(found.path)[:-1]
+    assert items_in(found.copy, Gap) == []
+
+
+def test_two_recordings_in_one_file(check):
+    second = HEADER + window(4) + window(5) + closing(2)
+    found = check(HEADER + window(0) + closing(1) + second)
+    assert found.code == 0
+    found = check(HEADER + window(0) + closing(1) + second[: -len(closing(2))])
+    assert [UNCLOSED in one for one in found.damages] == [True]
+    assert [one.windows for one in items_in(found.copy, End)] == [1, 2]
+
+
+def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(3):
+        writer.append(frame(seq))
+    with path.open("ab") as file:
+        file.write(window(3)[:100])
+    assert cli.main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "closed   not yet: a live latmon is writing it" in out
+    assert "clean    everything in it is read so far" in out
+    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    writer.close()
+    assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]
+    assert cli.main(["check", str(copy)]) == 0
+
+
+def test_the_copy_is_private(whole, check):
+    assert check(whole).copy.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["itself", "file", "link", "dangling", "fifo", "directory", "nowhere", "device"])
+def test_a_copy_goes_nowhere_but_to_a_new_file(tmp_path, capsys, whole, kind):
+    path, out = tmp_path / "r", tmp_path / "copy"
+    path.write_bytes(whole)
+    make = {
+        "itself": lambda: None,
+        "file": lambda: out.write_bytes(b"precious"),
+        "link": lambda: out.symlink_to(path),
+        "dangling": lambda: out.symlink_to(tmp_path / "gone"),
+        "fifo": lambda: os.mkfifo(out),
+        "directory": out.mkdir,
+        "nowhere": lambda: None,
+        "device": lambda: None,
+    }
+    make[kind]()
+    out = {"itself": path, "nowhere": tmp_path / "no" / "copy", "device": Path("/dev/full")}.get(kind, out)
+    assert cli.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"latmon: can't write {out}: ")
+    assert said.err.count("\n") == 1
+    assert path.read_bytes() == whole
+    assert kind != "file" or out.read_bytes() == b"precious"
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeypatch):
+    path, out = tmp_path / "r", tmp_path / "copy"
+    path.write_bytes(whole)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert capsys.readouterr().err == f"latmon: can't write {out}: No space left on device\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
+)
+def test_a_copy_needs_both_words(words, said, capsys):
+    assert cli.main(["check", "r", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_no_recording_is_refused(tmp_path, capsys):
+    (tmp_path / "r").write_bytes(b"hello")
+    assert cli.main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
+    assert "is not a latmon recording" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_strings_of_a_recording_can_do_nothing_to_a_terminal(tmp_path, capsys):
+    path = tmp_path / "r"
+    evil = "\x1b]52;c;aGk=\x07[/red]\u202e../../etc"
+    header = encode_origin(ORIGIN) | dict.fromkeys(("host", "kernel", "backend", "tool", "tier", "latmon"), evil)
+    end = aside(encode_end(End(evil, 1)))
+    path.write_bytes(aside(header) + aside({"type": evil}) + window(0, devices=(Device(evil, 8, 0),)) + end)
+    assert cli.main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert "../../etc" in out
+
+
+def test_thousands_of_damages_are_counted(check):
+    found = check(HEADER + aside(b"nonsense\n" * 5000) + window(0) + closing(1))
+    assert len(found.damages) == 1001
+    assert found.damages[-1] == "and 4000 more damaged places"
+    assert "5000 places" in found.out
+
+
+def test_a_lock_that_is_given_back(tmp_path, whole):
+    path = tmp_path / "r"
+    path.write_bytes(whole)
+    found, passages = survey(open_recording(path))
+    assert (found.clean, passages.live) == (True, False)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# what readers read, the copy has, and check names a damage wherever they do
+
+
+def agree(path, copy):
+    """The number of windows that can be read."""
+    recording = open_recording(path)
+    items = list(recording)
+    read = [item for item in items if isinstance(item, Frame)]
+    copy.unlink(missing_ok=True)
+    found, _ = repair(recording, copy)
+    assert found.windows == len(read)
+    assert not (recording.damage and found.clean), recording.damage
+    repaired = open_recording(copy)
+    kept = list(repaired)
+    assert repaired.damage == []
+    assert [item for item in kept if isinstance(item, Frame)] == read
+    assert [item for item in kept if isinstance(item, Mark)] == [item for item in items if isinstance(item, Mark)]
+    assert kept[-1].windows == len(read)
+    return len(read)
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_cut_at_every_byte_of_the_last_members(tmp_path, short, step):
+    starts = offsets(short)
+    for size in range(starts[-3], len(short), step):
+        (tmp_path / "r").write_bytes(short[:size])
+        complete = sum(start <= size for start in starts[1:]) - 1
+        assert agree(tmp_path / "r", tmp_path / "copy") == min(complete, FEW)
+
+
+@pytest.mark.parametrize("flips", [200, pytest.param(3000, marks=pytest.mark.slow)])
+def test_flipped_bits(tmp_path, short, flips):
+    rng = random.Random(20 + flips)
+    for _ in range(flips):
+        data = bytearray(short)
+        data[rng.randrange(len(short))] ^= 1 << rng.randrange(8)
+        (tmp_path / "r").write_bytes(data)
+        assert agree(tmp_path / "r", tmp_path / "copy") >= FEW - 1
+
+
+def test_pieces_of_recordings_in_any_order(tmp_path, short):
+    """Members thrown together, cut and overwritten: whatever is read is copied."""
+    rng = random.Random(3)
+    starts = [*offsets(short), len(short)]
+    for _ in range(40):
+        picked = [rng.randrange(len(starts) - 1) for _ in range(rng.randrange(1, 12))]
+        pieces = [short[starts[i] : starts[i + 1] - rng.choice((0, 0, 0, 9))] for i in picked]
+        (tmp_path / "r").write_bytes(b"".join(pieces))
+        try:
+            open_recording(tmp_path / "r")
+        except RecordingError:
+            continue
+        agree(tmp_path / "r", tmp_path / "copy")
