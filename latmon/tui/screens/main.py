@@ -8,8 +8,9 @@ from textual.screen import Screen
 
 from latmon.tui.face import Face
 from latmon.tui.widgets.canvas import Canvas
-from latmon.views.lines import Line, Span, fit
-from latmon.views.scene import MIN_SIZE, Scene
+from latmon.views.lines import Line
+from latmon.views.scene import Scene
+from latmon.views.whole_screen import screen_lines
 
 
 class MainScreen(Screen[None]):
@@ -34,14 +35,3 @@ class MainScreen(Screen[None]):
         width, height = self._canvas.size
         if width and height:
             self._canvas.show(screen_lines(self.scene, self._foot, width, height), face)
-
-
-def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line]:
-    """Every line of the terminal, exactly `height` of them."""
-    if width < MIN_SIZE[0] or height < MIN_SIZE[1]:
-        small: list[Line] = [(Span("terminal too small", "strong"),), (Span(f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed"),)]
-        return small[:height]
-    panels = scene.draw(width, height)
-    below = [*panels.notice, panels.health, fit(foot, width)]
-    above = [panels.title, *panels.body][: height - len(below)]
-    return [*above, *[()] * (height - len(below) - len(above)), *below]
