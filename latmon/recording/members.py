@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from latmon.errors import RecordingError
 
@@ -25,6 +25,7 @@ _SCAN = 16 * 1024
 GIVEN_UP = "too much damage"
 _GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
 _HEAD = struct.Struct("<4sIBBH2sHIQQ")
+HEAD_BYTES = _HEAD.size
 _NOTE = b"LM"
 _NOTE_LENGTH = 20
 _NO_OS = 255
@@ -33,8 +34,7 @@ _LEVEL = 6
 """An hour of 24 devices x 3 stages x 31 buckets is 20 MB; level 1 makes it 22 % larger, 9 only 0.6 % smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """What a member says about itself."""
 
     length: int
@@ -96,14 +96,19 @@ class Members:
         """Their texts. Members that end before `since_us` are hopped over."""
         return (part.text for part in self.parts(since_us) if not part.damage)
 
-    def parts(self, since_us: int = 0) -> Iterator[Part]:
-        """The same with their places, and what is damaged in its place."""
-        offset = 0
+    def parts(self, since_us: int = 0, until_us: int | None = None, *, begin: int = 0) -> Iterator[Part]:
+        """The same with their places, and what is damaged in its place, from byte `begin` on.
+
+        Ends before the first member that begins behind `until_us`.
+        """
+        offset = begin
         while offset < self._size():
-            head = self._head(offset)
-            if head is not None and head.last_us < since_us and self._head(offset + head.length) is not None:
+            head = self.head(offset)
+            if head is not None and head.last_us < since_us and self.head(offset + head.length) is not None:
                 offset += head.length
                 continue
+            if head is not None and until_us is not None and head.first_us > until_us:
+                return
             part = self._part(offset, head)
             yield part
             offset = part.end
@@ -133,7 +138,7 @@ class Members:
         while self._wasted <= self._patience and (chunk := self._read(offset, _SCAN + _HEAD.size)):
             at = chunk.find(_GZIP_WITH_EXTRA)
             while at >= 0:
-                if self._head(offset + at) is not None:
+                if self.head(offset + at) is not None:
                     self._wasted += offset + at - begin
                     return offset + at
                 at = chunk.find(_GZIP_WITH_EXTRA, at + 1)
@@ -142,8 +147,9 @@ class Members:
             begin = offset
         return min(offset, self._size())
 
-    def _head(self, offset: int) -> Head | None:
-        return head_of(self._read(offset, _HEAD.size))
+    def head(self, offset: int) -> Head | None:
+        """What the member at `offset` says about itself; None when there is none."""
+        return head_of(os.pread(self._file.fileno(), _HEAD.size, offset))
 
     def _read(self, offset: int, length: int) -> bytes:
         self._file.seek(offset)

@@ -97,6 +97,14 @@ class Parts:
         """Its items, without the parts and members that end before `mono_us`: they are not even unpacked."""
         return self._joined(lambda one: one.since(mono_us), mono_us)
 
+    def between(self, since_us: int, until_us: int) -> Iterator[Item]:
+        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
+        return self._joined(lambda one: one.between(since_us, until_us), since_us)
+
+    def span(self) -> tuple[int, int]:
+        """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
+        return self.parts[0].span()[0], self.parts[-1].span()[1]
+
     def _joined(self, read: Callable[[Recording], Iterator[Item]], since_us: int) -> Iterator[Item]:
         self.damage = []
         course = _Course()

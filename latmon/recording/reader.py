@@ -23,6 +23,7 @@ from latmon.model import Device, Frame, Origin
 from latmon.recording import checks, decode
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members
+from latmon.recording.places import Places
 
 Item = Frame | Gap | Mark | End
 UNCLOSED = "ended without a closing line (killed?)"
@@ -59,6 +60,7 @@ class Recording:
         self.damage: list[str] = []
         self._headless = headless
         self._unsaid = 0
+        self._places = Places()
 
     @property
     def headless(self) -> bool:
@@ -70,12 +72,30 @@ class Recording:
 
     def since(self, mono_us: int) -> Iterator[Item]:
         """Its items, without the members that end before `mono_us`: they are not even unpacked."""
+        return self._read(mono_us, None)
+
+    def between(self, since_us: int, until_us: int) -> Iterator[Item]:
+        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
+        for item in self._read(since_us, until_us):
+            if not isinstance(item, Frame) or since_us <= item.mono_us <= until_us:
+                yield item
+
+    def span(self) -> tuple[int, int]:
+        """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
+        with opened(self.path) as file:
+            first, last = self._places.follow(file)
+            for part in Members(file, lambda _: None).parts(last + 1, begin=self._places.end):
+                last = max(last, part.head.last_us if part.head and not part.damage else 0)
+        return first, last
+
+    def _read(self, since_us: int, until_us: int | None) -> Iterator[Item]:
         self.damage, self._unsaid = [self._headless] if self._headless else [], 0
         course = Course()
         with opened(self.path) as file:
-            for text in Members(file, self._note).texts(mono_us):
-                yield from self._items(text, course)
-        if not course.ended:
+            begin = self._places.behind(file, since_us) if since_us else 0
+            for part in Members(file, self._note).parts(since_us, until_us, begin=begin):
+                yield from self._items(part.text, course)
+        if not course.ended and until_us is None:
             self._note(UNCLOSED)
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
