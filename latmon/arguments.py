@@ -17,10 +17,12 @@ from latmon.errors import UsageError
 from latmon.quantities import duration_us, size_bytes
 from latmon.text import clean
 
-MIN_SIZE = 1024 * 1024
+MIN_SIZE = 2 * 1024 * 1024
+"""A part that is whole and the one that is written, of 1 MiB each."""
+MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
-_NEEDS_RECORD = ("duration", "max_size", "redact", "tui")
+_NEEDS_RECORD = ("duration", "max_size", "keep", "redact", "tui")
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
 
@@ -81,7 +83,8 @@ def _live() -> _Parser:
     recording = parser.add_argument_group("recording")
     recording.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE, without a screen")
     recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
-    recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="end FILE there, such as 512M")
+    recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
+    recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
     recording.add_argument("--redact", action="store_true", help="leave names that may tell something out of FILE")
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
     return parser
@@ -102,10 +105,19 @@ def _replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="several are the parts of one capture")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="schema latmon.report/1")
     form.add_argument("--text", action="store_true", help="for people (the default)")
+    form.add_argument("--html", metavar="OUT", type=Path, help="one file that needs nothing else; - is stdout")
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", metavar="A", type=_spoken(_span), help="FILE, or FILE@NOTE: from that mark to the next")
+    parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="schema latmon.diff/1")
+    form.add_argument("--tui", action="store_true", help="A and B side by side on the screen")
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
@@ -138,10 +150,31 @@ def _probes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a name from the list")
 
 
+def _export(parser: argparse.ArgumentParser) -> None:
+    from latmon.exports.words import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
+
+    forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
+    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
+    parser.add_argument("-o", metavar="OUT", dest="out", required=True, help="a new file, or - for stdout")
+    _devices(parser)
+    parser.add_argument("--buckets", action="store_true", help="csv: a row per bucket that holds I/Os")
+    pictures = parser.add_argument_group("svg and cast")
+    pictures.add_argument("--screen", choices=SCREENS, help="default overview")
+    pictures.add_argument("--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines")
+    pictures.add_argument("--at", metavar="TIME", help="90s from the begin, 14:05:30, or an RFC 3339 stamp")
+    _theme(pictures)
+    pictures.add_argument("--speed", type=_spoken(_speed), help="cast: times as fast as it was; default 1")
+    pictures.add_argument("--duration", type=_spoken(_duration), help="cast: so much of the recording")
+    pictures.add_argument("--cast-version", type=int, choices=VERSIONS, help="cast: default 2, which all players know")
+
+
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "replay": ("the same screen on a recording", _replay),
     "report": ("summary of a recording", _report),
+    "diff": ("two captures or more compared: what differs, where, how surely", _diff),
     "check": ("what a recording is, what is damaged in it; --repair writes a clean copy", _check),
+    "export": ("a recording in the formats of others, and as pictures", _export),
     "demo": ("a synthetic host, no privilege needed", _demo),
     "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
     "probes": ("the probes that latmon has", _probes),
@@ -154,7 +187,7 @@ def _devices(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _theme(parser: argparse.ArgumentParser) -> None:
+def _theme(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--theme", metavar="NAME", help="dark, light, high-contrast, mono or one of yours")
 
 
@@ -186,7 +219,15 @@ def _duration(text: str) -> int:
 def _size(text: str) -> int:
     value = size_bytes(text)
     if value < MIN_SIZE:
-        raise ValueError(f"{text!r} is less than 1M, too little for a recording")
+        raise ValueError(f"{text!r} is less than 2M, too little for a recording in parts")
+    return value
+
+
+def _keep(text: str) -> int:
+    days = text.strip()[:-1] if text.strip()[-1:] in ("d", "D") else ""
+    value = duration_us(f"{days}h") * 24 if days else duration_us(text)
+    if value < MIN_KEEP_US:
+        raise ValueError(f"{text!r} is less than a minute, too little to keep")
     return value
 
 
@@ -200,10 +241,26 @@ def _speed(text: str) -> float:
     return value
 
 
+def _screen_size(text: str) -> tuple[int, int]:
+    columns, _, lines = text.partition("x")
+    if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in (columns, lines)):
+        raise ValueError(f"{text!r} is not a size such as 80x24")
+    size = int(columns), int(lines)
+    if not (40 <= size[0] <= 500 and 10 <= size[1] <= 200):  # noqa: PLR2004  what a screen needs, what is still one
+        raise ValueError(f"{text!r} is not a size from 40x10 to 500x200")
+    return size
+
+
 def _seed(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def _span(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a recording, or FILE@NOTE")
+    return text
 
 
 def _glob(text: str) -> str:

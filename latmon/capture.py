@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
-from latmon import opening, privileges, target
+from latmon import file_system, opening, privileges, target
 from latmon.backend import Backend, Deepening, Finishing
 from latmon.ending import Ending, now
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
@@ -22,7 +23,8 @@ from latmon.mark import Mark
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
 from latmon.quantities import show_duration
-from latmon.recorder import Limits, Recorder
+from latmon.recorder import Recorder
+from latmon.recording.rotation import Limits
 from latmon.request import Request
 
 TOGGLING_S = 0.5
@@ -137,13 +139,18 @@ class Capture:
             self._backend.deepen(devices)
 
     @property
+    def recorded_bytes(self) -> int:
+        """On disk, of the recording that is written now."""
+        return 0 if self._recorder is None else self._recorder.size
+
+    @property
     def recording(self) -> bool:
         return self._recorder is not None and self._recorder.active
 
     async def _follow(self, backend: Backend) -> Outcome:
         """Frames to recorder and sink; the recording is closed before the backend is, whatever ends them."""
         origin = backend.origin
-        self._recorder = recorder = Recorder(origin, Limits(self._request.max_size, self._request.redact))
+        self._recorder = recorder = Recorder(origin, _limits(self._request), remarks=self._remarks)
         if self._request.record is not None:
             await recorder.start(self._request.record)
         self._backend = backend
@@ -175,7 +182,7 @@ class Capture:
         cpu = OwnCpu()
         notice = ""
         async for bare in backend.frames():
-            frame = _with_own_health(bare, cpu, recorder.state)
+            frame = _with_own_health(_told(bare, recorder.news()), cpu, recorder.state)
             notice = frame.health.notice
             self._ending.heard()
             self._take(frame, recorder)
@@ -207,6 +214,10 @@ class Capture:
             yield Mark(text, at, frame.wall - (frame.mono_us - at) / 1e6 if at != mono_us else wall)
         self._marks = []
 
+    def _remarks(self, path: Path) -> str:
+        options = self._request.options
+        return file_system.remarks(path, options.devices, options.proc, options.sys)
+
     def _full_duration(self) -> str:
         return f"the capture is complete: {show_duration(self._request.duration_us or 0)}"
 
@@ -214,6 +225,18 @@ class Capture:
         """Exit 4 for what ended well but lost something on the way."""
         whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+
+
+def _limits(request: Request) -> Limits:
+    return Limits(request.max_size, request.redact, request.keep_us)
+
+
+def _told(frame: Frame, news: str) -> Frame:
+    """The frame with a notice of the recorder's beside its own."""
+    if not news:
+        return frame
+    notice = "; ".join(one for one in (frame.health.notice, news) if one)
+    return replace(frame, health=replace(frame.health, notice=notice))
 
 
 def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:

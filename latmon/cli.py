@@ -78,6 +78,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         record=args.record,
         duration_us=args.duration,
         max_size=args.max_size,
+        keep_us=args.keep,
         redact=args.redact,
     )
 
@@ -145,7 +146,7 @@ def _report(args: argparse.Namespace) -> int:
     _settle()
     from latmon.report import report_command
 
-    return report_command(args.file, as_json=args.json)
+    return report_command(args.files, as_json=args.json, html=args.html)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -153,6 +154,20 @@ def _check(args: argparse.Namespace) -> int:
     from latmon.checking import check_command
 
     return check_command(args.file, args.out)
+
+
+def _export(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.exports import export_command
+
+    return export_command(args)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.diff import diff_command
+
+    return diff_command([args.first, *args.others], as_json=args.json)
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -175,7 +190,9 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": _replay,
     "demo": _demo,
     "report": _report,
+    "diff": _diff,
     "check": _check,
+    "export": _export,
     "doctor": _doctor,
     "probes": _probes,
 }

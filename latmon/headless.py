@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from latmon import file_system
 from latmon.capture import Capture, Outcome, Tally
 from latmon.errors import EXIT_INCOMPLETE
 from latmon.model import Frame, Origin
@@ -34,7 +35,7 @@ class Progress:
         self._live = out.isatty()
         self._began_us: int | None = None
         self._traces_stages = True
-        self._line = self._noticed = ""
+        self._line = self._noticed = self._remark = ""
         self._shown = 0
         self._waiting = Waiting()
 
@@ -42,6 +43,12 @@ class Progress:
         """Said at once: bpftrace 0.17 compiles for up to half a minute, and nothing is recorded before."""
         why = compiling(backend)
         self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
+
+    def remark(self, said: str) -> None:
+        """What is odd about where the file lies: before anything starts, and once."""
+        self._remark = said
+        if said:
+            self._write(f"latmon: {said}")
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
@@ -53,10 +60,8 @@ class Progress:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
         self._waiting.add(frame)
-        self._line = _progress(
-            (frame.mono_us - self._began_us) / 1e6, tally, _size(self._path), stages=self._traces_stages
-        )
-        if frame.health.notice:
+        self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
+        if frame.health.notice not in ("", self._remark):
             if self._live:
                 self._overwrite("")
             self._noticed = frame.health.notice
@@ -76,6 +81,13 @@ class Progress:
         lost = ["the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if said or lost:
             self._write(f"latmon: {'; '.join([*said, *lost])}")
+
+    def _size(self) -> int:
+        """What there is of the recording, in bytes."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
 
     def _overwrite(self, line: str) -> None:
         self._put("\r" + line.ljust(self._shown) + ("" if line else "\r"))
@@ -99,6 +111,9 @@ class _Recording(Progress):
         super().__init__(path, out)
         self.capture = Capture(request, self)
 
+    def _size(self) -> int:
+        return self.capture.recorded_bytes or super()._size()
+
     def offer(self, frame: Frame, tally: Tally) -> None:
         super().offer(frame, tally)
         if not self.capture.recording:
@@ -117,6 +132,8 @@ async def _record(request: Request, path: Path) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
             stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
             loop.add_signal_handler(number, stop)
+    options = request.options
+    progress.remark(file_system.remarks(path, options.devices, options.proc, options.sys))
     progress.starting(request.backend)
     outcome = await progress.capture.run()
     progress.ended(outcome)
@@ -144,10 +161,3 @@ def _deep(tally: Tally, *, stages: bool) -> list[str]:
     outliers = [f"{tally.above:,} outlier{'s' * (tally.above != 1)}{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
     return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -1,7 +1,8 @@
 """Keeps a capture's recording: starts, feeds and stops it, and says in one line how it is doing.
 
 Writes off the event loop, one frame behind the other: a disk that hangs is what latmon is asked to look at, and must
-freeze neither the screen nor the probes. Knows no format (recording.py owns it) and no UI.
+freeze neither the screen nor the probes. Knows no format, no parts (recording/ owns
+both) and no UI.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -20,7 +20,7 @@ from latmon import target
 from latmon.errors import UnavailableError
 from latmon.inventory import Inventory
 from latmon.model import Frame, Origin
-from latmon.recording import Writer
+from latmon.recording.rotation import Limits, Rotation, beginning_after
 from latmon.side_thread import SideThread
 
 MAX_WAITING = 600
@@ -33,24 +33,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the user allowed a recording: bytes, and whether foreign names are left out."""
-
-    max_size: int | None = None
-    redact: bool = False
-
-
 class Recorder:
     """At most one recording at a time. `state` is Health.recording; `complete` says that nothing is missing in it."""
 
-    def __init__(self, origin: Origin, limits: Limits, space: Callable[[Path], str] = target.short_of_space) -> None:
-        self._origin, self._limits, self._space = origin, limits, space
+    def __init__(
+        self,
+        origin: Origin,
+        limits: Limits,
+        space: Callable[[Path], str] = target.short_of_space,
+        remarks: Callable[[Path], str] = lambda _: "",
+    ) -> None:
+        """`space`: why nothing more should be written beside a file; `remarks`: what is odd about where it lies."""
+        self._origin, self._limits, self._space, self._remarks = origin, limits, space, remarks
         self._inventory = Inventory()
-        self._writer: Writer | None = None
+        self._writer: Rotation | None = None
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_WAITING)
         self._path = Path()
+        self._news = ""
         self._why = ""
         self._closing = "closed"
         self._last: Frame | None = None
@@ -68,15 +68,27 @@ class Recorder:
         """The file's name while recording; otherwise why recording stopped, if it did so by itself."""
         if self._writer is None:
             return self._why
-        return f"{self._path.name}: {self._writer.trouble}" if self._writer.trouble else self._path.name
+        trouble = self._writer.trouble or self._writer.refusal
+        return f"{self._writer.path.name}: {trouble}" if trouble else self._writer.path.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the parts that are there; 0 while nothing is recorded."""
+        return 0 if self._writer is None else self._writer.size
+
+    def news(self) -> str:
+        """What the user must know of where the recording lies: told once."""
+        news, self._news = self._news, ""
+        return news
 
     async def start(self, path: Path) -> None:
         """UnavailableError when the file can't be had. The next frame is its first and names every device."""
-        create = partial(Writer.create, max_size=self._limits.max_size, redact=self._limits.redact)
         disk = SideThread("recorder")  # a new one: that of the recording before may still hang
         try:
             await _on(disk, target.refuse, path)
-            self._writer = await _on(disk, create, path, _beginning_after(self._last, self._origin))
+            origin = self._origin if self._last is None else beginning_after(self._last, self._origin)
+            self._news = await _on(disk, self._remarks, path)
+            self._writer = await _on(disk, Rotation.create, path, origin, self._limits)
         except (UnavailableError, asyncio.CancelledError):
             disk.shutdown()
             raise
@@ -92,7 +104,8 @@ class Recorder:
             return
         try:
             directory = target.default_directory(Path.cwd(), os.environ)
-            await self.start(directory / target.recording_name(self._origin.host, time.time()))
+            host = "" if self._limits.redact else self._origin.host
+            await self.start(directory / target.recording_name(host, time.time()))
         except UnavailableError as refusal:
             self._why = str(refusal)
 
@@ -129,15 +142,12 @@ class Recorder:
             task.result()
         self._writer = None
 
-    async def _write(self, writer: Writer, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
+    async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
         """The recording's one writer, from its first frame to its end line."""
         try:
             while (frame := await waiting.get()) is not None:
                 missed, self._missed_us = self._missed_us, 0
                 shortage = await _on(disk, self._append, writer, frame, missed)
-                if writer.stopped:
-                    self._end(writer.trouble)
-                    break
                 self.complete = self.complete and not writer.trouble
                 if shortage:
                     self._give_up(shortage)
@@ -151,7 +161,7 @@ class Recorder:
             disk.shutdown()
         await closed
 
-    def _append(self, writer: Writer, frame: Frame, missed_us: int) -> str:
+    def _append(self, writer: Rotation, frame: Frame, missed_us: int) -> str:
         """On the thread: the frame, behind what was missed; why it should be the last, if there is a reason."""
         if missed_us:
             writer.gap("disk-stalled", missed_us / 1e6)
@@ -165,22 +175,14 @@ class Recorder:
         self._space_due = now + SPACE_CHECK_S
         return self._space(self._path)
 
-    def _end(self, why: str) -> None:
-        self._writer = None
-        self._why = f"recording to {self._path.name} stopped: {why}"
-
     def _give_up(self, why: str) -> None:
         """End before the user wanted it."""
-        self._end(why)
+        self._writer = None
+        self._why = f"recording to {self._path.name} stopped: {why}"
         self.complete = False
 
 
-def _beginning_after(last: Frame | None, origin: Origin) -> Origin:
-    """The origin of a recording that begins in the middle of a capture, behind its frame `last`."""
-    return origin if last is None else replace(origin, start_wall=last.wall, start_mono_us=last.mono_us)
-
-
-def _close(writer: Writer, reason: str) -> None:
+def _close(writer: Rotation, reason: str) -> None:
     with contextlib.suppress(OSError):
         writer.close(reason)
 

@@ -23,6 +23,9 @@ class Request:
     record: Path | None = None
     duration_us: int | None = None
     max_size: int | None = None
+    """Bytes of all parts of a capture."""
+    keep_us: int | None = None
+    """How long ago a part may have ended."""
     redact: bool = False
     scenario: str = "host"
     seed: int = 1

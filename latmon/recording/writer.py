@@ -26,17 +26,15 @@ FLUSH_US = 1_000_000
 _FLUSH_BYTES = 4 * 1024 * 1024
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSING_BYTES = 256
-"""What the closing member may take: it must fit below `max_size`."""
 _MAX_ASIDES = 100
 
 
 class Writer:
     """`trouble` says why nothing is written at the moment; empty while all is well."""
 
-    def __init__(self, descriptor: int, path: Path, *, max_size: int | None = None, redact: bool = False) -> None:
+    def __init__(self, descriptor: int, path: Path, *, redact: bool = False) -> None:
         self._descriptor, self._path = descriptor, path
-        self._max_size, self._redact = max_size, redact
+        self._redact = redact
         self._end = 0
         self._pending: list[tuple[bytes, Frame | None]] = []
         self._missed: list[Frame] = []
@@ -54,12 +52,11 @@ class Writer:
         path: Path,
         origin: Origin,
         *,
-        max_size: int | None = None,
         redact: bool = False,
         devices: tuple[Device, ...] = (),
     ) -> Self:
         """A new file with its header on disk. UnavailableError when there can't be one: nothing is ever overwritten."""
-        writer = cls(_create(path), path, max_size=max_size, redact=redact)
+        writer = cls(_create(path), path, redact=redact)
         writer._begin(origin, devices)
         return writer
 
@@ -69,9 +66,10 @@ class Writer:
         return self._end
 
     @property
-    def stopped(self) -> bool:
-        """True once the file is complete by itself: at its maximum size nothing more is taken."""
-        return self._stopped
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: the file itself, whatever bears its name later."""
+        told = os.fstat(self._descriptor)
+        return told.st_dev, told.st_ino
 
     def append(self, frame: Frame) -> None:
         """On disk within a second of the frames' own time."""
@@ -103,9 +101,6 @@ class Writer:
         if not self._pending or self._stopped:
             return
         member = self._packed(self._pending)
-        if self._max_size is not None and self._end + len(member) + _CLOSING_BYTES > self._max_size:
-            self._stop("max-size", f"stopped at its maximum of {self._max_size} bytes")
-            return
         frames = self._frames()
         if self._write(member):
             self._windows += len(frames)
@@ -121,8 +116,7 @@ class Writer:
             return
         try:
             self.flush()
-            if not self._stopped:
-                self._stop(reason, self.trouble)
+            self._stop(reason)
         finally:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -155,12 +149,11 @@ class Writer:
         if not self._stopped:
             self._pending.append((line, None))
 
-    def _stop(self, reason: str, trouble: str) -> None:
+    def _stop(self, reason: str) -> None:
         """Write the closing line; nothing more after it."""
         closing = lines.to_bytes(lines.encode_end(End(reason, self._windows)))
         self._write(self._packed([(closing, None)]))
         self._pending, self._stopped = [], True
-        self.trouble = trouble or self.trouble
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)

@@ -49,7 +49,10 @@ def test_other_commands():
         ("--stages some", "--stages: 'some' is not one of auto, basic, all"),
         ("--threshold -1s", "--threshold: expected one argument"),
         ("--record f --duration 0", "--duration: '0' is not a duration above zero"),
-        ("--record f --max-size 1k", "--max-size: '1k' is less than 1M"),
+        ("--record f --max-size 1k", "--max-size: '1k' is less than 2M"),
+        ("--record f --keep 1s", "--keep: '1s' is less than a minute"),
+        ("--record f --keep x", "--keep: 'x' is not a duration"),
+        ("--keep 7d", "--keep needs --record FILE"),
         ("--record f --max-size x", "--max-size: 'x' is not a size such as 512M"),
         ("--duration 5s", "--duration needs --record FILE"),
         ("--max-size 5M", "--max-size needs --record FILE"),
@@ -109,3 +112,8 @@ def test_any_line_is_understood_or_refused(argv):
     except UsageError as refusal:
         said = str(refusal)
     assert said.isprintable()
+
+
+@pytest.mark.parametrize(("text", "hours"), [("7d", 168), ("1.5d", 36), ("12h", 12)])
+def test_days_are_for_what_is_kept(text, hours):
+    assert arguments.parse(["--record", "f", "--keep", text]).keep == hours * 3_600_000_000

@@ -14,8 +14,9 @@ from recorded import DISK, ORIGIN, frame
 from latmon import recorder as module
 from latmon.errors import UnavailableError
 from latmon.model import Frame
-from latmon.recorder import Limits, Recorder
-from latmon.recording import End, Gap, Writer, open_recording
+from latmon.recorder import Recorder
+from latmon.recording import End, Gap, Writer, open_recording, rotation
+from latmon.recording.rotation import Limits
 
 
 def plenty(_path):
@@ -113,16 +114,37 @@ async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
     assert open_recording(tmp_path / "x").damage == []
 
 
-async def test_the_users_own_maximum_is_no_loss(tmp_path):
-    recorder = Recorder(ORIGIN, Limits(max_size=4000), plenty)
+async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr(rotation, "MIN_SHARE", 1_000)
+    recorder = Recorder(ORIGIN, Limits(max_size=9_000), plenty)
     await recorder.start(tmp_path / "x")
     for seq in range(60):
         recorder.put(frame(seq))
-    await until(lambda: not recorder.active)
+    await until(recorder._waiting.empty)
+    assert re.fullmatch(r"x\.part\d{4}", recorder.state)
+    assert recorder.size <= 9_000
     await recorder.stop()
-    assert "maximum of 4000 bytes" in recorder.state
     assert recorder.complete
-    assert (tmp_path / "x").stat().st_size <= 4000
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 9_000
+    kept = [seq for path in sorted(tmp_path.iterdir()) for seq in [one.seq for one in frames_in(path)]]
+    assert kept == list(range(kept[0], 60))
+
+
+async def test_where_it_lies_is_remarked_once(tmp_path):
+    recorder = Recorder(ORIGIN, Limits(), plenty, lambda path: f"{path.name} lies on vda")
+    assert recorder.news() == ""
+    await recorder.start(tmp_path / "x")
+    assert recorder.news() == "x lies on vda"
+    assert recorder.news() == ""
+    await recorder.stop()
+
+
+async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(ORIGIN, Limits(redact=True), plenty)
+    await recorder.toggle()
+    assert recorder.state.startswith("host-")
+    await recorder.stop()
 
 
 async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
@@ -164,7 +186,8 @@ LEAVING = """
 import asyncio, os, sys, threading
 from pathlib import Path
 from recorded import ORIGIN, frame
-from latmon.recorder import Limits, Recorder
+from latmon.recorder import Recorder
+from latmon.recording.rotation import Limits
 
 async def capture():
     recorder = Recorder(ORIGIN, Limits(), lambda path: "")

@@ -197,19 +197,6 @@ def test_a_really_full_disk(tiny_disk):
     subprocess.run(["gzip", "-t", path], check=True)
 
 
-def test_it_stops_below_its_maximum_and_says_so(tmp_path):
-    path = tmp_path / "r"
-    writer = Writer.create(path, ORIGIN, max_size=4000)
-    for seq in range(50):
-        writer.append(frame(seq))
-    assert "maximum of 4000 bytes" in writer.trouble
-    writer.close()
-    *kept, end = open_recording(path)
-    assert path.stat().st_size <= 4000
-    assert len(kept) > 3
-    assert end == End("max-size", len(kept))
-
-
 def test_short_windows_share_a_member_of_a_second(tmp_path):
     path = tmp_path / "r"
     writer = Writer.create(path, ORIGIN)

@@ -1,0 +1,187 @@
+"""A capture's recording in parts: a new one every day, or at its share of the capture's size; the oldest ones go.
+
+Each part is a whole recording, and no frame is lost or doubled between two. What is unlinked is one of our own parts
+and nothing else: the file that we made is known by its inode, never by its name. Knows neither loop nor thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from latmon.errors import UnavailableError
+from latmon.inventory import Inventory
+from latmon.model import Frame, Origin
+from latmon.recording.parts import CONTINUED, Part, as_part, part_path
+from latmon.recording.writer import Writer
+
+DAY_US = 86_400_000_000
+SHARES = 8
+"""Parts in which a capture with a maximum is kept: unlinking one loses an eighth of it."""
+MIN_SHARE = 1024 * 1024
+MIN_SIZE = 2 * MIN_SHARE
+"""One part that is whole, and the one that is written."""
+_RETRY_US = 60_000_000
+_NAMES_TRIED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the user allowed a recording: bytes in all, how long a part is kept, whether foreign names are left out."""
+
+    max_size: int | None = None
+    redact: bool = False
+    keep_us: int | None = None
+
+    @property
+    def share(self) -> int | None:
+        """Bytes of a part."""
+        return None if self.max_size is None else max(MIN_SHARE, self.max_size // SHARES)
+
+    @property
+    def length_us(self) -> int:
+        """The longest that a part lasts: what is to be kept for an hour must not lie in a part of a day."""
+        return DAY_US if self.keep_us is None else min(DAY_US, self.keep_us)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    path: Path
+    identity: tuple[int, int]
+    size: int
+    ended_us: int
+
+
+class Rotation:
+    """Takes what a Writer takes. `trouble`: why nothing is written; `refusal`: why no new part is, or none unlinked."""
+
+    def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
+        self._first, self._origin, self._limits = first, origin, limits
+        self._capture = secrets.token_hex(8)
+        self._inventory = Inventory()
+        self._finished: deque[_Finished] = deque()
+        self._number = self._name = 1
+        self._largest = 0
+        self._fresh = False
+        self._last: Frame | None = None
+        self._retry_us = 0
+        self.path = first
+        self._writer = self._open(first)
+        self._identity = self._writer.identity
+        self._began_us: int | None = None
+        self.refusal = ""
+
+    @classmethod
+    def create(cls, path: Path, origin: Origin, limits: Limits) -> Self:
+        """The first part, its header on disk; UnavailableError when there can't be one."""
+        return cls(path, origin, limits)
+
+    @property
+    def trouble(self) -> str:
+        return self._writer.trouble
+
+    @property
+    def size(self) -> int:
+        """Bytes of all the parts that are still there."""
+        return self._writer.size + sum(one.size for one in self._finished)
+
+    def append(self, frame: Frame) -> None:
+        """Into this part, or the next one where this one is full."""
+        if self._is_due(frame):
+            self._rotate(frame)
+        if self._began_us is None:
+            self._began_us = frame.mono_us - frame.dt_us
+        self._inventory.note(frame)
+        before = self._writer.size
+        # what was removed stays said: who reads all parts as one knew it from the part before
+        whole = replace(self._inventory.complete(frame), removed=frame.removed) if self._fresh else frame
+        self._writer.append(whole)
+        self._fresh = False
+        self._last = frame
+        self._largest = max(self._largest, self._writer.size - before)
+        self._retire(frame.mono_us)
+
+    def gap(self, reason: str, seconds: float) -> None:
+        """Time that nobody gave us, before the next frame."""
+        self._writer.gap(reason, seconds)
+
+    def close(self, reason: str = "closed") -> None:
+        self._writer.close(reason)
+
+    def _is_due(self, frame: Frame) -> bool:
+        if self._began_us is None or self._last is None or frame.mono_us < self._retry_us:
+            return False
+        share = self._limits.share
+        return frame.mono_us - self._began_us > self._limits.length_us or (
+            share is not None and self._writer.size + self._largest > share
+        )
+
+    def _rotate(self, frame: Frame) -> None:
+        """The next part; where there can't be one, this one goes on and it is tried again in a minute."""
+        self._writer.flush()
+        if self._writer.trouble:
+            return
+        old, old_path, identity, size = self._writer, self.path, self._identity, self._writer.size
+        self._number += 1
+        try:
+            path = self._free_name()
+            self._writer = self._open(path)
+            self._identity = self._writer.identity
+        except (UnavailableError, OSError) as refusal:
+            self._number -= 1
+            self._writer = old
+            self.refusal = f"{refusal}; {old_path.name} goes on instead"
+            self._retry_us = frame.mono_us + _RETRY_US
+            return
+        self.path, self._fresh, self.refusal = path, True, ""
+        with contextlib.suppress(OSError):  # its windows are written
+            old.close(CONTINUED + (f"part {self._number}" if self._limits.redact else path.name))
+            size = old.size
+        ended_us = self._last.mono_us if self._last is not None else frame.mono_us
+        self._finished.append(_Finished(old_path, identity, size, ended_us))
+        self._began_us = None
+
+    def _free_name(self) -> Path:
+        """Parts of an earlier capture may lie beside its first file's name, which was unlinked long ago."""
+        for _ in range(_NAMES_TRIED):
+            self._name += 1
+            path = part_path(self._first, self._name)
+            if not os.path.lexists(path):
+                return path
+        raise UnavailableError(f"{path.name} and the names before it are taken")
+
+    def _open(self, path: Path) -> Writer:
+        # a name may tell what --redact hides
+        part = Part(self._number, self._capture, "" if self._limits.redact else self._first.name)
+        last = self._last
+        origin = self._origin if last is None else beginning_after(last, self._origin)
+        return Writer.create(path, as_part(origin, part), redact=self._limits.redact)
+
+    def _retire(self, now_us: int) -> None:
+        """Unlink what is too old, and the oldest while the next member might not fit."""
+        keep_us, most = self._limits.keep_us, self._limits.max_size
+        while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
+            self._unlink(self._finished.popleft())
+        while self._finished and most is not None and self.size + self._largest > most:
+            self._unlink(self._finished.popleft())
+
+    def _unlink(self, part: _Finished) -> None:
+        """Ours alone: somebody may have moved it away and put something else there."""
+        try:
+            now = part.path.lstat()
+            if (now.st_dev, now.st_ino) == part.identity:
+                part.path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.refusal = f"{part.path.name} can't be unlinked: {error.strerror or error}"
+
+
+def beginning_after(last: Frame, origin: Origin) -> Origin:
+    """The origin of a recording that begins in the middle of a capture, behind its frame `last`."""
+    return replace(origin, start_wall=last.wall, start_mono_us=last.mono_us)

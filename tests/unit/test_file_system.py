@@ -1,0 +1,116 @@
+"""What a file to be written lies on: mounts and block devices from a /proc and a /sys made by hand."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from latmon import file_system
+from latmon.file_system import devices_below, mount_of, remarks
+
+
+def mounts(tmp_path, *lines):
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/mountinfo").write_text("".join(f"{line}\n" for line in lines))
+    return proc
+
+
+@pytest.fixture
+def sys(tmp_path):
+    """sda with two partitions, the second of them and sdb below dm-0; loop0 beside."""
+    root = tmp_path / "sys"
+    (root / "dev/block").mkdir(parents=True)
+    (root / "class/block").mkdir(parents=True)
+    for where, number in (("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("sdb", "8:16"), ("dm-0", "253:0")):
+        block = root / "devices" / where
+        (block / "slaves").mkdir(parents=True)
+        if "/" in where:
+            (block / "partition").write_text("1\n")
+        (root / "dev/block" / number).symlink_to(block)
+        (root / "class/block" / block.name).symlink_to(block)
+    for below in ("sda2", "sdb"):
+        (root / "devices/dm-0/slaves" / below).symlink_to(root / "class/block" / below)
+    return root
+
+
+@pytest.fixture
+def lies_on(monkeypatch):
+    """Every directory has this device number."""
+
+    def lie(major, minor):
+        monkeypatch.setattr(file_system, "_number", lambda _: os.makedev(major, minor))
+
+    return lie
+
+
+ROOT = "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw"
+NFS = "40 22 0:50 / /srv rw - nfs4 filer:/x rw,vers=4.2"
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse"])
+def test_a_server_behind_the_file_is_remarked(tmp_path, kind):
+    proc = mounts(tmp_path, ROOT, NFS.replace("nfs4", kind))
+    said = remarks(Path("/srv/sub/new"), (), proc, tmp_path)
+    assert said == f"the recording goes to a {kind} file system: a server that hangs makes gaps in it"
+
+
+def test_the_longest_and_the_latest_mount_counts(tmp_path):
+    proc = mounts(tmp_path, ROOT, NFS, "41 40 8:2 / /srv/local rw - xfs /dev/sda2 rw", "nonsense", "1 2 - x")
+    assert mount_of(Path("/srv"), proc).kind == "nfs4"
+    assert mount_of(Path("/srvice"), proc).kind == "ext4"
+    assert mount_of(Path("/srv/local/deep"), proc).kind == "xfs"
+    over = mounts(tmp_path / "2", NFS, NFS.replace("nfs4", "tmpfs"))
+    assert mount_of(Path("/srv"), over).kind == "tmpfs"
+    assert mount_of(Path("/srv"), tmp_path) is None
+
+
+def test_a_mount_point_with_a_space_is_found(tmp_path):
+    proc = mounts(tmp_path, ROOT, NFS.replace("/srv", "/my\\040files"))
+    assert mount_of(Path("/my files/x"), proc).kind == "nfs4"
+
+
+@pytest.mark.parametrize(
+    ("number", "devices"),
+    [((8, 0), ("sda",)), ((8, 1), ("sda",)), ((253, 0), ("dm-0", "sda", "sdb")), ((9, 9), ())],
+)
+def test_disks_below_a_directory(tmp_path, sys, lies_on, number, devices):
+    lies_on(*number)
+    assert devices_below(Path("/srv"), tmp_path, sys) == devices
+
+
+def test_only_a_measured_device_is_remarked(tmp_path, sys, monkeypatch):
+    monkeypatch.setattr(file_system, "devices_below", lambda *_args: ("dm-0", "sda", "sdb"))
+    assert "lies on sda, which is measured" in remarks(Path("/srv/x"), ("sda", "nvme*"), tmp_path, sys)
+    assert "lies on sda and sdb, which are measured" in remarks(Path("/srv/x"), ("sd*",), tmp_path, sys)
+    assert "lies on dm-0, sda and sdb, which" in remarks(Path("/srv/x"), (), tmp_path, sys)
+    assert remarks(Path("/srv/x"), ("nvme*",), tmp_path, sys) == ""
+
+
+def test_a_file_system_without_a_number_is_found_by_its_source(tmp_path, sys, lies_on):
+    (sys / "fs/btrfs/uuid/devices").mkdir(parents=True)
+    for name in ("sda2", "sdb"):
+        (sys / "fs/btrfs/uuid/devices" / name).symlink_to(sys / "class/block" / name)
+    proc = mounts(tmp_path, "30 22 0:30 / /data rw - btrfs /dev/sdb rw", "31 22 0:31 / /pool rw - zfs tank/x rw")
+    lies_on(0, 30)
+    assert devices_below(Path("/data/x"), proc, sys) == ("sda", "sdb")
+    assert devices_below(Path("/pool"), proc, sys) == ()
+    assert devices_below(Path("/else"), proc, sys) == ()
+
+
+def test_an_overlay_lies_where_its_upper_directory_does(tmp_path, sys, monkeypatch):
+    proc = mounts(tmp_path, "30 22 0:30 / /merged rw - overlay overlay rw,lowerdir=/low,upperdir=/up,workdir=/w")
+    numbers = {"/merged": os.makedev(0, 30), "/up": os.makedev(8, 16)}
+    monkeypatch.setattr(file_system, "_number", lambda directory: numbers.get(str(directory), 0))
+    assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
+
+
+def test_layers_without_end_are_not_followed(tmp_path, sys, lies_on):
+    (sys / "devices/sdb/slaves/dm-0").symlink_to(sys / "class/block/dm-0")
+    lies_on(253, 0)
+    assert set(devices_below(Path("/srv"), tmp_path, sys)) == {"dm-0", "sda", "sdb"}
+
+
+def test_this_very_host(tmp_path):
+    assert isinstance(remarks(tmp_path / "x"), str)
+    assert remarks(Path("/nowhere/at/all")) == remarks(Path("/nowhere/at/all"), ())
