@@ -158,7 +158,7 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
 
 
-_PLAIN = str.maketrans({"≤": "<", "…": "~", "·": ".", "–": "-"})
+_PLAIN = str.maketrans({"≤": "<", "…": "~", "·": "."})
 
 
 def plain(text: str, encoding: str) -> str:

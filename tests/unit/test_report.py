@@ -304,16 +304,16 @@ def test_no_quantile_is_printed_above_the_maximum(summary_of):
 
 def test_the_command_prints_json_or_text(tmp_path, capsys):
     record(tmp_path / "r", frame(0))
-    assert report_command(tmp_path / "r", as_json=True) == EXIT_DONE
+    assert report_command([tmp_path / "r"], as_json=True) == EXIT_DONE
     assert json.loads(capsys.readouterr().out)["intervals"] == 1
-    assert report_command(tmp_path / "r", as_json=False) == EXIT_DONE
+    assert report_command([tmp_path / "r"], as_json=False) == EXIT_DONE
     assert capsys.readouterr().out.startswith("latmon report: box, kernel 6.1.0\n")
 
 
 def test_the_command_refuses_what_is_no_recording(tmp_path):
     (tmp_path / "r").write_text("hello")
     with pytest.raises(RecordingError):
-        report_command(tmp_path / "r", as_json=True)
+        report_command([tmp_path / "r"], as_json=True)
 
 
 def test_what_was_seen_and_not_timed_is_said(summary_of):

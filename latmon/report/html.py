@@ -1,0 +1,219 @@
+"""The report as one HTML file: the case that goes with a ticket. No script, nothing from outside, prints on A4.
+
+Owns the page's order. Numbers are the summary's, pictures are made of the totals and of the columns of time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from latmon.histogram import BITS, merge
+from latmon.report import html_tables, sentences, text_deep, text_outstanding
+from latmon.report.html_axes import MapFrame, Note
+from latmon.report.html_charts import histogram
+from latmon.report.html_device import Drawn, section
+from latmon.report.html_maps import heat_map, map_frame
+from latmon.report.html_parts import facts, listed, maximum, name, number, table, text
+from latmon.report.html_style import style_sheet
+from latmon.report.map_columns import MapColumns
+from latmon.report.totals import Totals
+from latmon.views.units import UNKNOWN, rate, spelled
+
+MAX_SECTIONS = 64
+"""Devices with a section of their own: those with most I/Os. The overview has all."""
+MAX_NOTES = 200
+"""Marks, and gaps, on a map."""
+_TIERS = {
+    "A": "each request's own time stamps",
+    "A'": "each request's own time stamps, the issue kept beside it",
+    "B": "each request's own time stamps, read by kprobes",
+    "C": "requests by device and sector, from their issue on",
+    "D": "the kernel's own counters: no distribution",
+}
+_ERROR = (
+    "A quantile is the upper bound of the bucket that holds it, never above the exact maximum: it is at most 12.5 % "
+    "too high, never too low. It is left out (-) where fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
+    "and maxima are exact; ≤ stands before a bound where the exact maximum isn't known."
+)
+_Json = Mapping[str, Any]
+
+
+def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int = 1) -> str:
+    """The whole page."""
+    frame = map_frame(columns, _marks(totals), _gaps(totals))
+    shown = _shown(summary)
+    title = f"Storage latency of {summary['host']['name']}, {summary['start'] or UNKNOWN}"
+    body = [
+        f"<h1>{text(title)}</h1>",
+        _verdict(summary),
+        _facts(summary, parts),
+        html_tables.findings(summary),
+        _overview(summary, shown),
+        html_tables.marks(summary),
+        _trust(summary),
+        *(_device(at, each, summary, totals, frame) for at, each in enumerate(shown)),
+        html_tables.outliers(summary),
+        html_tables.interrupts(summary),
+        html_tables.settings(summary),
+        _meaning(summary, frame),
+    ]
+    inner = "\n".join(each for each in body if each)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)}</title>\n<style>\n{style_sheet()}</style>\n</head>\n"
+        f"<body>\n<main>\n{inner}\n</main>\n{_footer(summary)}</body>\n</html>\n"
+    )
+
+
+def _verdict(summary: _Json) -> str:
+    lost = sentences.verdict(summary)
+    if lost:
+        return f'<p class="verdict lost">{text(lost)}: {text(_losses(summary))}.</p>'
+    damage = " Some of the file could not be read." if "damage" in summary else ""
+    held = text_outstanding.older(summary)
+    held = f'\n<p class="verdict lost">{text(held)}</p>' if held.startswith("IN FLIGHT") else ""
+    return f'<p class="verdict">Complete: no event was lost, no map was full, there is no gap.{damage}</p>{held}'
+
+
+def _losses(summary: _Json) -> str:
+    health = summary["health"]
+    found = [f"{health['lost_events']:,} events lost"] * bool(health["lost_events"])
+    found += [f"map full {health['map_full']:,} times"] * bool(health["map_full"])
+    found += [f"gaps {sentences.gaps(summary)}"] * bool(summary["gaps"])
+    return "; ".join(found)
+
+
+def _facts(summary: _Json, parts: int) -> str:
+    host, tier = summary["host"], summary["health"]["tier"]
+    how = f", tier {text(tier)}" + (f" ({text(_TIERS[tier])})" if tier in _TIERS else "") if tier else ""
+    return facts(
+        [
+            ("Host", name(host["name"])),
+            ("Kernel", name(host["kernel"])),
+            ("Measured by", f"{name(host['tool'] or summary['backend'])}{how}; latmon {text(host['latmon'])}"),
+            ("Why this way", text(summary.get("reason", ""))),
+            ("From", f"{text(summary['start'] or UNKNOWN)} to {text(sentences.end(summary))}"),
+            ("Length", f"{summary['duration_s']:,} s, {text(sentences.windows(summary))}"),
+            ("Parts", f"{parts:,} files of one capture" if parts > 1 else ""),
+            ("Gaps", text(sentences.gaps(summary))),
+        ]
+    )
+
+
+def _shown(summary: _Json) -> list[str]:
+    """Devices with a section: busy ones, by name; of too many those with most I/Os."""
+    found = summary["devices"]
+    busy = [each for each, one in found.items() if one["ops"] or text_outstanding.is_told(one)]
+    busy.sort(key=lambda each: -sum(op["count"] for op in found[each]["ops"].values()))
+    return sorted(busy[:MAX_SECTIONS])
+
+
+def _overview(summary: _Json, shown: list[str]) -> str:
+    rows = [_line(each, one, summary["duration_s"], shown) for each, one in summary["devices"].items()]
+    if not rows:
+        return "<p>No device was seen.</p>"
+    heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest", "above threshold", "most in driver", "limit")
+    off = text_outstanding.off(summary)
+    remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
+    tails = [text(text_deep.tail_sentence(each, summary["devices"][each])) for each in shown]
+    slow = listed(each for each in tails if each)
+    slow = f"<h3>Where the time of the slow I/Os goes</h3>\n{slow}" if slow else ""
+    return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
+
+
+def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[str, ...]:
+    ops = one["ops"].values()
+    count, moved = sum(op["count"] for op in ops), sum(op.get("bytes", 0) for op in ops)
+    tops = [op["latency_us"] for op in ops if op.get("latency_us", {}).get("count")]
+    slowest = max(tops, key=lambda q: q["max"] or q.get("max_bound") or 0, default=None)
+    told = one.get("outstanding", {})
+    held = told.get("held_at") is not None or told.get("at_limit")
+    limit = number(told.get("limit"))
+    return (
+        f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
+        " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),
+        number(count),
+        rate(count / seconds) if seconds else UNKNOWN,
+        rate(moved / seconds) if seconds else UNKNOWN,
+        maximum(slowest) if slowest else UNKNOWN,
+        number(sum(one["above"].values())) if "above" in one else UNKNOWN,
+        number(told.get("max")),
+        f'<span class="bad">{limit}, held there</span>' if held else limit,
+    )
+
+
+def _trust(summary: _Json) -> str:
+    said = listed(text(each) for each in sentences.trust(summary))
+    notices = [f"{text(one['time'] or UNKNOWN)} {text(one['text'])}" for one in summary.get("notices", [])]
+    damage = [text(one) for one in summary.get("damage", [])]
+    found = f"<h2>How far to trust it</h2>\n{said}{html_tables.gaps(summary)}"
+    found += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
+    return found + (f"<h3>Damage of the file</h3>\n{listed(damage[:MAX_NOTES])}" if damage else "")
+
+
+def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFrame) -> str:
+    one = summary["devices"][device]
+    limit = one.get("outstanding", {}).get("limit")
+    drawn = heat_map(device, frame, one.get("threshold_us"), limit, str(at))
+    said = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_said(frame)
+    figures = [each for series, each in totals.histograms.items() if (series.device, series.stage) == (device, "total")]
+    if not any(figures):
+        traced = totals.traced.histograms.items()
+        figures = [each for series, each in traced if (series.device, series.stage) == (device, "total")]
+    bits = min((each.bits for each in figures if each), default=0)
+    whole = merge(each if each.bits == bits else each.coarsen(bits) for each in figures if each)
+    return section(device, one, summary["duration_s"], Drawn(drawn, said, histogram(device, whole)), f"device-{at}")
+
+
+def _map_said(frame: MapFrame) -> str:
+    columns = frame.columns
+    return (
+        f"Latency of all I/Os over the whole capture, in columns of {columns.width_us / 1e6:g} s; all devices have "
+        "the same scales. Each cell says its time (UTC), latency and I/Os when it is pointed at."
+    )
+
+
+def _meaning(summary: _Json, frame: MapFrame) -> str:
+    said = [*sentences.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
+    head = "How it was measured, and what each number includes"
+    return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, said))}</section>'
+
+
+def _map_meaning(frame: MapFrame) -> str:
+    scale, columns = frame.scale, frame.columns
+    octaves = scale.step / (1 << BITS)
+    height = (
+        f"{octaves:g} doublings" if octaves > 1 else "a doubling" if octaves == 1 else f"1/{1 / octaves:g} doubling"
+    )
+    below = "; the lowest row holds everything faster" if scale.open_below else ""
+    return (
+        f"Heat maps: time in UTC, in {frame.count:,} columns of {columns.width_us / 1e6:g} s; a row is {height} of "
+        f"latency high{below}. The cell of a single I/O is less high; hatched: not measured."
+    )
+
+
+def _footer(summary: _Json) -> str:
+    told = json.dumps({"schema": summary["schema"], "backend": summary["backend"]}, ensure_ascii=True)
+    return (
+        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; '
+        f"every number is also in `latmon report --json` of it ({text(told)}).</footer>\n"
+    )
+
+
+def _marks(totals: Totals) -> list[Note]:
+    return [Note(one.mono_us, one.mono_us, one.text or "(no note)") for one in totals.marks[:MAX_NOTES]]
+
+
+def _gaps(totals: Totals) -> list[Note]:
+    return [
+        Note(
+            one.start_mono_us,
+            one.start_mono_us + round(one.seconds * 1e6),
+            f"{spelled(one.seconds * 1e6)}: {one.reason}",
+        )
+        for one in totals.gaps[:MAX_NOTES]
+    ]

@@ -1,0 +1,245 @@
+"""A device's section of the HTML report: what it is, its ops to the digit, its pictures, what it had outstanding.
+
+Reads the device's part of the summary; pictures that need more than that are given to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from latmon.deep import PARTS
+from latmon.report import text_deep, text_outstanding
+from latmon.report.figures import QUANTILES
+from latmon.report.html_charts import depth_bars, stage_bars, swatches
+from latmon.report.html_parts import facts, figure, listed, maximum, name, number, share, table, text, time_of
+from latmon.report.stages import NOT_PASSED
+from latmon.views.units import rate, spelled
+
+MAX_DEPTHS = 24
+MAX_WAITING = 20
+_Json = Mapping[str, Any]
+_WORDS = ("kind", "model", "driver", "controller", "serial", "label")
+
+
+class Drawn(NamedTuple):
+    """A device's pictures, and what they say of themselves."""
+
+    heat_map: str
+    map_said: str
+    histogram: str
+
+
+def section(device: str, one: _Json, seconds: float, drawn: Drawn, anchor: str) -> str:
+    """The whole of it, as HTML."""
+    pieces = [
+        f'<section class="device" id="{anchor}"><h2>{name(device)}</h2>',
+        _identity(one),
+        _told(device, one),
+        figure(drawn.heat_map, drawn.map_said, "map"),
+        _ops(one, seconds),
+        figure(drawn.histogram, "I/Os by latency, all operations together; both axes are logarithmic."),
+        _stages(device, one),
+        *_outstanding(device, one),
+        _in_flight(one),
+        _limits(one),
+        "</section>",
+    ]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _identity(one: _Json) -> str:
+    said = [text(one[word]) for word in _WORDS if one.get(word)]
+    said += [f"{one['major']}:{one['minor']}"] if "major" in one else []
+    said += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
+    found = f'<p class="what">{" &middot; ".join(said)}</p>\n' if said else ""
+    if not one.get("timed", True):
+        found += "<p>Not timed: no request passes here; it is timed at the devices below, if there are any.</p>\n"
+    if "threshold_us" in one:
+        above = sum(one.get("above", {}).values())
+        found += f"<p>{number(above)} I/Os were above the threshold of {time_of(one['threshold_us'])}.</p>\n"
+    return found
+
+
+def _told(device: str, one: _Json) -> str:
+    """What there is to say in a sentence: the tail, the law, the issue order."""
+    said = [text_deep.tail_sentence(device, one)]
+    said.append(one.get("outstanding", {}).get("littles_law", {}).get("sentence", ""))
+    order = one.get("issue_order", {})
+    said.append(f"issue order: {order['summary']}" if order.get("ascending") is not None else "")
+    return "".join(f'<p class="told">{text(each)}</p>\n' for each in said if each)
+
+
+def _ops(one: _Json, seconds: float) -> str:
+    if not one["ops"]:
+        return "<p>No I/O completed.</p>"
+    rows = [row for op, figures in one["ops"].items() for row in _op(op, figures, seconds)]
+    heads = ("", "timed", "mean", *QUANTILES, "max", "share")
+    said = "Latency by operation and stage; each time to the microsecond, as in the JSON report"
+    return table(said, heads, rows) + listed(_absent(one["ops"]), "small")
+
+
+def _op(op: str, one: _Json, seconds: float) -> Iterator[tuple[str, ...]]:
+    """A row of the op, then one for each of its stages."""
+    latency, traced = one.get("latency_us"), one.get("of", {}).get("latency_us")
+    base = traced or latency
+    whole = (base["mean"] or 0) * base["count"] if base else 0
+    said = f"<b>{text(op)}</b> {_volume(one, seconds)}"
+    if latency or not traced:
+        yield _row(said, latency)
+    if traced and (not latency or traced != {**latency, "sum": traced.get("sum")}):
+        yield _row(f"{text(op)} traced" if latency else said, traced)
+    stages = one["stages"] | ({PARTS[-1]: one["unaccounted"]} if PARTS[-1] in one else {})
+    for stage, figures in stages.items():
+        known = whole and figures["sum"] is not None and stage != "resume"
+        of_all = share(min(1.0, figures["sum"] / whole)) if known else ""
+        yield _row(f"&emsp;{text(stage)}", figures, of_all)
+    kernel = one.get("kernel", {})
+    if not base and "mean_us" in kernel:
+        blank = ("",) * (len(QUANTILES) + 2)
+        yield ("&emsp;by the clock of the kernel", number(kernel["count"]), time_of(kernel["mean_us"]), *blank)
+
+
+def _row(head: str, q: _Json | None, of_all: str = "") -> tuple[str, ...]:
+    if q is None:
+        return (head, *[""] * (len(QUANTILES) + 4))
+    return (head, number(q["count"]), time_of(q["mean"]), *(time_of(q[at]) for at in QUANTILES), maximum(q), of_all)
+
+
+def _volume(one: _Json, seconds: float) -> str:
+    said = [f"{one['count']:,}"]
+    if seconds:
+        said.append(f"{rate(one['count'] / seconds)}/s")
+        said += [f"{rate(one['bytes'] / seconds)}B/s"] if one.get("bytes") else []
+    kernel = one.get("kernel")
+    said += [f"{one['untimed']:,} not timed"] if "untimed" in one else []
+    said += [f"kernel: {kernel['count']:,}"] if kernel and kernel["count"] != one["count"] else []
+    return f'<br><span class="small">{"; ".join(said)}</span>'
+
+
+def _absent(ops: _Json) -> Iterator[str]:
+    """Stages without a number, and why."""
+    reasons: dict[str, list[str]] = {}
+    for stage, why in {stage: why for op in ops.values() for stage, why in op["stages_absent"].items()}.items():
+        if all(stage not in op["stages"] for op in ops.values()):
+            word = "n/a: " if why.startswith(NOT_PASSED) else "not measured: "
+            reasons.setdefault(word + why.removeprefix(NOT_PASSED), []).append(stage)
+    yield from (f"{text(', '.join(stages))}: {text(why)}" for why, stages in reasons.items())
+
+
+def _stages(device: str, one: _Json) -> str:
+    """All I/O beside the slow ones."""
+    whole = _shares(one["ops"])
+    tail = one.get("tail")
+    rows: list[tuple[str, Mapping[str, float]]] = [("all I/O", whole)]
+    if tail:
+        rows.append((f"above {spelled(tail['cut_us'])}", tail["share"]))
+    drawn = stage_bars(device, rows) if whole else ""
+    if not drawn:
+        return ""
+    seen = [part for part in PARTS if any(part in parts for _, parts in rows)]
+    legend = listed(swatches(seen), "parts")
+    ios = f"; {tail['count']:,} I/Os are above {time_of(tail['cut_us'])}" if tail else ""
+    heads = ("stage", *(text(row) for row, _ in rows))
+    figures = table("Share of the time", heads, [(text(p), *(share(of.get(p)) for _, of in rows)) for p in seen])
+    pictured = figure(drawn, f"Parts of the summed time of the traced I/Os{ios}.")
+    return f"<h3>Where the time goes</h3>\n{pictured}{legend}{figures}"
+
+
+def _shares(ops: _Json) -> dict[str, float]:
+    """Each stage's part of the time of all ops; empty where a sum isn't known."""
+    sums: dict[str, int] = {}
+    for op in ops.values():
+        stages = op["stages"] | ({PARTS[-1]: op["unaccounted"]} if PARTS[-1] in op else {})
+        for stage, figures in stages.items():
+            if figures["sum"] is None:
+                return {}
+            if stage != "resume":
+                sums[stage] = sums.get(stage, 0) + figures["sum"]
+    whole = sum(sums.values())
+    return {stage: us / whole for stage, us in sums.items()} if whole else {}
+
+
+def _outstanding(device: str, one: _Json) -> Iterator[str]:
+    if "outstanding" not in one:
+        return
+    told = one["outstanding"]
+    yield "<h3>Outstanding I/O</h3>"
+    limit = told.get("limit")
+    yield facts(_depth_facts(told))
+    driver = {int(depth): part for depth, part in told.get("busy_time_share", told["time_share"]).items()}
+    of = "of the time with any there" if "busy_time_share" in told else "of the ends of the windows"
+    yield figure(depth_bars(device, driver, limit, "in the driver"), f"In the driver: share {of}, by number of I/Os.")
+    queued = {int(depth): part for depth, part in told.get("queued", {}).get("busy_time_share", {}).items()}
+    drawn = depth_bars(device, queued, None, "queued above it")
+    yield figure(drawn, "Queued above the driver: share of the time with any there.")
+    yield _depth_table(told)
+
+
+def _depth_facts(told: _Json) -> Iterator[tuple[str, str]]:
+    at = f", reached by {text(told['max_at'])}" if told.get("max_at") else ""
+    yield "At most", f"{number(told['max'])}{at}"
+    if told.get("mean") is not None:
+        yield "Mean", f"{told['mean']:,}"
+    usual = told.get("busy_mode", told["mode"])
+    yield "Mostly", number(usual) + (" while there is any" if "busy_mode" in told else "")
+    if "limit" in told:
+        yield "The driver takes", f"{number(told['limit'])} ({text(told['limit_source'])})"
+    if told.get("held_at") is not None:
+        yield "Held", f'<span class="bad">at {number(told["held_at"])} in the driver while more were queued</span>'
+    elif told.get("at_limit"):
+        yield "At its limit", '<span class="bad">for most of the busy time</span>'
+    if "source" in told:
+        yield (
+            "Counted by",
+            "the probe, at each I/O" if told["source"] == "probe" else "gauges of the kernel, now and then",
+        )
+
+
+def _depth_table(told: _Json) -> str:
+    busy, issued, took = told.get("busy_time_share", {}), told.get("at_issue", {}), told.get("latency_by_depth", {})
+    depths = sorted({int(depth) for depth in (*busy, *issued, *took)})
+    if not depths:
+        return ""
+    shown = depths[:MAX_DEPTHS]
+    columns = [("depth", [number(at) for at in shown])]
+    columns += [("busy time", [share(busy.get(str(at), 0.0)) for at in shown])] * bool(busy)
+    columns += [("at issue", [number(issued.get(str(at), 0)) for at in shown])] * bool(issued)
+    means = [time_of(took[str(at)]["mean_us"]) if str(at) in took else "" for at in shown]
+    columns += [("mean latency of those that made it so many", means)] * bool(took)
+    more = f"; {len(depths) - MAX_DEPTHS:,} more depths are in the JSON report" if len(depths) > MAX_DEPTHS else ""
+    said = f"I/Os in the driver, and latency by all outstanding{more}"
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    drawn = table(said, [head for head, _ in columns], rows, kind="narrow")
+    return f"<details><summary>The same in numbers</summary>{drawn}</details>"
+
+
+def _in_flight(one: _Json) -> str:
+    rows = [text(text_outstanding.waiting(row)) for row in one.get("in_flight", [])]
+    said = listed(rows[:MAX_WAITING]) + (
+        f"<p>and {len(rows) - MAX_WAITING:,} more</p>" if len(rows) > MAX_WAITING else ""
+    )
+    head = '<h3 class="bad">In flight at the end</h3>\n' if rows else ""
+    longest = one.get("in_flight_longest")
+    if longest:
+        seen = text(longest["seen"] or "a time unknown")
+        said += f"<p>Longest in flight: {text(text_outstanding.waiting(longest))}, seen at {seen}.</p>"
+    return head + said
+
+
+def _limits(one: _Json) -> str:
+    """The settings as configured, with what is off."""
+    rows = []
+    for setting in one.get("limits", []):
+        remarks = "; ".join(_remark(each) for each in setting.get("remarks", []))
+        rows.append((text(setting["name"]), text(setting["value"]), remarks, text(setting["source"])))
+    whole = listed(_remark(each) for each in one.get("limits_remarks", []))
+    if not rows and not whole:
+        return ""
+    heads = ("setting", "value", "remark", "read from")
+    return f"<h3>Limits</h3>\n{whole}" + table("As configured", heads, rows, words=(0, 2, 3)) * bool(rows)
+
+
+def _remark(each: _Json) -> str:
+    said = text(each["text"])
+    return said if each["note"] else f'<span class="bad">off: {said}</span>'

@@ -1,0 +1,112 @@
+"""How the HTML report looks: the colours of our light and dark themes as CSS, and the style sheet that uses them.
+
+Paper is always light. The colours of the maps are the screen's: cividis, in order of brightness for every eye.
+"""
+
+from __future__ import annotations
+
+from latmon.resources import data_dir
+from latmon.theme import Theme, read_theme
+
+LEVELS = 9
+"""Of a map's cells: a single I/O, then eight steps."""
+
+
+def heat(theme: Theme) -> tuple[str, ...]:
+    """The colours of the levels."""
+    return (theme.floor, *theme.steps)
+
+
+def light() -> Theme:
+    """The theme of paper."""
+    return read_theme(data_dir("themes") / "light.yaml")
+
+
+def style_sheet() -> str:
+    """All of it; needs nothing from anywhere else."""
+    paper = _variables(light(), "#ffffff", "#f3f3f3", "#b0b0b0")
+    screen = _variables(read_theme(data_dir("themes") / "dark.yaml"), "", "#1e1e1e", "#5a5a5a")
+    levels = "".join(f".h{n}{{fill:var(--h{n})}}" for n in range(1, LEVELS + 1))
+    return (
+        f":root{{color-scheme:light dark;{paper}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{screen}}}}}\n"
+        f"@media print{{:root{{color-scheme:light}}}}\n{levels}\n{_RULES}"
+    )
+
+
+def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
+    colours = {**theme.colours, "background": background or theme.colours["background"], "band": band, "rule": rule}
+    colours |= {f"h{at}": one for at, one in enumerate(heat(theme), 1)}
+    return "".join(f"--{role}:{value};" for role, value in colours.items())
+
+
+_RULES = """
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.2rem;max-width:66rem;background:var(--background);color:var(--text);
+ font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}
+h1{font-size:1.6rem;margin:0 0 .3rem;color:var(--strong)}
+h2{font-size:1.3rem;margin:2.2rem 0 .4rem;padding-bottom:.15rem;border-bottom:2px solid var(--rule);color:var(--strong)}
+h3{font-size:1.05rem;margin:1.3rem 0 .3rem;color:var(--strong)}
+p{margin:.4rem 0}
+a{color:var(--accent)}
+bdi{unicode-bidi:isolate}
+table.narrow{width:auto}
+.what{color:var(--dim)}
+.verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
+.verdict.lost{border-color:var(--bad);color:var(--bad)}
+.told{font-size:1.02rem;color:var(--strong)}
+.small,figcaption,caption{font-size:.86rem;color:var(--dim)}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0}
+dt{color:var(--dim)}
+dd{margin:0;overflow-wrap:anywhere}
+ul{margin:.3rem 0;padding-left:1.3rem}
+.wide{overflow-x:auto;margin:.5rem 0}
+table{border-collapse:collapse;width:100%;font-size:.86rem;font-variant-numeric:tabular-nums}
+caption{text-align:left;padding:.2rem 0}
+th,td{padding:.14rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
+thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
+tbody th{font-weight:400;white-space:nowrap}
+tr.op th{font-weight:700;color:var(--strong)}
+.n{text-align:right;white-space:nowrap}
+.bad{color:var(--bad);font-weight:600}
+figure{margin:.8rem 0}
+figcaption{margin-top:.2rem}
+svg{display:block;width:100%;height:auto}
+svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif;fill:var(--text)}
+svg .dim{fill:var(--dim)}
+svg .lab{fill:var(--strong);stroke:var(--background);stroke-width:3px;paint-order:stroke;font-weight:600}
+svg .acc{fill:var(--accent)}
+svg .grid{stroke:var(--rule);stroke-width:1;opacity:.45;fill:none}
+svg .axis{stroke:var(--rule);fill:none}
+svg .frame{fill:var(--background);stroke:var(--rule)}
+svg .limit{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
+svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
+svg .cells{shape-rendering:crispEdges}
+svg .bar{fill:var(--h6)}
+svg .part{stroke:var(--background);stroke-width:1}
+svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
+svg .hatch{stroke:var(--bad);stroke-width:2}
+ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.86rem}
+.parts svg{display:inline-block;width:.8em;height:.8em}
+.outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
+.outlier p{margin:.1rem 0}
+details{margin:.5rem 0}
+summary{cursor:pointer;color:var(--accent)}
+footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
+@page{size:A4;margin:14mm 12mm}
+@media print{
+body{max-width:none;padding:0;font-size:9.5pt}
+h2{margin-top:0}
+section.device,section.page{break-before:page}
+h2,h3,caption{break-after:avoid}
+figure,.outlier,tr{break-inside:avoid}
+thead{display:table-header-group}
+.wide{overflow:visible}
+table{font-size:7.6pt}
+th,td{padding:.08rem .28rem}
+a{color:inherit;text-decoration:none}
+#settings details::details-content{content-visibility:visible;display:block;height:auto}
+details:not(#settings details){display:none}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+}
+"""
