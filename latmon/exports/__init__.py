@@ -1,0 +1,82 @@
+"""Exports: a recording in the formats of others, one module each, by the one registry here. All of them stream."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import BinaryIO
+
+from latmon import new_file
+from latmon.errors import EXIT_DONE, LatmonError, UnavailableError, UsageError
+from latmon.exports.source import Source
+from latmon.exports.wish import Wish
+from latmon.exports.words import FORMATS, GOES_WITH
+from latmon.recording import open_recording
+
+STDOUT = "-"
+
+
+def export_command(args: argparse.Namespace) -> int:
+    """Write it; the exit code. What of it is missing is in the export, and on stderr how much."""
+    wish = wished(args)
+    source = Source(open_recording(args.file), tuple(args.device))
+    write = writer(args.to, wish)
+    if args.out == STDOUT:
+        write(source, sys.stdout.buffer, wish)
+        sys.stdout.buffer.flush()
+    else:
+        _to_file(Path(args.out), write, source, wish)
+    print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def wished(args: argparse.Namespace) -> Wish:
+    """The options as one value; UsageError for one that the format has no use for."""
+    given = {name: getattr(args, name) for name in GOES_WITH if getattr(args, name)}
+    for name in given:
+        if args.to not in GOES_WITH[name]:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --to {' and '.join(GOES_WITH[name])}")
+    if args.speed == 0:
+        raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
+    if "duration" in given:
+        given["duration_us"] = given.pop("duration")
+    return Wish(**given)
+
+
+def writer(form: str, wish: Wish) -> Callable[[Source, BinaryIO, Wish], None]:
+    """The function of a format, loaded now."""
+    if form not in FORMATS:
+        raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
+    name = form if form != "csv" else "csv_buckets" if wish.buckets else "csv_windows"
+    found: Callable[[Source, BinaryIO, Wish], None] = import_module(f"latmon.exports.{name}").write
+    return found
+
+
+def _to_file(path: Path, write: Callable[[Source, BinaryIO, Wish], None], source: Source, wish: Wish) -> None:
+    """A new file, whole or not at all: half an export looks like a whole one."""
+    file = new_file.create(path)
+    try:
+        with file:
+            write(source, file, wish)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        if isinstance(error, OSError) and not isinstance(error, LatmonError):
+            raise UnavailableError(f"can't write {new_file.named(path)}: {error.strerror or error}") from None
+        raise
+
+
+def _summary(source: Source, form: str, out: str) -> str:
+    windows = f"{source.windows} window{'s' * (source.windows != 1)}"
+    gaps = f", {source.gaps} gap{'s' * (source.gaps != 1)}" if source.gaps else ""
+    damaged = f", {source.damaged} damaged place{'s' * (source.damaged != 1)}" if source.damaged else ""
+    where = "" if out == STDOUT else f" in {new_file.named(Path(out))}"
+    redacted = ", redacted" if source.redacted else ""
+    return f"{windows}{gaps}{damaged} of {new_file.named(source.recording.path)} as {form}{where}{redacted}"
