@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from latmon import __version__
 from latmon.config import interval_us, stages_mode, threshold_us
 from latmon.errors import UsageError
+from latmon.model import OPS, STAGES
 from latmon.quantities import duration_us, size_bytes
 from latmon.text import clean
 
@@ -113,11 +114,51 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("first", metavar="A", type=_spoken(_span), help="FILE, or FILE@NOTE: from that mark to the next")
+    parser.add_argument(
+        "first", metavar="A", type=_spoken(_span), help="FILE, or FILE@NOTE: from that mark to the next"
+    )
     parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="schema latmon.diff/1")
     form.add_argument("--tui", action="store_true", help="A and B side by side on the screen")
+
+
+def _import(parser: argparse.ArgumentParser) -> None:
+    from latmon.imports.formats import FORMATS, NAMES  # noqa: PLC0415  no other command needs them
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
+    parser.add_argument("file", metavar="FILE", type=Path, help="a text of theirs, prose around it or not; - is stdin")
+    parser.add_argument("-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the recording")
+    parser.add_argument(
+        "--from", dest="from_format", metavar="FORMAT", choices=NAMES, help="only this; else what is there"
+    )
+    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="of tables: where the text doesn't tell it")
+    parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="what all of it is about")
+    parser.add_argument("--op", choices=OPS)
+    parser.add_argument("--stage", choices=STAGES)
+    parser.add_argument("--start", type=_spoken(_moment), metavar="TIME", help="of a text without times")
+    parser.add_argument("--interval", type=_spoken(_duration), default=1_000_000, help="of a window; default 1s")
+    parser.add_argument("--events", metavar="A,B", type=_spoken(_events), help="of a trace: the time from A to B")
+    parser.add_argument("--key", metavar="FIELD", default="", help="with --events: which A belongs to which B")
+    parser.add_argument("--threshold", type=_spoken(threshold_us), default=100_000, help="listed from here on; 100ms")
+    parser.add_argument("--host", metavar="NAME", default="", help="whose it is")
+
+
+def _events(text: str) -> tuple[str, str]:
+    begin, comma, end = (part.strip() for part in text.partition(","))
+    if not (begin and comma and end):
+        raise ValueError(f"{text!r} is not two events such as block_rq_issue,block_rq_complete")
+    return begin, end
+
+
+def _moment(text: str) -> float:
+    from latmon.imports.times import moment  # noqa: PLC0415  no other command needs it
+
+    wall = moment(text)
+    if wall is None:
+        raise ValueError(f"{text!r} is not a time such as 2026-04-07T12:13:04Z")
+    return wall
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
@@ -175,6 +216,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "diff": ("two captures or more compared: what differs, where, how surely", _diff),
     "check": ("what a recording is, what is damaged in it; --repair writes a clean copy", _check),
     "export": ("a recording in the formats of others, and as pictures", _export),
+    "import": ("other tools' text as a recording", _import),
     "demo": ("a synthetic host, no privilege needed", _demo),
     "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
     "probes": ("the probes that latmon has", _probes),

@@ -170,6 +170,26 @@ def _diff(args: argparse.Namespace) -> int:
     return diff_command([args.first, *args.others], as_json=args.json)
 
 
+def _import(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.imports import import_command
+    from latmon.imports.found import Asked
+
+    asked = Asked(
+        unit=args.unit or "",
+        device=clean(args.device or ""),
+        op=args.op or "",
+        stage=args.stage or "",
+        events=args.events,
+        key=args.key,
+        threshold_us=args.threshold or Asked().threshold_us,
+        interval_us=args.interval,
+        start=args.start,
+        host=args.host,
+    )
+    return import_command(args.file, args.out, asked, args.from_format or "")
+
+
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
 
@@ -193,6 +213,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "diff": _diff,
     "check": _check,
     "export": _export,
+    "import": _import,
     "doctor": _doctor,
     "probes": _probes,
 }

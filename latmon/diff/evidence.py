@@ -1,0 +1,180 @@
+"""Whether two stretches differ, and above which latencies: a studentised max-t permutation test over blocks.
+
+A row is one series above one cut. Labels of blocks are exchanged for all rows at once, so that what devices have in
+common stays in the null distribution, and the largest statistic of all rows is what each is held against (Westfall and
+Young 1993): the chance of any false alarm in a whole comparison is ALPHA. Studentised, it bears unequal variances
+(Janssen 1997; Chung and Romano 2013). Pure numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from latmon.diff.blocks import ALIKE, correlation
+
+ALPHA = 0.05
+RESAMPLES = 599
+_ALL_UP_TO = 1000
+_CHUNK = 8
+_MOST_ALIKE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Exceedances of one cut in the blocks of A and of B, and all I/Os of those blocks."""
+
+    above_a: Sequence[int]
+    above_b: Sequence[int]
+    sizes_a: Sequence[int]
+    sizes_b: Sequence[int]
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of the I/Os of A and of B that are above the cut."""
+        return sum(self.above_a) / sum(self.sizes_a), sum(self.above_b) / sum(self.sizes_b)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the test says of one row."""
+
+    t: float
+    """Of the shares' difference, B less A."""
+    error: float
+    """Standard error of that difference, by blocks."""
+    p: float
+    """Adjusted for all rows of the comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Of all rows, in their order. `critical`: the |t| that a row must have."""
+
+    found: tuple[Found, ...]
+    critical: float
+
+
+def residuals(row: Row) -> tuple[list[float], list[float]]:
+    """Per block how much its exceedances are above what the pooled share makes of its I/Os, for an average block's.
+
+    Their means differ by exactly the difference of the shares.
+    """
+    size_a, size_b = sum(row.sizes_a), sum(row.sizes_b)
+    share = (sum(row.above_a) + sum(row.above_b)) / (size_a + size_b)
+    mean_a, mean_b = size_a / len(row.sizes_a), size_b / len(row.sizes_b)
+    one = [(x - share * n) / mean_a for x, n in zip(row.above_a, row.sizes_a, strict=True)]
+    other = [(x - share * n) / mean_b for x, n in zip(row.above_b, row.sizes_b, strict=True)]
+    return one, other
+
+
+def weigh(rows: Sequence[Row], alike: Sequence[float]) -> Evidence:
+    """All rows must have the same blocks: LEAST or more of A, and of B.
+
+    `alike`: how much neighbours have in common at least, of each row.
+    """
+    if not rows:
+        return Evidence((), math.inf)
+    in_a, in_b = len(rows[0].above_a), len(rows[0].above_b)
+    picked = _relabelled(in_a, in_b)
+    chunks = [bytes(mask >> at & 255 for mask in picked) for at in range(0, in_a + in_b, _CHUNK)]
+    most = [0.0] * len(picked)
+    seen: list[tuple[float, float]] = []
+    for row, common in zip(rows, alike, strict=True):
+        one, other = residuals(row)
+        least = _least_variance(row)
+        seen.append(_observed(one, other, least, common))
+        most = list(map(max, most, _permuted([*one, *other], in_a, chunks, least)))
+    ranked = sorted(most)
+    at = math.ceil((1 - ALPHA) * (len(ranked) + 1)) - 1
+    critical = ranked[at] if at < len(ranked) else math.inf
+    made = tuple(Found(t, error, _p(ranked, abs(t))) for t, error in seen)
+    return Evidence(made, critical)
+
+
+def _p(ranked: Sequence[float], t: float) -> float:
+    return (1 + len(ranked) - bisect_left(ranked, t)) / (len(ranked) + 1)
+
+
+def _observed(one: Sequence[float], other: Sequence[float], least: float, alike: float) -> tuple[float, float]:
+    """The row's t and its standard error, which grows where blocks resemble their neighbours, these or those of all.
+
+    A row's own few blocks may happen to show nothing of what all of them have in common.
+    """
+    alike = max(correlation(one, other), alike)
+    if alike > ALIKE:  # it is itself known by a few blocks only
+        alike += 0.5 / math.sqrt(len(one) + len(other))
+    alike = min(alike, _MOST_ALIKE)
+    variance = max(_variance(one) / len(one) + _variance(other) / len(other), least)
+    error = math.sqrt(variance * (1 + alike) / (1 - alike))
+    gap = sum(other) / len(other) - sum(one) / len(one)
+    return (gap / error if error else 0.0), error
+
+
+def error_of(above: Sequence[int], sizes: Sequence[int], alike: float = 0.0) -> float:
+    """Standard error of the share of I/Os above a cut, by the blocks of one stretch."""
+    size, share = sum(sizes), sum(above) / sum(sizes)
+    mean = size / len(sizes)
+    parts = [(x - share * n) / mean for x, n in zip(above, sizes, strict=True)]
+    alike = min(max(correlation(parts), alike), _MOST_ALIKE)
+    variance = max(_variance(parts) / len(parts), share * (1 - share) / size)
+    return math.sqrt(variance * (1 + alike) / (1 - alike))
+
+
+def error_of_mean(values: Sequence[float]) -> float:
+    """Standard error of the mean of blocks."""
+    alike = min(max(correlation(values), 0.0), _MOST_ALIKE)
+    return math.sqrt(_variance(values) / len(values) * (1 + alike) / (1 - alike))
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((v - mean) ** 2 for v in values) / (len(values) - 1)
+
+
+def _least_variance(row: Row) -> float:
+    """I/Os that nothing ties together: no block that happens to be even makes a difference surer than that."""
+    size_a, size_b = sum(row.sizes_a), sum(row.sizes_b)
+    share = (sum(row.above_a) + sum(row.above_b)) / (size_a + size_b)
+    return share * (1 - share) * (1 / size_a + 1 / size_b)
+
+
+def _relabelled(in_a: int, in_b: int) -> list[int]:
+    """Which blocks are called A, as bits: all ways where they are few, else at random, the same ones each time."""
+    size = in_a + in_b
+    if math.comb(size, in_a) <= _ALL_UP_TO:
+        return [sum(1 << i for i in some) for some in combinations(range(size), in_a)][1:]
+    rng = Random(1)  # noqa: S311  no secret: the same files must give the same answer
+    return [sum(1 << i for i in rng.sample(range(size), in_a)) for _ in range(RESAMPLES)]
+
+
+def _permuted(values: Sequence[float], in_a: int, chunks: Sequence[bytes], least: float) -> list[float]:
+    """|t| of each relabelling. Sums of values and squares come from tables of all subsets of eight blocks."""
+    tables = [_subsets(values[at : at + _CHUNK]) for at in range(0, len(values), _CHUNK)]
+    sums = [0j] * len(chunks[0])
+    for table, chunk in zip(tables, chunks, strict=True):
+        sums = [s + table[byte] for s, byte in zip(sums, chunk, strict=True)]
+    whole, squares = sum(values), sum(v * v for v in values)
+    in_b = len(values) - in_a
+    made: list[float] = []
+    # a row of many: written out, because it runs a million times
+    over_a, over_b = 1 / (in_a * (in_a - 1)), 1 / (in_b * (in_b - 1))
+    for one in sums:
+        a, b = one.real, whole - one.real
+        variance = (one.imag - a * a / in_a) * over_a + (squares - one.imag - b * b / in_b) * over_b
+        variance = variance if variance > least else least  # noqa: FURB136  max() takes twice as long
+        made.append(abs(a / in_a - b / in_b) / math.sqrt(variance) if variance > 0 else 0.0)
+    return made
+
+
+def _subsets(values: Sequence[float]) -> list[complex]:
+    """Sum and sum of squares (the imaginary part) of each subset, by its bits."""
+    sums = [0j]
+    for value in values:
+        one = complex(value, value * value)
+        sums += [s + one for s in sums]
+    return sums

@@ -1,0 +1,245 @@
+"""Comparisons: what is found, what must not be, what is said of both; from loads that are drawn, and from files."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+from diff_loads import ORIGIN, load
+from recorded import DISK
+from recorded import ORIGIN as BOX
+from recorded import frame
+
+from latmon import cli
+from latmon.diff import compare, diff_command, stretch_of, summarise
+from latmon.diff.evidence import Row, weigh
+from latmon.diff.quantile import Interval, Survival, ratio, student
+from latmon.diff.spans import read
+from latmon.diff.stretch import MAX_UNITS
+from latmon.diff.sweep import sweep
+from latmon.diff.text import render
+from latmon.diff.verdict import sentence
+from latmon.errors import RecordingError, UsageError
+from latmon.histogram import Histogram, bucket_index
+from latmon.mark import Mark
+from latmon.model import Completed, Flow, Frame, Series
+from latmon.recording import Writer
+
+BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": False}
+"""More than 10^6 I/Os, of which 0.1 % are the tail."""
+
+
+def pair(seed, **changed):
+    rng = Random(seed)
+    return load(rng, **BIG), load(rng, **BIG, **changed, name="B")
+
+
+def families(pairs, devices=24, **given):
+    """Of how many comparisons of equal loads something is said to have changed."""
+    return sum(any(one.changed for one in compare(*_twins(seed, devices, given)).changes) for seed in range(pairs))
+
+
+def _twins(seed, devices, given):
+    rng = Random(seed)
+    return load(rng, devices=devices, **given), load(rng, devices=devices, **given)
+
+
+def test_equal_loads_that_wander_and_burst_are_rarely_told_apart():
+    assert families(4, devices=12, phi=0.8, windows=60) <= 1
+
+
+@pytest.mark.slow
+def test_family_wise_false_alarms_of_1000_pairs():
+    kinds = [{"phi": 0.0, "windows": 24}, {"phi": 0.8, "windows": 60}, {"phi": 0.9, "windows": 120}]
+    kinds.append({"phi": 0.6, "windows": 128})
+    alarms = sum(families(250, **kind) for kind in kinds)
+    assert alarms <= 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tail_of_twice_the_time_in_a_thousandth_is_found_and_named(seed):
+    a, b = pair(seed, tail_factor=2.0)
+    (change,) = compare(a, b).changes
+    assert change.where == "tail"
+    assert change.tail.direction == 1
+    assert "the tail grew: " in sentence(change, compare(a, b))
+    assert "the body did not change" in sentence(change, compare(a, b))
+
+
+@pytest.mark.slow
+def test_the_tail_is_found_in_95_of_100():
+    assert sum(compare(*pair(seed, tail_factor=2.0)).changes[0].where == "tail" for seed in range(100)) >= 95
+
+
+def test_a_mode_one_bucket_slower_is_a_body_that_moved():
+    change = compare(*pair(1, body_factor=1.13)).changes[0]
+    assert (change.where, change.body.direction) == ("body", 1)
+
+
+def test_all_of_it_faster():
+    change = compare(*pair(1, factor=1 / 1.5)).changes[0]
+    assert (change.where, change.body.direction, change.tail.direction) == ("whole", -1, -1)
+    shown = change.shifts[0].ratio
+    assert shown.low < 1 / 1.5 * 1.05 < shown.high * 1.1
+
+
+def test_one_sick_device_of_many_is_the_only_one():
+    rng = Random(5)
+    a, b = load(rng, devices=6, windows=60, phi=0.5), load(rng, devices=6, windows=60, phi=0.5)
+    sick = load(rng, windows=60, phi=0.5, factor=2.0)
+    for unit, other in zip(b.units, sick.units, strict=True):
+        unit.counts |= other.counts
+    assert [one.series.device for one in compare(a, b).changes if one.changed] == ["sd0"]
+
+
+def test_too_few_ios_are_not_no_difference():
+    rng = Random(1)
+    a, b = load(rng, ios=0.4, windows=40), load(rng, ios=0.4, windows=40)
+    comparison = compare(a, b)
+    assert comparison.changes[0].where == "unknown"
+    said = render(comparison)
+    assert "not enough I/Os to tell" in said
+    assert "no difference" not in said.replace("tell no difference", "")
+
+
+def test_what_would_have_been_found_is_said():
+    comparison = compare(*pair(2))
+    (change,) = comparison.changes
+    assert change.where == "none"
+    assert change.seen.body <= 1.1
+    assert change.seen.tail <= 4
+    assert "would have been found (80 %)" in " ".join(render(comparison).split())
+    told = summarise(comparison)["changes"][0]["would_have_found"]
+    assert told["all_times"] == change.seen.body
+
+
+def test_a_test_of_few_blocks_asks_all_relabellings_and_stays_within_them():
+    even = Row([5, 6, 5, 6, 5, 6], [6, 5, 6, 5, 6, 5], [100] * 6, [100] * 6)
+    found = weigh([even], [0.0]).found[0]
+    assert found.p > 0.5
+    high = Row([5, 6, 5, 6, 5, 6], [60, 61, 59, 60, 61, 59], [100] * 6, [100] * 6)
+    assert weigh([high], [0.0]).found[0].p < 0.01
+
+
+def test_quantiles_lie_between_the_edges_and_ratios_hold_them():
+    survival = Survival(Histogram.record(range(100, 200)))
+    assert survival.latency(0.5) == pytest.approx(150, rel=0.05)
+    assert survival.above(survival.latency(0.2)) == pytest.approx(0.2, abs=0.001)
+    found = ratio(Interval(100, 90, 110), Interval(200, 190, 220))
+    assert found.value == pytest.approx(2.0)
+    assert found.low < 2 < found.high
+    assert student(7) == pytest.approx(2.365, abs=0.01)
+    assert student(23) == pytest.approx(2.069, abs=0.005)
+
+
+def test_long_captures_are_kept_in_a_bounded_number_of_units():
+    made = stretch_of("A", BOX, (DISK,), [frame(i) for i in range(1000)])
+    assert MAX_UNITS // 2 <= len(made.units) <= MAX_UNITS
+    assert made.windows == 1000
+    assert made.us == 1000 * 1_000_000
+    assert made.total(Series("sda", "read", "total"), 3).count == 100_000
+
+
+def test_a_coarser_histogram_later_makes_all_of_its_series_coarse():
+    frames = [frame(0), frame(1, histograms={Series("sda", "read", "total"): Histogram.of({7: 5}, bits=0)})]
+    made = stretch_of("A", BOX, (DISK,), frames)
+    whole = made.total(Series("sda", "read", "total"), 3)
+    assert (whole.bits, whole.count) == (0, 105)
+
+
+# The two runs of a disk with disksort on and off, DTrace quantize() in ms (tables of a published measurement).
+ON = {0: 40, 1: 9, 2: 6, 4: 17, 8: 23, 16: 6, 32: 36, 64: 15407, 128: 361660, 524288: 302}
+OFF = {0: 30, 1: 21, 2: 30, 16: 50, 32: 3, 64: 384, 128: 505, 256: 531169, 512: 11764}
+
+
+def one_window(table, name):
+    counts = {bucket_index(ms * 1024, 0): n for ms, n in table.items()}
+    whole = Histogram.of(counts, bits=0)
+    flow = Flow("ssd0", "other")
+    only = Frame(0, 1e9, 600_000_000, 600_000_000, {Series(*flow, "total"): whole}, {flow: Completed(whole.count, 0)})
+    return stretch_of(name, ORIGIN, (), [only])
+
+
+def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
+    comparison = compare(one_window(ON, "on"), one_window(OFF, "off"))
+    (change,) = comparison.changes
+    assert (change.a.count, change.b.count) == (377_506, 543_956)
+    assert not comparison.tested
+    said = " ".join(render(comparison).split())
+    assert "p50 262 ms -> 524 ms (x2)" in said
+    assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in said
+    assert "the tail is gone" in said
+    assert "windows are too few for a test" in said
+
+
+def write(path, frames, origin=BOX):
+    writer = Writer.create(path, origin, devices=(DISK,))
+    for one in frames:
+        writer.append(one)
+    writer.close("asked")
+    return path
+
+
+def test_files_settings_and_marks(tmp_path, capsys):
+    slow = {Series("sda", "read", "total"): Histogram.record(range(9000, 9100))}
+    changed = {"module vmd": {"max_vec": "8"}}
+    frames = [frame(i) for i in range(20)]
+    mark = Mark("vec 8", frames[19].mono_us + 400_000, 1e6, changed)
+    frames.append(frame(20, marks=(mark,), histograms=slow))
+    frames += [frame(i, histograms=slow) for i in range(21, 40)]
+    origin = replace(BOX, settings={"module vmd": {"max_vec": "2"}})
+    path = write(tmp_path / "a.gz", frames, origin)
+    before = write(tmp_path / "b.gz", frames[:20], origin)
+    assert read(f"{path}@vec 8").windows == 19
+    assert diff_command([str(before), f"{path}@vec 8"], as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "sda read: " in said
+    assert "module vmd max_vec: 2 -> 8" in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert diff_command([str(before), f"{path}@vec 8"], as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "latmon.diff/1"
+    assert told["settings"] == [{"section": "module vmd", "name": "max_vec", "a": "2", "b": "8"}]
+    with pytest.raises(UsageError, match="has no mark 'vec 9'; its marks: 'vec 8'"):
+        read(f"{path}@vec 9")
+
+
+def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, capsys):
+    files = []
+    for vec, size in ((8, 4), (2, 8), (4, 6)):
+        origin = replace(BOX, settings={"module vmd": {"max_vec": str(vec)}})
+        seen = {Flow("sda", "write"): Completed(1000, size * 1_000_000_000)}
+        frames = [frame(i, seen=seen, kernel=seen) for i in range(3)]
+        files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
+    assert cli.main(["diff", *files]) == 0
+    said = capsys.readouterr().out
+    assert "by module vmd max_vec" in said
+    assert [line.split()[0] for line in said.splitlines()[2:5]] == ["2", "4", "8"]
+    assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(said.split())
+    assert sweep([read(one) for one in files]).trends[0].p == pytest.approx(1 / 3)
+
+
+def test_loads_and_starting_points_that_differ_are_said_first():
+    rng = Random(1)
+    a, b = load(rng), load(rng, ios=1600.0)
+    b.origin = replace(ORIGIN, latency_from="issue", tier="C")
+    said = render(compare(a, b))
+    assert "the loads differ, so the latencies below are of unlike work" in said
+    assert "IOPS" in said
+    assert "totals begin at another point" in said
+    assert said.index("the loads differ") < said.index("questions")
+
+
+def test_devices_of_one_side_alone_are_named():
+    rng = Random(1)
+    said = render(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
+    assert "only in A: sd1" in said
+
+
+def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys):
+    empty = write(tmp_path / "empty.gz", [])
+    with pytest.raises(RecordingError, match="holds no window"):
+        read(str(empty))
+    assert cli.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
+    assert cli.main(["diff", str(empty)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
