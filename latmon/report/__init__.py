@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latmon import new_file
-from latmon.errors import EXIT_DONE, UsageError
-from latmon.recording import Recording, open_recording
+from latmon.errors import EXIT_DONE, UnavailableError
+from latmon.recording import Parts, Recording, open_parts
+from latmon.report.map_columns import MapColumns
 from latmon.report.summary import SCHEMA, added_up, incomplete, summarise, summary_of
 from latmon.report.text import plain, render_text
 
@@ -23,37 +24,38 @@ def report_command(paths: Sequence[Path], *, as_json: bool = False, html: Path |
 
     `html`: a new file for it, or STDOUT.
     """
-    recording = _opened(paths)
+    recording = open_parts(paths)
     if html is not None:
-        return _to_html(recording, len(paths), html)
+        return _to_html(recording, html)
     summary = summarise(recording)
     said = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
     sys.stdout.write(said if as_json else plain(said, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
 
 
-def _opened(paths: Sequence[Path]) -> Recording:
-    if len(paths) > 1:
-        raise UsageError("report reads one FILE so far")
-    return open_recording(paths[0])
-
-
-def _to_html(recording: Recording, parts: int, path: Path) -> int:
-    from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
-    from latmon.report.map_columns import MapColumns  # noqa: PLC0415
-
-    columns = MapColumns(recording.origin.interval_us)
+def _to_html(recording: Recording | Parts, path: Path) -> int:
+    begin_us, end_us = recording.span()
+    columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
+    parts = len(recording.parts) if isinstance(recording, Parts) else 1
+    if path == STDOUT:
+        sys.stdout.buffer.write(_page(recording, columns, parts))
+        return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken
-    file = sys.stdout.buffer if path == STDOUT else new_file.create(path)
+    file = new_file.create(path)
     try:
-        totals = added_up(recording, columns.add)
-        page = render_html(summary_of(recording, totals), totals, columns, parts).encode("utf-8", "replace")
-        file.write(page)
+        with file:
+            file.write(_page(recording, columns, parts))
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise UnavailableError(f"can't write {new_file.named(path)}: {error.strerror or error}") from None
     except BaseException:
-        if path != STDOUT:
-            file.close()
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
-    if path != STDOUT:
-        file.close()
     return EXIT_DONE
+
+
+def _page(recording: Recording | Parts, columns: MapColumns, parts: int) -> bytes:
+    from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
+
+    totals = added_up(recording, columns.add)
+    return render_html(summary_of(recording, totals), totals, columns, parts).encode("utf-8", "replace")

@@ -170,7 +170,7 @@ def legend(top: int, y: int) -> Iterator[str]:
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 12 - height}" width="12" height="{height}"/>'
         yield f'<text x="{x + 16}" y="{y + 11}">{said}</text>'
         x += 30 + round(len(said) * _CHAR)
-    yield f'<text class="dim" x="{x + 6}" y="{y + 11}">and more; a single I/O is less high; hatched: not measured</text>'
+    yield f'<text class="dim" x="{x + 6}" y="{y + 11}">a single I/O is less high; hatched: not measured</text>'
 
 
 def edge(scale: LatencyScale, row: int) -> str:

@@ -141,7 +141,9 @@ def _stages(device: str, one: _Json) -> str:
     legend = listed(swatches(seen), "parts")
     ios = f"; {tail['count']:,} I/Os are above {time_of(tail['cut_us'])}" if tail else ""
     heads = ("stage", *(text(row) for row, _ in rows))
-    figures = table("Share of the time", heads, [(text(p), *(share(of.get(p)) for _, of in rows)) for p in seen])
+    figures = table(
+        "Share of the time", heads, [(text(p), *(share(of.get(p)) for _, of in rows)) for p in seen], kind="narrow"
+    )
     pictured = figure(drawn, f"Parts of the summed time of the traced I/Os{ios}.")
     return f"<h3>Where the time goes</h3>\n{pictured}{legend}{figures}"
 

@@ -66,8 +66,7 @@ class MapColumns:
             self.begin_us = item.mono_us - item.dt_us
             self.begin_wall = item.wall - item.dt_us / 1e6
         self.end_us = max(self.end_us, item.mono_us)
-        if item.dt_us > self.width_us:
-            self.widen(-(-item.dt_us // self.width_us))
+        self.widen(round(item.dt_us / self.width_us))
         number = max(item.mono_us - item.dt_us // 2 - self.begin_us, 0) // self.width_us
         if number >= MAX_COLUMNS:
             factor = max(2, -(-(number + 1) // MAX_COLUMNS))

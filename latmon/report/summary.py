@@ -12,7 +12,7 @@ from typing import Any
 from latmon.coverage import NONE
 from latmon.deep import added, untraced_share
 from latmon.model import Frame, Health, Origin, Traced
-from latmon.recording import End, Gap, Mark, Recording
+from latmon.recording import End, Gap, Mark, Parts, Recording
 from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
 from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
@@ -25,12 +25,12 @@ SCHEMA = "latmon.report/1"
 Item = Frame | Gap | Mark | End
 
 
-def summarise(recording: Recording) -> dict[str, Any]:
+def summarise(recording: Recording | Parts) -> dict[str, Any]:
     """One pass over the recording; `damage` is in it when there was any."""
     return summary_of(recording, added_up(recording))
 
 
-def added_up(recording: Recording, *others: Callable[[Item], None]) -> Totals:
+def added_up(recording: Recording | Parts, *others: Callable[[Item], None]) -> Totals:
     """One pass over the recording, for its totals and for whoever else wants each item of it."""
     totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
     for item in recording:
@@ -41,7 +41,7 @@ def added_up(recording: Recording, *others: Callable[[Item], None]) -> Totals:
     return totals
 
 
-def summary_of(recording: Recording, totals: Totals) -> dict[str, Any]:
+def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
     """What totals of this recording come to."""
     summary = _whole(recording.origin, totals)
     return summary | ({"damage": recording.damage} if recording.damage else {})
