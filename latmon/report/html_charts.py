@@ -149,6 +149,9 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
     for at in range(0, count, every):
         middle = LEFT + (at + 0.43) * width
         parts.append(f'<text x="{middle:.1f}" y="{bottom + 14}" text-anchor="middle">{_short(at * step)}</text>')
+    if near is None and limit is not None:
+        far = f"limit {number(limit)} →"
+        parts.append(f'<text class="dim" x="{RIGHT}" y="{top + 10}" text-anchor="end">{far}</text>')
     if near is not None:
         end = LEFT + (near / step + 0.93) * width
         parts.append(f'<path class="limit" stroke="#005faf" fill="none" d="M{end:.1f} {top}V{bottom}"/>')

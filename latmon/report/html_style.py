@@ -42,7 +42,7 @@ def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
 
 _RULES = """
 *{box-sizing:border-box}
-body{margin:0 auto;padding:1.2rem;max-width:66rem;background:var(--background);color:var(--text);
+body{margin:0 auto;padding:1.2rem;max-width:70rem;background:var(--background);color:var(--text);
  font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}
 h1{font-size:1.6rem;margin:0 0 .3rem;color:var(--strong)}
 h2{font-size:1.3rem;margin:2.2rem 0 .4rem;padding-bottom:.15rem;border-bottom:2px solid var(--rule);color:var(--strong)}
@@ -61,9 +61,9 @@ dt{color:var(--dim)}
 dd{margin:0;overflow-wrap:anywhere}
 ul{margin:.3rem 0;padding-left:1.3rem}
 .wide{overflow-x:auto;margin:.5rem 0}
-table{border-collapse:collapse;width:100%;font-size:.86rem;font-variant-numeric:tabular-nums}
+table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding:.2rem 0}
-th,td{padding:.14rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
+th,td{padding:.14rem .34rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
 thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
 tbody th{font-weight:400;white-space:nowrap}
 tr.op th{font-weight:700;color:var(--strong)}

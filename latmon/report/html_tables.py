@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED
-from latmon.report.html_charts import ribbon
+from latmon.report.html_charts import ribbon, swatches
 from latmon.report.html_parts import listed, maximum, name, number, share, table, text, time_of
 from latmon.report.text_settings import changes
 from latmon.views.units import UNKNOWN, until
@@ -34,6 +35,8 @@ def outliers(summary: _Json) -> str:
         f"<p>{number(above)} I/Os were above their threshold; {number(told)} of them were recorded one by one, "
         f"{number(left)} were left out by the rate limit. The longest {min(MAX_OUTLIERS, len(every))} follow.</p>\n"
     )
+    passed = {stage for one in every[:MAX_OUTLIERS] for stage in one["stages_us"]}
+    said += listed(swatches([part for part in PARTS if part in passed]), "parts")
     rows = "".join(_outlier(at, one) for at, one in enumerate(every[:MAX_OUTLIERS], 1))
     return f'<section class="page" id="outliers"><h2>Outliers</h2>\n{said}{rows}</section>\n'
 
