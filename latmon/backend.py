@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
+from latmon.mark import Settings
 from latmon.model import Frame, Origin
+from latmon.past import Past
 
 STAGES_MODES = ("auto", "basic", "all")
 """auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
@@ -62,6 +64,50 @@ class Finishing(Protocol):
 
     async def finish(self, patience_s: float) -> Frame | None:
         """`patience_s`: what it may take to have what its slower probes have counted; 0: only what comes at once."""
+        ...
+
+
+@runtime_checkable
+class Lined(Protocol):
+    """A backend whose frames came as lines of a recording."""
+
+    @property
+    def line(self) -> bytes:
+        """The one that the latest frame was made of."""
+        ...
+
+
+@runtime_checkable
+class Seekable(Protocol):
+    """A backend that has all it will tell from the start, and plays it: `past` answers for any time of it."""
+
+    @property
+    def speed(self) -> float:
+        """Times as fast as it was; 0: at once."""
+        ...
+
+    @property
+    def past(self) -> Past: ...
+
+    def hold(self) -> None:
+        """No more frames until it is told to go on; `frames` doesn't end by that."""
+        ...
+
+    def go_on(self, after_us: int) -> None:
+        """The next frame is the first that ends behind `after_us`."""
+        ...
+
+    async def gone_on(self) -> None:
+        """Once `frames` has ended: until it is told to go on, and `frames` may be called again."""
+        ...
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A backend of a host whose settings can be read again."""
+
+    async def settings(self) -> Settings:
+        """As they are now; takes seconds at most, and leaves out what hangs."""
         ...
 
 

@@ -47,7 +47,7 @@ def _live(args: argparse.Namespace) -> int:
 
         return headless.record(request, request.record)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, args.theme or defaults.theme, user, "live")
+    return _watch(request, args.theme or defaults.theme, user, "live", defaults.history)
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -83,7 +83,9 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
     )
 
 
-def _watch(request: Request, theme: str | None, user: privileges.Invoker | None, title: str) -> int:
+def _watch(
+    request: Request, theme: str | None, user: privileges.Invoker | None, title: str, history_us: int | None
+) -> int:
     """The TUI on a collector of its own, which opens its probes while Textual loads."""
     from latmon.session import Session
 
@@ -103,6 +105,8 @@ def _watch(request: Request, theme: str | None, user: privileges.Invoker | None,
             stages=request.options.stages,
             set_stages=session.set_stages,
             deepen=session.deepen,
+            mark=session.mark,
+            history_us=history_us,
         )
     finally:
         captured = session.close()
@@ -139,7 +143,8 @@ def _demo(args: argparse.Namespace) -> int:
             return demonstration.record(args.scenario, args.seed, args.record, args.duration)
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
-    return _watch(request, args.theme or config.load(os.environ).theme, user, "demo")
+    defaults = config.load(os.environ)
+    return _watch(request, args.theme or defaults.theme, user, "demo", defaults.history)
 
 
 def _report(args: argparse.Namespace) -> int:

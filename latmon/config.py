@@ -20,6 +20,8 @@ SYSTEM = Path("/etc/xdg/latmon/config.yaml")
 MAX_BYTES = 64 * 1024
 MIN_INTERVAL_US = 100_000
 MAX_INTERVAL_US = 60_000_000
+MIN_HISTORY_US = 60_000_000
+MAX_HISTORY_US = 86_400_000_000
 MAX_BUDGET = 100.0
 
 
@@ -34,6 +36,8 @@ class Config:
     dtrace: str | None = None
     threshold: int | None = None
     stages: str | None = None
+    history: int | None = None
+    """How far back the screen can go, in us."""
     budget_percent: float | None = None
     """Of one CPU, for the deep probes; 0: none."""
 
@@ -50,6 +54,15 @@ def interval_us(text: str) -> int:
 def threshold_us(text: str) -> int:
     """A duration; 0 makes every I/O an outlier."""
     return duration_us(text)
+
+
+def history_us(text: str) -> int:
+    """A duration from 1m to 24h."""
+    value = duration_us(text)
+    if not MIN_HISTORY_US <= value <= MAX_HISTORY_US:
+        limits = f"{show_duration(MIN_HISTORY_US)} to {show_duration(MAX_HISTORY_US)}"
+        raise ValueError(f"{text!r} is not a history from {limits}")
+    return value
 
 
 def stages_mode(text: str) -> str:
@@ -84,6 +97,7 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "dtrace": _text,
     "threshold": threshold_us,
     "stages": stages_mode,
+    "history": history_us,
     "budget_percent": budget_percent,
 }
 

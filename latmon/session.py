@@ -123,6 +123,8 @@ class Feed:
         self._lines = Lines()
         self._waiting: deque[bytes] = deque()
         self._origin: Origin | None = None
+        self.line = b""
+        """The latest, as it came."""
         self.ended = ""
         self.exit = EXIT_FAILED
 
@@ -162,7 +164,8 @@ class Feed:
             self._waiting += self._lines.feed(data)
         if not self._waiting:
             return None
-        value = parse(self._waiting.popleft())
+        self.line = self._waiting.popleft()
+        value = parse(self.line)
         if value.get("type") != "end":
             return value
         self.ended, self.exit = decode_end(value)

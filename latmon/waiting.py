@@ -76,6 +76,18 @@ class _Since(NamedTuple):
     ios: int
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What frames leave behind in which nothing waited for MIN_US: all that a later frame may need of them."""
+
+    since: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> moments and how many I/Os are in flight since then and were not before; at the end of the last one."""
+    fewest: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> the fewest I/Os in flight at the end of one of them."""
+    probed_since: int | None = None
+    """Where the probe of each of them begins; None: none had one."""
+
+
 class Waiting:
     """Folds frames, one by one in their order."""
 
@@ -87,6 +99,13 @@ class Waiting:
         self._probed_since: int | None = None
         self._still: StillInFlight | None = None
         self._mono_us: int | None = None
+
+    def copy(self) -> Waiting:
+        """Another one that goes on from here by itself."""
+        other = Waiting()
+        other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
+        other._probed_since, other._still, other._mono_us = self._probed_since, self._still, self._mono_us
+        return other
 
     def add(self, frame: Frame) -> None:
         """The next frame. One that is missing before it, or a gap that lost counts, ends every claim."""
@@ -104,6 +123,22 @@ class Waiting:
         }
         self._still, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
+
+    def take(self, settled: Settled, mono_us: int) -> None:
+        """Frames up to `mono_us`, with none missing, in which nothing waited for long; a frame comes behind them."""
+        self._since = {name: tuple(_Since(*one) for one in claims) for name, claims in settled.since.items()}
+        self._now = {name: sum(one.ios for one in claims) for name, claims in self._since.items()}
+        self._still, self._mono_us = None, mono_us
+        if settled.probed_since is not None and settled.probed_since != self._probed_since:
+            self._probed_since, self._fewest = settled.probed_since, {}
+        if self._probed_since is not None and self._probed_since <= mono_us:
+            for name, count in settled.fewest.items():
+                self._fewest[name] = min(self._fewest.get(name, count), count)
+
+    @property
+    def claims(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """Device -> moments and I/Os that are in flight since then, after the latest frame."""
+        return self._since
 
     def _note_fewest(self, frame: Frame) -> None:
         still = frame.in_flight

@@ -25,6 +25,10 @@ class Places:
         self._first_us = 0
         self.end = 0
 
+    def ends(self) -> list[int]:
+        """The last stamps of those that are known and hold windows."""
+        return [us for us in self._lasts[1:] if us] if len(self._lasts) > 1 else []
+
     def behind(self, file: BinaryIO, mono_us: int) -> int:
         """The byte from which on members may end at `mono_us` or later."""
         if not self._lasts or self._lasts[-1] < mono_us:

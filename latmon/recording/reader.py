@@ -9,21 +9,23 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from latmon.deep_flat import names
 from latmon.errors import RecordingError
 from latmon.mark import Mark
-from latmon.model import Device, Frame, Origin
-from latmon.recording import checks, decode
+from latmon.minute import Minute
+from latmon.model import Device, Flow, Frame, Origin, Series
+from latmon.recording import checks, decode, minutes
 from latmon.recording.lines import End, Gap
-from latmon.recording.members import GIVEN_UP, Members
+from latmon.recording.members import GIVEN_UP, Members, Part
 from latmon.recording.places import Places
+from latmon.recording.summing import Stretch, units
 
 Item = Frame | Gap | Mark | End
 UNCLOSED = "ended without a closing line (killed?)"
@@ -33,6 +35,8 @@ MAX_BEFORE_HEADER = 20
 """Damaged places before anything readable: a file that begins like that is none of ours."""
 MAX_LINES = 100_000
 """In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
+MAX_DEVICES = 16_384
+"""In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
 MAX_SERIES = 65_536
 """In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
 
@@ -50,6 +54,15 @@ class Course:
     mono_us: int = -1
     ended: bool = False
     series: set[tuple[Any, ...] | str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+
+
+class _Held(NamedTuple):
+    """A minute that waits for what is behind it; `before_us` is the last window's stamp before it."""
+
+    minute: Minute
+    stretch: Stretch
+    before_us: int
 
 
 class Recording:
@@ -80,6 +93,59 @@ class Recording:
             if not isinstance(item, Frame) or since_us <= item.mono_us <= until_us:
                 yield item
 
+    def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
+        """As `between`, but a Minute for the windows that a roll-up stands for.
+
+        A sum begins and ends with a window, and a Minute has a window or another one behind it. So no number comes
+        twice; where a roll-up is damaged, or can't be what it says, its windows are read.
+        """
+        self._begin()
+        course, held, began = Course(), None, False
+        with opened(self.path) as file:
+            members = Members(file, self._note)
+            begin = self._places.behind(file, since_us) if since_us else 0
+            for unit in units(members, begin, until_us):
+                minute = self._minute(members, unit, course) if began and isinstance(unit, Stretch) else None
+                if isinstance(unit, Stretch) and minute is not None:
+                    if held is not None:
+                        yield held.minute
+                    held = _Held(minute, unit, course.mono_us)
+                    course.mono_us = minute.mono_us
+                    continue
+                for part in _parts(members, unit):
+                    for item in self._items(part.text, course):
+                        is_window = isinstance(item, Frame)
+                        if held is not None:
+                            yield from (held.minute,) if is_window else self._released(members, held)
+                            held = None
+                        if not is_window or _lies_in(item, since_us, until_us):
+                            began = began or is_window
+                            yield item
+            if held is not None:
+                yield from self._released(members, held)
+        self._end(course, until_us)
+
+    def _minute(self, members: Members, stretch: Stretch, course: Course) -> Minute | None:
+        """What a roll-up says; None where that can't be read, or can't be."""
+        part = next(members.parts(begin=stretch.roll_up, end=stretch.end), None)
+        if part is None or part.damage:
+            return None
+        try:
+            found = minutes.decode_minute(checks.parse(part.text))
+            if found.mono_us != (part.head.last_us if part.head else 0) or found.mono_us <= course.mono_us:
+                raise RecordingError("a roll-up is not of its windows")
+            admit(found.frame, replace(course))
+        except RecordingError as damage:
+            self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
+            return None
+        return found
+
+    def _released(self, members: Members, held: _Held) -> Iterator[Item]:
+        """A minute's windows after all."""
+        course = Course(held.before_us)
+        for part in _parts(members, held.stretch):
+            yield from self._items(part.text, course)
+
     def span(self) -> tuple[int, int]:
         """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
         with opened(self.path) as file:
@@ -88,13 +154,29 @@ class Recording:
                 last = max(last, part.head.last_us if part.head and not part.damage else 0)
         return first, last
 
+    def ends(self) -> list[int]:
+        """The last stamp of each member, by what its head says, where time goes forward."""
+        first, last = self.span()
+        return self._places.ends() if first <= last else []
+
+    def texts(self) -> Iterator[bytes]:
+        """The text of each member that can be read."""
+        with opened(self.path) as file:
+            yield from Members(file, lambda _: None).texts()
+
     def _read(self, since_us: int, until_us: int | None) -> Iterator[Item]:
-        self.damage, self._unsaid = [self._headless] if self._headless else [], 0
+        self._begin()
         course = Course()
         with opened(self.path) as file:
             begin = self._places.behind(file, since_us) if since_us else 0
             for part in Members(file, self._note).parts(since_us, until_us, begin=begin):
                 yield from self._items(part.text, course)
+        self._end(course, until_us)
+
+    def _begin(self) -> None:
+        self.damage, self._unsaid = [self._headless] if self._headless else [], 0
+
+    def _end(self, course: Course, until_us: int | None) -> None:
         if not course.ended and until_us is None:
             self._note(UNCLOSED)
         if self._unsaid:
@@ -119,6 +201,15 @@ class Recording:
             self.damage.append(damage)
         else:
             self._unsaid += 1
+
+
+def _parts(members: Members, unit: Part | Stretch) -> Iterable[Part]:
+    """What is to be read of it, window by window."""
+    return (unit,) if isinstance(unit, Part) else members.parts(begin=unit.behind, end=unit.roll_up)
+
+
+def _lies_in(item: Item, since_us: int, until_us: int | None) -> bool:
+    return isinstance(item, Frame) and since_us <= item.mono_us and (until_us is None or item.mono_us <= until_us)
 
 
 def open_recording(path: Path) -> Recording:
@@ -172,8 +263,25 @@ def admit(frame: Frame, course: Course) -> None:
     new = found - course.series
     if len(course.series) + len(new) > MAX_SERIES:
         raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
+    devices = {_device_of(one) for one in new} - course.devices
+    if len(course.devices) + len(devices) > MAX_DEVICES:
+        raise RecordingError(f"a window brings the recording's devices beyond {MAX_DEVICES} and is left out")
     course.mono_us = frame.mono_us
     course.series |= new
+    course.devices |= devices
+
+
+def _device_of(found: tuple[Any, ...] | str) -> str:
+    """Whose it is; empty for what is no device's."""
+    return found.device if isinstance(found, Series | Flow) else found if isinstance(found, str) else ""
+
+
+def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:
+    """Every line that can be read, undecoded; None behind each member."""
+    for recording in recordings:
+        for text in recording.texts():
+            yield from lines_of(text, lambda _: None)
+            yield None
 
 
 def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:

@@ -19,11 +19,13 @@ from textual.events import Key
 from textual.screen import Screen
 from textual.timer import Timer
 
+from latmon.archive import Archive
 from latmon.backend import STAGES_MODES, Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
 from latmon.tui.actions import bindings, works
+from latmon.tui.asked import FILTER, Asked
 from latmon.tui.attention import LOOK_S, STAGES_SAID, STAGES_START, looked_at
 from latmon.tui.face import face, next_theme, textual_theme
 from latmon.tui.following import follow
@@ -64,9 +66,12 @@ class LatmonApp(App[int]):
         toggle_recording: Callable[[], None] | None = None,
         set_stages: Callable[[str], None] | None = None,
         deepen: Callable[[tuple[str, ...]], None] | None = None,
+        mark: Callable[[str], None] | None = None,
+        history_us: int | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
-        self.scene = Scene(choice, mode=mode)
+        archive = Archive() if history_us is None else Archive(history_us)
+        self.scene = Scene(choice, mode=mode, archive=archive)
         self._depth = depth
         self._wear(theme)
         self.failure: LatmonError | None = None
@@ -75,9 +80,9 @@ class LatmonApp(App[int]):
         self._set_stages = set_stages
         self._deepen = deepen
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
-        self._typed: Typed | None = None
+        self._asked: Asked | None = None
         self._pace = Pace()
-        self._travel = Travel(self.scene, self.say, self._ask)
+        self._travel = Travel(self.scene, source, self.say, self._ask, mark)
         self._unsaying: Timer | None = None
 
     def get_default_screen(self) -> Screen[None]:
@@ -99,6 +104,7 @@ class LatmonApp(App[int]):
             self.set_timer(wait, self._repaint)
 
     def on_source_opened(self) -> None:
+        self._travel.opened()
         self._repaint()
 
     def on_source_ended(self, message: SourceEnded) -> None:
@@ -114,7 +120,7 @@ class LatmonApp(App[int]):
     def _repaint(self) -> None:
         began = time.monotonic()
         switched = self._set_stages is not None
-        line = foot(self.scene.sight, self._typed, self._worn.name, self.size.width, switched=switched)
+        line = foot(self.scene.sight, self._asked, self._worn.name, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
 
@@ -199,26 +205,32 @@ class LatmonApp(App[int]):
         self.register_theme(below)
         self.theme = below.name
 
-    def _ask(self, purpose: str) -> None:
+    def _ask(self, purpose: str, text: str = "") -> None:
         """Begin a typed line."""
-
-    def action_filter(self) -> None:
-        self._typed = Typed(self.scene.choice.pattern)
+        self._asked = Asked(purpose, Typed(text))
         self._repaint()
 
+    def action_filter(self) -> None:
+        self._ask(FILTER, self.scene.choice.pattern)
+
     def on_key(self, event: Key) -> None:
-        """While a filter is typed, every key belongs to it."""
-        if self._typed is None:
+        """While a line is typed, every key belongs to it; a filter holds at once."""
+        if self._asked is None:
             return
         event.stop()
         event.prevent_default()
-        typed = self._typed.after(event.key, event.character)
-        self._typed = None if typed.done else typed
-        self._choose(replace(self.scene.choice, pattern=typed.text))
+        asked = self._asked.after(event.key, event.character)
+        self._asked = None if asked.typed.done else asked
+        if asked.purpose == FILTER:
+            self._choose(replace(self.scene.choice, pattern=asked.typed.text))
+            return
+        if asked.typed.done and asked.kept:
+            self._travel.typed(asked.purpose, asked.typed.text)
+        self._repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key is a command where the table says so; while a filter is typed, or the help is open, only quit is."""
-        if self._typed is not None or isinstance(self.screen, HelpScreen):
+        """A key is a command where the table says so; while a line is typed, or the help is open, only quit is."""
+        if self._asked is not None or isinstance(self.screen, HelpScreen):
             return action == "stop_now"
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         return works(str(name), int(str(by)), self.scene.choice.context)
@@ -242,10 +254,13 @@ def run(
     stages: str = "auto",
     set_stages: Callable[[str], None] | None = None,
     deepen: Callable[[tuple[str, ...]], None] | None = None,
+    mark: Callable[[str], None] | None = None,
+    history_us: int | None = None,
 ) -> int:
     """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
 
-    `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at; only a live capture has them.
+    `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
+    has them. `history_us`: how far back can be gone; the config's default where it is None.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
@@ -257,6 +272,8 @@ def run(
         toggle_recording=toggle_recording,
         set_stages=None if title == "demo" else set_stages,  # it measures nothing that could be switched
         deepen=deepen,
+        mark=mark,
+        history_us=history_us,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

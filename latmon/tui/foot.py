@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from latmon.tui.actions import key_line
-from latmon.tui.typed import Typed
+from latmon.tui.asked import FILTER, SEEK, WORDS, Asked
 from latmon.views.choice import SCREENS
 from latmon.views.lines import Line, Span
 from latmon.views.sight import Sight
+from latmon.when import EXAMPLES
+
+_SEEN = 60
+"""Characters of what is typed."""
 
 
-def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched: bool = True) -> Line:
+def foot(sight: Sight, asked: Asked | None, theme: str, cells: int, *, switched: bool = True) -> Line:
     """The line for this moment. `switched`: the deep probes can be switched from here."""
-    if typed is not None:
-        return _typing(sight, typed)
+    if asked is not None:
+        return _typing(sight, asked)
     choice = sight.choice
     states = {
         "sort": choice.sort,
@@ -22,7 +26,7 @@ def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched:
         "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
         "busy": "idle too" if choice.busy else "busy",
         "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
-        "hold": "go on" if sight.history.paused else "pause",
+        "hold": "go on" if sight.away else "pause",
         "stages": f"stages {choice.stages}" if switched else "",
         "theme": theme,
     }
@@ -31,7 +35,14 @@ def foot(sight: Sight, typed: Typed | None, theme: str, cells: int, *, switched:
     return key_line(choice.context, states, cells, SCREENS.index(choice.screen))
 
 
-def _typing(sight: Sight, typed: Typed) -> Line:
-    text = f"  {len(sight.subjects())} of {len(sight.history.store.devices)} devices  "
-    keys = (Span("Enter", "accent"), Span(" keep  ", "dim"), Span("Esc", "accent"), Span(" clear", "dim"))
-    return (Span(" / ", "accent"), Span(typed.text, "strong"), Span("█"), Span(text, "dim"), *keys)
+def _typing(sight: Sight, asked: Asked) -> Line:
+    """What is typed is seen to its end, however long it is."""
+    if asked.purpose == FILTER:
+        text = f"  {len(sight.subjects())} of {len(sight.history.store.devices)} devices  "
+        does, undoes = "keep", "clear"
+    else:
+        text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note beside what happens now  "
+        does, undoes = "go" if asked.purpose == SEEK else "put", "leave"
+    keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
+    shown = asked.typed.text[-_SEEN:]
+    return (Span(WORDS[asked.purpose], "accent"), Span(shown, "strong"), Span("█"), Span(text, "dim"), *keys)

@@ -2,44 +2,151 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
+from latmon import target
+from latmon.backend import Backend, Seekable
+from latmon.errors import LatmonError
+from latmon.past import Stamp
+from latmon.saving import save
+from latmon.tui.asked import NOTE, SEEK
 from latmon.views.scene import Scene
+from latmon.views.units import clock
+from latmon.when import wall_of
+
+_NEAR_S = 0.5
+"""Beside a frame's interval, of a time that is called the one that was asked for."""
+NOTHING = "nothing was seen yet"
 
 
 class Travel:
     """The user's way through what was captured. `say` puts a sentence on the screen, `ask` begins a typed line."""
 
-    def __init__(self, scene: Scene, say: Callable[[str], None], ask: Callable[[str], None]) -> None:
-        self._scene, self._say, self._ask = scene, say, ask
+    def __init__(
+        self,
+        scene: Scene,
+        source: Backend,
+        say: Callable[[str], None],
+        ask: Callable[[str], None],
+        mark: Callable[[str], None] | None = None,
+    ) -> None:
+        self._scene, self._say, self._ask, self._mark = scene, say, ask, mark
+        self._played = source if isinstance(source, Seekable) else None
 
     def hold(self, _by: int) -> None:
-        """Pause, or go on."""
-        if self._scene.history.paused:
-            self._scene.resume()
+        """Pause, or go on: live to the newest, in a replay from what is shown."""
+        scene = self._scene
+        if scene.at is None:
+            self._stay()
+            scene.pause()
+        elif self._played is None:
+            scene.resume()
         else:
-            self._scene.pause()
+            after_us = scene.at.mono_us
+            scene.go_on()
+            self._played.go_on(after_us)
 
     def step(self, by: int) -> None:
         """So many intervals forward, or back."""
+        stamps = self._scene.archive.stamps
+        if not len(stamps):
+            self._say(NOTHING)
+            return
+        here = self._here_us()
+        there = stamps.beside(here, by)
+        if self._scene.at is not None and there.mono_us == here:
+            self._say("this is the oldest that is kept" if by < 0 else "this is the newest")
+        self._go(there)
 
     def oldest(self, _by: int) -> None:
         """To the oldest that is kept."""
+        stamps = self._scene.archive.stamps
+        if len(stamps):
+            self._go(stamps[0])
 
     def newest(self, _by: int) -> None:
-        """To the newest."""
+        """To the edge; in a replay to the end of the recording."""
+        stamps = self._scene.archive.stamps
+        if self._played is None:
+            self._scene.resume()
+        elif len(stamps):
+            self._go(stamps[-1])
+
+    def opened(self) -> None:
+        """The source is open: a replay that is to be done at once begins at its end."""
+        if self._played is not None and self._played.speed == 0:
+            self.newest(0)
 
     def seek(self, _by: int) -> None:
         """To a time that is typed."""
-        self._ask("seek")
+        self._ask(SEEK)
 
     def save(self, _by: int) -> None:
         """What is on the screen, as a recording."""
+        scene = self._scene
+        origin = scene.store.origin
+        last = scene.history.window.last
+        if origin is None or last is None:
+            self._say(NOTHING)
+            return
+        after = last.mono_us - scene.history.window.length_us
+        try:
+            directory = target.default_directory(Path.cwd(), os.environ)
+            path = directory / target.recording_name(origin.host, last.wall)
+            many = save(scene.archive, origin, after, last.mono_us, path)
+        except LatmonError as error:
+            self._say(str(error))
+        else:
+            self._say(f"saved {many} frames, up to {clock(last.wall)}, to {path}")
 
     def note(self, _by: int) -> None:
         """A mark, with a note that is typed."""
-        self._ask("note")
+        if self._mark is None:
+            self._say("a recording isn't changed: marks are put while it is made")
+        else:
+            self._ask(NOTE)
+
+    def typed(self, purpose: str, text: str) -> None:
+        """A line that was asked for is ready."""
+        if purpose == NOTE and self._mark is not None and text.strip():
+            self._mark(text.strip())
+            self._say(f"marked: {text.strip()}")
+        elif purpose == SEEK and text.strip():
+            self._to(text)
+
+    def _to(self, text: str) -> None:
+        stamps = self._scene.archive.stamps
+        if not len(stamps):
+            self._say(NOTHING)
+            return
+        here = self._scene.at or stamps.nearest(self._here_us())
+        try:
+            wall = wall_of(text, here.wall)
+        except LatmonError as error:
+            self._say(str(error))
+            return
+        found = stamps.at_wall(wall)
+        interval_s = self._scene.history.interval_us / 1e6
+        self._go(found)
+        if abs(found.wall - wall) > interval_s + _NEAR_S:
+            first, last = (clock(stamps[at].wall) for at in (0, -1))
+            self._say(f"{clock(wall)} isn't there: {clock(found.wall)} is the closest; there is {first} to {last}")
+
+    def _here_us(self) -> int:
+        at = self._scene.at
+        return self._scene.edge.until_us if at is None else at.mono_us
+
+    def _go(self, there: Stamp) -> None:
+        self._stay()
+        self._scene.travel(there)
+
+    def _stay(self) -> None:
+        """A replay stands while another time of it is looked at; a live capture goes on."""
+        if self._played is not None:
+            self._played.hold()
 
 
 TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(

@@ -14,7 +14,7 @@ class Typed:
     text: str = ""
     done: bool = False
 
-    def after(self, key: str, character: str | None) -> Typed:
+    def after(self, key: str, character: str | None, most: int = _MAX) -> Typed:
         """One key further: Enter keeps the text, Esc clears it."""
         if key == "enter":
             return replace(self, done=True)
@@ -23,4 +23,4 @@ class Typed:
         if key == "backspace":
             return Typed(self.text[:-1])
         added = character if character and character.isprintable() else ""
-        return Typed((self.text + added)[:_MAX])
+        return Typed((self.text + added)[:most])

@@ -128,7 +128,7 @@ def _without_idle(timeline: Timeline, device: str) -> Timeline:
     for one in timeline.columns:
         counts: Mapping[int, int] = one.counts.get(device, {})
         busy = {device: {index: n for index, n in counts.items() if index}}
-        found.columns.append(type(one)(one.number, one.wall, one.mono_us, one.filled_us, one.gap, busy))
+        found.columns.append(type(one)(one.number, one.wall, one.mono_us, one.filled_us, one.gap, busy, one.moments))
     return found
 
 

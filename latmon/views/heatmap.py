@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from latmon.moments import letter
 from latmon.views.lines import Line, Span, runs, width
 from latmon.views.scale import LatencyScale, level
 from latmon.views.timeline import Column, Timeline
@@ -15,7 +16,6 @@ LABEL = 6
 TOTALS = 6
 """Cells of the I/Os per row, at the right."""
 _CLOCK = 8
-_NOW = "▲now"
 _MIN_BAR = 6
 _ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
@@ -56,6 +56,8 @@ class MapStyle:
     cell_width: int = 1
     ink: Ink = Ink()
     threshold_us: int | None = None
+    now: str = "now"
+    """What is said of the newest column."""
 
     @property
     def limit_row(self) -> int:
@@ -131,23 +133,31 @@ def axis(timeline: Timeline, style: MapStyle) -> Line:
 def times(timeline: Timeline, style: MapStyle) -> Line:
     """Round wall-clock stamps that end under their column, and the place where time is now.
 
-    Its ▲ is under the column that is written next, over the oldest.
+    Its ▲ is under the column that is written next, over the oldest. Letters are what happened beside the I/O.
     """
     size = timeline.slots * style.cell_width
     cells = [("─", "dim")] * size
     now = (timeline.newest() + 1) % timeline.slots * style.cell_width
     every = _tick_s(timeline, style)
-    taken = range(now, now + len(_NOW)) if now + len(_NOW) <= size else range(now + 1 - len(_NOW), now + 1)
+    mark = f"▲{style.now}"
+    taken = range(now, now + len(mark)) if now + len(mark) <= size else range(now + 1 - len(mark), now + 1)
+    letters = {
+        column.number % timeline.slots * style.cell_width: sign
+        for column in timeline.columns
+        if (sign := letter(column.moments)) and column.number % timeline.slots * style.cell_width != now
+    }
     for column in timeline.columns:
         end = (column.number % timeline.slots + 1) * style.cell_width
         begin = end - _CLOCK
         tick = column.wall // every * every
-        free = end <= taken.start or begin >= taken.stop
+        free = (end <= taken.start or begin >= taken.stop) and not any(begin <= x < end for x in letters)
         if begin >= 0 and column.wall - timeline.column_us / 1e6 < tick and not column.gap and free:
             cells[begin:end] = [(c, "dim") for c in clock(tick)]
-    if timeline.columns and size > len(_NOW):
-        word = _NOW if now == taken.start else _NOW[1:] + _NOW[0]
-        cells[taken.start : taken.stop] = [(c, "accent" if c == _NOW[0] else "dim") for c in word]
+    if timeline.columns and size > len(mark):
+        word = mark if now == taken.start else mark[1:] + mark[0]
+        cells[taken.start : taken.stop] = [(c, "accent" if c == mark[0] else "dim") for c in word]
+    for x, sign in letters.items():
+        cells[x] = (sign, "bad")
     return runs(cells)
 
 

@@ -1,6 +1,7 @@
-"""What the screen looks back on: the store, and sums over the chosen window; pausing freezes the sums, not the store.
+"""What the screen looks back on: the store, and sums over the chosen window.
 
-Frames come in, sums are read. Knows no panel, no key and no size.
+Frames come in, sums are read. The live edge is one; a look at an earlier time is another one, made for that time.
+Knows no panel, no key and no size.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from latmon.deep_window import DeepWindow
 from latmon.depth_sums import DepthSum
 from latmon.depth_window import DepthWindow
 from latmon.model import OPS, Device, Frame
+from latmon.moments import Before, Moment, moments
 from latmon.outstanding import Issue
 from latmon.store import Store, Window
 from latmon.views.peers import INTERVALS, unlike
@@ -26,27 +28,18 @@ T = TypeVar("T")
 class History:
     """The past as far as it is shown."""
 
-    def __init__(self, window_us: int, ops: tuple[str, ...], store: Store | None = None) -> None:
+    def __init__(
+        self, window_us: int, ops: tuple[str, ...], store: Store | None = None, waiting: Waiting | None = None
+    ) -> None:
         self.store = store or Store()
         self.times_peers: dict[str, float] = {}
-        self._paused_at: int | None = None
-        self._shown = 0
         self._traced_us: int | None = None
         self._made: dict[Hashable, Any] = {}
         self._deep_until_us = 0
-        self._waiting = Waiting()
+        self._waiting = waiting or Waiting()
         self.ages = Ages()
         """What has not completed at the end of what is shown."""
         self.look(window_us, ops)
-
-    @property
-    def paused(self) -> bool:
-        return self._paused_at is not None
-
-    @property
-    def behind(self) -> int:
-        """Frames that arrived and aren't shown."""
-        return self.store.arrived - self._shown
 
     @property
     def until_us(self) -> int:
@@ -97,34 +90,38 @@ class History:
         origin = self.store.origin
         return origin.interval_us if origin else 1_000_000
 
-    def append(self, frame: Frame) -> Frame | None:
-        """One more frame, kept at once; returned as it is kept, if it is shown."""
+    @property
+    def origin_us(self) -> int | None:
+        """Where the capture began."""
+        origin = self.store.origin
+        return origin.start_mono_us if origin and origin.start_mono_us else None
+
+    def moments(self) -> list[Moment]:
+        """What happened beside the I/O in the window."""
+        return self.made("moments", self._moments)
+
+    def _moments(self) -> list[Moment]:
+        found: list[Moment] = []
+        before: Before | None = None
+        for frame in self.window.frames:
+            found += moments(frame, before)
+            before = Before(frame.mono_us, frame.wall)
+        return found
+
+    def append(self, frame: Frame) -> Frame:
+        """One more frame, kept at once; returned as it is kept."""
         if self.store.frames and frame.mono_us < self.store.frames[-1].mono_us:  # another boot
             self._waiting = Waiting()
         self._waiting.add(frame)
         kept = self.store.append(frame)
         if frame.traced.one_in:
             self._traced_us = frame.mono_us
-        if self.paused:
-            return None
-        self._shown = self.store.arrived
         self._made = {}
         self.ages = self._waiting.ages
         self.window.advance(kept)
         self.trends.advance(kept)
         self._compare(kept)
         return kept
-
-    def pause(self) -> None:
-        """Freeze what is shown; frames keep arriving."""
-        last = self.window.last
-        self._paused_at = last.mono_us if last else -1
-
-    def resume(self) -> None:
-        """Go to the live edge."""
-        self._paused_at = None
-        self.ages = self._waiting.ages
-        self.look(self.window.length_us, self._ops)
 
     def look(self, window_us: int, ops: tuple[str, ...]) -> None:
         """Sum anew, over another window or other ops."""
@@ -139,13 +136,10 @@ class History:
         self._part = -1
         if frames:
             self._compare(frames[-1])
-        if not self.paused:
-            self._shown = self.store.arrived
 
     def frames(self) -> list[Frame]:
         """All that may be shown, oldest first."""
-        at = self._paused_at
-        return [f for f in self.store.frames if at is None or f.mono_us <= at]
+        return list(self.store.frames)
 
     def devices(self) -> list[Device]:
         """The devices that are here, and those that are gone but did something in the window."""

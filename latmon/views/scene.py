@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from latmon.archive import Archive
 from latmon.deep import untraced_share
 from latmon.model import Frame, Origin
+from latmon.past import Past, Stamp
 from latmon.store import Store
 from latmon.views import empty, status
 from latmon.views.choice import Choice
@@ -19,18 +21,20 @@ from latmon.views.cursor import carried
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
+from latmon.views.looking_back import look_back
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import OFF, STARTING, Sight, traced_share, tracing_state
+from latmon.views.sight import OFF, STARTING, Sight, traced_share
 from latmon.views.still import worst
-from latmon.views.sweep import Sweep
+from latmon.views.sweep import NOW, Sweep
+from latmon.views.told import Told
+from latmon.views.travelling import happened
+from latmon.views.units import clock
 
 MIN_SIZE = (40, 10)
-NOTICE_US = 8_000_000
-"""A notice stands so long, by the frames' clock."""
 Draw = Callable[[Sight, int, int], list[Line]]
 SCREENS: Mapping[str, Draw] = MappingProxyType(
     {
@@ -57,16 +61,31 @@ class Panels:
 class Scene:
     """All that the screen shows."""
 
-    def __init__(self, choice: Choice, *, mode: str = "LIVE", ink: Ink = Ink(), store: Store | None = None) -> None:  # noqa: B008  frozen
-        self.history = History(choice.window_us, choice.ops, store)
+    def __init__(self, choice: Choice, *, mode: str = "LIVE", ink: Ink = Ink(), archive: Past | None = None) -> None:  # noqa: B008  frozen
+        self.edge = History(choice.window_us, choice.ops)
+        """Where frames arrive."""
+        self.archive: Past = archive or Archive()
+        """What can be gone back to; one that keeps what arrives, unless the source has one."""
+        self.at: Stamp | None = None
+        """Where the user stands, away from the edge; None: at the edge."""
+        self._looked: tuple[History, Told] | None = None
+        self._told = Told()
         self.choice = choice
         self.ink = ink
         self.message = ""
         self.ended: str | None = None
         self._mode = mode
         self._sweep, self._waits, self._depths = Sweep(), Sweep(), Sweep()
-        self._notices: list[tuple[int, str]] = []
-        self._tracing_state = ""
+
+    @property
+    def history(self) -> History:
+        """What is shown."""
+        return self.edge if self._looked is None else self._looked[0]
+
+    @property
+    def told(self) -> Told:
+        """What is said of it."""
+        return self._told if self._looked is None else self._looked[1]
 
     @property
     def store(self) -> Store:
@@ -82,7 +101,8 @@ class Scene:
             self._waits,
             self._depths,
             self._mode == "REPLAY",
-            self._tracing_state,
+            self.told.tracing,
+            self.at is not None,
         )
 
     def _asked(self) -> Choice:
@@ -94,24 +114,30 @@ class Scene:
 
     @property
     def mode(self) -> status.Mode:
-        if self.history.paused:
-            return status.Mode("PAUSED", self.history.behind, "" if self._mode == "LIVE" else self._mode)
+        if self.at is not None:
+            return status.Mode("PAUSED", self.behind_us, "" if self._mode == "LIVE" else self._mode, self.at.wall)
         return status.Mode(self._mode) if self.ended is None else status.Mode("ENDED", 0, self.ended)
 
-    def append(self, frame: Frame) -> None:
-        """One more frame: kept at once, shown unless paused."""
-        self._note(frame)
-        kept = self.history.append(frame)
-        if kept is not None:
-            self._sweep.advance(kept)
+    @property
+    def behind_us(self) -> int:
+        """How much there is behind what is shown."""
+        stamps = self.archive.stamps
+        return max(stamps[-1].mono_us - self.at.mono_us, 0) if self.at and len(stamps) else 0
 
-    def _note(self, frame: Frame) -> None:
-        """What stands longer than its frame: notices, and what the deep probes do now."""
-        since = frame.mono_us - NOTICE_US
-        self._notices = [(at, said) for at, said in self._notices if at > since and said != frame.health.notice]
-        if frame.health.notice:
-            self._notices.append((frame.mono_us, frame.health.notice))
-        self._tracing_state = tracing_state(frame)
+    def opened(self, origin: Origin, archive: Past | None = None) -> None:
+        """The source is open; `archive`: it has all that it will tell."""
+        self.edge.store.origin = origin
+        if archive is not None:
+            self.archive = archive
+
+    def append(self, frame: Frame, line: bytes | None = None) -> None:
+        """One more frame: kept at once, shown at the edge. `line`: as it came."""
+        if isinstance(self.archive, Archive):
+            self.archive.append(frame, line)
+        self._told.add(frame)
+        kept = self.edge.append(frame)
+        if self.at is None:
+            self._sweep.advance(kept)
 
     @property
     def known(self) -> Origin | None:
@@ -122,30 +148,49 @@ class Scene:
         traced = {series.stage for series in self.history.deep.traced.histograms}
         return replace(origin, absent=tuple(one for one in origin.absent if one.name not in traced))
 
+    def travel(self, at: Stamp) -> None:
+        """Look at what was seen at the end of a frame; frames keep arriving."""
+        self.at = at
+        self._looked = look_back(
+            self.archive, self.edge.store.origin, at.mono_us, self.choice.window_us, self.choice.ops
+        )
+        self._restart(clock(at.wall))
+
     def pause(self) -> None:
-        """Freeze what is shown; frames keep arriving."""
-        self.history.pause()
+        """Stay where the edge is now."""
+        stamps = self.archive.stamps
+        if len(stamps):
+            self.travel(stamps.nearest(self.edge.until_us))
 
     def resume(self) -> None:
-        """Go to the live edge."""
-        self.history.resume()
+        """Go to the edge."""
+        self.at = self._looked = None
         self._restart()
+
+    def go_on(self) -> None:
+        """Make what is shown the edge: frames go on from there."""
+        if self._looked is not None:
+            self.edge, self._told = self._looked
+        self.resume()
 
     def choose(self, choice: Choice) -> None:
         """Look at something else; only what depends on the change is summed anew."""
         old, self.choice = self.choice, choice
         if (old.window_us, old.ops) != (choice.window_us, choice.ops):
-            self.history.look(choice.window_us, choice.ops)
+            self.edge.look(choice.window_us, choice.ops)
             self._restart()
+            if self.at is not None:
+                self.travel(self.at)
         elif old.screen != choice.screen:
             self._waits.restart()
             self._depths.restart()
         elif old.panel != choice.panel:
             self._sweep.forget()
 
-    def _restart(self) -> None:
+    def _restart(self, now: str = NOW) -> None:
         for one in (self._sweep, self._waits, self._depths):
             one.restart()
+            one.now = now
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
@@ -172,7 +217,7 @@ class Scene:
 
     def starting(self, stages: str) -> bool:
         """Whether the deep probes were asked for, by that mode of STAGES_MODES at least, and don't trace yet."""
-        state, origin = self._tracing_state, self.store.origin
+        state, origin = self.told.tracing, self.store.origin
         if self._mode != "LIVE" or self.ended is not None or origin is None or empty.no_distribution(origin):
             return False
         return state.startswith(STARTING) or (stages == "all" and not state)
@@ -188,10 +233,10 @@ class Scene:
         return draw(self.sight, width, room)
 
     def _notes(self, width: int) -> list[Line]:
-        notice = "; ".join(said for _, said in reversed(self._notices))
+        notice = "; ".join(one for one in (happened(self.sight), self.told.notice) if one)
         lasting = self.store.origin.reason if self.store.origin else ""
-        if self._tracing_state.startswith(OFF):
-            lasting = f"stages: {self._tracing_state}"
+        if self.told.tracing.startswith(OFF):
+            lasting = f"stages: {self.told.tracing}"
         # the list itself is on the outstanding screen
         waits = worst(self.history.ages) if self.choice.screen != "outstanding" else ""
         text = self.message or notice or waits or lasting

@@ -36,6 +36,8 @@ class Sight:
     """A recording is played: what isn't in it can't be asked for."""
     tracing: str = ""
     """What the deep probes do as of the newest frame, by `tracing_state`."""
+    away: bool = False
+    """An earlier time is looked at."""
 
     @property
     def origin(self) -> Origin | None:

@@ -15,6 +15,7 @@ from latmon.views import still
 from latmon.views.empty import unknown_quantiles
 from latmon.views.lines import Line, Span, cell, cell_len, fit, width
 from latmon.views.table import Subject
+from latmon.views.travelling import whole
 from latmon.views.units import UNKNOWN, clock, count, duration, part, percent, span
 from latmon.waiting import Ages
 
@@ -31,11 +32,13 @@ _QUIET = ("not recording ", "no rec ", "○")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """LIVE, REPLAY, DEMO, PAUSED or ENDED, how many frames the screen is behind, and what is paused or why it ended."""
+    """LIVE, REPLAY, DEMO, PAUSED or ENDED, how much time is behind what is shown, what is paused or why it ended."""
 
     word: str = "LIVE"
-    behind: int = 0
+    behind_us: int = 0
     why: str = ""
+    wall: float = math.nan
+    """Where it is paused."""
 
 
 class Fact(NamedTuple):
@@ -215,7 +218,8 @@ def _above(histogram: Histogram, threshold_us: int, counted: int | None) -> str:
 
 def _mode(mode: Mode) -> Line:
     if mode.word == "PAUSED":
-        return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED, {mode.behind} behind ", "accent"),)
+        behind = f"{whole(mode.behind_us)} {'to the end' if mode.why == 'REPLAY' else 'behind'}"
+        return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED {clock(mode.wall)}, {behind} ", "accent"),)
     if mode.word == "ENDED":
         return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)
     return (

@@ -16,6 +16,7 @@ from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, sett
 from latmon.views.timeline import Timeline
 
 _RESCALE_COLUMNS = 16
+NOW = "now"
 
 
 class Shape(NamedTuple):
@@ -45,6 +46,8 @@ class Sweep:
     """The timeline that was last asked for, kept going frame by frame."""
 
     def __init__(self) -> None:
+        self.now = NOW
+        """What stands where time is."""
         self.drawn: Drawn | None = None
         self._timeline: Timeline | None = None
         self._extent: Extent | None = None
@@ -65,11 +68,21 @@ class Sweep:
             self._timeline.advance(frame)
             self._rescale(self._timeline, turned=self._timeline.newest() != newest)
 
-    def slots(self, wanted: Shape, ops: tuple[str, ...], frames: Callable[[], Iterable[Frame]]) -> Timeline:
-        """The timeline of this shape: the one at hand, or a new one of all `frames`."""
+    def slots(
+        self,
+        wanted: Shape,
+        ops: tuple[str, ...],
+        frames: Callable[[], Iterable[Frame]],
+        *,
+        interval_us: int = 0,
+        origin_us: int | None = None,
+    ) -> Timeline:
+        """The timeline of this shape: the one at hand, or a new one of all `frames`; the rest as Timeline has it."""
         old = self._timeline
         if old is None or (old.column_us, old.slots, old.ops) != (wanted.column_us, wanted.slots, frozenset(ops)):
-            old = self._timeline = Timeline(wanted.column_us, wanted.slots, ops, frames())
+            old = self._timeline = Timeline(
+                wanted.column_us, wanted.slots, ops, frames(), interval_us=interval_us, origin_us=origin_us
+            )
             self._extent = settle(self._extent, extent(old.columns))
         return old
 
@@ -80,7 +93,7 @@ class Sweep:
             span = replace(span, low=min(span.low, bucket_index(limit)), high=max(span.high, bucket_index(limit)))
         scale = latency_scale(span, max(rows, 1))
         self.drawn = Drawn(timeline, scale)
-        return MapStyle(scale, span.top, max(1, width // timeline.slots), ink, limit)
+        return MapStyle(scale, span.top, max(1, width // timeline.slots), ink, limit, self.now)
 
     def _rescale(self, timeline: Timeline, *, turned: bool) -> None:
         whole = turned and timeline.newest() % _RESCALE_COLUMNS == 0

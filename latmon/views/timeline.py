@@ -1,7 +1,8 @@
 """Time cut into columns: what each device did in each, at heat-map resolution. Knows frames, not how a column is drawn.
 
 A column holds a whole number of frames. Columns are numbered on and on; a map of n slots shows column c in slot c mod n
-and overwrites the oldest (a sweep): a new second repaints one column instead of shifting all of them.
+and overwrites the oldest (a sweep): a new second repaints one column instead of shifting all of them. Numbers are
+those of the capture's intervals, so that a moment has the same slot whatever was shown before it.
 Missing time makes columns of its own, so that a hole in the data is drawn as a hole.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model import Frame
+from latmon.moments import Before, Moment, moments
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
@@ -29,13 +31,28 @@ class Column:
     filled_us: int = 0
     gap: str = ""
     counts: dict[str, Counts] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
+    """What happened beside the I/O."""
 
 
 class Timeline:
     """The last `slots` columns of `column_us` each, for one choice of operations."""
 
-    def __init__(self, column_us: int, slots: int, ops: tuple[str, ...], frames: Iterable[Frame] = ()) -> None:
+    def __init__(
+        self,
+        column_us: int,
+        slots: int,
+        ops: tuple[str, ...],
+        frames: Iterable[Frame] = (),
+        *,
+        interval_us: int = 0,
+        origin_us: int | None = None,
+    ) -> None:
+        """`interval_us`: of a frame, as it was asked for; `origin_us`: where the first one began."""
         self.column_us = column_us
+        self._interval_us = interval_us or column_us
+        self._origin_us = origin_us
+        self._before: Before | None = None
         self.slots = slots
         self.ops = frozenset(ops)
         self.columns: deque[Column] = deque(maxlen=max(slots, 1))
@@ -48,13 +65,16 @@ class Timeline:
         if self._end_us is not None:
             if frame.mono_us < self._end_us:
                 self.columns.clear()
+                self._before = None
             else:
                 self._skip(frame.mono_us - frame.dt_us - self._end_us, frame)
         self._end_us = frame.mono_us
-        last = self.columns[-1] if self.columns else None
-        if last is None or last.gap == "missing" or last.filled_us + frame.dt_us / 2 > self.column_us:
+        last = self.columns[-1] if self.columns else self._first(frame)
+        if last.gap == "missing" or last.filled_us + frame.dt_us / 2 > self.column_us:
             last = self._open(frame.wall, frame.mono_us)
         last.filled_us += frame.dt_us
+        last.moments += moments(frame, self._before)
+        self._before = Before(frame.mono_us, frame.wall)
         last.wall = frame.wall
         last.mono_us = frame.mono_us
         last.gap = last.gap or frame.gap
@@ -73,15 +93,36 @@ class Timeline:
             shown[column.number % self.slots] = column
         return shown
 
-    def _open(self, wall: float, mono_us: int, gap: str = "") -> Column:
-        column = Column(self.newest() + 1, wall, mono_us, gap=gap)
+    def note(self, some: Iterable[Moment]) -> None:
+        """What happened beside frames that don't tell it themselves."""
+        for one in some:
+            inside = (c for c in self.columns if c.mono_us >= one.mono_us > c.mono_us - max(c.filled_us, 1))
+            column = next(inside, None)
+            if column is not None and one not in column.moments:
+                column.moments.append(one)
+
+    def _first(self, frame: Frame) -> Column:
+        """The column that the frame is in, as filled as if those before it had been shown too."""
+        begin = frame.mono_us - frame.dt_us if self._origin_us is None else self._origin_us
+        place = max(round((frame.mono_us - frame.dt_us - begin) / self._interval_us), 0)
+        each = max(round(self.column_us / self._interval_us), 1)
+        column = self._open(frame.wall, frame.mono_us, number=place // each)
+        column.filled_us = place % each * self._interval_us
+        return column
+
+    def _open(self, wall: float, mono_us: int, gap: str = "", number: int | None = None) -> Column:
+        column = Column(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap)
         self.columns.append(column)
         return column
 
     def _skip(self, missing_us: int, frame: Frame) -> None:
         if missing_us < max(self.column_us, frame.dt_us) / 2:
             return
-        for _ in range(min(max(1, round(missing_us / self.column_us)), _MAX_GAP_COLUMNS)):
+        many = max(1, round(missing_us / self.column_us))
+        if self._origin_us is not None:
+            place = round((frame.mono_us - frame.dt_us - self._origin_us) / self._interval_us)
+            many = max(1, place // max(round(self.column_us / self._interval_us), 1) - self.newest() - 1)
+        for _ in range(min(many, _MAX_GAP_COLUMNS)):
             self._open(frame.wall - frame.dt_us / 1e6, frame.mono_us - frame.dt_us, gap="missing")
 
 

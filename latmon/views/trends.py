@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from latmon.model import Frame
 
-STRETCHES = 60
+STRETCHES = 12
+"""A window has as many."""
 
 
 class Trends:

@@ -85,7 +85,7 @@ def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
 def test_a_paused_replay_says_both():
     made = scene(FRAMES, mode="REPLAY")
     made.pause()
-    assert "REPLAY PAUSED, 0 behind" in text(made)
+    assert ", 0:00 to the end" in text(made)
 
 
 def test_stages_that_nobody_traces_say_how_to_get_them():

@@ -485,7 +485,7 @@ def test_paused_is_frozen_while_frames_arrive():
     for one in frames[20:33]:
         made.append(one)
     frozen = text(made)
-    assert "PAUSED, 13 behind" in frozen
+    assert "PAUSED 03:00:20, 0:13 behind" in frozen
     assert frozen.splitlines()[1:] == before.splitlines()[1:]
     made.choose(replace(made.choice, window_us=30 * SECOND))
     assert "03:00:20" in text(made).splitlines()[0]

@@ -95,9 +95,16 @@ def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
     last = history.window.last
     assert origin is not None and last is not None  # noqa: S101, PT018  drawn only once there is a frame
     cut = shape(cells_of(width), sight.choice.window_us, history.interval_us)
-    timeline = sweep.slots(cut, OPS, lambda: delay_frames(history.deep.delays, last))
+    timeline = sweep.slots(
+        cut,
+        OPS,
+        lambda: delay_frames(history.deep.delays, last),
+        interval_us=history.interval_us,
+        origin_us=history.origin_us,
+    )
     seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
     for frame in delay_frames([one for one in history.deep.delays if one[0] > seen_us], last):
         sweep.advance(frame)
+    timeline.note(history.moments())
     style = sweep.style(timeline, room - 2, cells_of(width), sight.ink, tick_us(origin.hz))
     return delay_map(timeline, vector, style, width, hz=origin.hz)

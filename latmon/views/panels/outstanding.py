@@ -184,9 +184,16 @@ def _map(sight: Sight, look: view.Look, width: int, room: int) -> list[Line]:
         some = [one for one in entries if one.mono_us > after_us]
         return (f for f in depth_map.depth_frames(some, name, last, history.interval_us) if f.mono_us > after_us)
 
-    timeline = sweep.slots(shape(cells, sight.choice.window_us, history.interval_us), depth_map.ops(name), frames)
+    timeline = sweep.slots(
+        shape(cells, sight.choice.window_us, history.interval_us),
+        depth_map.ops(name),
+        frames,
+        interval_us=history.interval_us,
+        origin_us=history.origin_us,
+    )
     for frame in frames(timeline.columns[-1].mono_us) if timeline.columns else ():
         sweep.advance(frame)
+    timeline.note(history.moments())
     return depth_map.depth_map(timeline, look.name, (width, room), sight.ink, limit=look.bound, busy=look.busy)
 
 

@@ -62,7 +62,13 @@ def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[
 
     where = grid(width, room, len(subjects), cut)
     cells = where.tile_width - 1
-    timeline = sight.sweep.slots(shape(cells, choice.window_us, history.interval_us), choice.ops, history.frames)
+    timeline = sight.sweep.slots(
+        shape(cells, choice.window_us, history.interval_us),
+        choice.ops,
+        history.frames,
+        interval_us=history.interval_us,
+        origin_us=history.origin_us,
+    )
     style = sight.sweep.style(timeline, where.tile_height - 1, cells, sight.ink, choice.threshold_us)
     some = page(subjects, subjects[0].choice.selected, where.tiles)
     why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}

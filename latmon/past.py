@@ -1,0 +1,97 @@
+"""What was captured, as what can be looked at again: stamps of its frames, and any span of them. Pure.
+
+archive.py keeps such a past while a capture runs, recorded.py reads one from files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from latmon.model import Device, Frame
+from latmon.moments import Moment
+from latmon.waiting import Waiting
+
+
+class Stamp(NamedTuple):
+    """The end of a frame, on both clocks."""
+
+    mono_us: int
+    wall: float
+
+
+class Past(Protocol):
+    """Anything that was captured and can be looked at again."""
+
+    moments: deque[Moment]
+
+    @property
+    def stamps(self) -> Stamps: ...
+
+    def frames(self, after_us: int, until_us: int) -> Iterator[Frame]:
+        """Those that end behind `after_us` and not behind `until_us`, oldest first."""
+        ...
+
+    def known(self, at_us: int) -> tuple[Device, ...]:
+        """The devices as they were then."""
+        ...
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
+        """What was waiting at some time then or before, and that time; None where that isn't known."""
+        ...
+
+
+@dataclass
+class Stamps:
+    """Of all frames that are kept, oldest first."""
+
+    mono_us: list[int] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.mono_us)
+
+    def __getitem__(self, at: int) -> Stamp:
+        return Stamp(self.mono_us[at], self.wall[at])
+
+    def add(self, frame: Frame) -> None:
+        self.mono_us.append(frame.mono_us)
+        self.wall.append(frame.wall)
+
+    def forget(self, many: int) -> None:
+        del self.mono_us[:many], self.wall[:many]
+
+    def beside(self, mono_us: int, by: int) -> Stamp:
+        """The frame `by` further than the one at `mono_us`, or the last that there is."""
+        at = bisect_left(self.mono_us, mono_us) if by >= 0 else bisect_right(self.mono_us, mono_us) - 1
+        return self[min(max(at + by, 0), len(self) - 1)]
+
+    def nearest(self, mono_us: int) -> Stamp:
+        """The frame that holds this time; where none does, the closest."""
+        at = bisect_left(self.mono_us, mono_us)
+        if at == 0 or (at < len(self) and self.mono_us[at] - mono_us <= mono_us - self.mono_us[at - 1]):
+            return self[min(at, len(self) - 1)]
+        return self[at - 1]
+
+    def at_wall(self, wall: float) -> Stamp:
+        """The first frame that ends then or later by the wall clock, as it was set; the closest where none does."""
+        found = next((at for at, one in enumerate(self.wall) if one >= wall), None)
+        if found is None:
+            found = len(self) - 1
+        if found > 0 and abs(self.wall[found - 1] - wall) < abs(self.wall[found] - wall):
+            found -= 1
+        return self[found]
+
+
+def completed(past: Past, after_us: int, until_us: int) -> Iterator[Frame]:
+    """Its frames of that time, the first with all devices as they were: readable from there on."""
+    first = True
+    for frame in past.frames(after_us, until_us):
+        if first:
+            every = {one.name: one for one in (*past.known(after_us), *frame.devices)}
+            frame = replace(frame, devices=tuple(every.values()))  # noqa: PLW2901  the first one only
+            first = False
+        yield frame
