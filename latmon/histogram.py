@@ -150,10 +150,13 @@ def merged_max(histograms: Iterable[Histogram]) -> int | None:
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum of histograms of one resolution; sum and maximum are None where they are not exact."""
+    """The sum, with the resolution of the coarsest; sum and maximum are None where they are not exact."""
     counts: dict[int, int] = {}
     total: int | None = 0
     parts = [one for one in histograms if one.buckets]
+    bits = min((one.bits for one in parts), default=BITS)
+    if any(one.bits != bits for one in parts):
+        parts = [one if one.bits == bits else one.coarsen(bits) for one in parts]
     for one in parts:
         for index, n in one.buckets:
             counts[index] = counts.get(index, 0) + n

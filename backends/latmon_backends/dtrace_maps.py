@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from latmon.dtrace_rows import Row, Scalar
 from latmon.histogram import TOP, bucket_index
 from latmon.manifest import Manifest, MapSpec, RecordSpec
 from latmon.manifest_parts import NAMED
 from latmon.model import NAMED_FROM
 from latmon.text import clean
 from latmon_backends.dtrace_program import MAP_KEYS
-from latmon_backends.dtrace_text import Line, Row, Scalar, Table, TextEvent
+from latmon_backends.dtrace_text import Line, Table, TextEvent
 from latmon_backends.probe_events import Counted, Event, HandlerNamed, Printed, Undecoded
 
 SCALE = 3

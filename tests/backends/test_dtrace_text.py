@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latmon import dtrace_rows
+from latmon.dtrace_rows import Printed, Row, Scalar, bounded, kind_of
 from latmon.text import is_clean
 from latmon_backends import dtrace_text
-from latmon_backends.dtrace_text import Decoder, Line, Printed, Row, Scalar, Table, bounded, kind_of
+from latmon_backends.dtrace_text import Decoder, Line, Table
 from latmon_backends.probe_events import Undecoded
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/dtrace"
@@ -305,7 +307,8 @@ def test_a_line_that_is_too_long_is_given_up_in_any_portions_and_the_next_one_is
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(dtrace_text, "MAX_ROWS", 50)
+    for module in (dtrace_text, dtrace_rows):
+        monkeypatch.setattr(module, "MAX_ROWS", 50)
     monkeypatch.setattr(dtrace_text, "MAX_KNOWN", 20)
     decoder = Decoder()
     for count in (0, 1):

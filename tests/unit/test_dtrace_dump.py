@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latmon.dtrace_rows import Row, Scalar
+from latmon.imports.dtrace_dump import Distribution, Undecoded, columns, tables
 from latmon.text import is_clean
-from latmon_backends.dtrace_dump import Distribution, columns, tables
-from latmon_backends.dtrace_text import Row, Scalar
-from latmon_backends.probe_events import Undecoded
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/dtrace"
 CAPTURES = sorted(GOLDEN.glob("[0-3]*.out"))
@@ -197,7 +196,7 @@ def test_packed_tables_are_refused_by_name_and_what_follows_is_read(text, after)
     quantize = "value ------------- Distribution ------------- count\n 1 |@@ 3\n"
     refused, *rest = tables(f"{text.rstrip()}\n{after}{quantize}")
     assert isinstance(refused, Undecoded)
-    assert refused.line.startswith("a table of agghist or aggpack: ")
+    assert refused.text.startswith("a table of agghist or aggpack: ")
     assert [counts(found) for found in rest] == [{1: 3}]
 
 
@@ -228,8 +227,8 @@ def test_mutated_captures_never_raise():
             )
         for found in tables("".join(data)):
             if isinstance(found, Undecoded):
-                assert is_clean(found.line)
-                assert len(found.line) <= 200
+                assert is_clean(found.text)
+                assert len(found.text) <= 200
 
 
 @given(st.text(max_size=300))

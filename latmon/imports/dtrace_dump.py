@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from latmon.dtrace_rows import HEADER, INTEGER, Printed, Row, Scalar, bounded, kind_of
 from latmon.text import clean
-from latmon_backends.dtrace_text import HEADER, INTEGER, SHOWN, Printed, Row, Scalar, bounded, kind_of
-from latmon_backends.probe_events import Undecoded
 
+SHOWN = 200
 _LONGEST = 1024
 _STRING = 52
 _INT_WIDTHS = (17, 9, 6, 4)
@@ -36,6 +36,20 @@ class Distribution:
     keys: tuple[str, ...]
     kind: str
     rows: tuple[Row, ...]
+    line: int = field(default=0, compare=False)
+    """Its header, from 1."""
+    key_line: int = field(default=0, compare=False)
+    """Where its key begins; the header where it has none."""
+    last: int = field(default=0, compare=False)
+    """Its last row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """A line that is none of a distribution or scalar."""
+
+    text: str
+    line: int = field(default=0, compare=False)
 
 
 Found = Distribution | Scalar | Undecoded
@@ -45,6 +59,7 @@ def tables(text: str) -> Iterator[Found]:
     """All distributions and scalars of `text` in their order; the name of a scalar is not printed, so it has none."""
     reader = _Reader()
     for line in text.split("\n"):
+        reader.number += 1
         yield from reader.line(line.replace("\xa0", " ").removesuffix("\r"))
     yield from reader.end()
 
@@ -53,8 +68,12 @@ def tables(text: str) -> Iterator[Found]:
 class _Reader:
     """Which line means what depends on the one that follows: `held` may be a key, a value, or neither."""
 
+    number: int = 0
     parts: list[str] = field(default_factory=list)  # the key so far
+    parts_at: int = 0
     held: str | None = None
+    held_at: int = 0
+    header_at: int = 0
     dump: bytearray | None = None
     stack: list[str] = field(default_factory=list)
     rows: Printed | None = None
@@ -62,7 +81,7 @@ class _Reader:
 
     def line(self, line: str) -> Iterator[Found]:
         if self.rows is not None:
-            if self.rows.take(line):
+            if self.rows.take(line) or self.rows.take_bare(line):
                 return
             yield from self._end_of_rows()
         if self.refusing:
@@ -74,18 +93,18 @@ class _Reader:
         self._end_of_parts()
         if HEADER.fullmatch(line):
             self._hold_no_more()
-            self.rows = Printed()
+            self.rows, self.header_at = Printed(), self.number
         elif not line or line.isspace():
             yield from self._flush(keep_parts=True)
         elif _REFUSED.match(line):
             yield from self._flush()
-            yield _undecoded(f"a table of agghist or aggpack: {line.strip()}")
+            yield _undecoded(f"a table of agghist or aggpack: {line.strip()}", self.number)
             self.refusing = True
         elif _COLUMNS.fullmatch(line.rstrip()):
             yield from self._flush()
         else:
             yield from self._flush(keep_parts=True)
-            self.held = line[:_LONGEST]
+            self.held, self.held_at = line[:_LONGEST], self.number
 
     def end(self) -> Iterator[Found]:
         """What the last line leaves."""
@@ -102,10 +121,12 @@ class _Reader:
         if _DUMP_HEAD.fullmatch(line.rstrip()):
             self._end_of_parts()
             self._hold_no_more()
+            self._begin_part(self.number)
             self.dump = bytearray()
             return True
         if _FRAME.fullmatch(line.rstrip()):
             self._hold_no_more()
+            self._begin_part(self.number)
             self.stack.append(line.strip())
             return True
         return False
@@ -121,17 +142,25 @@ class _Reader:
     def _hold_no_more(self) -> None:
         """What is held was part of the key."""
         if self.held is not None:
+            self._begin_part(self.held_at)
             self.parts += columns(self.held)
             self.held = None
+
+    def _begin_part(self, line: int) -> None:
+        if not self.parts and not self.stack:
+            self.parts_at = line
 
     def _end_of_rows(self) -> Iterator[Found]:
         printed, self.rows = self.rows or Printed(), None
         keys, self.parts = tuple(self.parts), []
         rows = bounded(printed)
         if rows:
-            yield Distribution(keys, kind_of(printed), rows)
+            begins = self.parts_at if keys else self.header_at
+            last = self.header_at + len(rows)
+            yield Distribution(keys, kind_of(printed), rows, self.header_at, begins, last)
         else:
-            yield _undecoded(f"a table {'of labels that do not go together' if printed.counts else 'without rows'}")
+            why = "of labels that do not go together" if printed.counts else "without rows"
+            yield _undecoded(f"a table {why}", self.header_at)
 
     def _flush(self, *, keep_parts: bool = False) -> Iterator[Found]:
         """What is held was no key: it is a value, or not understood."""
@@ -140,18 +169,18 @@ class _Reader:
         if value is not None:
             key, number = value
             keys, self.parts = (*self.parts, *columns(key)), []
-            yield Scalar("", keys, number)
+            yield Scalar("", keys, number, self.held_at)
         elif line is not None:
             yield from self._forget()
             record = _RECORD.match(line)
             if record is None or line[record.end() :].strip():
-                yield _undecoded(line)
+                yield _undecoded(line, self.held_at)
         elif not keep_parts:
             yield from self._forget()
 
     def _forget(self) -> Iterator[Found]:
         for part in self.parts:
-            yield _undecoded(part)
+            yield _undecoded(part, self.parts_at)
         self.parts = []
 
 
@@ -196,5 +225,5 @@ def _columns_at(key: str, at: int) -> Iterator[tuple[str, int]]:
         yield found[2], found.end()
 
 
-def _undecoded(text: str) -> Undecoded:
-    return Undecoded(clean(text[:SHOWN], SHOWN))
+def _undecoded(text: str, line: int) -> Undecoded:
+    return Undecoded(clean(text[:SHOWN], SHOWN), line)

@@ -1,0 +1,174 @@
+"""blkparse's lines: an I/O is timed from its issue (D) to its completion (C), and from its queueing (Q) if it is there.
+
+Keyed by device and sector. A request that was merged completes with the sector of its first bio: a Q is taken for the
+request that begins at its sector, others are merges and have no time of their own. A second D is a requeue; the last
+one counts. Flushes without a sector can't be told apart and are left out, counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from latmon.histogram import Histogram
+from latmon.imports.found import Asked, Found, Passed, Remark, Times, Where
+from latmon.imports.naming import UNKNOWN_OP
+from latmon.model import Completed, Flow, Outlier, Series
+from latmon.text import clean
+
+_LINE = re.compile(
+    r"\s*(\d{1,4}),(\d{1,7})\s+(\d{1,4})\s+(\d{1,12})\s+(\d{1,9})\.(\d{9})\s+(\d{1,10})\s+([A-Z]{1,2})\s+([A-Z]{1,8})\b"
+    r"(?:\s+(\d{1,19}) \+ (\d{1,9}))?(?:\s+[(<]\S+[)>])?(?:.{0,60}\[(.{0,40})\])?"
+)
+_HEADS = re.compile(
+    r"(?:CPU\d+ \(|Total \(|\s+(?:Reads|Read|Writes|PC|IO|Timer|In) ?\S|Throughput \(|Events \(|Skips:|Input file)"
+)
+_SECTOR = 512
+_SECOND = 10**9
+_IN_FLIGHT = 65_536
+
+
+@dataclass(slots=True)
+class _Request:
+    queued: int | None
+    issued: int | None
+    comm: str
+    pid: int
+
+
+@dataclass(slots=True)
+class _Second:
+    number: int
+    first: int
+    last: int
+    values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
+    outliers: list[Outlier] = field(default_factory=list)
+    bytes: dict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, flow: Flow, one: Outlier, *, slow: bool) -> None:
+        for stage, us in {**one.stages_us, "total": one.total_us}.items():
+            self.values[Series(*flow, stage)].append(us)
+        self.bytes[flow] += one.bytes or 0
+        if slow:
+            self.outliers.append(one)
+
+    def times(self) -> Times:
+        """Its window, which ends with the second."""
+        totals = {Flow(s.device, s.op): some for s, some in self.values.items() if s.stage == "total"}
+        return Times(
+            Where(self.first, self.last, float(self.number + 1), 1_000_000),
+            {series: Histogram.record(some) for series, some in self.values.items()},
+            tuple(self.outliers),
+            {flow: Completed(len(some), self.bytes[flow], sum(some)) for flow, some in totals.items()},
+        )
+
+
+def sniff(head: str) -> bool:
+    """Lines with an action of an I/O."""
+    return any((line := _LINE.match(one)) and line[8] in ("Q", "D", "C", "G", "I") for one in head.split("\n"))
+
+
+def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """Completions of one second of the trace are a window."""
+    trace = _Trace(asked)
+    for at, line in enumerate(lines, 1):
+        found = _LINE.match(line)
+        if found is not None:
+            yield from trace.take(at, found)
+        if found is not None or _HEADS.match(line):
+            yield Passed(Where(at, at))
+    yield from trace.end(len(lines))
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is in flight, and the second that is being filled."""
+
+    asked: Asked
+    open: dict[tuple[str, int], _Request] = field(default_factory=dict)
+    second: _Second | None = None
+    unmatched: int = 0
+    unkeyed: int = 0
+    unqueued: int = 0
+
+    def take(self, at: int, found: re.Match[str]) -> Iterator[Found]:
+        """One event; a second that is over."""
+        action, ns = found[8], int(found[5]) * _SECOND + int(found[6])
+        if action not in ("Q", "D", "C"):
+            return
+        if found[10] is None or not int(found[11]):
+            self.unkeyed += action == "C"
+            return
+        key = (f"{found[1]}:{found[2]}", int(found[10]))
+        if action == "C":
+            yield from self._completed(at, found, key, ns)
+        elif action == "D" and key in self.open:
+            self.open[key].issued = ns
+        elif len(self.open) < _IN_FLIGHT:
+            queued, issued = (ns, None) if action == "Q" else (None, ns)
+            self.open[key] = _Request(queued, issued, clean(found[12] or ""), int(found[7]))
+
+    def _completed(self, at: int, found: re.Match[str], key: tuple[str, int], ns: int) -> Iterator[Found]:
+        request = self.open.pop(key, None)
+        if request is None or request.issued is None or request.issued > ns:
+            self.unmatched += 1
+            return
+        if self.second is None or self.second.number != ns // _SECOND:
+            if self.second is not None:
+                yield self.second.times()
+            self.second = _Second(ns // _SECOND, at, at)
+        self.second.last = at
+        self.unqueued += request.queued is None
+        flow = Flow(self.asked.device or key[0], self.asked.op or op_of(found[9]))
+        one = _outlier(flow, found, request, ns)
+        self.second.add(flow, one, slow=one.total_us >= self.asked.threshold_us)
+
+    def end(self, last: int) -> Iterator[Found]:
+        """The last second, and what could not be timed."""
+        if self.second is not None:
+            yield self.second.times()
+        left = sum(one.issued is not None for one in self.open.values())
+        for number, text, lost in (
+            (self.unmatched, "completions without an issue in the trace", True),
+            (self.unkeyed, "completions without a sector (flushes): not timed", True),
+            (self.unqueued, "I/Os whose queueing isn't in the trace: their total begins at the issue", False),
+            (left, "I/Os had not completed at the end", False),
+        ):
+            if number:
+                yield Remark(Where(last, last), f"{number:,} {text}", number if lost else 0)
+
+
+def _outlier(flow: Flow, found: re.Match[str], request: _Request, ns: int) -> Outlier:
+    """The I/O with its stages, slow or not."""
+    issued = request.issued or ns
+    begun = issued if request.queued is None else min(request.queued, issued)
+    total = (ns - begun) // 1000
+    stages = {} if request.queued is None else {"queue": (issued - begun) // 1000}
+    stages["hba"] = (ns - issued) // 1000
+    return Outlier(
+        wall=begun / _SECOND,
+        mono_us=0,
+        device=flow.device,
+        op=flow.op,
+        total_us=total,
+        stages_us=stages,
+        unaccounted_us=max(0, total - sum(stages.values())),
+        sector=int(found[10]),
+        bytes=int(found[11]) * _SECTOR,
+        pid=request.pid or None,
+        comm=request.comm,
+        includes={"hba": ("irq", "softirq", "completion")},
+    )
+
+
+def op_of(rwbs: str) -> str:
+    """Of the kernel's letters: a flush may come before a write (FW), a discard is no write."""
+    if "D" in rwbs:
+        return "discard"
+    if "R" in rwbs:
+        return "read"
+    if "W" in rwbs:
+        return "write"
+    return "flush" if "F" in rwbs else UNKNOWN_OP

@@ -1,0 +1,203 @@
+"""`latmon import`: the file is read, every line of it is taken or named, and the recording is written.
+
+What was assumed is in the recording: its `reason`, its notices, and the tables that our scale can't hold as they were.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from latmon import __version__, target
+from latmon.errors import EXIT_DONE, RecordingError
+from latmon.imports import formats, source, units
+from latmon.imports.formats import Format
+from latmon.imports.found import Asked, Found, Passed, Remark, Table
+from latmon.imports.frames import frames
+from latmon.imports.naming import Names
+from latmon.imports.windows import Built, windows
+from latmon.model import Frame, Missing, Origin
+from latmon.recording import Writer
+from latmon.text import clean
+
+SHOWN = 20
+_NAMED = 200
+_SENTENCE = 1000
+_ISSUE = frozenset({"scsi.d"})
+_QUEUED = frozenset({"emlxsoverhead"})
+_TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file, and what was found in it."""
+
+    name: str
+    lines: Sequence[str]
+    chosen: Sequence[Format]
+    found: Sequence[Found]
+    left: Sequence[int]
+    """Lines that nobody knew."""
+    built: Built
+    names: Names
+    asked: Asked
+
+
+def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
+    """The exit code. RecordingError where nothing in the file is known."""
+    target.refuse(out)
+    name = clean(path.name or "-", 100)
+    lines = source.lines(source.read(path), name)
+    chosen = (formats.named(from_format),) if from_format else formats.recognised(lines, name)
+    found, left = _found(lines, chosen, asked)
+    names = Names(asked)
+    built = windows(found, asked, names, left)
+    if not built.windows:
+        raise RecordingError(f"{name} holds no table, time or count that {' or '.join(f.name for f in chosen)} has")
+    every = list(frames(built, asked))
+    undecoded = len(left) + sum(one.count > 0 for one in found if isinstance(one, Remark))
+    notice = f"imported from {name}: {undecoded:,} of {len(lines):,} lines were not understood" if undecoded else ""
+    every[0] = _said(every[0], notice, undecoded)
+    told = _Read(name, lines, chosen, found, left, built, names, asked)
+    writer = Writer.create(out, _origin(told, every[0]))
+    try:
+        for frame in every:
+            writer.append(frame)
+    finally:
+        writer.close()
+    _tell(told, out)
+    return EXIT_DONE
+
+
+def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tuple[list[Found], list[int]]:
+    """All that the formats found, in the order of the text, and the lines that none of them knew."""
+    taken = bytearray(len(lines) + 2)
+    kept: list[Found] = []
+    for one in chosen:
+        mine = []
+        for thing in one.read(lines, asked):
+            where = thing.where
+            span = slice(where.first, min(where.last, len(lines)) + 1)
+            if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
+                continue  # an earlier format had these lines
+            mine.append(span)
+            if not isinstance(thing, Passed):
+                kept.append(thing)
+        for span in mine:
+            taken[span] = b"\1" * len(taken[span])
+    kept = [_with_unit(one, lines) if isinstance(one, Table) else one for one in kept]
+    kept.sort(key=lambda thing: thing.where.first)
+    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
+    return kept, left
+
+
+def _with_unit(table: Table, lines: Sequence[str]) -> Table:
+    """By its title, else by what stands around it."""
+    if table.unit or table.at_issue:
+        return table
+    unit, where = units.of_title(table.title), f"the title in line {table.where.first}"
+    if not unit:
+        unit, where = units.of_context(lines, table.where.first, table.where.last, table.kind)
+    return replace(table, unit=unit, unit_from=where)
+
+
+def _said(frame: Frame, notice: str, undecoded: int) -> Frame:
+    health = frame.health
+    text = "; ".join(filter(None, (notice, health.notice)))
+    count = health.undecoded_lines + undecoded
+    return replace(frame, health=replace(health, notice=clean(text, _SENTENCE), undecoded_lines=count))
+
+
+def _origin(read: _Read, first: Frame) -> Origin:
+    """Honest about what is not known: the host, the kernel, and where a latency begins unless the tool tells."""
+    name, chosen, built, asked = read.name, read.chosen, read.built, read.asked
+    tools = {one.name for one in chosen}
+    told = " and ".join(one.name for one in chosen)
+    imported: dict[str, Any] = {
+        "file": name,
+        "formats": [one.name for one in chosen],
+        "assumed": _assumed(read),
+    }
+    if built.kept:
+        imported["tables"] = built.kept
+    reason = clean("; ".join((f"imported from {name} ({told})", *_assumed(read))), _SENTENCE)
+    if built.origin is not None:
+        extra = {**built.origin.extra, "imported": imported}
+        return replace(built.origin, reason=reason, extra=extra, host=asked.host or built.origin.host)
+    stages = {series.stage for window in built.windows for series in (*window.tables, *window.times)}
+    return Origin(
+        backend="import",
+        host=clean(asked.host or "unknown"),
+        kernel="unknown",
+        latmon=__version__,
+        tool=clean(told),
+        interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
+        start_wall=max(0.0, first.wall - first.dt_us / 1e6),
+        start_mono_us=max(0, first.mono_us - first.dt_us),
+        measured={stage: _includes(stage, tools) for stage in sorted(stages)},
+        absent=tuple(
+            Missing(stage, "the imported text doesn't tell it")
+            for stage in ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume")
+            if stage not in stages
+        ),
+        latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
+        reason=reason,
+        extra={"imported": imported},
+    )
+
+
+def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
+    return ("irq", "softirq", "completion") if stage == "hba" and tools == {"blkparse"} else ()
+
+
+def _assumed(read: _Read) -> list[str]:
+    """What the text itself did not say."""
+    built, names, asked = read.built, read.names, read.asked
+    said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
+    said += list(names.assumed.values())[:SHOWN]
+    no_time = [one for one in built.windows if one.wall is None and one.whole is None]
+    if no_time:
+        unknown = asked.start is None and built.windows[0] in no_time
+        begin = " from 1970 on, which stands for not known" if unknown else ""
+        each = f"{asked.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
+        said.append(f"{len(no_time):,} windows without a time, {each}")
+    if built.not_kept:
+        said.append(f"{built.not_kept:,} tables more than are kept as they were printed")
+    return [clean(one, 200) for one in said]
+
+
+def _tell(read: _Read, out: Path) -> None:
+    """On stderr: what was taken, what was assumed, what was not understood."""
+    lines, found, left = read.lines, read.found, read.left
+    tables = [one for one in found if isinstance(one, Table)]
+    _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {out}")
+    for table in tables[:SHOWN]:
+        title = f" {table.title}" if table.title else ""
+        _say(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")
+    if len(tables) > SHOWN:
+        _say(f"and {len(tables) - SHOWN:,} tables more, {sum(table.count for table in tables):,} in all of them")
+    for text in _assumed(read):
+        _say(f"assumed: {text}")
+    remarks = [f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)]
+    for text in remarks[:SHOWN]:
+        _say(text)
+    if len(remarks) > SHOWN:
+        _say(f"and {len(remarks) - SHOWN:,} remarks more")
+    for at in left[:SHOWN]:
+        _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
+    if left:
+        _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
+
+
+def _windows(read: _Read) -> str:
+    number = len(read.built.windows)
+    return f"{number:,} windows are" if number > 1 else "1 window is"
+
+
+def _say(text: str) -> None:
+    print(f"latmon: {clean(text, _SENTENCE)}", file=sys.stderr)

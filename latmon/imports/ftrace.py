@@ -1,0 +1,179 @@
+"""ftrace's and trace-cmd's lines: how long it takes from one event (or function) to another, `--events A,B`.
+
+`--key FIELD` says which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector. Without one
+the oldest A that waits is taken. Knows no event by itself: what two of them mean is for the one who asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from latmon.errors import UsageError
+from latmon.histogram import Histogram
+from latmon.imports.blkparse import op_of
+from latmon.imports.found import Asked, Found, Passed, Remark, Times, Where
+from latmon.imports.naming import UNKNOWN_OP
+from latmon.model import Completed, Flow, Outlier, Series
+from latmon.text import clean
+
+_LINE = re.compile(
+    r"\s*(.{1,32}?)-(\d{1,10})\s+(?:\(\s*[\d-]+\)\s+)?\[(\d{1,5})\]\s+(?:[\w.+#\-]{4,8}\s+)?(\d{1,9})\.(\d{1,9}):\s+"
+    r"(?:[\w-]{1,32}:\s+)??([A-Za-z_][\w.]{0,80})(?::|\s*<-|\s|\(|$)(.{0,2000})"
+)
+_HEADS = re.compile(r"\s*#|cpus=\d+|version = |CPU \d+ is empty|\s*CPU:\d+ \[LOST|trace-cmd|libtrace")
+_BLOCK = re.compile(r"\s*(\d+,\d+) ([A-Z]+) (?:(\d+) )?\(.{0,200}?\) (\d+) \+ (\d+)")
+_WAITING = 65_536
+_SECOND = 10**9
+
+
+@dataclass(slots=True)
+class _Line:
+    at: int
+    comm: str
+    pid: int
+    cpu: int
+    ns: int
+    event: str
+    rest: str
+
+
+def sniff(head: str) -> bool:
+    """Task, CPU in brackets, seconds, an event."""
+    return any(_LINE.match(one) for one in head.split("\n"))
+
+
+def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """Pairs that end in one second are a window. UsageError without --events."""
+    if asked.events is None:
+        raise UsageError("a trace needs --events A,B: the two events whose distance is wanted")
+    pairing = _Pairing(asked, *asked.events)
+    for at, text in enumerate(lines, 1):
+        one = _line(at, text)
+        if one is not None:
+            yield from pairing.take(one)
+        if one is not None or _HEADS.match(text):
+            yield Passed(Where(at, at))
+    yield from pairing.end(len(lines))
+
+
+@dataclass(slots=True)
+class _Pairing:
+    """Begins that wait for their end, by key, and the pairs of the second that is being filled."""
+
+    asked: Asked
+    begin: str
+    end_: str
+    waiting: dict[str, deque[_Line]] = field(default_factory=lambda: defaultdict(deque))
+    group: list[tuple[_Line, _Line]] = field(default_factory=list)
+    held: int = 0
+    unmatched: int = 0
+    keyless: int = 0
+    pairs: int = 0
+
+    def take(self, one: _Line) -> Iterator[Found]:
+        """One event; a second that is over."""
+        if one.event not in (self.begin, self.end_):
+            return
+        key = _key(one, self.asked.key)
+        if key is None:
+            self.keyless += 1
+        elif one.event == self.end_ and self.waiting[key]:
+            yield from self._paired(self.waiting[key].popleft(), one)
+        elif one.event == self.begin and self.held < _WAITING:
+            self.waiting[key].append(one)
+            self.held += 1
+        else:
+            self.unmatched += 1
+
+    def _paired(self, begun: _Line, ended: _Line) -> Iterator[Found]:
+        self.held -= 1
+        if begun.ns > ended.ns:
+            self.unmatched += 1
+            return
+        if self.group and self.group[0][1].ns // _SECOND != ended.ns // _SECOND:
+            yield _times(self.group, self.asked)
+            self.group = []
+        self.pairs += 1
+        self.group.append((begun, ended))
+
+    def end(self, last: int) -> Iterator[Found]:
+        """The last second, and what has no other half."""
+        if self.group:
+            yield _times(self.group, self.asked)
+        begin, end, where = clean(self.begin), clean(self.end_), Where(last, last)
+        if not self.pairs:
+            yield Remark(where, f"no {begin} is followed by a {end}")
+        if self.unmatched or self.held:
+            text = f"{self.unmatched:,} {end} without a {begin}, {self.held:,} the other way"
+            yield Remark(where, text, self.unmatched)
+        if self.keyless:
+            yield Remark(where, f"{self.keyless:,} of these events have no {clean(self.asked.key)}", self.keyless)
+
+
+def _line(at: int, text: str) -> _Line | None:
+    found = _LINE.match(text)
+    if found is None:
+        return None
+    ns = int(found[4]) * _SECOND + int(found[5].ljust(9, "0"))
+    return _Line(at, clean(found[1].strip()), int(found[2]), int(found[3]), ns, found[6], found[7])
+
+
+def _key(one: _Line, key: str) -> str | None:
+    if not key:
+        return ""
+    if key in ("cpu", "pid", "comm"):
+        return str(getattr(one, key))
+    if key in ("dev", "sector") and (block := _BLOCK.match(one.rest)):
+        return block[1] if key == "dev" else f"{block[1]} {block[4]}"
+    found = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
+    return found[1] if found else None
+
+
+def _times(group: list[tuple[_Line, _Line]], asked: Asked) -> Times:
+    by_flow: dict[Flow, list[tuple[_Line, _Line]]] = defaultdict(list)
+    for begun, ended in group:
+        by_flow[_flow(begun, asked)].append((begun, ended))
+    stage = asked.stage or "total"
+    where = Where(group[0][0].at, group[-1][1].at, float(group[0][1].ns // _SECOND + 1), 1_000_000)
+    return Times(
+        where,
+        {Series(*flow, stage): Histogram.record(_us(*pair) for pair in some) for flow, some in by_flow.items()},
+        tuple(_outlier(flow, *pair, asked) for flow, some in by_flow.items() for pair in some if _slow(*pair, asked)),
+        {flow: Completed(len(some), 0, sum(_us(*pair) for pair in some)) for flow, some in by_flow.items()},
+    )
+
+
+def _us(begun: _Line, ended: _Line) -> int:
+    return (ended.ns - begun.ns) // 1000
+
+
+def _slow(begun: _Line, ended: _Line, asked: Asked) -> bool:
+    return _us(begun, ended) >= asked.threshold_us
+
+
+def _flow(begun: _Line, asked: Asked) -> Flow:
+    block = _BLOCK.match(begun.rest)
+    name = block[1].replace(",", ":") if block else clean(" to ".join(asked.events or ()))
+    return Flow(asked.device or name, asked.op or (op_of(block[2]) if block else UNKNOWN_OP))
+
+
+def _outlier(flow: Flow, begun: _Line, ended: _Line, asked: Asked) -> Outlier:
+    total = _us(begun, ended)
+    block = _BLOCK.match(begun.rest)
+    return Outlier(
+        wall=begun.ns / _SECOND,
+        mono_us=0,
+        device=flow.device,
+        op=flow.op,
+        total_us=total,
+        unaccounted_us=total,
+        sector=int(block[4]) if block else None,
+        pid=begun.pid or None,
+        comm=begun.comm,
+        cpu_issue=begun.cpu,
+        cpu_complete=ended.cpu,
+        path=clean(" to ".join(asked.events or ())),
+    )

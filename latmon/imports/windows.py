@@ -1,0 +1,243 @@
+"""What was found becomes windows: one per table or time, in the order of the text.
+
+A window ends where the text tells another time, where something else stands between, where another run begins, or where
+a series comes again. Two tables that count the same I/Os (quantize beside lquantize) are one series: the finer one
+counts, the other is kept as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from latmon.errors import RecordingError, UsageError
+from latmon.histogram import Histogram
+from latmon.imports import buckets
+from latmon.imports.found import Asked, Counts, Found, Head, Moment, Queues, Remark, Table, Times, Whole
+from latmon.imports.naming import Names
+from latmon.model import Completed, Flow, Frame, Origin, Outlier, Outstanding, Series, Taskq
+from latmon.outstanding import PROBE, Depths, bucket_end
+
+MAX_WINDOWS = 100_000
+MAX_KEPT_ROWS = 8_000
+"""Of tables that don't fit our scale and are kept as they are, in the header."""
+MAX_OUTLIERS = 2_000
+"""Of one window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A table with its unit and series."""
+
+    table: Table
+    series: Series
+    ranges: list[buckets.Range]
+
+
+@dataclass(slots=True)
+class Window:
+    """What goes into one frame."""
+
+    wall: float | None = None
+    dt_us: int | None = None
+    tables: dict[Series, Placed] = field(default_factory=dict)
+    aside: list[Placed] = field(default_factory=list)
+    """The same I/Os once more."""
+    depths: dict[str, Depths] = field(default_factory=dict)
+    times: dict[Series, list[Histogram]] = field(default_factory=dict)
+    outliers: list[Outlier] = field(default_factory=list)
+    suppressed: int = 0
+    seen: dict[Flow, Completed] = field(default_factory=dict)
+    kernel: dict[Flow, Completed] = field(default_factory=dict)
+    outstanding: dict[str, Outstanding] = field(default_factory=dict)
+    taskqs: tuple[Taskq, ...] | None = None
+    whole: Frame | None = None
+    notices: list[str] = field(default_factory=list)
+    run: str = ""
+
+    def __bool__(self) -> bool:
+        told = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
+        return any(bool(one) for one in told)
+
+
+@dataclass(slots=True)
+class Built:
+    """All windows, and what is said of them."""
+
+    windows: list[Window] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)
+    """Where a unit was read -> the unit."""
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    kept_rows: int = 0
+    not_kept: int = 0
+    origin: Origin | None = None
+    """As latmon's own lines had it."""
+
+
+def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[int] = ()) -> Built:
+    """UsageError naming --unit for a table whose unit nothing tells. `left`: lines of something else, in order."""
+    building = _Building(asked, names, left)
+    for one in found:
+        building.add(one)
+    building.close()
+    _keep(building.built)
+    return building.built
+
+
+@dataclass(slots=True)
+class _Building:
+    """The window that is open, and those before it."""
+
+    asked: Asked
+    names: Names
+    left: Sequence[int]
+    built: Built = field(default_factory=Built)
+    now: Window = field(default_factory=Window)
+    last: int = 0
+    """The line that the latest thing ended in."""
+
+    def add(self, one: Found) -> None:
+        if isinstance(one, Head):
+            self.built.origin = one.origin
+        elif isinstance(one, Moment):
+            self.close(one.where.wall)
+            self.now.run = one.run or self.now.run
+        elif isinstance(one, Remark):
+            self.now.notices.append(f"line {one.where.first}: {one.text}")
+        else:
+            self._told(one)
+
+    def close(self, following: float | None = None) -> None:
+        """The next window begins; where this one is empty, what was said of it is said of the next."""
+        if not self.now:
+            self.now = Window(following, notices=self.now.notices, run=self.now.run)
+            return
+        if len(self.built.windows) >= MAX_WINDOWS:
+            raise RecordingError(f"it has more than {MAX_WINDOWS:,} tables and times; import it in parts")
+        self.built.windows.append(self.now)
+        self.now = Window(following)
+
+    def _told(self, one: Found) -> None:
+        self._end_at(one)
+        if isinstance(one, Table):
+            self._table(one)
+        elif isinstance(one, Times):
+            _add_times(self.now, one)
+        elif isinstance(one, Counts):
+            if self.now.outstanding and one.outstanding:
+                self.close()
+            self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
+            self.now.depths.update(one.depths)
+        elif isinstance(one, Queues):
+            self.now.taskqs = one.taskqs
+        elif isinstance(one, Whole):
+            self.close()
+            self.now.whole = one.frame
+        self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
+        self.now.dt_us = one.where.dt_us or self.now.dt_us
+
+    def _end_at(self, one: Found) -> None:
+        """Whether it stands by itself: at another time, or with something else before it."""
+        wall, first = one.where.wall, one.where.first
+        if wall is not None:
+            if self.now and wall != self.now.wall:
+                self.close()
+        elif self.now and bisect_right(self.left, self.last) != bisect_right(self.left, first):
+            self.close()
+        self.last = max(self.last, one.where.last)
+
+    def _table(self, one: Table) -> None:
+        placed = _placed(one, self.asked, self.names, self.built)
+        if one.at_issue:
+            self.now.depths[placed.series.device] = _depths(one)
+        elif _again(self.now, placed):
+            _aside(self.now, placed)
+        else:
+            if placed.series in self.now.tables or placed.series in self.now.times:
+                self.close(self.now.wall)
+            self.now.tables[placed.series] = placed
+
+
+def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
+    series = table.series or names.series(table.title)
+    if table.at_issue:
+        return Placed(table, series, [])
+    unit = asked.unit or table.unit
+    where = "--unit" if asked.unit else table.unit_from
+    if not unit:
+        raise UsageError(
+            f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) is told nowhere "
+            "in the text: say it with --unit us, ms, ns or s"
+        )
+    built.units.setdefault(where, unit)
+    return Placed(table, series, buckets.ranges(table, unit))
+
+
+def _depths(table: Table) -> Depths:
+    counts: dict[int, int] = {}
+    for row in table.rows:
+        if row.count > 0:
+            depth = bucket_end(max(0, row.high - 1 if row.high is not None else row.low or 0))
+            counts[depth] = counts.get(depth, 0) + row.count
+    return Depths(at_issue=counts, source=PROBE)
+
+
+def _again(now: Window, placed: Placed) -> bool:
+    """Whether these I/Os are in the window already, in other buckets."""
+    had = now.tables.get(placed.series)
+    return had is not None and had.table.kind != placed.table.kind and had.table.count == placed.table.count
+
+
+def _aside(now: Window, placed: Placed) -> None:
+    had = now.tables[placed.series]
+    coarse, fine = (had, placed) if len(had.ranges) < len(placed.ranges) else (placed, had)
+    now.tables[placed.series] = fine
+    now.aside.append(coarse)
+    now.notices.append(
+        f"line {coarse.table.where.first}: {coarse.table.kind or 'a table'} of the same {fine.table.count:,} I/Os as "
+        f"line {fine.table.where.first}, counted once"
+    )
+
+
+def _add_times(now: Window, one: Times) -> None:
+    for series, histogram in one.histograms.items():
+        now.times.setdefault(series, []).append(histogram)
+    for flow, done in one.seen.items():
+        had = now.seen.get(flow, Completed(0, 0, 0))
+        time = None if had.time_us is None or done.time_us is None else had.time_us + done.time_us
+        now.seen[flow] = Completed(had.count + done.count, had.bytes + done.bytes, time)
+    room = MAX_OUTLIERS - len(now.outliers)
+    now.outliers += one.outliers[:room]
+    now.suppressed += max(0, len(one.outliers) - room)
+
+
+def _keep(built: Built) -> None:
+    """Tables that our scale can't hold exactly, as they were printed; and a notice of what is lost."""
+    said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
+    for seq, window in enumerate(built.windows):
+        for placed in (*window.tables.values(), *window.aside):
+            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges))
+            counted = placed not in window.aside
+            if not lost and counted:
+                continue
+            if lost and counted and (placed.series, lost) not in said:
+                said.add((placed.series, lost))
+                window.notices.append(f"line {placed.table.where.first}: {lost}")
+            rows = [[buckets.label(row), row.count] for row in placed.table.rows]
+            if built.kept_rows + len(rows) > MAX_KEPT_ROWS:
+                built.not_kept += 1
+                continue
+            built.kept_rows += len(rows)
+            built.kept.append(
+                {
+                    "seq": seq,
+                    "line": placed.table.where.first,
+                    "title": placed.table.title,
+                    "kind": placed.table.kind,
+                    "series": list(placed.series),
+                    "counted": counted,
+                    "rows": rows,
+                }
+            )
