@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 from latmon import file_system, opening, privileges, target
-from latmon.backend import Backend, Deepening, Finishing
+from latmon.backend import Backend, Configured, Deepening, Finishing
 from latmon.ending import Ending, now
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
-from latmon.mark import Mark
+from latmon.mark import NO_SETTINGS, Mark, Settings
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
 from latmon.quantities import show_duration
 from latmon.recorder import Recorder
 from latmon.recording.rotation import Limits
 from latmon.request import Request
+from latmon.settings import changes
 
 TOGGLING_S = 0.5
 """A key pressed in the last moment is waited for so long."""
@@ -74,6 +75,26 @@ class Tally:
         return not (self.lost_events or self.map_full or self.gaps)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Noted:
+    """A note, and the reading of the settings that it began."""
+
+    text: str
+    mono_us: int
+    wall: float
+    reading: asyncio.Task[Settings] | None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.reading is None or self.reading.done()
+
+    @property
+    def changed(self) -> Settings:
+        """Nothing where the reading isn't done."""
+        done = self.reading is not None and self.reading.done() and not self.reading.cancelled()
+        return self.reading.result() if done and self.reading is not None else NO_SETTINGS
+
+
 class Sink(Protocol):
     """Who watches a capture. Neither call may wait."""
 
@@ -93,7 +114,8 @@ class Capture:
         self._backend: Backend | None = None
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
-        self._marks: list[tuple[str, int, float]] = []
+        self._marks: list[_Noted] = []
+        self._reading: asyncio.Task[Settings] | None = None
 
     async def run(self) -> Outcome:
         """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
@@ -123,9 +145,10 @@ class Capture:
             self._toggling = asyncio.create_task(self._recorder.toggle())
 
     def mark(self, text: str) -> None:
-        """A note beside what happens now: a part of the next frame."""
+        """A note beside what happens now: a part of the next frame, with what is set differently now."""
         if len(self._marks) < MAX_MARKS:
-            self._marks.append((text, time.monotonic_ns() // 1000, time.time()))
+            at = time.monotonic_ns() // 1000
+            self._marks.append(_Noted(text, at, time.time(), self._read_settings()))
 
     def set_stages(self, mode: str) -> None:
         """When the deep probes run, where the backend has any; what comes of it is in the next frames."""
@@ -198,21 +221,34 @@ class Capture:
         """What was counted since the last frame, so that an ended capture's totals are those of its end."""
         frame = await self._ending.fetch(backend) if isinstance(backend, Finishing) else None
         if frame is not None:
-            self._take(frame, recorder)
+            self._take(frame, recorder, last=True)
         return frame is not None
 
-    def _take(self, bare: Frame, recorder: Recorder) -> None:
-        frame = replace(bare, marks=tuple(self._marked(bare))) if self._marks else bare
+    def _read_settings(self) -> asyncio.Task[Settings] | None:
+        """As of now; of several notes in the time that one reading takes it is the same."""
+        if not isinstance(self._backend, Configured):
+            return None
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
+        return self._reading
+
+    def _take(self, bare: Frame, recorder: Recorder, *, last: bool = False) -> None:
+        frame = replace(bare, marks=tuple(self._marked(bare, last=last))) if self._marks else bare
         self._tally.note(frame)
         recorder.put(frame)
         self._sink.offer(frame, self._tally)
 
-    def _marked(self, frame: Frame) -> Iterator[Mark]:
-        """The notes since the frame before, within this one's interval: a synthetic host has a clock of its own."""
-        for text, mono_us, wall in self._marks:
-            at = min(max(mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
-            yield Mark(text, at, frame.wall - (frame.mono_us - at) / 1e6 if at != mono_us else wall)
-        self._marks = []
+    def _marked(self, frame: Frame, *, last: bool) -> Iterator[Mark]:
+        """The notes since the frame before, within this one's interval: a synthetic host has a clock of its own.
+
+        A note whose settings are still being read is the next frame's, where there is one.
+        """
+        ready = [one for one in self._marks if last or one.is_ready]
+        self._marks = [one for one in self._marks if one not in ready]
+        for one in ready:
+            at = min(max(one.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
+            wall = frame.wall - (frame.mono_us - at) / 1e6 if at != one.mono_us else one.wall
+            yield Mark(one.text, at, wall, one.changed)
 
     def _remarks(self, path: Path) -> str:
         options = self._request.options
@@ -225,6 +261,10 @@ class Capture:
         """Exit 4 for what ended well but lost something on the way."""
         whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+
+
+async def _changed(backend: Configured, before: Settings) -> Settings:
+    return changes(before, await backend.settings())
 
 
 def _limits(request: Request) -> Limits:

@@ -61,10 +61,13 @@ class Progress:
             self._began_us = frame.mono_us - frame.dt_us
         self._waiting.add(frame)
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
-        if frame.health.notice not in ("", self._remark):
+        notice = frame.health.notice
+        if self._remark and notice.endswith(self._remark):  # said before anything started
+            notice = notice.removesuffix(self._remark).removesuffix("; ")
+        if notice:
             if self._live:
                 self._overwrite("")
-            self._noticed = frame.health.notice
+            self._noticed = notice
             self._write(f"latmon: {self._noticed}")
         if self._live:
             self._overwrite(self._line)

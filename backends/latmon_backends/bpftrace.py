@@ -14,8 +14,10 @@ from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
+from latmon.mark import Settings
 from latmon.model import Frame, Health, Missing, Origin
-from latmon_backends import bpftrace_tool, root_launcher, sampler
+from latmon.settings import capped
+from latmon_backends import bpftrace_tool, host_settings, root_launcher, sampler
 from latmon_backends.bpftrace_always import AlwaysOn
 from latmon_backends.bpftrace_tool import Tool
 from latmon_backends.deep_process import Deep
@@ -26,6 +28,7 @@ from latmon_backends.joining import Joining, health_of
 from latmon_backends.kept_running import left_out_until
 from latmon_backends.launching import Direct, Launcher
 from latmon_backends.outliers import Outliers
+from latmon_backends.programs import Target
 from latmon_backends.root_launcher import RootLauncher
 from latmon_backends.sampler import KernelSampler
 from latmon_backends.threads import Threads
@@ -55,7 +58,7 @@ class BpftraceBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        tool = self._find_tool()
+        tool = self._tool = self._find_tool()
         self._launcher: Launcher = Direct(tool, self._options.proc)
         self._frames = Frames(self._sampler, self._options.sys)
         self._sampler.require_selected()
@@ -63,10 +66,11 @@ class BpftraceBackend:
         # While the probe compiles: once it runs, every line of it that waits is a late frame.
         asking = asyncio.create_task(asyncio.to_thread(lambda: tool.version))
         looking = asyncio.create_task(asyncio.to_thread(Inventory, self._options))
+        reading = asyncio.create_task(host_settings.bounded(self._options, self._sampler.devices, {}))
         try:
             refusals = await self._always.choose(self._only)
         finally:
-            await asyncio.wait({asking, looking})
+            await asyncio.wait({asking, looking, reading})
         if root_launcher.needed():
             self._launcher = self._always.launcher = RootLauncher(tool, self._always.probe.pid)
         self._prepare_deep(await looking)
@@ -87,10 +91,23 @@ class BpftraceBackend:
             probes_missing=self._programs.choice().missing,
             latency_from=manifest.latency_from,
             reason=self._always.why_lesser(refusals),
+            settings=capped({**self._told(), **await reading}),
             extra={"probe": self._always.variant.name, "refused": refusals, **self._options.fixed},
         )
         self._sampler.start()
         return self
+
+    async def settings(self) -> Settings:
+        return await host_settings.bounded(self._options, self._sampler.devices, self._told())
+
+    def _told(self) -> host_settings.Sections:
+        """What this process knows by itself. The deep program is the one for all devices: its filter is no setting."""
+        deep = self._programs.program(Target(), 1)
+        return {
+            "tool": {"bpftrace": self._tool.version, "latmon": __version__},
+            "probe always-on": host_settings.probe(self._always.program.text(), (self._always.variant.name,)),
+            "probe deep": host_settings.probe(deep.text(), (one.manifest.name for one in deep.scripts)),
+        }
 
     def _prepare_deep(self, inventory: Inventory) -> None:
         variant, block = self._always.variant, self._sampler.block

@@ -130,8 +130,9 @@ class AlwaysOn:
         return (variant for variant in found if not only or variant.manifest.name in only)
 
     async def _start(self, variant: Variant) -> None:
-        self.probe = await Probe.start(self.launcher, Program((variant.script,), self._tool.map_keys))
-        self.variant = variant
+        program = Program((variant.script,), self._tool.map_keys)
+        self.probe = await Probe.start(self.launcher, program)
+        self.variant, self.program = variant, program
         frames = self._frames
         framer = Framer(variant.manifest, frames.device_name, frames.has_several_queues, frames.is_selected)
         around = Surroundings(

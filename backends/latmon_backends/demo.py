@@ -15,7 +15,7 @@ from typing import Self
 from latmon import __version__
 from latmon.errors import UsageError
 from latmon.model import Frame, Missing, Origin
-from latmon_backends import demo_deep, demo_host, demo_outstanding
+from latmon_backends import demo_deep, demo_host, demo_outstanding, demo_settings
 
 SCENARIOS: dict[str, str] = {
     "host": "nine devices behind three drivers: one SAS disk waits for a completion thread, one for softirqs that the "
@@ -64,6 +64,7 @@ class DemoBackend:
             absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
             latency_from="queued",
             reason="synthetic: nothing of this host is measured",
+            settings=demo_settings.SETTINGS,
         )
 
     async def __aenter__(self) -> Self:

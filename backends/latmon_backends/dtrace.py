@@ -16,8 +16,10 @@ from typing import Self
 from latmon import __version__, host
 from latmon.backend import Options
 from latmon.errors import UnavailableError
+from latmon.mark import Settings
 from latmon.model import Frame, Health, Missing, Origin
-from latmon_backends import dtrace_scripts, dtrace_tool, root_launcher, sampler
+from latmon.settings import capped
+from latmon_backends import dtrace_scripts, dtrace_tool, host_settings, root_launcher, sampler
 from latmon_backends.deep_process import Deep
 from latmon_backends.dtrace_always import AlwaysOn
 from latmon_backends.dtrace_devices import NamedDevices, NoCounters
@@ -65,7 +67,7 @@ class DtraceBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        tool = await dtrace_tool.asked(self._find_tool())
+        tool = self._tool = await dtrace_tool.asked(self._find_tool())
         found = dtrace_scripts.manifests(tool.system)
         dtrace_scripts.check_invasive(self._options.invasive, found)
         names = Names()
@@ -77,12 +79,13 @@ class DtraceBackend:
         here = Here(self._options, tool, names, self._devices, self._frames)
         self._always, self._programs = AlwaysOn(here), DtracePrograms(here, found)
         looking = asyncio.create_task(self._look())
+        reading = asyncio.create_task(host_settings.bounded(self._options, self._devices.devices, {}))
         try:
             scripts = (one for one in dtrace_scripts.always_on(found) if not self._only or one.name in self._only)
             refusals = await self._always.choose(tuple(scripts))
         except BaseException:
             looking.cancel()
-            await asyncio.wait({looking})
+            await asyncio.wait({looking, reading})
             raise
         if platform.system() == "Linux" and root_launcher.needed():
             self._always.launcher = RootLauncher(tool, self._always.probe.pid)
@@ -107,10 +110,23 @@ class DtraceBackend:
             untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,
             reason="; ".join(one for one in (self._reason, _why_lesser(manifest.name, refusals)) if one),
+            settings=capped({**self._told(), **await reading}),
             extra={"probe": manifest.name, "refused": refusals, **self._options.fixed},
         )
         self._devices.start()
         return self
+
+    async def settings(self) -> Settings:
+        return await host_settings.bounded(self._options, self._devices.devices, self._told())
+
+    def _told(self) -> host_settings.Sections:
+        """What this process knows by itself."""
+        deep = self._programs.program()
+        return {
+            "tool": {"dtrace": self._tool.version, "latmon": __version__},
+            "probe always-on": host_settings.probe(self._always.program.text(), (self._always.script.name,)),
+            "probe deep": host_settings.probe(deep.text(), (one.name for one in deep.scripts)),
+        }
 
     def _join(self) -> None:
         manifest, devices = self._always.manifest, self._devices

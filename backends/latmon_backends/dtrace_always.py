@@ -104,7 +104,8 @@ class AlwaysOn:
             await self._kept.start_again(self._again, "the host was suspended")
 
     async def _start(self, script: Script) -> None:
-        self.probe = await Probe.start(self.launcher, Program((script,)), self._here.names)
+        self.program = Program((script,))
+        self.probe = await Probe.start(self.launcher, self.program, self._here.names)
         self.script, self.manifest = script, script.manifest
         self.gauge = Gauge(self._frames.is_selected, from_issue=self.manifest.latency_from == "issue")
         frames = self._frames

@@ -99,10 +99,14 @@ class DtracePrograms:
     def unfiltered(self) -> tuple[int, ...]:
         return ()
 
+    def program(self) -> Program:
+        """What would run now."""
+        return Program(tuple(next(self._here.fillings(one)) for one in self.choice().manifests))
+
     async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:  # noqa: ARG002 - D scripts trace every I/O of all devices
         """RefusedError where no script runs; each refusal leaves one script out."""
         while chosen := self.choice().manifests:
-            program = Program(tuple(next(self._here.fillings(one)) for one in chosen))
+            program = self.program()
             try:
                 probe = await Probe.start(launcher, program, self._here.names)
             except RefusedError as refusal:

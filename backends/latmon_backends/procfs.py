@@ -13,7 +13,9 @@ from typing import Self
 
 from latmon import __version__, host
 from latmon.backend import Options
+from latmon.mark import Settings
 from latmon.model import STAGES, Device, Frame, Health, Missing, Origin
+from latmon_backends import host_settings
 from latmon_backends.sampler import Interval, Sample, difference, monotonic_us
 from latmon_backends.system_counters import TaskQueues, sampler_of
 
@@ -52,11 +54,16 @@ class ProcfsBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
+        settings = await self.settings()
         self._before = self._sampler.sample()
         self._sampler.require_selected()
         self._sampler.start()
-        self._origin = replace(self._origin, start_wall=self._before.wall, start_mono_us=self._before.mono_us)
+        start_wall, start_mono_us = self._before.wall, self._before.mono_us
+        self._origin = replace(self._origin, start_wall=start_wall, start_mono_us=start_mono_us, settings=settings)
         return self
+
+    async def settings(self) -> Settings:
+        return await host_settings.bounded(self._options, self._sampler.devices, {"tool": {"latmon": __version__}})
 
     async def __aexit__(self, *exc: object) -> None:
         self._sampler.close()

@@ -392,6 +392,71 @@ async def test_a_backend_without_deep_probes_is_told_nothing():
     await capture.run()
 
 
+class Configured(Stub):
+    """A backend whose host was set differently meanwhile; `slow` is set when the reading may end."""
+
+    def __init__(self, *frames, slow=None, **kwargs):
+        super().__init__(*frames, origin=replace(ORIGIN, settings={"device sda": {"scheduler": "none"}}), **kwargs)
+        self.slow, self.read = slow, 0
+
+    async def settings(self):
+        self.read += 1
+        if self.slow:
+            await self.slow.wait()
+        return {"device sda": {"scheduler": "kyber"}, "clock": {"mono": "7"}}
+
+    async def frames(self):
+        for one in self.given:
+            yield one
+            await asyncio.sleep(0.01)
+        await asyncio.Event().wait()
+
+
+async def test_a_note_tells_what_is_set_differently_now():
+    stub = Configured(frame(0), frame(1), frame(2))
+    capture, watcher = capturing(stub, stop_after=3)
+    then = watcher.then
+    watcher.then = lambda: (capture.mark("kyber"), capture.mark("again")) if len(watcher.frames) == 1 else then()
+    await capture.run()
+    marks = watcher.frames[1].marks
+    assert [one.text for one in marks] == ["kyber", "again"]
+    assert all(one.changed == {"device sda": {"scheduler": "kyber"}} for one in marks)
+    assert stub.read == 1
+
+
+async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():
+    slow = asyncio.Event()
+    capture, watcher = capturing(Configured(frame(0), frame(1), frame(2), frame(3), slow=slow), stop_after=4)
+    then = watcher.then
+
+    def act():
+        if len(watcher.frames) == 1:
+            capture.mark("late")
+        if len(watcher.frames) == 3:
+            slow.set()
+        then()
+
+    watcher.then = act
+    await capture.run()
+    assert [len(one.marks) for one in watcher.frames] == [0, 0, 0, 1]
+
+
+async def test_a_note_of_a_host_whose_settings_nobody_reads():
+    capture, watcher = capturing(Stub(frame(0), frame(1)), stop_after=2)
+    then = watcher.then
+    watcher.then = lambda: (capture.mark("now") if len(watcher.frames) == 1 else None, then())
+    await capture.run()
+    assert [(one.text, one.changed) for one in watcher.frames[1].marks] == [("now", {})]
+
+
+async def test_what_is_odd_about_the_file_is_a_notice(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.file_system, "remarks", lambda path, *_args: f"{path.name} lies on vda")
+    request = Request(record=tmp_path / "x")
+    capture, watcher = capturing(Stub(frame(0), frame(1)), request, stop_after=2)
+    await capture.run()
+    assert [one.health.notice for one in watcher.frames] == ["x lies on vda", ""]
+
+
 def loader(**stubs):
     made = {}
 

@@ -71,6 +71,21 @@ def test_nothing_is_said_to_compile_where_nothing_does(tmp_path):
     assert out.getvalue() == "latmon: starting, nothing is recorded yet\n"
 
 
+def test_where_the_file_lies_is_said_once_and_first(tmp_path):
+    out = io.StringIO()
+    progress = Progress(tmp_path / "x", out)
+    progress.remark("it lies on vda")
+    progress.starting("procfs")
+    for notice in ("it lies on vda", "slow; it lies on vda", "slower"):
+        progress.offer(replace(frame(0), health=Health(notice=notice)), Tally())
+    assert out.getvalue().splitlines() == [
+        "latmon: it lies on vda",
+        "latmon: starting, nothing is recorded yet",
+        "latmon: slow",
+        "latmon: slower",
+    ]
+
+
 def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
     said = run(Tty(), tmp_path / "x", Outcome("over"))
     assert said.count("\r") == 5
