@@ -1,43 +1,28 @@
 """Two stretches compared: per device, op and stage what moved, how surely, and what would have been found.
 
-Owns which questions are asked: of the body (the middle half of the I/Os) and of the tail (the slowest tenth and less).
-Values only; verdict.py and text.py make words of them.
+Values only; questions.py owns what is asked, verdict.py and text.py make words of the answers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import NamedTuple
 
 from latmon.diff import blocks, evidence, power
-from latmon.diff.evidence import Evidence, Found, Row
+from latmon.diff.evidence import Found, Row
 from latmon.diff.quantile import Ratio, Survival, interval, ratio
+from latmon.diff.questions import FEWEST, QUANTILES, QUESTIONS, Asked, Cut, Length, ask, length, own
 from latmon.diff.stretch import Stretch
 from latmon.histogram import Histogram, bucket_bounds, merge
 from latmon.model import OPS, STAGES, Series
 
-BODY = (0.25, 0.5, 0.75)
-TAIL = (0.9, 0.99, 0.999, 0.9997, 0.9999)
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-BODY_WITHIN = (0.15, 0.85)
-"""Shares above a cut that ask about the body; smaller ones ask about the tail."""
-FEWEST = 20
-"""I/Os of both that must lie above a cut, and below it."""
 LEAST_MOVE = 1.03
 """What a quantile of the body must have moved by: a quarter of a bucket, less can't be told from its neighbour's."""
-_TUNED_BY = 300
-"""Rows that decide how long blocks are."""
+DRIFTS = "it drifts while it is measured; longer captures are needed"
+_DRIFT = 0.6
+"""Correlation of the longest blocks from which on a question can't be told: they are one block in truth."""
 _LEAST_TAIL = 1.05
-
-
-class Cut(NamedTuple):
-    """A latency, and which question I/Os above it answer: body or tail."""
-
-    bucket: int
-    question: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +78,26 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything found. `blocks_a` and `blocks_b` are 0 where there were too few windows for a test."""
+    """Everything found. `lengths`: by question; without blocks where there were too few windows for a test."""
 
     a: Stretch
     b: Stretch
     changes: tuple[Change, ...]
-    blocks_a: int
-    blocks_b: int
-    alike: float
-    """How much neighbouring blocks still resemble each other, 0 to 1: above 0.3 the stretches are too short."""
+    lengths: Mapping[str, Length]
     rows: int
     only_a: tuple[Series, ...]
     only_b: tuple[Series, ...]
 
     @property
     def tested(self) -> bool:
-        return self.blocks_a > 0
+        return (
+            any(one.in_a for one in self.lengths.values()) or min(len(self.a.units), len(self.b.units)) >= blocks.LEAST
+        )
+
+    @property
+    def alike(self) -> float:
+        """How much neighbouring blocks still resemble each other: above 0.3 the stretches are too short."""
+        return max(one.alike for one in self.lengths.values())
 
 
 def compare(a: Stretch, b: Stretch) -> Comparison:
@@ -117,50 +106,38 @@ def compare(a: Stretch, b: Stretch) -> Comparison:
     pairs = {s: _pair(a, b, s) for s in both}
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
     tested = min(len(a.units), len(b.units)) >= blocks.LEAST
-    cuts = {s: _cuts(*pair) for s, pair in pairs.items()} if tested else {}
-    asked = [_ask((a, b), s, cuts[s], pairs[s]) for s in cuts]
-    in_a, in_b, alike = _length(asked, a, b)
-    rows = [row for one in asked for row in one.rows(in_a, in_b)]
-    weighed = (
-        evidence.weigh(rows, [alike[cut.question] for one in asked for cut in one.cuts])
-        if rows
-        else Evidence((), math.inf)
-    )
-    changes, at = [], 0
-    known = {one.series: one for one in asked}
-    for series, pair in pairs.items():
-        one = known.get(series)
-        count = len(one.cuts) if one else 0
-        part = zip(one.cuts if one else (), rows[at : at + count], weighed.found[at : at + count], strict=True)
-        shown = _ratios(one, pair, (in_a, in_b), alike) if one else None
-        changes.append(_change(series, pair, shown, [_Answer(*some) for some in part], weighed.critical))
-        at += count
+    asked = {s: ask((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
+    lengths = {question: length(list(asked.values()), question, a, b) for question in QUESTIONS}
+    answers: dict[Series, list[_Answer]] = {}
+    for question, how in lengths.items():
+        _answer(list(asked.values()), question, how, answers)
     return Comparison(
         a,
         b,
-        tuple(changes),
-        in_a if asked else 0,
-        in_b if asked else 0,
-        max(alike.values()),
-        len(rows),
+        tuple(_change(s, pair, asked.get(s), answers.get(s, []), lengths) for s, pair in pairs.items()),
+        lengths,
+        sum(len(some) for some in answers.values()),
         tuple(sorted((s for s in a.series() if s not in b.bits), key=_order)),
         tuple(sorted((s for s in b.series() if s not in a.bits), key=_order)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    series: Series
-    cuts: tuple[Cut, ...]
-    a: blocks.Exceedances
-    b: blocks.Exceedances
+class _Answer(NamedTuple):
+    cut: Cut
+    row: Row
+    found: Found
+    critical: float
 
-    def rows(self, in_a: int, in_b: int, only: Sequence[Cut] | None = None) -> list[Row]:
-        sizes = blocks.join(self.a.sizes, in_a), blocks.join(self.b.sizes, in_b)
-        return [
-            Row(blocks.join(self.a.above[cut.bucket], in_a), blocks.join(self.b.above[cut.bucket], in_b), *sizes)
-            for cut in (self.cuts if only is None else only)
-        ]
+
+def _answer(asked: Sequence[Asked], question: str, how: Length, into: dict[Series, list[_Answer]]) -> None:
+    """Of all series at once; each question has its part of the chance of a false alarm (Bonferroni)."""
+    if how.alike > _DRIFT or not how.in_a:
+        return
+    cuts = [(one, cut) for one in asked for cut in one.of(question)]
+    rows = [row for one in asked for row in one.rows(how, one.of(question))]
+    weighed = evidence.weigh(rows, how.alike, len(QUESTIONS))
+    for (one, cut), row, found in zip(cuts, rows, weighed.found, strict=True):
+        into.setdefault(one.series, []).append(_Answer(cut, row, found, weighed.critical))
 
 
 def _pair(a: Stretch, b: Stretch, series: Series) -> tuple[Histogram, Histogram]:
@@ -168,114 +145,46 @@ def _pair(a: Stretch, b: Stretch, series: Series) -> tuple[Histogram, Histogram]
     return a.total(series, bits), b.total(series, bits)
 
 
-def _cuts(a: Histogram, b: Histogram) -> tuple[Cut, ...]:
-    """Edges of buckets nearest to the wanted quantiles of both together, each once."""
-    # of equal weight, so that a long stretch doesn't decide alone where a short one is looked at
-    pooled = merge([a, b])
-    count, left = pooled.count, pooled.count
-    edges = []
-    for index, n in pooled.buckets:
-        if left < count:
-            edges.append((index, left))
-        left -= n
-    usable = [(i, n) for i, n in edges if n >= FEWEST and count - n >= FEWEST]
-    found: dict[int, Cut] = {}
-    for q in (*BODY, *TAIL):
-        near = min(usable, key=lambda edge: abs(math.log(edge[1] / (count * (1 - q)))), default=None)
-        if near is not None:
-            share = near[1] / count
-            question = "body" if BODY_WITHIN[0] <= share <= BODY_WITHIN[1] else "tail" if share < BODY_WITHIN[0] else ""
-            if question:
-                found[near[0]] = Cut(near[0], question)
-    return tuple(found.values())
-
-
-def _ask(sides: Sequence[Stretch], series: Series, cuts: tuple[Cut, ...], totals: Sequence[Histogram]) -> _Asked:
-    """Also above the edges beside each stretch's own quantiles, for their intervals."""
-    wanted = [cut.bucket for cut in cuts]
-    a, b = (
-        blocks.exceedances(one, series, total.bits, wanted + [index for _, index in _own(total)])
-        for one, total in zip(sides, totals, strict=True)
-    )
-    return _Asked(series, cuts, a, b)
-
-
-def _own(total: Histogram) -> list[tuple[str, int]]:
-    """The bucket behind the one that holds each quantile: what is slower than the quantile is told."""
-    found = []
-    for name, q in QUANTILES.items():
-        if total.quantile(q) is not None:
-            left = total.count
-            for index, n in total.buckets:
-                if left - n <= total.count * (1 - q) + 1e-9:
-                    found.append((name, index))
-                    break
-                left -= n
-    return found
-
-
-def _length(asked: Sequence[_Asked], a: Stretch, b: Stretch) -> tuple[int, int, Mapping[str, float]]:
-    """How many blocks of each stretch: the most whose neighbours don't resemble each other, in body or tail."""
-    by_size = sorted(asked, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
-    tried_a, tried_b = blocks.halvings(len(a.units)), blocks.halvings(len(b.units))
-    for number in range(max(len(tried_a), len(tried_b))):
-        count = tried_a[min(number, len(tried_a) - 1)], tried_b[min(number, len(tried_b) - 1)]
-        found: dict[str, list[float]] = {"body": [], "tail": []}
-        for one in by_size:
-            some = _some(one.cuts)
-            for cut, row in zip(some, one.rows(*count, only=some), strict=True):
-                found[cut.question].append(blocks.correlation(*evidence.residuals(row)))
-        alike = {question: max(median(some), 0.0) if some else 0.0 for question, some in found.items()}
-        if max(alike.values()) <= blocks.ALIKE:
-            break
-    return *count, alike
-
-
-def _some(cuts: Sequence[Cut]) -> list[Cut]:
-    """One of the body, one of the tail that enough I/Os are above."""
-    body = [cut for cut in cuts if cut.question == "body"]
-    return body[len(body) // 2 : len(body) // 2 + 1] + [cut for cut in cuts if cut.question == "tail"][1:2]
-
-
 def _change(
     series: Series,
     pair: tuple[Histogram, Histogram],
-    ratios: Mapping[str, Ratio] | None,
+    asked: Asked | None,
     answers: Sequence[_Answer],
-    critical: float,
+    lengths: Mapping[str, Length],
 ) -> Change:
-    """`ratios`: of quantiles; None where nothing was tested."""
     a, b = pair
-    known = ratios or {}
-    shifts = [Shift(name, a.quantile(q), b.quantile(q), known.get(name)) for name, q in QUANTILES.items()]
+    ratios = _ratios(asked, pair, lengths) if asked else {}
+    shifts = [Shift(name, a.quantile(q), b.quantile(q), ratios.get(name)) for name, q in QUANTILES.items()]
     shifts.append(Shift("max", a.max_bound, b.max_bound))
-    body, tail = (_moved(answers, pair, question, tested=ratios is not None) for question in ("body", "tail"))
-    told = [(bucket_bounds(one.cut.bucket, a.bits)[0], one.cut.question, one.found.error) for one in answers]
-    return Change(series, a, b, tuple(shifts), body, tail, power.seen(merge([a, b]), told, critical))
+    body, tail = (
+        _moved([one for one in answers if one.cut.question == q], pair, _why(pair, asked, q, lengths[q]))
+        for q in QUESTIONS
+    )
+    told = [
+        (bucket_bounds(one.cut.bucket, a.bits)[0], one.cut.question, one.found.error, one.critical) for one in answers
+    ]
+    return Change(series, a, b, tuple(shifts), body, tail, power.seen(merge([a, b]), told))
 
 
-class _Answer(NamedTuple):
-    cut: Cut
-    row: Row
-    found: Found
+def _why(pair: tuple[Histogram, Histogram], asked: Asked | None, question: str, how: Length) -> str:
+    """Why a question has no answer, where it has none."""
+    if asked is None:
+        return "too few windows"
+    if how.alike > _DRIFT:
+        return DRIFTS
+    count = sum(one.count for one in pair)
+    need = FEWEST * (4 if question == "body" else 100)
+    return f"{count} I/Os" if count < need else "all in one bucket"
 
 
-def _moved(every: Sequence[_Answer], pair: tuple[Histogram, Histogram], question: str, *, tested: bool) -> Moved:
-    answers = [one for one in every if one.cut.question == question]
-    both = Survival(pair[0]), Survival(pair[1])
+def _moved(answers: Sequence[_Answer], pair: tuple[Histogram, Histogram], why: str) -> Moved:
     if not answers:
-        count = sum(one.count for one in pair)
-        need = FEWEST * (4 if question == "body" else 100)
-        why = "too few windows" if not tested else f"{count} I/Os" if count < need else "all in one bucket"
         return Moved(None, why=why)
-    best = min(answers, key=lambda one: (one.found.p, -abs(one.found.t)))
-    share_a, share_b = best.row.shares
+    both = Survival(pair[0]), Survival(pair[1])
     sure = [one for one in answers if one.found.p <= evidence.ALPHA and _matters(one, both)]
-    if sure:
-        best = min(sure, key=lambda one: (one.found.p, -abs(one.found.t)))
-        share_a, share_b = best.row.shares
+    best = min(sure or answers, key=lambda one: (one.found.p, -abs(one.found.t)))
     direction = (1 if best.found.t > 0 else -1) if sure else 0
-    return Moved(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], share_a, share_b)
+    return Moved(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
 
 
 def _matters(one: _Answer, both: tuple[Survival, Survival]) -> bool:
@@ -289,21 +198,18 @@ def _matters(one: _Answer, both: tuple[Survival, Survival]) -> bool:
     return moved >= LEAST_MOVE or moved <= 1 / LEAST_MOVE
 
 
-def _ratios(
-    asked: _Asked, pair: tuple[Histogram, Histogram], count: tuple[int, int], alike: Mapping[str, float]
-) -> Mapping[str, Ratio]:
+def _ratios(asked: Asked, pair: tuple[Histogram, Histogram], lengths: Mapping[str, Length]) -> Mapping[str, Ratio]:
     """Of the quantiles that both have."""
-    intervals = []
-    for total, part, blocked in zip(pair, (asked.a, asked.b), count, strict=True):
+    sides = []
+    for at, (total, part) in enumerate(zip(pair, (asked.a, asked.b), strict=True)):
         survival, made = Survival(total), {}
-        for name, index in _own(total):
-            sizes = blocks.join(part.sizes, blocked)
-            error = evidence.error_of(
-                blocks.join(part.above[index], blocked), sizes, alike["body" if name == "p50" else "tail"]
-            )
-            made[name] = interval(survival, 1 - QUANTILES[name], error, blocked - 1)
-        intervals.append(made)
-    return {name: ratio(intervals[0][name], intervals[1][name]) for name in intervals[0] if name in intervals[1]}
+        for name, index in own(total):
+            how = lengths["body" if name == "p50" else "tail"]
+            count = (how.in_a, how.in_b)[at] or min(len(part.sizes), blocks.MOST)
+            error = evidence.error_of(blocks.join(part.above[index], count), blocks.join(part.sizes, count), how.alike)
+            made[name] = interval(survival, 1 - QUANTILES[name], error, count - 1)
+        sides.append(made)
+    return {name: ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
 
 
 def _order(series: Series) -> tuple[str, int, str, int, str]:

@@ -21,7 +21,7 @@ ALPHA = 0.05
 RESAMPLES = 599
 _ALL_UP_TO = 1000
 _CHUNK = 8
-_MOST_ALIKE = 0.8
+_MOST_ALIKE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,19 @@ def residuals(row: Row) -> tuple[list[float], list[float]]:
     return one, other
 
 
-def weigh(rows: Sequence[Row], alike: Sequence[float]) -> Evidence:
-    """All rows must have the same blocks: LEAST or more of A, and of B.
+def own_residuals(row: Row) -> tuple[list[float], list[float]]:
+    """The same against each stretch's own share: where the two differ, a rate that wanders makes no noise of it."""
+    return _around(row.above_a, row.sizes_a), _around(row.above_b, row.sizes_b)
 
-    `alike`: how much neighbours have in common at least, of each row.
-    """
+
+def _around(above: Sequence[int], sizes: Sequence[int]) -> list[float]:
+    size = sum(sizes)
+    share, mean = sum(above) / size, size / len(sizes)
+    return [(x - share * n) / mean for x, n in zip(above, sizes, strict=True)]
+
+
+def weigh(rows: Sequence[Row], alike: float = 0.0, families: int = 1) -> Evidence:
+    """All rows must have the same blocks. `alike`: what neighbours have in common; `families`: such tests in all."""
     if not rows:
         return Evidence((), math.inf)
     in_a, in_b = len(rows[0].above_a), len(rows[0].above_b)
@@ -84,15 +92,15 @@ def weigh(rows: Sequence[Row], alike: Sequence[float]) -> Evidence:
     chunks = [bytes(mask >> at & 255 for mask in picked) for at in range(0, in_a + in_b, _CHUNK)]
     most = [0.0] * len(picked)
     seen: list[tuple[float, float]] = []
-    for row, common in zip(rows, alike, strict=True):
+    for row in rows:
         one, other = residuals(row)
         least = _least_variance(row)
-        seen.append(_observed(one, other, least, common))
+        seen.append(_observed(row, least, alike))
         most = list(map(max, most, _permuted([*one, *other], in_a, chunks, least)))
     ranked = sorted(most)
-    at = math.ceil((1 - ALPHA) * (len(ranked) + 1)) - 1
+    at = math.ceil((1 - ALPHA / families) * (len(ranked) + 1)) - 1
     critical = ranked[at] if at < len(ranked) else math.inf
-    made = tuple(Found(t, error, _p(ranked, abs(t))) for t, error in seen)
+    made = tuple(Found(t, error, min(families * _p(ranked, abs(t)), 1.0)) for t, error in seen)
     return Evidence(made, critical)
 
 
@@ -100,35 +108,46 @@ def _p(ranked: Sequence[float], t: float) -> float:
     return (1 + len(ranked) - bisect_left(ranked, t)) / (len(ranked) + 1)
 
 
-def _observed(one: Sequence[float], other: Sequence[float], least: float, alike: float) -> tuple[float, float]:
+def _observed(row: Row, least: float, alike: float) -> tuple[float, float]:
     """The row's t and its standard error, which grows where blocks resemble their neighbours, these or those of all.
 
     A row's own few blocks may happen to show nothing of what all of them have in common.
     """
+    one, other = own_residuals(row)
     alike = max(correlation(one, other), alike)
-    if alike > ALIKE:  # it is itself known by a few blocks only
-        alike += 0.5 / math.sqrt(len(one) + len(other))
-    alike = min(alike, _MOST_ALIKE)
     variance = max(_variance(one) / len(one) + _variance(other) / len(other), least)
-    error = math.sqrt(variance * (1 + alike) / (1 - alike))
-    gap = sum(other) / len(other) - sum(one) / len(one)
+    error = math.sqrt(variance * inflation(alike, min(len(one), len(other))))
+    share_a, share_b = row.shares
+    gap = share_b - share_a
     return (gap / error if error else 0.0), error
+
+
+def inflation(alike: float, count: int) -> float:
+    """By how much the variance of a mean grows where `count` blocks resemble their neighbours.
+
+    (1 + r) / (1 - r) of a first-order process. Where there is some r it is known by a few blocks only: half its own
+    standard error is added to it, and the blocks that it leaves worth counting add to the variance what Student's t of
+    so few has beyond one of all.
+    """
+    if alike > ALIKE:
+        alike += 0.5 / math.sqrt(2 * count)
+    alike = min(max(alike, 0.0), _MOST_ALIKE)
+    grown = (1 + alike) / (1 - alike)
+    worth = count / grown
+    return grown * (1 + (grown - 1) / (grown * worth))
 
 
 def error_of(above: Sequence[int], sizes: Sequence[int], alike: float = 0.0) -> float:
     """Standard error of the share of I/Os above a cut, by the blocks of one stretch."""
     size, share = sum(sizes), sum(above) / sum(sizes)
-    mean = size / len(sizes)
-    parts = [(x - share * n) / mean for x, n in zip(above, sizes, strict=True)]
-    alike = min(max(correlation(parts), alike), _MOST_ALIKE)
+    parts = _around(above, sizes)
     variance = max(_variance(parts) / len(parts), share * (1 - share) / size)
-    return math.sqrt(variance * (1 + alike) / (1 - alike))
+    return math.sqrt(variance * inflation(max(correlation(parts), alike), len(parts)))
 
 
 def error_of_mean(values: Sequence[float]) -> float:
     """Standard error of the mean of blocks."""
-    alike = min(max(correlation(values), 0.0), _MOST_ALIKE)
-    return math.sqrt(_variance(values) / len(values) * (1 + alike) / (1 - alike))
+    return math.sqrt(_variance(values) / len(values) * inflation(correlation(values), len(values)))
 
 
 def _variance(values: Sequence[float]) -> float:

@@ -29,10 +29,10 @@ class Seen:
     """On the slowest TAIL_SHARE alone."""
 
 
-def seen(pooled: Histogram, cuts: Sequence[tuple[int, str, float]], critical: float) -> Seen:
-    """`cuts`: latency in us, body or tail, and the standard error of the difference of the shares above it."""
+def seen(pooled: Histogram, cuts: Sequence[tuple[int, str, float, float]]) -> Seen:
+    """`cuts`: latency in us, body or tail, the standard error of the shares' difference, and the critical |t|."""
     survival = Survival(pooled)
-    needs = [(us, question, (critical + _BEYOND) * error) for us, question, error in cuts]
+    needs = [(us, question, (critical + _BEYOND) * error) for us, question, error, critical in cuts]
     body = next(
         (f for f in _FACTORS if any(_gain(survival, us, f) >= need for us, q, need in needs if q == "body")), None
     )

@@ -108,9 +108,10 @@ def _verdicts(comparison: Comparison) -> list[str]:
     totals = [one for one in comparison.changes if one.series.stage == "total"]
     stages = [one for one in comparison.changes if one.series.stage != "total"]
     said = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages))]
-    unknown = [verdict.subject(one) for one in totals if one.where == "unknown"]
+    unknown = [one for one in totals if one.where == "unknown"]
     if unknown:
-        said.append(f"not enough I/Os to tell: {', '.join(unknown)}")
+        why = sorted({part.why for one in unknown for part in (one.body, one.tail)})
+        said.append(f"not enough to tell: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
     still = [one for one in totals if one.where == "none"]
     if still:
         said.append(f"no difference found: {', '.join(map(verdict.subject, still[:_MOST]))}")
@@ -153,10 +154,8 @@ def _only(comparison: Comparison) -> list[str]:
 def _how(comparison: Comparison) -> list[str]:
     if not comparison.tested:
         return ["windows are too few for a test: it takes 6 windows of each at least."]
-    a, b, rows = comparison.blocks_a, comparison.blocks_b, comparison.rows
-    said = (
-        f"{rows} questions, {a} blocks of A and {b} of B; the chance of any false alarm in all of this is {ALPHA:.0%}."
-    )
+    how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
+    said = f"{comparison.rows} questions, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
     return [f"{said} Intervals are of each number by itself. docs/DIFF.md"]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from latmon.diff.comparison import Change, Comparison, Moved, Shift
+from latmon.diff.comparison import DRIFTS, Change, Comparison, Moved, Shift
 from latmon.diff.quantile import Ratio
 from latmon.histogram import Histogram, bucket_bounds
-from latmon.words import rate, spelled
+from latmon.words import rate, significant, spelled
 
 _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}
@@ -74,7 +74,9 @@ def factor(value: float) -> str:
     """1.13, 2.6, 31: two digits behind the first."""
     if value >= _FACTOR_DIGITS:
         return rate(value)
-    return f"{value:.2f}".rstrip("0").rstrip(".") if value < 2 else f"{value:.1f}"  # noqa: PLR2004  0.97 and 1.13 need both
+    fine = 0.1 <= value < 2  # noqa: PLR2004  0.97 and 1.13 need both digits
+    text = f"{value:.2f}" if fine else significant(value, 2)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def seen(change: Change) -> str:
@@ -118,13 +120,14 @@ def _body(change: Change) -> str:
 
 
 def _none(change: Change) -> str:
-    missing = [
-        f"the {name}: not enough I/Os to tell" for name in ("body", "tail") if _of(change, name).direction is None
-    ]
+    asked = [(name, _of(change, name)) for name in ("body", "tail")]
+    missing = [f"the {name}: not enough to tell ({one.why})" for name, one in asked if one.direction is None]
     return "; ".join(["no difference found", seen(change), *missing])
 
 
 def _unknown(change: Change) -> str:
+    if DRIFTS in (change.body.why, change.tail.why):
+        return f"not enough to tell: {DRIFTS}"
     count = min(change.a.count, change.b.count)
     return f"not enough I/Os to tell ({count}; the body takes 80 of both, the slowest 1 % takes 2,000)"
 

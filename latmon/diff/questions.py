@@ -1,0 +1,137 @@
+"""Which questions are asked of two stretches, above which latencies, and by how many blocks.
+
+Of the body, the middle half of the I/Os, and of the tail, the slowest tenth and less. Values only; knows no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from latmon.diff import blocks, evidence
+from latmon.diff.evidence import Row
+from latmon.diff.stretch import Stretch
+from latmon.histogram import Histogram, merge
+from latmon.model import Series
+
+QUESTIONS = ("body", "tail")
+BODY = (0.25, 0.5, 0.75)
+TAIL = (0.9, 0.99, 0.999, 0.9997, 0.9999)
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+BODY_WITHIN = (0.15, 0.85)
+"""Shares above a cut that ask about the body; smaller ones ask about the tail."""
+FEWEST = 20
+"""I/Os of both that must lie above a cut, and below it."""
+_TUNED_BY = 300
+"""Series that decide how long blocks are."""
+
+
+class Cut(NamedTuple):
+    """A latency, by its bucket, and which question I/Os above it answer: body or tail."""
+
+    bucket: int
+    question: str
+
+
+class Length(NamedTuple):
+    """How many blocks of A and of B a question is asked with, and how much neighbours of them resemble each other."""
+
+    in_a: int = 0
+    in_b: int = 0
+    alike: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One series with its cuts, and what lies above each in the units of both stretches."""
+
+    series: Series
+    cuts: tuple[Cut, ...]
+    a: blocks.Exceedances
+    b: blocks.Exceedances
+
+    def of(self, question: str) -> list[Cut]:
+        return [cut for cut in self.cuts if cut.question == question]
+
+    def rows(self, length: Length, cuts: Sequence[Cut]) -> list[Row]:
+        """The cuts' exceedances, by blocks."""
+        sizes = blocks.join(self.a.sizes, length.in_a), blocks.join(self.b.sizes, length.in_b)
+        return [
+            Row(
+                blocks.join(self.a.above[cut.bucket], length.in_a),
+                blocks.join(self.b.above[cut.bucket], length.in_b),
+                *sizes,
+            )
+            for cut in cuts
+        ]
+
+
+def ask(sides: Sequence[Stretch], series: Series, totals: Sequence[Histogram]) -> Asked:
+    """Also above the edges beside each stretch's own quantiles, for their intervals."""
+    cuts = _cuts(totals)
+    wanted = [cut.bucket for cut in cuts]
+    a, b = (
+        blocks.exceedances(one, series, total.bits, wanted + [index for _, index in own(total)])
+        for one, total in zip(sides, totals, strict=True)
+    )
+    return Asked(series, cuts, a, b)
+
+
+def length(asked: Sequence[Asked], question: str, a: Stretch, b: Stretch) -> Length:
+    """How many blocks: the most whose neighbours don't resemble each other more than chance makes them."""
+    some = [one for one in asked if one.of(question)]
+    some = sorted(some, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
+    tried_a, tried_b = blocks.halvings(len(a.units)), blocks.halvings(len(b.units))
+    found = Length()
+    for number in range(max(len(tried_a), len(tried_b)) if some else 0):
+        in_a, in_b = (tried[min(number, len(tried) - 1)] for tried in (tried_a, tried_b))
+        found = Length(in_a, in_b)
+        rows = [one.rows(found, [_typical(one.of(question))])[0] for one in some]
+        alike = median(blocks.correlation(*evidence.own_residuals(row)) for row in rows)
+        found = Length(in_a, in_b, max(alike, 0.0))
+        if alike <= blocks.ALIKE + 1 / math.sqrt((in_a + in_b) * len(rows)):
+            break
+    return found
+
+
+def own(total: Histogram) -> list[tuple[str, int]]:
+    """By quantile the bucket behind the one that holds it: what is slower than the quantile is told."""
+    found = []
+    for name, q in QUANTILES.items():
+        if total.quantile(q) is not None:
+            left = total.count
+            for index, n in total.buckets:
+                if left - n <= total.count * (1 - q) + 1e-9:
+                    found.append((name, index))
+                    break
+                left -= n
+    return found
+
+
+def _cuts(totals: Sequence[Histogram]) -> tuple[Cut, ...]:
+    """Edges of buckets nearest to the wanted quantiles of both together, each once."""
+    pooled = merge(totals)
+    count, left = pooled.count, pooled.count
+    edges = []
+    for index, n in pooled.buckets:
+        if left < count:
+            edges.append((index, left))
+        left -= n
+    usable = [(i, n) for i, n in edges if n >= FEWEST and count - n >= FEWEST]
+    found: dict[int, Cut] = {}
+    for q in (*BODY, *TAIL):
+        near = min(usable, key=lambda edge: abs(math.log(edge[1] / (count * (1 - q)))), default=None)
+        if near is not None:
+            share = near[1] / count
+            question = "body" if BODY_WITHIN[0] <= share <= BODY_WITHIN[1] else "tail" if share < BODY_WITHIN[0] else ""
+            if question:
+                found[near[0]] = Cut(near[0], question)
+    return tuple(found.values())
+
+
+def _typical(cuts: Sequence[Cut]) -> Cut:
+    """The middle one of the body; the second of the tail, which enough I/Os are above."""
+    return cuts[min(1, len(cuts) - 1)]
