@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from latmon.model import Device, Frame, Origin, Outlier, Thread, Wait, Wakeups
 from latmon.outstanding import StillInFlight
 
 REDACTED = "redacted"
+_ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
 """Stands for every thread of a program: pids are private too, so they can't be told apart."""
 
@@ -22,8 +24,8 @@ def private_origin(origin: Origin) -> Origin:
 
 
 def private_device(device: Device) -> Device:
-    """Without volume names and serial numbers."""
-    return replace(device, serial="", label="")
+    """Without volume names, serial numbers and the addresses of storage on a network."""
+    return replace(device, serial="", label="", controller=_ADDRESS.sub(rf"\1={REDACTED}", device.controller))
 
 
 def private_frame(frame: Frame) -> Frame:

@@ -1,0 +1,75 @@
+"""`--redact` on a recording of everything: no program, no pid, no host in any of its bytes; what diagnoses stays."""
+
+import gzip
+import re
+from dataclasses import replace
+
+import pytest
+from recorded import DISK, ORIGIN, frame
+
+from latmon.histogram import Histogram
+from latmon.mark import Mark
+from latmon.model import Frame, Outlier, Thread, Wait, Wakeups
+from latmon.outstanding import InFlight, StillInFlight
+from latmon.recording import Writer, open_recording
+from latmon.recording.rotation import Limits, Rotation
+
+SETTINGS = {"kernel": {"hz": "250"}, "device sda": {"scheduler": "none"}}
+FABRIC = replace(
+    DISK,
+    name="nvme0n1",
+    controller="nvme0 nvme-tcp traddr=10.9.8.7,trsvcid=4420,host_traddr=10.9.8.6",
+    label="sekretvg",
+)
+
+
+def everything() -> Frame:
+    """Each field that could name somebody does: `sekret...`, pid 4211777."""
+    waits = (Wait("resume", "sekretlgwr", 4211777, 120, 1, 2, "sekretbkup (prio 99)"),)
+    outlier = Outlier(1.0, 1, "sda", "read", 70_000, pid=4211777, comm="sekretdb", waits=waits)
+    thread = Thread(4211777, "sekretdb", "fifo", 10, kernel=False)
+    wakeups = Wakeups(thread, Histogram.record([5]), {"sekretbkup": 2})
+    held = InFlight(device="sda", op="read", began_us=5, pid=4211777, comm="sekretdb")
+    return frame(
+        0,
+        devices=(DISK, FABRIC),
+        outliers=(outlier,),
+        wakeups=(wakeups,),
+        in_flight=StillInFlight((held,)),
+        marks=(Mark("scheduler changed", 6_000_000, 1.0, {"device sda": {"scheduler": "kyber"}}),),
+    )
+
+
+@pytest.fixture(params=["whole", "parts"])
+def redacted(request, tmp_path):
+    origin = replace(ORIGIN, host="sekrethost", boot_id="sekretboot", settings=SETTINGS)
+    path = tmp_path / "sekrethost.latmon.jsonl.gz"
+    if request.param == "whole":
+        writer = Writer.create(path, origin, redact=True)
+        writer.append(everything())
+        writer.close()
+    else:
+        parts = Rotation.create(path, origin, Limits(redact=True))
+        parts.append(everything())
+        parts.append(replace(everything(), mono_us=10**12))
+        parts.close()
+    return [gzip.decompress(one.read_bytes()).decode() for one in sorted(tmp_path.iterdir())], path
+
+
+def test_nobody_is_named(redacted):
+    texts, _ = redacted
+    for text in texts:
+        assert re.findall(r"[^\"]*(?:sekret|4211777|10\.9\.8)[^\"]*", text) == []
+
+
+def test_what_diagnoses_stays(redacted):
+    _, path = redacted
+    recording = open_recording(path)
+    assert recording.origin.settings == SETTINGS
+    assert recording.origin.host == "redacted"
+    found = [one for one in recording if isinstance(one, Mark)]
+    assert (found[0].text, found[0].changed) == ("scheduler changed", {"device sda": {"scheduler": "kyber"}})
+    (one, *_) = [one for one in recording if isinstance(one, Frame)]
+    assert one.outliers[0].total_us == 70_000
+    assert one.outliers[0].waits[0].instead == "redacted (prio 99)"
+    assert one.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"
