@@ -149,7 +149,8 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None) 
     yield f'<rect class="frame" fill="none" x="{LEFT}" y="{top}" width="{RIGHT - LEFT}" height="{STRIP}"/>'
     scaled = f"translate({LEFT} {top + STRIP}) scale({width} {-STRIP / high:.5f})"
     yield f'<g class="bar" fill="#6a6e7a" transform="{scaled}">'
-    path = "".join(f"M{at} 0v{depth}h1v-{depth}z" for at, depth in sorted(depths.items()) if depth)
+    wide = {at: one.wide for at, one in frame.columns.columns.items()}
+    path = "".join(f"M{at} 0v{depth}h{wide[at]}v-{depth}z" for at, depth in sorted(depths.items()) if depth)
     yield f'<path d="{path}"/></g>' if path else "</g>"
     yield f'<text x="{LEFT - 5}" y="{top + 9}" text-anchor="end">{number(high)}</text>'
     yield f'<text class="dim" x="{LEFT - 5}" y="{top + STRIP - 2}" text-anchor="end">in driver</text>'

@@ -23,6 +23,8 @@ _BAR = 18
 _NAMES = 150
 _MAX_BARS = 96
 _DECADES = tuple(10**n for n in range(10))
+_CHAR = 7.4
+"""Pixels of a bold character, or less."""
 _LETTER = 9
 """Pixels below which a part has no letter."""
 
@@ -75,11 +77,11 @@ def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str
         lane = next((n for n, end in enumerate(ends) if end <= at), None)
         yield f'<path class="mark" stroke="#000" fill="none" d="M{at} {top - 4}V{bottom}"><title>{said}</title></path>'
         if lane is not None:
-            anchor, begin = ("end", at - len(said) * 6.5) if at > RIGHT - 90 else ("start", at)
+            anchor, begin = ("end", at - len(said) * _CHAR) if at > RIGHT - 90 else ("start", at)
             if anchor == "end" and ends[lane] > begin:
                 lane = next((n for n, end in enumerate(ends) if end <= begin), None)
             if lane is not None:
-                ends[lane] = begin + (len(said) + 1) * 6.5
+                ends[lane] = begin + (len(said) + 1) * _CHAR
                 shift = -3 if anchor == "end" else 3
                 yield f'<text class="lab" x="{at + shift}" y="{10 + 12 * lane}" text-anchor="{anchor}">{said}</text>'
 

@@ -139,12 +139,13 @@ def _stages(device: str, one: _Json) -> str:
         return ""
     seen = [part for part in PARTS if any(part in parts for _, parts in rows)]
     legend = listed(swatches(seen), "parts")
+    of = "traced" if any("of" in op for op in one["ops"].values()) else "timed"
     ios = f"; {tail['count']:,} I/Os are above {time_of(tail['cut_us'])}" if tail else ""
     heads = ("stage", *(text(row) for row, _ in rows))
     figures = table(
         "Share of the time", heads, [(text(p), *(share(of.get(p)) for _, of in rows)) for p in seen], kind="narrow"
     )
-    pictured = figure(drawn, f"Parts of the summed time of the traced I/Os{ios}.")
+    pictured = figure(drawn, f"Parts of the summed time of the {of} I/Os{ios}.")
     return f"<h3>Where the time goes</h3>\n{pictured}{legend}{figures}"
 
 

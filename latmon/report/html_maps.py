@@ -86,19 +86,20 @@ def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
     names = [f"{axes.edge(scale, row)} to {axes.edge(scale, row + 1)}" for row in range(scale.rows)]
     width_us = frame.columns.width_us
     for at, counts in sorted(found.items()):
+        wide = frame.columns.columns[at].wide
         clock = axes.clock(frame.columns.wall(frame.columns.begin_us + at * width_us))
         rows: dict[int, int] = {}
         for index, n in counts.items():
             rows[scale.row(index)] = rows.get(scale.row(index), 0) + n
         for row, n in rows.items():
-            drawn.setdefault(level(n, frame.top, LEVELS), []).append(
-                f'<path d="M{at} {_shape(scale.rows - 1 - row, n)}"><title>{clock} {names[row]}: {n:,}</title></path>'
-            )
+            shape = _shape(scale.rows - 1 - row, n, wide)
+            cell = f'<path d="M{at} {shape}"><title>{clock} {names[row]}: {n:,}</title></path>'
+            drawn.setdefault(level(n, frame.top, LEVELS), []).append(cell)
     for step in sorted(drawn):
         yield f'<g class="h{step}" fill="{colours[step - 1]}">'
         yield from drawn[step]
         yield "</g>"
 
 
-def _shape(row: int, n: int) -> str:
-    return f"{row}h1v1h-1z" if n > 1 else f"{row}.15h1v.7h-1z"
+def _shape(row: int, n: int, wide: int) -> str:
+    return f"{row}h{wide}v1h-{wide}z" if n > 1 else f"{row}.15h{wide}v.7h-{wide}z"

@@ -63,10 +63,10 @@ ul{margin:.3rem 0;padding-left:1.3rem}
 .wide{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding:.2rem 0}
-th,td{padding:.14rem .34rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
+th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
 thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
 tbody th{font-weight:400;white-space:nowrap}
-tr.op th{font-weight:700;color:var(--strong)}
+th .small{display:inline-block;max-width:15em;white-space:normal}
 .n{text-align:right;white-space:nowrap}
 .bad{color:var(--bad);font-weight:600}
 figure{margin:.8rem 0}

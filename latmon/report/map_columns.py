@@ -28,14 +28,15 @@ Counts = dict[int, int]
 class Column:
     """One stretch of time."""
 
-    measured_us: int = 0
+    wide: int = 1
+    """Columns that one long window covers, this one the first of them."""
     counts: dict[str, Counts] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     """The most I/Os that were seen in the driver."""
 
     def take(self, other: Column) -> None:
         """Add a later one."""
-        self.measured_us += other.measured_us
+        self.wide = max(self.wide, other.wide)
         for device, counts in other.counts.items():
             mine = self.counts.setdefault(device, {})
             for index, n in counts.items():
@@ -59,27 +60,29 @@ class MapColumns:
         self._cells = 0
 
     def add(self, item: Item) -> None:
-        """Into the column that holds its middle. Gaps, marks and the end are the totals'."""
+        """Into the column in which it begins, to half a column. Gaps, marks and the end are the totals'."""
         if not isinstance(item, Frame):
             return
         if not self.end_us:
             self.begin_us = item.mono_us - item.dt_us
             self.begin_wall = item.wall - item.dt_us / 1e6
         self.end_us = max(self.end_us, item.mono_us)
-        self.widen(round(item.dt_us / self.width_us))
-        number = max(item.mono_us - item.dt_us // 2 - self.begin_us, 0) // self.width_us
+        begun_us = item.mono_us - item.dt_us - self.begin_us
+        number = max(begun_us + min(item.dt_us, self.width_us) // 2, 0) // self.width_us
         if number >= MAX_COLUMNS:
             factor = max(2, -(-(number + 1) // MAX_COLUMNS))
             self.widen(factor)
             number //= factor
-        self._fill(self.columns.setdefault(number, Column()), item)
+        column = self.columns.setdefault(number, Column())
+        column.wide = max(column.wide, min(round(item.dt_us / self.width_us), MAX_COLUMNS - number))
+        self._fill(column, item)
         if self._cells > MAX_CELLS and self.count > LEAST_COLUMNS:
             self.widen(2)
 
     @property
     def count(self) -> int:
         """Columns from the begin to the end, empty ones too."""
-        return max(self.columns, default=-1) + 1
+        return max((number + one.wide for number, one in self.columns.items()), default=0)
 
     def widen(self, factor: int) -> None:
         """Make one column of `factor` neighbours."""
@@ -88,6 +91,7 @@ class MapColumns:
         self.width_us *= factor
         before, self.columns = self.columns, {}
         for number in sorted(before):
+            before[number].wide = max(1, round(before[number].wide / factor))
             into = self.columns.get(number // factor)
             if into is None:
                 self.columns[number // factor] = before[number]
@@ -104,7 +108,6 @@ class MapColumns:
         return self.begin_wall + (mono_us - self.begin_us) / 1e6
 
     def _fill(self, column: Column, frame: Frame) -> None:
-        column.measured_us += frame.dt_us
         timed = {series.device for series in frame.histograms if series.stage == "total"}
         for series, one in frame.histograms.items():
             if series.stage == "total":

@@ -254,6 +254,22 @@ def test_columns_are_few_and_hold_everything_however_long_it_was():
     assert max(column.depths["sd0"] for column in columns.columns.values()) == 2999
 
 
+def test_a_long_window_covers_its_columns_and_makes_no_other_wider():
+    columns = MapColumns(1_000_000)
+    for seq, dt_us in ((0, 1_000_000), (3, 3_000_000), (4, 1_000_000)):
+        columns.add(replace(frame(seq), dt_us=dt_us))
+    assert columns.width_us == 1_000_000
+    assert {number: one.wide for number, one in columns.columns.items()} == {0: 1, 1: 3, 4: 1}
+    assert columns.count == 5
+
+
+def test_a_window_without_end_is_borne():
+    columns = MapColumns(1_000_000)
+    for one in (replace(frame(0), dt_us=2**62), frame(2**40)):
+        columns.add(one)
+    assert columns.count <= 240
+
+
 def test_columns_are_round_where_the_length_is_known():
     assert MapColumns(1_000_000, 3_600_000_000).width_us == 15_000_000
     assert MapColumns(1_000_000, 86_400_000_000).width_us == 600_000_000
