@@ -84,6 +84,10 @@ class DepthLog:
         """The last issues of a device that were told until then."""
         return next((some for us, some in reversed(self._bursts.get(device, ())) if us <= until_us), ())
 
+    def bursts(self, device: str, after_us: int, until_us: int) -> list[tuple[Issue, ...]]:
+        """Those of its issues that were told behind `after_us` and not behind `until_us`, as far as they are kept."""
+        return [some for us, some in self._bursts.get(device, ()) if after_us < us <= until_us]
+
     def _age(self, one: Entry) -> None:
         """Into the stretch of its time; where frames are missing another one begins."""
         hole = one.begin_us - self._end_us > (one.mono_us - one.begin_us) / 2

@@ -26,6 +26,7 @@ from latmon.views.whole_screen import screen_lines
 _LEAD_US = 600_000_000
 """Of the recording before a picture: what the longest window of the screen looks back on."""
 _PANELS = ("maps", "zoom")
+FOLD_OF = {"offsets": "second", "ticks": "tick"}
 
 
 class Moments:
@@ -33,10 +34,10 @@ class Moments:
 
     def __init__(self, source: Source, wish: Wish, ink: Ink) -> None:
         self._source, self._size = source, wish.size
-        on_overview = wish.screen in (*_PANELS, "offsets")
+        on_overview = wish.screen in (*_PANELS, *FOLD_OF)
         screen = "overview" if on_overview else wish.screen
         panel = wish.screen if wish.screen in _PANELS else "overview"
-        choice = Choice(screen=screen, panel=panel, globs=source.globs)
+        choice = Choice(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(wish.screen, ""))
         self._scene = Scene(choice, mode="REPLAY", ink=ink)
         self._scene.store.origin = source.origin
         self.last: Frame | None = None

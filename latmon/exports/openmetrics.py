@@ -43,7 +43,7 @@ def _text(source: Source, totals: Totals, missing: Counter[str], damaged: int) -
     origin = source.origin
     about = {"version": __version__, "recorded_by": origin.latmon, "backend": origin.backend, "tool": origin.tool}
     about |= {"host": origin.host, "kernel": origin.kernel, "redacted": "yes" if source.redacted else "no"}
-    yield from _family("latmon_build", "info", "What measured this, and where.")
+    yield from _family("latmon_build_info", "gauge", "What measured this, and where.")
     yield _sample("latmon_build_info", about, 1)
     yield from _histograms("latmon_io_latency", "Latency of I/Os by device, op and stage.", totals.histograms)
     traced = "The same of the I/Os that deep probes traced, one in so many: never to be added to the others."

@@ -37,6 +37,7 @@ class Source:
         self.gaps = 0
         self.damaged = 0
         self.devices: dict[str, Device] = {}
+        self._names: set[str] = set()
 
     @property
     def origin(self) -> Origin:
@@ -94,6 +95,9 @@ class Source:
         if not self.globs:
             return frame
         traced, still = frame.traced, frame.in_flight
+        for found in (frame.histograms, frame.seen, frame.kernel):
+            self._names.update(one.device for one in found)
+        self._names.update(frame.outstanding)
         if still is not None:  # counts by age are of all devices, and can't be told apart
             still = replace(still, oldest=tuple(one for one in still.oldest if self.wants(one.device)), older={})
         return replace(
@@ -128,8 +132,9 @@ class Source:
 
     def check(self) -> None:
         """UsageError when devices were asked for and none of them was there."""
-        if self.globs and not any(self.wants(name) for name in self.devices):
-            names = sorted(self.devices)
+        every = self._names | {*self.devices}
+        if self.globs and not any(map(self.wants, every)):
+            names = sorted(every)
             more = " ..." if len(names) > _MAX_NAMED else ""
             there = ", ".join(names[:_MAX_NAMED]) or "none"
             raise UsageError(f"--device {' '.join(self.globs)}: no such device in it; there are {there}{more}")

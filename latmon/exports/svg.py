@@ -30,7 +30,8 @@ def write(source: Source, out: BinaryIO, wish: Wish) -> None:
     """The picture as of `at`, else of the end."""
     colours = palette(load_theme(wish.theme))
     shown = Moments(source, wish, colours.ink)
-    at_us, _ = bounds(source, wish, 0)
+    ends = source.recording.ends()
+    at_us, _ = bounds(source, wish, ends[-1] if ends else 0)
     for frame in windows(source, at_us):
         if wish.at and frame.mono_us > at_us and shown.last is not None:
             break

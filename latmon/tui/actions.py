@@ -97,6 +97,7 @@ ACTIONS = (
     Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"),
     Action("save", "w", "w", "save what is on the screen as a recording"),
     Action("note", "m", "m", "put a mark with a note beside what happens now"),
+    Action("fold", "f", "f", "where in the second events fell, folded to the tick, then the heat map", on=_OVERVIEW),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),

@@ -50,6 +50,8 @@ class Choice:
     """On the map of the selected device."""
     region: Picked | None = None
     """What the log of outliers is about; None: all."""
+    fold: str = ""
+    """What the sub-second-offset map in place of the heat map is of: `second`, `tick`; empty: the heat map."""
     part: int = 0
     row: Hashable | None = None
     """The selected table of the interrupts screen, and what its selected row is about."""

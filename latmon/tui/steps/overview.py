@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latmon.views.choice import PANELS, SORTS, Choice, after
+from latmon.views.panels.offsets import FOLDS
 from latmon.views.sight import Sight
 
 
@@ -32,4 +33,9 @@ def sort(sight: Sight, _by: int) -> Choice:
     return replace(sight.choice, sort=after(SORTS, sight.choice.sort))
 
 
-STEPS = {"move": move, "next_panel": next_panel, "zoom": zoom, "sort": sort}
+def fold(sight: Sight, _by: int) -> Choice:
+    """The offsets in the second, folded to the kernel's tick, and back to the heat map."""
+    return replace(sight.choice, fold=after(FOLDS, sight.choice.fold))
+
+
+STEPS = {"fold": fold, "move": move, "next_panel": next_panel, "zoom": zoom, "sort": sort}

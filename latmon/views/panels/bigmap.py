@@ -8,6 +8,7 @@ from latmon.views.cursor import picked
 from latmon.views.heatmap import LABEL, TOTALS, axis, labelled, legend
 from latmon.views.lines import BLANK, Line, Span, fit
 from latmon.views.lines import width as line_width
+from latmon.views.panels.offsets import offsets_panel
 from latmon.views.region import framed, headline
 from latmon.views.sight import Sight, sentence
 from latmon.views.sweep import shape
@@ -20,11 +21,16 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     origin = sight.origin
     assert origin is not None  # noqa: S101  drawn only once there is a row
     head = status.headline(chosen, width, _counted(sight, chosen.device.name))
+    if sight.choice.fold and sight.choice.cursor is None:
+        return [head, *offsets_panel(sight, chosen, width, room - 1)]
     if why := empty.no_map(chosen, origin):
         return [head, *_without(sight, chosen, why, width, room - 1)]
     choice, cells = sight.choice, width - LABEL - TOTALS
     cut = shape(cells, choice.window_us, sight.history.interval_us)
-    timeline = sight.sweep.slots(cut, choice.ops, sight.history.frames)
+    history = sight.history
+    timeline = sight.sweep.slots(
+        cut, choice.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
+    )
     style = sight.sweep.style(timeline, room - 2, cells, sight.ink, choice.threshold_us)
     lines = labelled(timeline, chosen.device.name, style, width)
     if choice.cursor is not None:

@@ -1,0 +1,387 @@
+"""What `latmon export` writes: the same numbers in every format, what is missing said in each, nothing overwritten."""
+
+import base64
+import csv
+import gzip
+import io
+import json
+import re
+import shutil
+import struct
+import subprocess
+import xml.etree.ElementTree as ET
+import zlib
+from collections import Counter
+from dataclasses import replace
+
+import pyte
+import pytest
+
+from latmon import arguments, demonstration
+from latmon.cli import main
+from latmon.errors import RecordingError, UsageError
+from latmon.exports import writer
+from latmon.exports.cells import row
+from latmon.exports.hlog import encode, slot, tag
+from latmon.exports.moments import Moments, windows
+from latmon.exports.palette import nearest, palette
+from latmon.exports.perfetto import MAX_LANES
+from latmon.exports.source import Source
+from latmon.exports.wish import Wish, moment_us
+from latmon.exports.words import FORMATS
+from latmon.histogram import Histogram
+from latmon.mark import Mark
+from latmon.model import Completed, Flow, Frame, Health, Origin, Outlier, Outstanding, Series
+from latmon.recording import Writer, open_recording
+from latmon.report.summary import summarise
+from latmon.theme import load_theme
+from latmon.views.lines import fit, plain
+
+SECOND = 1_000_000
+ORIGIN = Origin("bpftrace", "db-07", "6.12", "0.1.0", tier="A", start_mono_us=10 * SECOND, start_wall=1_767_582_000.0)
+EVIL = '=cmd|"x",[/red]'
+
+
+def one(number, **fields):
+    end = 10 + number + 1
+    return Frame(number, 1_767_582_000.0 + number + 1, end * SECOND, SECOND, **fields)
+
+
+def io_of(device, us, op="read"):
+    return {Series(device, op, "total"): Histogram.record(us)}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("demo") / "host.latmon.jsonl.gz"
+    demonstration.record("host", 1, path, 6 * SECOND)
+    return path
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A name that means harm, an idle window, a gap, a mark, a hole that nobody speaks of, and no end."""
+    path = tmp_path / "small.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN)
+    made.append(
+        one(
+            0,
+            histograms=io_of("sda", [5, 63, 64, 100_000]) | io_of(EVIL, [7]),
+            seen={Flow("sda", "read"): Completed(4, 4096)},
+            outstanding={"sda": Outstanding(3, 1)},
+        )
+    )
+    made.append(one(1))
+    made.gap("enospc", 2.0)
+    made.mark(Mark("max_vec 4\u2192", 14 * SECOND, 1_767_582_004.0))
+    made.append(one(4, histograms=io_of("sda", [64]), health=Health(lost_events=3)))
+    made.append(one(9, histograms=io_of("sda", [2**33])))
+    made.flush()
+    return path
+
+
+def export(path, form, *globs, **wish):
+    out, source = io.BytesIO(), Source(open_recording(path), globs)
+    writer(form, Wish(**wish))(source, out, Wish(**wish))
+    return out.getvalue()
+
+
+def rows(data):
+    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+
+def counted(path):
+    """DEVICE/OP/STAGE -> I/Os, as the report has them."""
+    found = {}
+    for name, device in summarise(open_recording(path))["devices"].items():
+        for op, told in device["ops"].items():
+            for stage, q in {"total": told.get("latency_us")}.items():
+                if q and q.get("count"):
+                    found[f"{name}/{op}/{stage}"] = q["count"]
+    return found
+
+
+def test_every_format_has_the_reports_counts(demo):
+    expected = {key: n for key, n in counted(demo).items() if key.endswith("/total")}
+    assert len(expected) > 10
+    buckets, wide = Counter(), Counter()
+    for r in rows(export(demo, "csv", buckets=True)):
+        buckets[f"{r['device']}/{r['op']}/{r['stage']}"] += int(r["count"]) if r["device"] else 0
+    for r in rows(export(demo, "csv")):
+        wide[f"{r['device']}/{r['op']}/{r['stage']}"] += int(r["count"]) if r["population"] == "all" else 0
+    metrics = dict(
+        re.findall(
+            r'latmon_io_latency_seconds_bucket{device="(.*)",le="\+Inf"} (\d+)', export(demo, "openmetrics").decode()
+        )
+    )
+    metrics = {key.replace('",op="', "/").replace('",stage="', "/"): int(n) for key, n in metrics.items()}
+    logged = Counter()
+    for name, _, _, counts in hlog(export(demo, "hlog")):
+        logged[name] += sum(counts.values())
+    for name, n in expected.items():
+        assert (buckets[name], wide[name], metrics[name], logged[name]) == (n, n, n, n), name
+
+
+def test_jsonl_is_the_recording_itself(demo, small):
+    assert export(demo, "jsonl") == gzip.decompress(demo.read_bytes())
+    lines = [json.loads(line) for line in export(small, "jsonl").splitlines()]
+    assert [line["type"] for line in lines] == [
+        *("header", "window", "window", "gap", "mark", "window", "window", "damage")
+    ]
+    alone = [json.loads(line) for line in export(small, "jsonl", "sda").splitlines()]
+    assert [len(line["h"]) for line in alone if line["type"] == "window"] == [1, 0, 1, 1]
+
+
+def test_csv_is_tidy_and_no_formula(small):
+    data = export(small, "csv", buckets=True)
+    assert data.startswith(b"time,mono_us,dt_us,device,op,stage,low_us,high_us,count\r\n")
+    assert b'"\'=cmd|""x"",[/red]"' in data
+    found = rows(data)
+    assert [r["stage"] for r in found if not r["device"]] == [
+        *("", "", "gap: enospc", "mark: max_vec 4\u2192", "", "gap: windows-missing", ""),
+        "damage: ended without a closing line (killed?)",
+    ]
+    sda = [(int(r["low_us"]), int(r["high_us"]), int(r["count"])) for r in found if r["device"] == "sda"]
+    assert sda[:3] == [(5, 6, 1), (60, 64, 1), (64, 72, 1)]
+    assert row(["-1", "@x", "+1", 'a"b', "a,b", None, 7]) == b'\'-1,\'@x,\'+1,"a""b","a,b",,7\r\n'
+
+
+def test_csv_windows_have_what_was_in_flight(small):
+    first, *_ = (r for r in rows(export(small, "csv")) if r["device"] == "sda")
+    assert (first["count"], first["sum_us"], first["max_us"], first["bytes"]) == ("4", "100132", "100000", "4096")
+    assert (first["p50_us"], first["p99_us"], first["in_driver"], first["queued"]) == ("64", "", "3", "1")
+
+
+def test_openmetrics_is_cumulative_by_octave(small):
+    text = export(small, "openmetrics").decode()
+    bucket = 'latmon_io_latency_seconds_bucket{device="sda",op="read",stage="total",le="%s"} %d'
+    for le, n in (("0.000004", 0), ("0.000008", 1), ("0.000064", 2), ("0.000128", 4), ("0.131072", 5), ("+Inf", 6)):
+        assert bucket % (le, n) in text
+    assert r'device="=cmd|\"x\",[/red]"' in text
+    assert "latmon_lost_events_total 3" in text
+    assert 'latmon_missing_seconds_total{reason="windows-missing"} 4.0' in text
+    assert 'latmon_missing_seconds_total{reason="enospc"} 2.0' in text
+    assert text.endswith("latmon_damaged_places 1\n# EOF\n")
+
+
+def test_openmetrics_is_read_by_prometheus_own_parser(demo, small):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="pip install prometheus-client")
+    for path in (demo, small):
+        families = list(parser.text_string_to_metric_families(export(path, "openmetrics").decode()))
+        assert {"latmon_io_latency_seconds", "latmon_lost_events"} <= {family.name for family in families}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is missing: apt-get install prometheus")
+def test_promtool_finds_nothing_to_say(demo):
+    # promtool reads the older text format, where a counter's own name ends in _total
+    text = export(demo, "openmetrics").decode()
+    for name in re.findall(r"# TYPE (\S+) counter", text):
+        text = re.sub(rf"^# (HELP|TYPE) {name} ", rf"# \1 {name}_total ", text, flags=re.MULTILINE)
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def hlog(data):
+    """(tag, begin, length, slot -> count) by the format's own description, not by our writer."""
+    for line in data.decode().splitlines():
+        if not line.startswith("Tag="):
+            continue
+        name, begin, length, _, packed = line.removeprefix("Tag=").split(",")
+        raw = base64.b64decode(packed)
+        cookie, size = struct.unpack(">II", raw[:8])
+        assert (cookie, size) == (0x1C849314, len(raw) - 8)
+        inside = zlib.decompress(raw[8:])
+        cookie, size, offset, digits, low, _, ratio = struct.unpack(">IIIIQQd", inside[:40])
+        assert (cookie, size, offset, digits, low, ratio) == (0x1C849313, len(inside) - 40, 0, 1, 1, 1.0)
+        yield name, float(begin), float(length), dict(_words(inside[40:]))
+
+
+def _words(data):
+    at, value, shift = 0, 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            number = value >> 1 if not value & 1 else -(value + 1 >> 1)
+            if number < 0:
+                at -= number
+            else:
+                yield at, number
+                at += 1
+            value = shift = 0
+
+
+def test_hlog_has_intervals_with_tags_and_comments(small):
+    data = export(small, "hlog")
+    assert data.split(b"\n")[1] == b"#[Histogram log format version 1.3]"
+    assert b"#[Gap: 2.000000 s behind 2.000000: enospc]" in data
+    assert b"#[Mark: 4.000000: max_vec 4" in data
+    assert b"#[Damage: " in data
+    found = list(hlog(data))
+    assert found[0][:3] == ("sda/read/total", 0.0, 1.0)
+    assert found[0][3] == {slot(5): 1, slot(63): 1, slot(71): 1, slot(100_000): 1}
+    assert found[1][0] == "=cmd%7C%22x%22%2C[%2Fred]/read/total".replace("%7C", "|").replace("%22", "%22")
+    assert tag(Series("a,b c", "read", "hba")) == "a%2Cb%20c/read/hba"
+
+
+def test_hlog_says_the_quantiles_that_latmon_says():
+    oracle = pytest.importorskip("hdrh.histogram", reason="pip install hdrhistogram")
+    for values in ([1, 2, 3], [5, 63, 64, 100_000], list(range(1, 50_000, 7)), [2**31]):
+        told = Histogram.record(values)
+        read = oracle.HdrHistogram.decode(encode(told))
+        assert read.get_total_count() == told.count
+        for q in (0.5, 0.9, 0.99):
+            if (own := told.quantile(q)) is not None:
+                bound = read.get_value_at_percentile(100 * q)
+                assert own - 1 <= bound <= own * 1.07
+
+
+def test_perfetto_nests_stages_in_outliers(demo):
+    whole = json.loads(export(demo, "perfetto"))
+    events = whole["traceEvents"]
+    assert {e["ph"] for e in events} <= {"M", "X", "C", "i"}
+    assert whole["otherData"]["windows"] == 6
+    open_until, stamps = {}, {}
+    for e in events:
+        if e["ph"] == "C":
+            track = e["pid"], e["name"]
+            assert e["ts"] > stamps.get(track, -1)
+            stamps[track] = e["ts"]
+        if e["ph"] == "X" and e["cat"] == "outlier":
+            assert e["ts"] >= open_until.get((e["pid"], e["tid"]), (0, 0))[1]
+            open_until[e["pid"], e["tid"]] = e["ts"], e["ts"] + e["dur"]
+        if e["ph"] == "X" and e["cat"] == "stage":
+            begin, end = open_until[e["pid"], e["tid"]]
+            assert begin <= e["ts"] <= e["ts"] + e["dur"] <= end
+    told = sum(len(f.outliers) for f in open_recording(demo) if isinstance(f, Frame))
+    assert sum(e.get("cat") == "outlier" for e in events) == told > 0
+    assert {"IOPS", "p99_us", "outstanding"} == {e["name"] for e in events if e["ph"] == "C"}
+
+
+def test_perfetto_has_a_lane_for_each_at_once_and_says_what_is_missing(tmp_path):
+    path = tmp_path / "a.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN)
+    many = tuple(Outlier(0.0, 10 * SECOND + i, "sda", "read", 500_000) for i in range(MAX_LANES + 5))
+    made.append(one(0, outliers=many))
+    made.gap("enospc", 1.0)
+    made.append(one(2, seen={Flow("sda", "read"): Completed(4, 4096)}))
+    made.append(one(3))
+    made.close()
+    events = json.loads(export(path, "perfetto"))["traceEvents"]
+    assert len({e["tid"] for e in events if e["ph"] == "X"}) == MAX_LANES
+    assert sum(e["ph"] == "i" and e["args"].get("dur") == 500_000 for e in events) == 5
+    assert [e["name"] for e in events if e["ph"] == "i" and e["s"] == "g"] == ["gap: enospc"]
+    assert [e["args"]["read"] for e in events if e["name"] == "IOPS"] == [4.0, 0.0]
+
+
+def test_svg_stands_alone_and_has_the_screens_text(demo):
+    data = export(demo, "svg", screen="zoom").decode()
+    root = ET.fromstring(data)
+    text = " ".join("".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "demo-db-07" in text
+    assert "REPLAY" in text
+    assert not re.search(r"https?://(?!www\.w3\.org)|@import|@font-face|<script|<image", data)
+    assert "#121212" in data
+    assert "#ffffff" in export(demo, "svg", theme="mono").decode()
+
+
+@pytest.mark.parametrize("theme", ["dark", "mono"])
+def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
+    wish = Wish(theme=theme)
+    header, *events = map(json.loads, export(demo, "cast", theme=theme).decode().splitlines())
+    assert (header["version"], header["width"], header["height"]) == (2, 80, 24)
+    source = Source(open_recording(demo))
+    shown, terminal = Moments(source, wish, palette(load_theme(theme)).ink), pyte.Screen(80, 24)
+    stream = pyte.Stream(terminal)
+    first = next(windows(source, 0)).mono_us / SECOND
+    for frame, (at, code, text) in zip(windows(source, 0), events, strict=False):
+        shown.append(frame)
+        stream.feed(text)
+        assert (at, code) == (frame.mono_us / SECOND - first, "o")
+        assert terminal.display == [plain(fit(line, 80)) for line in shown.lines()]
+    assert events[-1][0] == 6.0
+    assert len(export(demo, "cast")) < 60_000
+
+
+def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
+    header, *events = map(
+        json.loads, export(demo, "cast", cast_version=3, speed=2, at="2s", size=(100, 30)).splitlines()
+    )
+    assert header["term"]["cols"] == 100
+    assert [e[0] for e in events] == [0, 0.5, 0.5, 0.5, 0.5, 1.0]
+    _, *fast = map(json.loads, export(demo, "cast", speed=1000).splitlines())
+    assert len(fast) == 3
+    _, *short = map(json.loads, export(demo, "cast", at="1s", duration_us=2 * SECOND).splitlines())
+    assert len(short) == 4
+    with pytest.raises(RecordingError, match="no window"):
+        export(demo, "cast", at="90s")
+
+
+def test_a_moment_is_said_in_several_ways():
+    assert moment_us("90s", ORIGIN) == 100 * SECOND
+    assert moment_us("2026-01-05T03:00:30Z", ORIGIN) == 40 * SECOND
+    for wrong in ("noon", "25:00", "2026-13-01"):
+        with pytest.raises(UsageError, match="--at"):
+            moment_us(wrong, ORIGIN)
+
+
+def test_a_colour_has_its_nearest_of_256():
+    assert [nearest(c) for c in ("#000000", "#ffffff", "#5fd7ff", "#121212", "#8a8a8a")] == [16, 231, 81, 233, 245]
+
+
+def test_redaction_is_carried_on(tmp_path):
+    path = tmp_path / "r.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN, redact=True)
+    made.append(one(0, histograms=io_of("sda", [5])))
+    made.close()
+    for form in FORMATS:
+        assert b"redacted" in export(path, form), form
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_command_writes_a_new_file_or_stdout(form, small, tmp_path, capfdbinary):
+    out = tmp_path / "out"
+    args = ["export", str(small), "--to", form]
+    assert main([*args, "-o", str(out)]) == 0
+    assert b"4 windows, 2 gaps" in (said := capfdbinary.readouterr().err) or form == "jsonl"
+    assert b"1 damaged place of" in said
+    assert main([*args, "-o", str(out)]) == 3
+    assert b"never overwritten" in capfdbinary.readouterr().err
+    assert main([*args, "-o", "-"]) == 0
+    assert capfdbinary.readouterr().out == out.read_bytes()
+
+
+def test_what_is_wrong_is_said_and_leaves_no_file(small, tmp_path, capfd):
+    out = str(tmp_path / "out")
+    for args, why in (
+        (["--to", "csv", "--at", "5s"], "--at goes with --to svg and cast"),
+        (["--to", "svg", "--buckets"], "--buckets goes with --to csv"),
+        (["--to", "cast", "--speed", "0"], "--speed 0"),
+        (["--to", "csv", "--device", "xv*"], "no such device in it; there are"),
+        (["--to", "svg", "--theme", "pink"], "no theme 'pink'"),
+        (["--to", "svg", "--size", "3x4"], "40x10 to 500x200"),
+        (["--to", "tar"], "invalid choice"),
+    ):
+        assert main(["export", str(small), *args, "-o", out]) == 2, args
+        assert why in capfd.readouterr().err
+        assert not (tmp_path / "out").exists()
+    assert main(["export", "/nowhere", "--to", "csv", "-o", out]) == 5
+    with pytest.raises(UsageError, match="-o"):
+        arguments.parse(["export", "x", "--to", "csv"])
+
+
+def test_a_full_disk_leaves_no_half_export(small, capfd):
+    assert main(["export", str(small), "--to", "csv", "-o", "/dev/full"]) == 3
+    assert "can't write /dev/full" in capfd.readouterr().err
+
+
+def test_stamps_and_gaps_beyond_the_calendar_are_exported(tmp_path):
+    path = tmp_path / "far.latmon.jsonl.gz"
+    made = Writer.create(path, replace(ORIGIN, start_wall=253_402_300_799.0))
+    made.append(replace(one(0, histograms=io_of("sda", [5])), wall=253_402_300_799.0))
+    made.gap("odd", 1e99)
+    made.close()
+    for form in FORMATS:
+        assert export(path, form), form
+    assert export(path, "csv", buckets=True)

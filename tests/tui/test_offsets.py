@@ -1,0 +1,119 @@
+"""The sub-second-offset map: a tick is a band, chance is none, and what it is made of is said."""
+
+from random import Random
+
+import pytest
+from frames import ORIGIN, SECOND, START_MONO, disks, frame
+
+from latmon.histogram import Histogram
+from latmon.model import Outlier, Series
+from latmon.outstanding import Issue
+from latmon.tui.steps.overview import fold
+from latmon.views.choice import Choice
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import plain, width
+from latmon.views.offsets import Moments, draw, moments, offset_map, why_none
+from latmon.views.panels.offsets import FOLDS
+from latmon.views.scene import Scene
+from latmon.views.whole_screen import screen_lines
+
+TICK = 4_000
+READ = ("read",)
+
+
+def on_ticks(n, jitter, seed=1):
+    """Completions that softirqs of the tick make: within `jitter` of a multiple of 4 ms."""
+    random = Random(seed)
+    return tuple(START_MONO + random.randrange(60 * 250) * TICK + random.randrange(jitter) for _ in range(n))
+
+
+def at_random(n, seed=1):
+    random = Random(seed)
+    return tuple(START_MONO + random.randrange(60 * SECOND) for _ in range(n))
+
+
+def folded(outliers, fold_us=TICK, rows=11):
+    return offset_map(Moments(outliers=outliers), START_MONO + 60 * SECOND, 60 * SECOND, 60, rows, fold_us=fold_us)
+
+
+@pytest.mark.parametrize("n", [31, 200, 5000])
+def test_a_tick_of_4_ms_is_a_band(n):
+    found = folded(on_ticks(n, 400))
+    assert found.is_banded
+    assert sum(found.per_row) == n
+    assert max(found.per_row) >= 0.85 * n
+
+
+def test_even_noise_is_none():
+    banded = [folded(at_random(n, seed), rows=rows).is_banded
+              for seed in range(100) for n in (8, 31, 300) for rows in (8, 11, 30)]  # fmt: skip
+    assert not any(banded)
+
+
+def test_the_fold_takes_the_clock_and_not_the_second():
+    assert folded(on_ticks(300, 300), fold_us=TICK).is_banded
+    assert not folded(on_ticks(300, 300), fold_us=SECOND).is_banded
+    once_a_second = tuple(START_MONO + s * SECOND + 250_000 for s in range(60))
+    assert folded(once_a_second, fold_us=SECOND).is_banded
+
+
+def test_a_completion_is_before_its_waiter_ran_and_an_issue_when_it_went():
+    slow = Outlier(0, 1_000_000, "sda", "read", 700, {"hba": 400, "resume": 300})
+    other = Outlier(0, 1_000_000, "sdb", "read", 700)
+    burst = (Issue(2_000_000, 8, 512, "read", 5), Issue(2_000_001, 8, 512, "write", 5))
+    found = moments("sda", (slow, other), (burst,), (), READ)
+    assert found.outliers == (1_000_400,)
+    assert found.issues == (2_000_000,)
+    assert found.said == "1 outlier by completion, 1 request by issue"
+
+
+def test_short_windows_are_counted_only_where_nothing_is_finer():
+    disk = Series("nvme0n1", "read", "total")
+    frames = tuple(frame(i, {disk: Histogram.record([100] * 3)}) for i in range(3))
+    assert not moments("nvme0n1", (), (), frames, READ).windows
+    short = tuple(type(f)(f.seq, f.wall, f.mono_us, 100_000, f.histograms) for f in frames)
+    found = moments("nvme0n1", (), (), short, READ)
+    assert sum(found.counts().values()) == 9
+    assert found.said == "I/Os of windows of 100 ms"
+    both = moments("nvme0n1", (Outlier(0, 5, "nvme0n1", "read", 7),), (), short, READ)
+    assert sum(both.counts().values()) == 1
+
+
+def test_nothing_fine_says_why():
+    assert "--interval 100ms" in why_none(Moments(), recorded=False)
+    assert "recording made with" in why_none(Moments(), recorded=True)
+    assert not why_none(Moments(outliers=(1,)), recorded=False)
+
+
+@pytest.mark.parametrize("ink", [Ink(), RAMP])
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
+def test_the_screen_shows_it_and_why_there_is_none(size, ink):
+    made = Scene(Choice(fold="tick"), ink=ink)
+    made.store.origin = ORIGIN
+    disk = Series("nvme0n1", "read", "total")
+    slow = tuple(Outlier(0, us - 900, "nvme0n1", "read", 900) for us in sorted(on_ticks(60, 100)))
+    for i in range(60):
+        some = tuple(o for o in slow if START_MONO + i * SECOND <= o.mono_us + 900 < START_MONO + (i + 1) * SECOND)
+        one = frame(i + 1, {disk: Histogram.record([900])}, devices=disks(2) if not i else ())
+        made.append(type(one)(**{**{k: getattr(one, k) for k in one.__slots__}, "outliers": some}))
+    lines = screen_lines(made, (), *size)
+    text = "\n".join(map(plain, lines))
+    assert all(width(line) <= size[0] for line in lines if "│" in plain(line) or "└" in plain(line))
+    if size[1] > 10:
+        assert "offset in the tick of 4 ms: 60 outliers by completion banded" in text
+    made.choose(Choice(fold="tick", selected="nvme1n1"))
+    assert "finer than its window" in " ".join("\n".join(map(plain, screen_lines(made, (), 160, 50))).split())
+
+
+def test_a_key_goes_round():
+    made = Scene(Choice())
+    seen = []
+    for _ in FOLDS:
+        made.choose(fold(made.sight, 0))
+        seen.append(made.choice.fold)
+    assert seen == ["second", "tick", ""]
+
+
+def test_an_empty_map_draws():
+    found = offset_map(Moments(outliers=(5,)), 0, 60 * SECOND, 0, 1)
+    assert draw(found, Moments(outliers=(5,)), 40, Ink())
