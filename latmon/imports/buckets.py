@@ -87,6 +87,13 @@ def label(row: Row) -> str:
     return f">= {row.low}" if row.high is None else str(row.low)
 
 
+def upper(row: Row) -> str:
+    """By its upper end, inclusive: what a depth was at most."""
+    if row.high is None:
+        return f"{row.low} or more"
+    return str(row.high - 1) if row.low is None or row.high - row.low == 1 else f"<= {row.high - 1}"
+
+
 def _range(row: Row, unit: int) -> Range:
     low, high = row.low, row.high
     if high is None:

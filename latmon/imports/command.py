@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from latmon.errors import EXIT_DONE, RecordingError
 from latmon.imports import formats, source, units
 from latmon.imports.formats import Format
 from latmon.imports.found import Asked, Found, Passed, Remark, Table
-from latmon.imports.frames import frames
+from latmon.imports.frames import RELATIVE_BELOW, frames
 from latmon.imports.naming import Names
 from latmon.imports.windows import Built, windows
 from latmon.model import Frame, Missing, Origin
@@ -34,8 +35,8 @@ _TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A file, and what was found in it."""
+class Read:
+    """A text, and what was found in it."""
 
     name: str
     lines: Sequence[str]
@@ -47,30 +48,45 @@ class _Read:
     names: Names
     asked: Asked
 
+    @property
+    def undecoded(self) -> int:
+        """Lines that were not understood, and things that were left out."""
+        return len(self.left) + sum(one.count > 0 for one in self.found if isinstance(one, Remark))
 
-def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
-    """The exit code. RecordingError where nothing in the file is known."""
-    target.refuse(out)
-    name = clean(path.name or "-", 100)
-    lines = source.lines(source.read(path), name)
+    def frames(self) -> Iterator[Frame]:
+        """The recording's; the first one says what of the text is not in it."""
+        missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
+        notice = f"imported from {self.name}: {missed}"
+        for seq, frame in enumerate(frames(self.built, self.asked)):
+            yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
+
+
+def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Read:
+    """RecordingError where nothing in it is known."""
+    lines = source.lines(raw, name)
     chosen = (formats.named(from_format),) if from_format else formats.recognised(lines, name)
     found, left = _found(lines, chosen, asked)
     names = Names(asked)
     built = windows(found, asked, names, left)
     if not built.windows:
         raise RecordingError(f"{name} holds no table, time or count that {' or '.join(f.name for f in chosen)} has")
-    every = list(frames(built, asked))
-    undecoded = len(left) + sum(one.count > 0 for one in found if isinstance(one, Remark))
-    notice = f"imported from {name}: {undecoded:,} of {len(lines):,} lines were not understood" if undecoded else ""
-    every[0] = _said(every[0], notice, undecoded)
-    told = _Read(name, lines, chosen, found, left, built, names, asked)
-    writer = Writer.create(out, _origin(told, every[0]))
+    return Read(name, lines, chosen, found, left, built, names, asked)
+
+
+def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
+    """The exit code. RecordingError where nothing in the file is known."""
+    target.refuse(out)
+    name = clean(path.name or "-", 100)
+    read = read_text(source.read(path), name, asked, from_format)
+    every = read.frames()
+    first = next(every)
+    writer = Writer.create(out, origin(read, first))
     try:
-        for frame in every:
+        for frame in chain((first,), every):
             writer.append(frame)
     finally:
         writer.close()
-    _tell(told, out)
+    _tell(read, out)
     return EXIT_DONE
 
 
@@ -113,7 +129,7 @@ def _said(frame: Frame, notice: str, undecoded: int) -> Frame:
     return replace(frame, health=replace(health, notice=clean(text, _SENTENCE), undecoded_lines=count))
 
 
-def _origin(read: _Read, first: Frame) -> Origin:
+def origin(read: Read, first: Frame) -> Origin:
     """Honest about what is not known: the host, the kernel, and where a latency begins unless the tool tells."""
     name, chosen, built, asked = read.name, read.chosen, read.built, read.asked
     tools = {one.name for one in chosen}
@@ -155,23 +171,25 @@ def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
     return ("irq", "softirq", "completion") if stage == "hba" and tools == {"blkparse"} else ()
 
 
-def _assumed(read: _Read) -> list[str]:
+def _assumed(read: Read) -> list[str]:
     """What the text itself did not say."""
     built, names, asked = read.built, read.names, read.asked
     said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
     said += list(names.assumed.values())[:SHOWN]
+    if asked.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
+        said.append("its times have no date and stand in 1970: --start TIME says when they begin")
     no_time = [one for one in built.windows if one.wall is None and one.whole is None]
     if no_time:
         unknown = asked.start is None and built.windows[0] in no_time
         begin = " from 1970 on, which stands for not known" if unknown else ""
         each = f"{asked.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
-        said.append(f"{len(no_time):,} windows without a time, {each}")
+        said.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:
         said.append(f"{built.not_kept:,} tables more than are kept as they were printed")
     return [clean(one, 200) for one in said]
 
 
-def _tell(read: _Read, out: Path) -> None:
+def _tell(read: Read, out: Path) -> None:
     """On stderr: what was taken, what was assumed, what was not understood."""
     lines, found, left = read.lines, read.found, read.left
     tables = [one for one in found if isinstance(one, Table)]
@@ -194,7 +212,7 @@ def _tell(read: _Read, out: Path) -> None:
         _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
 
 
-def _windows(read: _Read) -> str:
+def _windows(read: Read) -> str:
     number = len(read.built.windows)
     return f"{number:,} windows are" if number > 1 else "1 window is"
 

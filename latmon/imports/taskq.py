@@ -45,6 +45,8 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
                 yield from _reading(found, first, last)
                 found = {}
             found.setdefault(key, {})[pair[4]] = pair[5]
+        elif pair:
+            pass  # its class is known by what it tells
         elif module:
             instance, current = int(module[2]), None
         elif name and name[2] == "taskq":

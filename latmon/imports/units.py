@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-NEAR = 12
+NEAR = 60
 """Lines above a table in which prose may tell its unit."""
 _MAX = 2000
 _TITLE = re.compile(
@@ -26,6 +26,7 @@ _SCRIPT = re.compile(
     r"\)\s*(?:/\s*([0-9_]{1,12})\s*)?[,)]",
     re.DOTALL,
 )
+_PLAIN = re.compile(r"\b(l?quantize|llquantize|l?hist)\s*\(\s*(?:timestamp|nsecs)\s*-[^()/]{1,200}[,)]")
 _DIVISORS = {"": "ns", "1000": "us", "1000000": "ms", "1000000000": "s"}
 _WORDS = {"n": "ns", "u": "us", "\u00b5": "us", "\u03bc": "us", "s": "s"}
 
@@ -51,11 +52,14 @@ def of_context(lines: Sequence[str], line: int, last: int, kind: str) -> tuple[s
 def _of_script(lines: Sequence[str], kind: str) -> tuple[str, str]:
     """The last action above the table that fills such a one."""
     near = lines[-_MAX:]
-    found = [m for m in _SCRIPT.finditer("\n".join(one[:_MAX] for one in near)) if _fits(m[1], kind)]
+    text = "\n".join(one[:_MAX] for one in near)
+    found = [m for of in (_SCRIPT, _PLAIN) for m in of.finditer(text) if _fits(m[1], kind)]
     if not found:
         return "", ""
-    unit = _DIVISORS.get((found[-1][2] or "").replace("_", ""), "")
-    at = len(lines) - len(near) + found[-1].string.count("\n", 0, found[-1].start()) + 1
+    latest = max(found, key=lambda m: m.start())
+    divisor = latest[2] or "" if latest.re is _SCRIPT else ""
+    unit = _DIVISORS.get(divisor.replace("_", ""), "")
+    at = len(lines) - len(near) + text.count("\n", 0, latest.start()) + 1
     return (unit, f"the script in line {at}") if unit else ("", "")
 
 

@@ -78,9 +78,19 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             continue
         yield Passed(Where(at, at))
         now.last = at
-    apart = {(one.disk, one.what) for one in every if one.op != UNKNOWN_OP and one.rows}
+    apart = _told_apart(every)
     for one in every:
         yield from _found(one, apart, asked)
+
+
+def _told_apart(every: Sequence[_Open]) -> set[str]:
+    """Disks whose latencies of reads and of writes are together those of all."""
+    found: dict[str, dict[bool, int]] = {}
+    for one in every:
+        if one.what == "latency":
+            counts = found.setdefault(one.disk, {True: 0, False: 0})
+            counts[one.op == UNKNOWN_OP] += sum(row.count for row in one.rows)
+    return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
 
 
 def _row(now: _Open, count: int, limit: int, above: bool) -> Row:
@@ -91,14 +101,14 @@ def _row(now: _Open, count: int, limit: int, above: bool) -> Row:
     return Row(low, limit + 1, count)
 
 
-def _found(one: _Open, apart: set[tuple[str, str]], asked: Asked) -> Iterator[Found]:
+def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
     where = Where(one.first, one.last)
     if not one.rows or not any(row.count for row in one.rows):
         return
     if not one.what:
         yield Remark(where, f"{one.title} ({one.disk}): no latency, left out", sum(row.count for row in one.rows))
-    elif one.op == UNKNOWN_OP and one.what == "latency" and (one.disk, one.what) in apart:
-        yield Remark(where, f"{one.title} ({one.disk}): reads and writes are told apart, so counted once")
+    elif one.what == "latency" and (one.op == UNKNOWN_OP) == (one.disk in apart):
+        yield Remark(where, f"{one.title} ({one.disk}): its I/Os are in another table, counted once")
     elif one.op != UNKNOWN_OP and one.what == "outstanding":
         yield Remark(where, f"{one.title} ({one.disk}): reads and writes together are taken")
     else:

@@ -152,6 +152,8 @@ class _Building:
         placed = _placed(one, self.asked, self.names, self.built)
         if one.at_issue:
             self.now.depths[placed.series.device] = _depths(one)
+            rows = ", ".join(f"{buckets.upper(row)}: {row.count:,}" for row in one.rows if row.count)
+            self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}")
         elif _again(self.now, placed):
             _aside(self.now, placed)
         else:
