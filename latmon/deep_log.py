@@ -31,10 +31,13 @@ class Entry:
     """One frame's deep values, or those of a stretch that ends at `mono_us`."""
 
     mono_us: int
-    told: Flat | Pressed
+    told: Flat | Pressed | Frame
+    """A frame where it is soon forgotten again: nobody may ever ask for its tables."""
 
     @property
     def flat(self) -> Flat:
+        if isinstance(self.told, Frame):
+            return flatten(self.told)
         return self.told if isinstance(self.told, Flat) else self.told.flat
 
 
@@ -51,7 +54,8 @@ def combined(parts: Sequence[Entry]) -> Entry:
 class DeepLog:
     """What the store keeps of deep values; `forget` follows the store's own frames."""
 
-    def __init__(self, max_outliers: int = MAX_OUTLIERS) -> None:
+    def __init__(self, max_outliers: int = MAX_OUTLIERS, *, brief: bool = False) -> None:
+        self._brief = brief
         self.entries: deque[Entry] = deque()
         self.keys: dict[Any, Any] = {}
         """Rows of tables, and what is in them: one object for all frames that have the same."""
@@ -61,12 +65,12 @@ class DeepLog:
         self._outliers: deque[tuple[int, Outlier]] = deque(maxlen=max_outliers)
 
     def append(self, frame: Frame) -> None:
-        self.entries.append(Entry(frame.mono_us, self._shared(flatten(frame))))
+        self.entries.append(Entry(frame.mono_us, frame if self._brief else self._shared(flatten(frame))))
         self._outliers.extend((frame.mono_us, one) for one in frame.outliers)
         while self.entries[0].mono_us <= frame.mono_us - FINE_US:
             self._age(self.entries.popleft())
         self._appended += 1
-        if self._appended % _TIDY == 0:
+        if self._appended % _TIDY == 0 and not self._brief:
             self.keys = {part: part for one in self.every() for rows in _rows(one.told) for part in (rows, *rows)}
 
     def forget(self, before_us: int) -> None:
@@ -78,7 +82,7 @@ class DeepLog:
 
     def _shared(self, flat: Flat) -> Flat:
         """The same with keys and facts that earlier frames have too."""
-        before = self.entries[-1].told.facts if self.entries else None
+        before = self.entries[-1].flat.facts if self.entries else None
         for table in flat.tables.values():
             table.rows = self._known(table.rows)
         counted = {group: Counted(self._known(some.keys), some.counts) for group, some in flat.counted.items()}
@@ -115,9 +119,11 @@ class DeepLog:
         return [one for one in every if after_us < one.mono_us <= until_us]
 
 
-def _rows(told: Flat | Pressed) -> Iterator[tuple[Any, ...]]:
+def _rows(told: Flat | Pressed | Frame) -> Iterator[tuple[Any, ...]]:
     if isinstance(told, Pressed):
         yield from told.keys
+        return
+    if isinstance(told, Frame):
         return
     yield from (table.rows for table in told.tables.values())
     yield from (some.keys for some in told.counted.values())

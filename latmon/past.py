@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -86,12 +86,13 @@ class Stamps:
         return self[found]
 
 
-def completed(past: Past, after_us: int, until_us: int) -> Iterator[Frame]:
-    """Its frames of that time, the first with all devices as they were: readable from there on."""
+def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Frame]:
+    """The same, the first with all devices as they were before it too: readable from there on."""
     first = True
-    for frame in past.frames(after_us, until_us):
+    for frame in frames:
         if first:
-            every = {one.name: one for one in (*past.known(after_us), *frame.devices)}
-            frame = replace(frame, devices=tuple(every.values()))  # noqa: PLW2901  the first one only
+            every = {one.name: one for one in (*known, *frame.devices)}
+            yield replace(frame, devices=tuple(every.values()))
             first = False
-        yield frame
+        else:
+            yield frame

@@ -17,7 +17,7 @@ def save(past: Past, origin: Origin, after_us: int, until_us: int, path: Path) -
     many = 0
     reason = "saved after the event"
     try:
-        for frame in completed(past, after_us, until_us):
+        for frame in completed(past.frames(after_us, until_us), past.known(after_us)):
             if writer is None:
                 begin_us = frame.mono_us - frame.dt_us
                 begun = replace(origin, start_mono_us=begin_us, start_wall=frame.wall - frame.dt_us / 1e6)

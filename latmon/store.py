@@ -38,10 +38,12 @@ _WITHOUT_DEEP: dict[str, Any] = {
 class Store:
     """What arrived so far: the origin, the devices as they are now, and the last frames."""
 
-    def __init__(self, limit: int = MAX_FRAMES, stages: tuple[str, ...] = ("total",)) -> None:
+    def __init__(self, limit: int = MAX_FRAMES, stages: tuple[str, ...] = ("total",), *, brief: bool = False) -> None:
+        """`brief`: it is soon forgotten as a whole, and needn't save memory."""
+        self._brief = brief
         self.origin: Origin | None = None
         self.frames: deque[Frame] = deque(maxlen=limit)
-        self.deep = DeepLog()
+        self.deep = DeepLog(brief=brief)
         """What the deep probes told, which the kept frames have no longer, and the outliers."""
         self.depths = DepthLog()
         self.devices: dict[str, Device] = {}
@@ -84,10 +86,13 @@ class Store:
             self.devices.pop(name, None)
 
     def _wanted(self, frame: Frame) -> dict[Series, Histogram]:
-        return {s: self._share(h) for s, h in frame.histograms.items() if s.stage in self._stages}
+        found = frame.histograms  # one that nobody wants isn't even made of its packed form
+        return {s: self._share(found[s]) for s in found if s.stage in self._stages}
 
     def _share(self, histogram: Histogram) -> Histogram:
         """The same histogram with (index, count) pairs that other frames hold too: a third of the memory."""
+        if self._brief:
+            return histogram
         if len(self._pairs) > _MAX_PAIRS:
             self._pairs.clear()
         pairs = self._pairs

@@ -32,7 +32,8 @@ class History:
         self, window_us: int, ops: tuple[str, ...], store: Store | None = None, waiting: Waiting | None = None
     ) -> None:
         self.store = store or Store()
-        self.times_peers: dict[str, float] = {}
+        self._compared: tuple[int, dict[str, float]] = (-1, {})
+        self._due_us = -1
         self._traced_us: int | None = None
         self._made: dict[Hashable, Any] = {}
         self._deep_until_us = 0
@@ -134,6 +135,7 @@ class History:
         self._made = {}
         self._deep_until_us = self.until_us
         self._part = -1
+        self._compared = (-1, {})
         if frames:
             self._compare(frames[-1])
 
@@ -150,8 +152,16 @@ class History:
         return any((c := self.window.completed(name, op)) and c.count for op in OPS)
 
     def _compare(self, frame: Frame) -> None:
-        """Look for the device unlike its peers, once for each part of the window that is over."""
+        """The device unlike its peers is looked for anew with each part of the window that is over."""
         part = frame.mono_us * INTERVALS // self.window.length_us
         if part != self._part:
-            self._part = part
-            self.times_peers = unlike(self.window.frames, self.window.length_us, self.store.devices, self._ops)
+            self._part, self._due_us = part, frame.mono_us
+
+    @property
+    def times_peers(self) -> dict[str, float]:
+        """Device -> how many times slower its tail is than its peers', as of the last part; made when asked for."""
+        due, length_us = self._due_us, self.window.length_us
+        if self._compared[0] != due:
+            frames = [one for one in self.store.frames if due - length_us < one.mono_us <= due]
+            self._compared = (due, unlike(frames, length_us, self.store.devices, self._ops))
+        return self._compared[1]

@@ -12,16 +12,18 @@ from types import MappingProxyType
 
 from latmon.archive import Archive
 from latmon.deep import untraced_share
+from latmon.diff.comparison import Comparison
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
 from latmon.store import Store
 from latmon.views import empty, status
 from latmon.views.choice import Choice
+from latmon.views.compare import panel
 from latmon.views.cursor import carried
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
-from latmon.views.looking_back import look_back
+from latmon.views.looking_back import Glass
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
@@ -70,8 +72,11 @@ class Scene:
         """Where the user stands, away from the edge; None: at the edge."""
         self._looked: tuple[History, Told] | None = None
         self._told = Told()
+        self._glass = Glass()
         self.choice = choice
         self.ink = ink
+        self.beside: Comparison | None = None
+        """Two stretches side by side, instead of a panel."""
         self.message = ""
         self.ended: str | None = None
         self._mode = mode
@@ -151,9 +156,8 @@ class Scene:
     def travel(self, at: Stamp) -> None:
         """Look at what was seen at the end of a frame; frames keep arriving."""
         self.at = at
-        self._looked = look_back(
-            self.archive, self.edge.store.origin, at.mono_us, self.choice.window_us, self.choice.ops
-        )
+        choice, origin = self.choice, self.edge.store.origin
+        self._looked = self._glass.look(self.archive, origin, at.mono_us, choice.window_us, choice.ops)
         self._restart(clock(at.wall))
 
     def pause(self) -> None:
@@ -165,6 +169,7 @@ class Scene:
     def resume(self) -> None:
         """Go to the edge."""
         self.at = self._looked = None
+        self._glass.forget()
         self._restart()
 
     def go_on(self) -> None:
@@ -224,6 +229,8 @@ class Scene:
 
     def _body(self, width: int, room: int) -> list[Line]:
         """The panel; drawn again when its map was cut anew below the cursor."""
+        if self.beside is not None:
+            return panel(self.beside, self.choice.selected, self.ink, width, room)
         draw, before = SCREENS[self.choice.screen], self._sweep.drawn
         lines = draw(self.sight, width, room)
         cursor, after = self.choice.cursor, self._sweep.drawn
