@@ -1,0 +1,37 @@
+"""One command of latmon, or a replay without a screen, in its own process; the last line on stderr is its memory."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+BEGAN = time.monotonic()
+sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "backends")]
+
+
+async def replay(path: Path) -> None:
+    """Prints when the first frame was there, and the last one's number."""
+    from latmon import registry  # noqa: PLC0415 - where it is has just been said
+
+    first, last = 0.0, -1
+    async with registry.load("replay")([path], speed=0) as backend:
+        async for frame in backend.frames():
+            first, last = first or time.monotonic() - BEGAN, frame.seq
+    print(first, last)
+
+
+def main(words: list[str]) -> int:
+    """The exit code."""
+    if words[0] == "replay":
+        asyncio.run(replay(Path(words[1])))
+        return 0
+    from latmon import cli  # noqa: PLC0415 - the same
+
+    return cli.main(words)
+
+
+code = main(sys.argv[1:])
+# Not ru_maxrss: that is inherited from the process that forked it.
+status = Path("/proc/self/status").read_text(encoding="ascii")
+print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")), file=sys.stderr)
+sys.exit(code)
