@@ -99,7 +99,7 @@ class Archive:
         before = Before(*stamps[-1]) if len(stamps) else None
         if before is not None and frame.mono_us <= before.mono_us:
             self._clear()
-            before = None
+            stamps, before = self._stamps, None
         self.moments.extend(moments(frame, before))
         stamps.add(frame)
         self._inventory.add(frame)
