@@ -59,6 +59,24 @@ class TaskqSums:
             else:
                 self._found[key] = _added(had, one)
 
+    def take(self, sums: Iterable[Summed] | None) -> None:
+        """Readings that came later, already added up; None: there were none."""
+        if sums is None:
+            return
+        self.read = True
+        for one in sums:
+            key = (one.last.name, one.last.instance)
+            had = self._found.get(key)
+            if had is None and len(self._found) >= MAX_QUEUES:
+                self.left_out += one.executed
+            else:
+                self._found[key] = one if had is None else _both(had, one)
+
+    @property
+    def in_order(self) -> tuple[Summed, ...]:
+        """As they were first seen."""
+        return tuple(self._found.values())
+
     @property
     def rows(self) -> tuple[Summed, ...]:
         """The queue that had most waiting first, permanent loops last."""
@@ -79,17 +97,19 @@ def summed(readings: Iterable[Iterable[Taskq] | None]) -> tuple[Summed, ...] | N
 
 
 def _added(had: Summed | None, one: Taskq) -> Summed:
-    if had is None:
-        return Summed(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
-    now = _time(one)
+    now = Summed(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
+    return now if had is None else _both(had, now)
+
+
+def _both(had: Summed, now: Summed) -> Summed:
     return Summed(
-        one,
-        max(had.active, one.active),
-        max(had.waiting, one.waiting),
-        had.tasks + one.tasks,
-        had.executed + one.executed,
-        None if had.time_us is None or now is None else had.time_us + now,
-        had.span_us + one.span_us,
+        now.last,
+        max(had.active, now.active),
+        max(had.waiting, now.waiting),
+        had.tasks + now.tasks,
+        had.executed + now.executed,
+        None if had.time_us is None or now.time_us is None else had.time_us + now.time_us,
+        had.span_us + now.span_us,
     )
 
 

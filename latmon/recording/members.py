@@ -1,7 +1,8 @@
 """A recording's outer layout: gzip members that any gunzip reads, each with a note for us in its extra field.
 
-Subfield `LM` (RFC 1952, 2.3.1.1): the member's own length, then the first and last CLOCK_MONOTONIC stamp in it. A
-reader hops from member to member without decompressing, and finds its way back behind damage by the next note.
+Subfield `LM` (RFC 1952, 2.3.1.1): the member's own length, then the first and last CLOCK_MONOTONIC stamp in it; in a
+roll-up also how many bytes of members before it it stands for. A reader hops from member to member without
+decompressing, and finds its way back behind damage by the next note.
 Knows nothing of what the members hold.
 """
 
@@ -25,7 +26,8 @@ _SCAN = 16 * 1024
 GIVEN_UP = "too much damage"
 _GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
 _HEAD = struct.Struct("<4sIBBH2sHIQQ")
-HEAD_BYTES = _HEAD.size
+_STANDS_FOR = struct.Struct("<Q")
+HEAD_BYTES = _HEAD.size + _STANDS_FOR.size
 _NOTE = b"LM"
 _NOTE_LENGTH = 20
 _NO_OS = 255
@@ -40,15 +42,18 @@ class Head(NamedTuple):
     length: int
     first_us: int
     last_us: int
+    stands_for: int = 0
+    """The bytes of members before this one that a reader of sums may leave out for it; 0 in all but roll-ups."""
 
 
-def pack(text: bytes, first_us: int, last_us: int) -> bytes:
+def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes:
     """One whole member. No file name and no time in it: the same text gives the same bytes."""
     squeezed = zlib.compress(text, _LEVEL, wbits=-zlib.MAX_WBITS)
-    length = _HEAD.size + len(squeezed) + 8
-    extra = _NOTE_LENGTH + 4
-    head = _HEAD.pack(_GZIP_WITH_EXTRA, 0, 0, _NO_OS, extra, _NOTE, _NOTE_LENGTH, length, first_us, last_us)
-    return head + squeezed + struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
+    more = _STANDS_FOR.pack(stands_for) if stands_for else b""
+    length = _HEAD.size + len(more) + len(squeezed) + 8
+    note = _NOTE_LENGTH + len(more)
+    head = _HEAD.pack(_GZIP_WITH_EXTRA, 0, 0, _NO_OS, note + 4, _NOTE, note, length, first_us, last_us)
+    return head + more + squeezed + struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
 
 
 def head_of(start: bytes) -> Head | None:
@@ -57,7 +62,10 @@ def head_of(start: bytes) -> Head | None:
         return None
     magic, _, _, _, extra, note, size, length, first_us, last_us = _HEAD.unpack_from(start)
     ours = magic == _GZIP_WITH_EXTRA and note == _NOTE and size >= _NOTE_LENGTH and extra >= size + 4
-    return Head(length, first_us, last_us) if ours and _HEAD.size < length <= _MAX_LENGTH else None
+    if not ours or not _HEAD.size < length <= _MAX_LENGTH:
+        return None
+    told = size >= _NOTE_LENGTH + _STANDS_FOR.size and len(start) >= HEAD_BYTES
+    return Head(length, first_us, last_us, _STANDS_FOR.unpack_from(start, _HEAD.size)[0] if told else 0)
 
 
 def unpack(member: bytes) -> bytes:
@@ -96,13 +104,15 @@ class Members:
         """Their texts. Members that end before `since_us` are hopped over."""
         return (part.text for part in self.parts(since_us) if not part.damage)
 
-    def parts(self, since_us: int = 0, until_us: int | None = None, *, begin: int = 0) -> Iterator[Part]:
-        """The same with their places, and what is damaged in its place, from byte `begin` on.
+    def parts(
+        self, since_us: int = 0, until_us: int | None = None, *, begin: int = 0, end: int | None = None
+    ) -> Iterator[Part]:
+        """The same with their places, and what is damaged in its place: what begins at byte `begin` or behind it.
 
-        Ends before the first member that begins behind `until_us`.
+        Ends before the first member that begins behind `until_us`, or at `end`.
         """
         offset = begin
-        while offset < self._size():
+        while offset < (self.size if end is None else min(end, self.size)):
             head = self.head(offset)
             if head is not None and head.last_us < since_us and self.head(offset + head.length) is not None:
                 offset += head.length
@@ -115,7 +125,7 @@ class Members:
             if self._wasted > self._patience:
                 given_up = f"{GIVEN_UP}: what is behind byte {offset} is not read"
                 self._note(given_up)
-                yield Part(offset, self._size(), None, damage=given_up)
+                yield Part(offset, self.size, None, damage=given_up)
                 return
 
     def _part(self, offset: int, head: Head | None) -> Part:
@@ -145,15 +155,17 @@ class Members:
             offset += min(len(chunk), _SCAN)
             self._wasted += offset - begin
             begin = offset
-        return min(offset, self._size())
+        return min(offset, self.size)
 
     def head(self, offset: int) -> Head | None:
         """What the member at `offset` says about itself; None when there is none."""
-        return head_of(os.pread(self._file.fileno(), _HEAD.size, offset))
+        return head_of(os.pread(self._file.fileno(), HEAD_BYTES, offset))
 
     def _read(self, offset: int, length: int) -> bytes:
         self._file.seek(offset)
         return self._file.read(length)
 
-    def _size(self) -> int:
+    @property
+    def size(self) -> int:
+        """Of the file by now."""
         return os.fstat(self._file.fileno()).st_size

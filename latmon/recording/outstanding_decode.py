@@ -79,15 +79,15 @@ def _pairs(line: Json, key: str, most: int = MAX_DEPTHS, high: int = MAX_DEPTH) 
 
 def _by_depth(line: Json, key: str, cells: int, most: int = MAX_DEPTHS, high: int = MAX_DEPTH) -> list[tuple[int, ...]]:
     """Rows that begin with a number of 0 to `high`, in its order, each once."""
-    rows = _rows(line, key, cells, most)
+    rows = number_rows(line, key, cells, most)
     firsts = [row[0] for row in rows]
     if firsts and (firsts != sorted(set(firsts)) or firsts[-1] > high):
         raise RecordingError(f"{key!r} has depths out of order or out of range")
     return rows
 
 
-def _rows(line: Json, key: str, cells: int, most: int) -> list[tuple[int, ...]]:
-    """A flat list of numbers of 0 or more as rows of `cells`."""
+def number_rows(line: Json, key: str, cells: int, most: int) -> list[tuple[int, ...]]:
+    """`key`: a flat list of numbers of 0 or more as rows of `cells`."""
     found = line.get(key, [])
     if not isinstance(found, list) or len(found) % cells or len(found) > cells * most:
         raise RecordingError(f"{key!r} is no list of {cells} numbers each, or too long")
@@ -117,7 +117,7 @@ def _request(line: Json) -> InFlight:
 
 def _issues(line: Json) -> tuple[Issue, ...]:
     ops = _few(checks.labels(line, "ops"), "ops")
-    rows = _rows(line, "n", _ISSUE, MAX_ISSUES)
+    rows = number_rows(line, "n", _ISSUE, MAX_ISSUES)
     if any(row[3] >= len(ops) for row in rows):
         raise RecordingError("'issues' has an op without a name")
     return tuple(Issue(at, sector, bytes_, ops[op], queued) for at, sector, bytes_, op, queued in rows)

@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from latmon.errors import RecordingError
+from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks
 from latmon.recording.lines import End, Gap
 from latmon.recording.reader import MAX_NOTES, MAX_SERIES, UNCLOSED, Item, Recording, open_recording
 
 KEY = "part"
+Kind = TypeVar("Kind", bound=Item | Minute)
 MAX_PARTS = 1_000
 """Read as one: nearly three years of days."""
 CONTINUED = "continued in "
@@ -99,19 +101,27 @@ class Parts:
 
     def between(self, since_us: int, until_us: int) -> Iterator[Item]:
         """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
-        return self._joined(lambda one: one.between(since_us, until_us), since_us)
+        return self._joined(lambda one: one.between(since_us, until_us), since_us, until_us)
+
+    def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
+        """As `between`, but a Minute for the windows that a roll-up stands for; a part's roll-ups are its own."""
+        return self._joined(lambda one: one.summed(since_us, until_us), since_us, until_us)
 
     def span(self) -> tuple[int, int]:
         """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
         return self.parts[0].span()[0], self.parts[-1].span()[1]
 
-    def _joined(self, read: Callable[[Recording], Iterator[Item]], since_us: int) -> Iterator[Item]:
+    def _joined(
+        self, read: Callable[[Recording], Iterator[Kind]], since_us: int, until_us: int | None = None
+    ) -> Iterator[Kind | Gap | End]:
         self.damage = []
         course = _Course()
         last = len(self.parts) - 1
         for index, recording in enumerate(self.parts):
             if index < last and self.parts[index + 1].origin.start_mono_us < since_us:
                 continue
+            if until_us is not None and recording.origin.start_mono_us > until_us:
+                break
             if index and self._numbers[index] > self._numbers[index - 1] + 1 and course.began:
                 yield self._missing(index, course)
             said = 0
@@ -161,16 +171,17 @@ class _Course:
     def __post_init__(self) -> None:
         self._series: set[Any] = set()
 
-    def take(self, item: Item) -> None:
+    def take(self, item: Item | Minute) -> None:
         """RecordingError when a reader of all parts could not bear this one."""
         if isinstance(item, End):
             self.windows += item.windows
-        if not isinstance(item, Frame):
+        if not isinstance(item, Frame | Minute):
             return
+        frame = item.frame if isinstance(item, Minute) else item
         if item.mono_us <= self.mono_us:
             raise RecordingError("a window goes back in time and is left out")
-        self._series |= item.histograms.keys() | item.seen.keys() | item.kernel.keys()
-        self._series.update(one.name for one in item.devices)
+        self._series |= frame.histograms.keys() | frame.seen.keys() | frame.kernel.keys()
+        self._series.update(one.name for one in frame.devices)
         if len(self._series) > MAX_SERIES:
             raise RecordingError(f"a window brings the capture's series beyond {MAX_SERIES} and is left out")
         self.mono_us, self.wall = item.mono_us, item.wall

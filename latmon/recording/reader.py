@@ -132,9 +132,10 @@ class Recording:
             return None
         try:
             found = minutes.decode_minute(checks.parse(part.text))
-            if found.mono_us != (part.head.last_us if part.head else 0) or found.mono_us <= course.mono_us:
-                raise RecordingError("a roll-up is not of its windows")
-            admit(found.frame, replace(course))
+            if part.head is None or found.mono_us != part.head.last_us:
+                self._note(f"behind {course.mono_us} us: a roll-up is not of its windows, which are read")
+                return None
+            admit(found.frame, replace(course), {*found.gauges, *found.depths, *found.orders, *found.waiting.fewest})
         except RecordingError as damage:
             self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
             return None
@@ -254,12 +255,12 @@ def item_of(line: bytes) -> Item | None:
     return None if decoder is None else decoder(value)
 
 
-def admit(frame: Frame, course: Course) -> None:
-    """RecordingError when a reader of all frames could not bear this one."""
+def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
+    """RecordingError when a reader of all frames could not bear this one; `also`: what else is named beside it."""
     if frame.mono_us <= course.mono_us:
         raise RecordingError("a window goes back in time and is left out")
     found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
-    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame))
+    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
     new = found - course.series
     if len(course.series) + len(new) > MAX_SERIES:
         raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")

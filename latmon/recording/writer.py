@@ -21,6 +21,7 @@ from latmon.model import Device, Frame, Origin
 from latmon.recording import lines, members
 from latmon.recording.lines import End, Gap
 from latmon.recording.private import private_device, private_frame, private_origin
+from latmon.recording.rolling import Rolling
 
 FLUSH_US = 1_000_000
 _FLUSH_BYTES = 4 * 1024 * 1024
@@ -40,6 +41,7 @@ class Writer:
         self._missed: list[Frame] = []
         self._missed_us = 0
         self._missed_why = ""
+        self._rolling = Rolling()
         self._windows = 0
         self._mono_us, self._wall = 0, 0.0
         self._written: tuple[int, float] = (0, 0.0)
@@ -100,9 +102,11 @@ class Writer:
         """What is pending becomes one member, or is missed."""
         if not self._pending or self._stopped:
             return
-        member = self._packed(self._pending)
-        frames = self._frames()
-        if self._write(member):
+        frames, begin = self._frames(), self._end
+        roll_up = self._rolling.due(frames, begin)
+        alone = len(frames) == len(self._pending) and not self._missed_us
+        if self._write(roll_up + self._packed(self._pending)):
+            self._rolling.took(frames, begin + len(roll_up), alone=alone)
             self._windows += len(frames)
             self._written = (self._mono_us, self._wall)
             self._pending = []
@@ -140,6 +144,7 @@ class Writer:
 
     def _miss(self, frames: list[Frame]) -> None:
         """Forget windows that could not be written, but neither which devices they brought nor what stood beside."""
+        self._rolling.missed()
         self._pending = [entry for entry in self._pending if entry[1] is None][-_MAX_ASIDES:]
         self._missed_us += sum(one.dt_us for one in frames)
         if frames:

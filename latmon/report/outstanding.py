@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from latmon.audit import Audited, Remark
+from latmon.depth_totals import DepthSums
 from latmon.histogram import Histogram
 from latmon.lba_order import LbaOrder, summary
 from latmon.limits import at_limit, ceiling, elevator, wall, within
 from latmon.littles_law import Times, of
 from latmon.model import Device, Frame, Limit
 from latmon.outstanding import AGES_S, bucket_middle
-from latmon.report.depths import DepthSums, OutstandingSums, Seen
+from latmon.report.depths import OutstandingSums, Seen
 from latmon.report.figures import rfc3339
 from latmon.waiting import Ages
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from latmon.coverage import NONE
 from latmon.deep import added, untraced_share
+from latmon.minute import Minute
 from latmon.model import Frame, Health, Origin, Traced
 from latmon.recording import End, Gap, Mark, Parts, Recording
 from latmon.report.devices import devices
@@ -30,10 +31,10 @@ def summarise(recording: Recording | Parts) -> dict[str, Any]:
     return summary_of(recording, added_up(recording))
 
 
-def added_up(recording: Recording | Parts, *others: Callable[[Item], None]) -> Totals:
-    """One pass over the recording, for its totals and for whoever else wants each item of it."""
+def added_up(recording: Recording | Parts, *others: Callable[[Item | Minute], None], whole: bool = False) -> Totals:
+    """One pass over the recording, for its totals and for whoever else wants each item of it; `whole`: no Minutes."""
     totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
-    for item in recording:
+    for item in recording if whole else recording.summed():
         totals.add(item)
         for add in others:
             add(item)

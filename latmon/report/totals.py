@@ -6,20 +6,21 @@ One pass, and memory that grows with the number of series alone. Makes no quanti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from latmon import minute_sums
 from latmon.coverage import NONE, Coverage, by_device, total
-from latmon.deep_flat import flatten
 from latmon.deep_sums import DeepSums
 from latmon.histogram import EMPTY, Histogram, merge
+from latmon.minute import Minute, Weighted
+from latmon.minute_sums import add_all, deep_of
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
 from latmon.recording import End, Gap, Mark
 from latmon.report.depths import OutstandingSums
 from latmon.report.outliers import Worst
 from latmon.taskqs import TaskqSums
 
-COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
+COUNTERS = minute_sums.COUNTERS
 _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000
@@ -37,23 +38,6 @@ class Missed:
     seconds: float
     reason: str
     start_mono_us: int = 0
-
-
-@dataclass
-class Weighted:
-    """A mean whose parts weigh differently; None while it has none."""
-
-    sum: float = 0.0
-    weight: float = 0.0
-
-    def add(self, value: float | None, weight: float) -> None:
-        if value is not None and weight > 0:
-            self.sum += value * weight
-            self.weight += weight
-
-    @property
-    def mean(self) -> float | None:
-        return self.sum / self.weight if self.weight else None
 
 
 @dataclass
@@ -103,9 +87,12 @@ class Totals:
     _threads: set[int] = field(default_factory=set)
     _excused: bool = False
 
-    def add(self, item: Frame | Gap | Mark | End) -> None:
+    def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
+        """The next item. A Minute is as good as its windows, where a window comes before and behind it."""
         if isinstance(item, Frame):
             self._window(item)
+        elif isinstance(item, Minute):
+            self._minute(item)
         elif isinstance(item, Gap):
             self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
             self._excused = True
@@ -133,8 +120,27 @@ class Totals:
             self._settle(series)
         self._unmerged = 0
 
+    def _minute(self, minute: Minute) -> None:
+        frame = minute.frame
+        self._look_behind(frame, minute.first_dt_us)
+        self.last = frame
+        self.windows += minute.windows
+        self._counts(frame)
+        self.coverage += total(minute.coverage, self.devices)
+        for name, depths in minute.gauges.items():
+            self.depths.setdefault(name, Counter()).update(depths)
+        self.outstanding.take(minute)
+        self.measured_us += frame.dt_us
+        self.longest_us = max(self.longest_us, minute.longest_us)
+        self._health(frame)
+        self.cpu.take(minute.cpu)
+        self.probe_cpu.take(minute.probe_cpu)
+        self.probe_ns.take(minute.probe_ns)
+        self.taskqs.take(minute.taskqs)
+        self._deep(frame)
+
     def _window(self, frame: Frame) -> None:
-        self._look_behind(frame)
+        self._look_behind(frame, frame.dt_us)
         self.first = self.first or frame
         self.last = frame
         self.windows += 1
@@ -142,13 +148,7 @@ class Totals:
         for device in frame.devices:
             told = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *told, 0)
-        for series, one in frame.histograms.items():
-            self._waiting.setdefault(series, []).append(one)
-        self._unmerged += len(frame.histograms)
-        if self._unmerged >= _BATCH:
-            self._merge()
-        _add_all(self.seen, frame.seen.items())
-        _add_all(self.kernel, frame.kernel.items())
+        self._counts(frame)
         self.coverage += total(by_device(frame), self.devices)
         for name, now in frame.outstanding.items():
             self._outstanding(name, now, frame.dt_us)
@@ -159,6 +159,15 @@ class Totals:
         self.taskqs.add(frame.taskqs)
         self._deep(frame)
 
+    def _counts(self, frame: Frame) -> None:
+        for series, one in frame.histograms.items():
+            self._waiting.setdefault(series, []).append(one)
+        self._unmerged += len(frame.histograms)
+        if self._unmerged >= _BATCH:
+            self._merge()
+        add_all(self.seen, frame.seen.items())
+        add_all(self.kernel, frame.kernel.items())
+
     def _deep(self, frame: Frame) -> None:
         """What the deep probes told; of threads that are new beyond a limit the wake-ups are counted alone."""
         room = MAX_THREADS - len(self._threads)
@@ -167,21 +176,21 @@ class Totals:
         known = tuple(one for one in frame.wakeups if one.thread.pid in self._threads)
         self.wakeups_left_out += sum(one.delay.count for one in frame.wakeups)
         self.wakeups_left_out -= sum(one.delay.count for one in known)
-        self.deep.add(flatten(replace(frame, wakeups=known)))
+        self.deep.add(deep_of(replace(frame, wakeups=known)))
         self.thresholds_us.update(frame.thresholds_us)
         for one in frame.outliers:
             self.worst.add(one)
         if frame.traced.one_in:
             self.traced = frame.traced
 
-    def _look_behind(self, frame: Frame) -> None:
-        """Note what lies between this window and the one before it, and whether this one is ordinary."""
+    def _look_behind(self, frame: Frame, dt_us: int) -> None:
+        """Note what lies between this one and the window before it, and whether it is ordinary; `dt_us`: a window's."""
         if frame.gap:
             begun_us = frame.mono_us - frame.dt_us
             self._gap(Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, frame.gap, begun_us))
         if self.last is not None and not self._excused:
             hole_us = frame.mono_us - frame.dt_us - self.last.mono_us
-            if hole_us > max(self.interval_us, frame.dt_us) / 2:
+            if hole_us > max(self.interval_us, dt_us) / 2:
                 self._gap(Missed(self.last.wall, hole_us / 1e6, "windows-missing", self.last.mono_us))
         self._excused = False
 
@@ -216,14 +225,3 @@ class Totals:
         self.probe_cpu.add(frame.health.probe_cpu_percent, frame.dt_us)
         self.cpu.add(frame.health.self_cpu_percent, frame.dt_us)
         self.probe_ns.add(frame.health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
-
-
-def _add_all(into: dict[Flow, Completed], found: Iterable[tuple[Flow, Completed]]) -> None:
-    for flow, done in found:
-        into[flow] = _sum(into[flow], done) if flow in into else done
-
-
-def _sum(one: Completed, other: Completed) -> Completed:
-    unknown = one.time_us is None or other.time_us is None
-    time_us = None if unknown else (one.time_us or 0) + (other.time_us or 0)
-    return Completed(one.count + other.count, one.bytes + other.bytes, time_us)

@@ -1,0 +1,240 @@
+"""Windows folded into a Minute, as long as they are plain ones: what a sum can stand for, to the digit.
+
+Plain is a minute without a gap, a notice, a mark, a device that came, changed or went, an I/O that waited long, a probe
+that began; with few outliers; whose histograms all have a maximum, or none has. Of any other the windows are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from math import isfinite
+from types import MappingProxyType
+from typing import Any
+
+from latmon.coverage import NONE, Coverage, by_device
+from latmon.deep_flat import Flat, flatten
+from latmon.deep_sums import DeepSums
+from latmon.depth_totals import DepthSums
+from latmon.histogram import BITS, Histogram
+from latmon.lba_order import LbaOrder, lba_order, together
+from latmon.minute import Minute, Weighted
+from latmon.model import Completed, Flow, Frame, Health, Outlier, Series, Traced
+from latmon.packed import Packed
+from latmon.tally import Tally
+from latmon.taskqs import TaskqSums
+from latmon.waiting import Settled, Waiting
+
+MINUTE_US = 60_000_000
+MIN_WINDOWS = 3
+MAX_OUTLIERS = 100
+"""In a minute that has a sum: they stand in it once more."""
+COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
+
+
+def minute_of(mono_us: int) -> int:
+    """The number of the minute in which a window ends."""
+    return (mono_us - 1) // MINUTE_US
+
+
+class MinuteSums:
+    """Filled by `add`, all windows of one minute; `waiting` is the whole recording's, and folds them too."""
+
+    def __init__(self, waiting: Waiting, before_us: int | None) -> None:
+        self.plain = before_us is not None
+        self.windows = 0
+        self._waiting, self._before_us = waiting, before_us
+        self._tallies: dict[Series, Tally] = {}
+        self._maxima: dict[Series, int] = {}
+        self._has_maxima: dict[tuple[str, object], bool] = {}
+        """Of each row of each table, whether its histograms tell their maximum."""
+        self._seen: dict[Flow, Completed] = {}
+        self._kernel: dict[Flow, Completed] = {}
+        self._deep = DeepSums()
+        self._outliers: list[Outlier] = []
+        self._thresholds: dict[str, int] = {}
+        self._traced = Traced()
+        self._rates: set[int] = set()
+        self._counters = Counter[str]()
+        self._skipped: int | None = None
+        self._coverage: dict[str, Coverage] = {}
+        self._gauges: dict[str, Counter[int]] = {}
+        self._depths: dict[str, DepthSums] = {}
+        self._orders: dict[str, LbaOrder] = {}
+        self._fewest: dict[str, int] = {}
+        self._probes: set[int | None] = set()
+        self._taskqs = TaskqSums()
+        self._cpu, self._probe_cpu, self._probe_ns = Weighted(), Weighted(), Weighted()
+        self._first: Frame | None = None
+        self._last: Frame | None = None
+        self._longest_us = 0
+
+    def spoil(self) -> None:
+        """Something stands between these windows."""
+        self.plain = False
+
+    def add(self, frame: Frame) -> None:
+        self._waiting.add(frame)
+        if self.plain:
+            self.plain = self._is_plain(frame)
+        self._before_us = frame.mono_us
+        if not self.plain:
+            return
+        self.windows += 1
+        self._first, self._last = self._first or frame, frame
+        self._longest_us = max(self._longest_us, frame.dt_us)
+        for series, one in frame.histograms.items():
+            self._histogram(series, one)
+        add_all(self._seen, frame.seen.items())
+        add_all(self._kernel, frame.kernel.items())
+        for name, covered in by_device(frame).items():
+            self._coverage[name] = self._coverage.get(name, NONE) + covered
+        self._in_flight(frame)
+        self._health(frame)
+        self._taskqs.add(frame.taskqs)
+        self._look_deep(frame)
+
+    def minute(self) -> Minute | None:
+        """Their sum; None where only the windows themselves can say what they hold."""
+        first, last = self._first, self._last
+        if not self.plain or first is None or last is None or len(self._probes) > 1 or len(self._rates) > 1:
+            return None
+        if self._taskqs.left_out or self.windows < MIN_WINDOWS:
+            return None
+        deep = self._deep
+        sums = deep.traced
+        traced = replace(
+            self._traced,
+            histograms=sums.histograms,
+            by_total=sums.by_total,
+            unfollowed=sums.unfollowed,
+            paths=sums.paths,
+            off=sums.off,
+        )
+        counters: dict[str, Any] = dict(self._counters)
+        frame = Frame(
+            last.seq,
+            last.wall,
+            last.mono_us,
+            last.mono_us - first.mono_us + first.dt_us,
+            {series: tally.histogram(self._maxima.get(series)) for series, tally in self._tallies.items()},
+            self._seen,
+            self._kernel,
+            above=deep.above,
+            outliers=tuple(self._outliers),
+            thresholds_us=self._thresholds,
+            traced=traced,
+            handlers=deep.handlers,
+            softirqs=deep.softirqs,
+            wakeups=deep.wakeups,
+            health=replace(Health(suppressed=deep.suppressed, skipped=self._skipped), **counters),
+        )
+        settled = Settled(self._waiting.claims, self._fewest, next(iter(self._probes)))
+        return Minute(
+            frame,
+            self.windows,
+            self._longest_us,
+            first.dt_us,
+            self._coverage,
+            self._gauges,
+            self._depths,
+            self._orders,
+            settled,
+            self._taskqs.in_order if self._taskqs.read else None,
+            self._cpu,
+            self._probe_cpu,
+            self._probe_ns,
+        )
+
+    @property
+    def flat(self) -> Flat:
+        """The deep values' sum, for whoever wants to know whether a Minute says the same."""
+        return self._deep.flat
+
+    def _is_plain(self, frame: Frame) -> bool:
+        still = frame.in_flight
+        hole_us = frame.mono_us - frame.dt_us - (self._before_us or 0)
+        odd = frame.gap or frame.health.notice or frame.devices or frame.removed or frame.marks
+        late = still is not None and (any(still.older.values()) or still.since_us > frame.mono_us - frame.dt_us)
+        full = len(self._outliers) + len(frame.outliers) > MAX_OUTLIERS
+        return not odd and hole_us <= frame.dt_us // 2 and not late and not full and not self._waiting.ages.oldest
+
+    def _histogram(self, series: Series, one: Histogram) -> None:
+        if one.bits != BITS:
+            self.plain = False
+        tally = self._tallies.get(series)
+        if tally is None:
+            tally = self._tallies[series] = Tally()
+        if not one:
+            return
+        tally.add(one, 1)
+        self._maximum("h", series, known=one.max is not None)
+        if one.max is not None:
+            self._maxima[series] = max(self._maxima.get(series, 0), one.max)
+
+    def _maximum(self, table: str, key: object, *, known: bool) -> None:
+        if self._has_maxima.setdefault((table, key), known) is not known:
+            self.plain = False
+
+    def _in_flight(self, frame: Frame) -> None:
+        for name, now in frame.outstanding.items():
+            known = [part for part in (now.in_driver, now.queued) if part is not None]
+            if known:
+                self._gauges.setdefault(name, Counter())[sum(known)] += frame.dt_us
+            self._fewest[name] = min(self._fewest.get(name, now.known), now.known)
+        for name, one in frame.depths.items():
+            self._depths.setdefault(name, DepthSums()).add(one, frame.dt_us, frame.wall)
+        for name, window in frame.issues.items():
+            before = (self._orders[name],) if name in self._orders else ()
+            self._orders[name] = together((*before, lba_order(window)))
+        self._probes.add(None if frame.in_flight is None else frame.in_flight.since_us)
+
+    def _health(self, frame: Frame) -> None:
+        health = frame.health
+        for name in COUNTERS:
+            self._counters[name] += getattr(health, name)
+        if health.skipped is not None:
+            self._skipped = (self._skipped or 0) + health.skipped
+        self._cpu.add(_told(health.self_cpu_percent), frame.dt_us)
+        self._probe_cpu.add(_told(health.probe_cpu_percent), frame.dt_us)
+        self._probe_ns.add(_told(health.probe_ns_per_io), sum(done.count for done in frame.seen.values()))
+
+    def _look_deep(self, frame: Frame) -> None:
+        self._thresholds.update(frame.thresholds_us)
+        self._outliers += frame.outliers
+        if frame.traced.one_in:
+            self._traced = replace(frame.traced, unfollowed=MappingProxyType({}), paths=MappingProxyType({}))
+            self._rates.add(frame.traced.one_in)
+        flat = deep_of(frame)
+        for name, table in flat.tables.items():
+            if name != "by_total":
+                self._maxima_of(name, table)
+        self._deep.add(flat)
+
+    def _maxima_of(self, name: str, table: Packed[object]) -> None:
+        for key, part in table.parts():
+            if part.begin < part.end:
+                self._maximum(name, key, known=table.known(table.maxima, part.row) is not None)
+
+
+def _told(value: float | None) -> float | None:
+    """As a line tells it."""
+    return value if value is not None and isfinite(value) else None
+
+
+def deep_of(frame: Frame) -> Flat:
+    """A frame's deep values alone."""
+    return flatten(replace(frame, histograms=MappingProxyType({})))
+
+
+def add_all(into: dict[Flow, Completed], found: Iterable[tuple[Flow, Completed]]) -> None:
+    """Counts to counts; a time that one of them doesn't know is not known."""
+    for flow, done in found:
+        into[flow] = _sum(into[flow], done) if flow in into else done
+
+
+def _sum(one: Completed, other: Completed) -> Completed:
+    unknown = one.time_us is None or other.time_us is None
+    time_us = None if unknown else (one.time_us or 0) + (other.time_us or 0)
+    return Completed(one.count + other.count, one.bytes + other.bytes, time_us)
