@@ -134,10 +134,11 @@ def _settings(a: Stretch, b: Stretch) -> list[str]:
     if not found:
         told = bool(a.settings and b.settings)
         return ["settings: no difference" if told else "settings: not in both files, as far as they tell no difference"]
-    return _capped(["settings that differ (A -> B):", *map(_setting, found)])
+    return _capped(["settings that differ (A -> B):", *map(setting, found)])
 
 
-def _setting(one: Difference) -> str:
+def setting(one: Difference) -> str:
+    """`module vmd max_vec: 2 -> 8`, indented."""
     return f"  {one.section} {one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
 
 

@@ -98,6 +98,7 @@ ACTIONS = (
     Action("save", "w", "w", "save what is on the screen as a recording"),
     Action("note", "m", "m", "put a mark with a note beside what happens now"),
     Action("fold", "f", "f", "where in the second events fell, folded to the tick, then the heat map", on=_OVERVIEW),
+    Action("compare", "D", "D", "what is shown is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),

@@ -27,6 +27,7 @@ from latmon.theme import Theme, load_theme
 from latmon.tui.actions import bindings, works
 from latmon.tui.asked import FILTER, Asked
 from latmon.tui.attention import LOOK_S, STAGES_SAID, STAGES_START, looked_at
+from latmon.tui.comparing import Comparing
 from latmon.tui.face import face, next_theme, textual_theme
 from latmon.tui.following import follow
 from latmon.tui.foot import foot
@@ -82,6 +83,7 @@ class LatmonApp(App[int]):
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._asked: Asked | None = None
         self._pace = Pace()
+        self._comparing = Comparing(self.scene, self.say, mark)
         self._travel = Travel(self.scene, source, self.say, self._ask, mark)
         self._unsaying: Timer | None = None
 
@@ -97,6 +99,7 @@ class LatmonApp(App[int]):
         self.run_worker(follow(self._source, self.scene, self.post_message), name="source", exclusive=True)
 
     def on_frame_arrived(self) -> None:
+        self._comparing.arrived()
         wait = self._pace.due(time.monotonic())
         if wait == 0:
             self._repaint()
@@ -188,6 +191,10 @@ class LatmonApp(App[int]):
         self._set_stages(mode)
         self._choose(replace(choice, stages=mode))
         self.say(STAGES_SAID[mode] + (STAGES_START if self.scene.starting(mode) else ""))
+
+    def action_compare(self) -> None:
+        self._comparing.step()
+        self._repaint()
 
     def action_theme(self) -> None:
         try:
