@@ -17,6 +17,7 @@ from latmon.report.text import plain, render_text
 __all__ = ["SCHEMA", "incomplete", "render_text", "report_command", "summarise"]
 
 STDOUT = Path("-")
+_WHOLE_BYTES = 4 * 1024 * 1024
 
 
 def report_command(paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None) -> int:
@@ -57,5 +58,8 @@ def _to_html(recording: Recording | Parts, path: Path) -> int:
 def _page(recording: Recording | Parts, columns: MapColumns, parts: int) -> bytes:
     from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
 
-    totals = added_up(recording, columns.add)
+    files = recording.parts if isinstance(recording, Parts) else (recording,)
+    # columns of windows show more than those of minutes, where all of them are read in a few seconds
+    whole = sum(one.path.stat().st_size for one in files) <= _WHOLE_BYTES
+    totals = added_up(recording, columns.add, whole=whole)
     return render_html(summary_of(recording, totals), totals, columns, parts).encode("utf-8", "replace")

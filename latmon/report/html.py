@@ -5,7 +5,6 @@ Owns the page's order. Numbers are the summary's, pictures are made of the total
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +43,8 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
     """The whole page."""
     frame = map_frame(columns, _marks(totals), _gaps(totals))
     shown = _shown(summary)
-    title = f"Storage latency of {summary['host']['name']}, {summary['start'] or UNKNOWN}"
+    start = f"{summary['start'][:10]} {summary['start'][11:16]} UTC" if summary["start"] else UNKNOWN
+    title = f"Storage latency of {summary['host']['name']}, {start}"
     body = [
         f"<h1>{text(title)}</h1>",
         _verdict(summary),
@@ -197,10 +197,9 @@ def _map_meaning(frame: MapFrame) -> str:
 
 
 def _footer(summary: _Json) -> str:
-    told = json.dumps({"schema": summary["schema"], "backend": summary["backend"]}, ensure_ascii=True)
     return (
-        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; '
-        f"every number is also in `latmon report --json` of it ({text(told)}).</footer>\n"
+        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; its numbers are also '
+        f"in `latmon report --json` of it ({text(summary['schema'])}).</footer>\n"
     )
 
 

@@ -22,7 +22,9 @@ TOP = 4
 LANE = 14
 LANES = 3
 STRIP = 44
-_CHAR = 6.2
+_CHAR = 6.8
+_NOTE = 44
+"""Characters of a mark's note that are on the map."""
 _ROUND_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 _STAMP = 110
 """Between two stamps of the time axis, at least."""
@@ -127,17 +129,19 @@ def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
     ends = [float(LEFT)] * LANES
     for at, one in enumerate(frame.marks, 1):
         x = frame.x(one.begin_us)
-        lane = next((n for n, end in enumerate(ends[: len(frame.marks)]) if end <= x), None)
         said = f"{at} {one.said}"
+        shown = said if len(said) <= _NOTE else said[: _NOTE - 1] + "…"
+        long = (len(shown) + 2) * _CHAR
+        begin = x if x + long <= WIDTH else x - long
+        lane = next((n for n, end in enumerate(ends[: len(frame.marks)]) if end <= begin), None)
         y = TOP + 10 + LANE * (lane or 0)
         title = f"<title>mark {text(said)}</title>"
         yield f'<path class="mark" stroke="#000" fill="none" d="M{x} {y}V{bottom}">{title}</path>'
         if lane is None:
             continue
-        room = int((WIDTH - x) / _CHAR) - 1
-        shown = said if len(said) <= min(room, 44) else said[: max(min(room, 44) - 1, len(str(at)))] + "…"
-        ends[lane] = x + (len(shown) + 2) * _CHAR
-        yield f'<text class="lab" x="{x + 2}" y="{y}">{text(shown)}</text>'
+        ends[lane] = begin + long
+        anchor = f'x="{x + 3:.1f}"' if begin == x else f'x="{x - 3:.1f}" text-anchor="end"'
+        yield f'<text class="lab" {anchor} y="{y}">{text(shown)}</text>'
 
 
 def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None) -> Iterator[str]:
@@ -166,6 +170,8 @@ def legend(top: int, y: int) -> Iterator[str]:
     yield f'<text class="dim" x="{LEFT}" y="{y + 11}">I/Os in a cell:</text>'
     x = LEFT + 90
     for step, colour in enumerate(heat(light()), 1):
+        if begins[step - 1] in begins[step:]:  # of a map with few I/Os not every step is used
+            continue
         said = f"{begins[step - 1]:,}" + ("+" if step == LEVELS else "")
         height = 10 if step > 1 else 7
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 12 - height}" width="12" height="{height}"/>'

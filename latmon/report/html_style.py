@@ -99,7 +99,7 @@ body{max-width:none;padding:0;font-size:9.5pt}
 h2{margin-top:0}
 section.device,section.page{break-before:page}
 h2,h3,caption{break-after:avoid}
-figure,.outlier,tr{break-inside:avoid}
+figure,.outlier,tr,dl{break-inside:avoid}
 thead{display:table-header-group}
 .wide{overflow:visible}
 table{font-size:7.6pt}

@@ -179,7 +179,7 @@ def settings(summary: _Json) -> str:
     if not tables:
         return ""
     names = sum(map(len, found.values()))
-    head = f"<summary>{number(names)} settings in {number(len(found))} sections</summary>"
+    head = f"<summary>All {number(names)} settings, as they were when the capture began</summary>"
     rest = f"<p>and {len(found) - MAX_SETTINGS:,} more sections</p>" if len(found) > MAX_SETTINGS else ""
     return (
         f'<section id="settings"><h2>Configuration</h2>\n<details>{head}\n{"".join(tables)}{rest}</details></section>\n'

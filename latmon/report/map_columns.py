@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.minute import Minute
 from latmon.model import Frame
 from latmon.report.summary import Item
 
@@ -59,14 +60,16 @@ class MapColumns:
         self._devices: set[str] = set()
         self._cells = 0
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item | Minute) -> None:
         """Into the column in which it begins, to half a column. Gaps, marks and the end are the totals'."""
-        if not isinstance(item, Frame):
+        if not isinstance(item, (Frame, Minute)):
             return
         if not self.end_us:
             self.begin_us = item.mono_us - item.dt_us
             self.begin_wall = item.wall - item.dt_us / 1e6
         self.end_us = max(self.end_us, item.mono_us)
+        if isinstance(item, Minute):
+            self.widen(round(item.dt_us / self.width_us))
         begun_us = item.mono_us - item.dt_us - self.begin_us
         number = max(begun_us + min(item.dt_us, self.width_us) // 2, 0) // self.width_us
         if number >= MAX_COLUMNS:
@@ -75,7 +78,10 @@ class MapColumns:
             number //= factor
         column = self.columns.setdefault(number, Column())
         column.wide = max(column.wide, min(round(item.dt_us / self.width_us), MAX_COLUMNS - number))
-        self._fill(column, item)
+        self._fill(column, item.frame if isinstance(item, Minute) else item)
+        if isinstance(item, Minute):
+            for name, sums in item.depths.items():
+                self._deepest(column, name, sums.highest)
         if self._cells > MAX_CELLS and self.count > LEAST_COLUMNS:
             self.widen(2)
 
@@ -116,11 +122,15 @@ class MapColumns:
             if series.stage == "total" and series.device not in timed:
                 self._count(column, series.device, one)
         for name, depths in frame.depths.items():
-            if any(depths.in_driver.values()) and self._has_room(name):
-                column.depths[name] = max(depths.highest, column.depths.get(name, 0))
+            if any(depths.in_driver.values()):
+                self._deepest(column, name, depths.highest)
         for name, now in frame.outstanding.items():
-            if now.in_driver is not None and self._has_room(name):
-                column.depths[name] = max(now.in_driver, column.depths.get(name, 0))
+            if now.in_driver is not None:
+                self._deepest(column, name, now.in_driver)
+
+    def _deepest(self, column: Column, name: str, depth: int) -> None:
+        if self._has_room(name):
+            column.depths[name] = max(depth, column.depths.get(name, 0))
 
     def _count(self, column: Column, device: str, one: Histogram) -> None:
         if not one.buckets or not self._has_room(device):

@@ -75,10 +75,10 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.seen if name == tag]
 
 
-def page_of(path):
+def page_of(path, *, whole=True):
     recording = open_recording(path)
     columns = MapColumns(recording.origin.interval_us)
-    totals = added_up(recording, columns.add)
+    totals = added_up(recording, columns.add, whole=whole)
     return render_html(summary_of(recording, totals), totals, columns)
 
 
@@ -233,11 +233,12 @@ def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):
     series = Series("sda", "read", "total")
     frames = [frame(seq, histograms={series: Histogram.of({60: 5_000_000})}) for seq in range(900)]
     frames[700] = frame(700, histograms={series: Histogram.of({60: 5_000_000, 130: 1})})
-    page = page_of(record(tmp_path / "r", *frames))
-    (drawn,) = svgs(page, "Latency heat map of sda")
-    alone = [one for one in drawn.iter(f"{SVG}g") if one.get("class") == "h1"]
-    assert [[path.get("d")[:5] for path in group] for group in alone] == [["M175 "]]
-    assert alone[0][0][0].text.endswith(": 1")
+    path = record(tmp_path / "r", *frames)
+    for whole, cell in ((True, "M175 "), (False, "M11 0")):  # of 4 s, and by the recording's roll-ups of 60 s
+        (drawn,) = svgs(page_of(path, whole=whole), "Latency heat map of sda")
+        alone = [one for one in drawn.iter(f"{SVG}g") if one.get("class") == "h1"]
+        assert [[path.get("d")[:5] for path in group] for group in alone] == [[cell]]
+        assert alone[0][0][0].text.endswith(": 1")
 
 
 def test_columns_are_few_and_hold_everything_however_long_it_was():
