@@ -106,19 +106,21 @@ def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tupl
                 kept.append(thing)
         for span in mine:
             taken[span] = b"\1" * len(taken[span])
-    kept = [_with_unit(one, lines) if isinstance(one, Table) else one for one in kept]
+    if not asked.unit and any(isinstance(one, Table) and not one.unit for one in kept):
+        context = units.Context(lines)
+        kept = [_with_unit(one, context) if isinstance(one, Table) else one for one in kept]
     kept.sort(key=lambda thing: thing.where.first)
     left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
     return kept, left
 
 
-def _with_unit(table: Table, lines: Sequence[str]) -> Table:
+def _with_unit(table: Table, context: units.Context) -> Table:
     """By its title, else by what stands around it."""
     if table.unit or table.at_issue:
         return table
     unit, where = units.of_title(table.title), f"the title in line {table.where.first}"
     if not unit:
-        unit, where = units.of_context(lines, table.where.first, table.where.last, table.kind)
+        unit, where = context.unit(table.where.first, table.where.last, table.kind)
     return replace(table, unit=unit, unit_from=where)
 
 

@@ -6,11 +6,13 @@ What a table prints never holds its unit: `quantize((timestamp - start)/1000000)
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 NEAR = 60
 """Lines above a table in which prose may tell its unit."""
 _MAX = 2000
+_LATEST = 100
 _TITLE = re.compile(
     r"\((us|\u00b5s|\u03bcs|usecs?|ms|msecs?|ns|nsecs?|s|secs?|seconds|microseconds|milliseconds|nanoseconds)\)"
     r"|(?<![a-z])(usecs?|msecs?|nsecs?|microseconds?|milliseconds?|nanoseconds?)(?![a-z])|_(us|ms|ns)(?![a-z])",
@@ -37,30 +39,40 @@ def of_title(title: str) -> str:
     return _short(next(filter(None, match.groups()))) if match else ""
 
 
-def of_context(lines: Sequence[str], line: int, last: int, kind: str) -> tuple[str, str]:
-    """Of the table from `line` to `last`: its unit and where that stands; both empty where it is told nowhere."""
-    for at in range(last + 1, min(last + 2, len(lines)) + 1):
-        if (unit := of_title(lines[at - 1])) and lines[at - 1].strip().startswith("("):
-            return unit, f"line {at}"
-    for at in range(line - 1, max(0, line - NEAR), -1):
-        match = _PROSE.search(lines[at - 1][:_MAX])
-        if match:
-            return _short(match[1]), f"line {at}"
-    return _of_script(lines[: line - 1], kind)
+class Context:
+    """A text's words about units, looked for once: tables may be many."""
 
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._prose = [(at, _short(m[1])) for at, line in enumerate(lines, 1) if (m := _PROSE.search(line[:_MAX]))]
+        self._scripts = _scripts(lines)
 
-def _of_script(lines: Sequence[str], kind: str) -> tuple[str, str]:
-    """The last action above the table that fills such a one."""
-    near = lines[-_MAX:]
-    text = "\n".join(one[:_MAX] for one in near)
-    found = [m for of in (_SCRIPT, _PLAIN) for m in of.finditer(text) if _fits(m[1], kind)]
-    if not found:
+    def unit(self, line: int, last: int, kind: str) -> tuple[str, str]:
+        """Of the table from `line` to `last`: its unit and where that stands; both empty where it is told nowhere."""
+        behind = self._lines[last] if last < len(self._lines) else ""
+        if behind.strip().startswith("(") and (unit := of_title(behind)):
+            return unit, f"line {last + 1}"
+        near = self._prose[: bisect_left(self._prose, (line, ""))][-1:]
+        if near and near[0][0] >= line - NEAR:
+            return near[0][1], f"line {near[0][0]}"
+        for at, action, unit in reversed(self._scripts[: bisect_left(self._scripts, (line, "", ""))][-_LATEST:]):
+            if _fits(action, kind):
+                return unit, f"the script in line {at}" if unit else ""
         return "", ""
-    latest = max(found, key=lambda m: m.start())
-    divisor = latest[2] or "" if latest.re is _SCRIPT else ""
-    unit = _DIVISORS.get(divisor.replace("_", ""), "")
-    at = len(lines) - len(near) + text.count("\n", 0, latest.start()) + 1
-    return (unit, f"the script in line {at}") if unit else ("", "")
+
+
+def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Line, action and unit of what fills tables in the scripts of a text."""
+    if not any("quantize" in line or "hist" in line for line in lines):
+        return []
+    text = "\n".join(line[:_MAX] for line in lines)
+    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    found = []
+    for of in (_SCRIPT, _PLAIN):
+        for m in of.finditer(text):
+            divisor = (m[2] or "").replace("_", "") if of is _SCRIPT else ""
+            found.append((bisect_right(starts, m.start()), m[1], _DIVISORS.get(divisor, "")))
+    return sorted(found)
 
 
 def _fits(action: str, kind: str) -> bool:
