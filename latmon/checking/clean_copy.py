@@ -12,7 +12,9 @@ from latmon.checking.passages import Damage, Line
 from latmon.model import Frame, Origin
 from latmon.recording import lines, members
 from latmon.recording.lines import End, Gap
+from latmon.recording.minutes import KIND
 from latmon.recording.reader import MAX_LINES
+from latmon.recording.rolling import Rolling
 
 DAMAGED = "damaged"
 REPAIRED = "repaired"
@@ -27,7 +29,9 @@ class CleanCopy:
         self._pending: list[bytes] = []
         self._bytes = 0
         self._begin = 0
-        self._first_us: int | None = None
+        self._frames: list[Frame] = []
+        self._end = 0
+        self._rolling = Rolling()
         self._mono_us = origin.start_mono_us
         self._closing: tuple[Line, bool] | None = None
         self._since_end = 0
@@ -47,6 +51,8 @@ class CleanCopy:
                 self._put(lines.to_bytes(lines.encode_gap(gap)), None)
             return
         self._keep_closing()
+        if passage.kind == KIND:
+            return  # made anew from the windows that are left
         if passage.part.begin != self._begin:
             self._flush()
             self._begin = passage.part.begin
@@ -81,11 +87,15 @@ class CleanCopy:
             self.windows += 1
             self._since_end += 1
             self._mono_us = frame.mono_us
-            if self._first_us is None:
-                self._first_us = frame.mono_us
+            self._frames.append(frame)
 
     def _flush(self) -> None:
-        if self._pending:
-            first_us = self._mono_us if self._first_us is None else self._first_us
-            self._write(members.pack(b"".join(self._pending), first_us, self._mono_us))
-            self._pending, self._bytes, self._first_us = [], 0, None
+        if not self._pending:
+            return
+        first_us = self._frames[0].mono_us if self._frames else self._mono_us
+        roll_up = self._rolling.due(self._frames, self._end)
+        member = members.pack(b"".join(self._pending), first_us, self._mono_us)
+        self._write(roll_up + member)
+        self._rolling.took(self._frames, self._end + len(roll_up), alone=len(self._frames) == len(self._pending))
+        self._end += len(roll_up) + len(member)
+        self._pending, self._bytes, self._frames = [], 0, []

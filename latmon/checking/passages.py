@@ -8,21 +8,25 @@ what is printed nor what is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from latmon.checking.roll_ups import WRONG, RollUps
 from latmon.errors import RecordingError
 from latmon.model import Frame, Origin
 from latmon.recording import checks, decode
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members, Part
+from latmon.recording.minutes import KIND, decode_minute
 from latmon.recording.reader import MAX_LINES, UNCLOSED, Course, Item, admit, item_of, lines_of
 from latmon.text import clean
 
 _PATIENCE = 128 * 1024 * 1024
 _LOOKS = 2
 """Times that a damaged file is read at most, beside `_PATIENCE`: heads that lie about their length are read in vain."""
+_MEMBER_BYTES = 4 * 1024 * 1024
+"""A writer writes at the latest then: what is longer has no roll-up."""
 _HOUR_US = 3_600_000_000
 """A damaged head's stamps are not covered by any sum: a longer loss is not believed."""
 _JITTER_US = 1000
@@ -70,6 +74,7 @@ class Passages:
         self._until = 0
         self._claimed_us = 0
         self._windows = 0
+        self._roll_ups = RollUps()
 
     def __iter__(self) -> Iterator[Line | Damage]:
         if self._headless:
@@ -89,6 +94,7 @@ class Passages:
 
     def _damaged(self, part: Part) -> Iterator[Damage]:
         """A damage that goes on is one; one of several before the same window counts what all of them lose."""
+        self._roll_ups.missed()
         if part.head is not None:
             self._claimed_us = max(self._claimed_us, part.head.last_us)
         if part.damage.startswith(GIVEN_UP):
@@ -110,25 +116,42 @@ class Passages:
 
     def _lines(self, part: Part) -> Iterator[Line | Damage]:
         surplus: list[str] = []
-        stamps: list[int] = []
+        windows: list[Frame] = []
+        others = 0
         for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
             try:
                 line = self._line(part, raw)
             except RecordingError as refusal:
+                self._roll_ups.missed()
                 yield from self._note(part.begin, str(refusal), number)
                 continue
             if isinstance(line.item, Frame):
                 if self._open is not None:
                     yield self._settled(line.item.mono_us - line.item.dt_us)
-                stamps = [*stamps[:1], line.item.mono_us]
+                if len(part.text) > _MEMBER_BYTES:
+                    del windows[1:]  # no roll-up can need those between
+                windows.append(line.item)
                 self._mono_us, self._wall, self._told_us = line.item.mono_us, line.item.wall, 0
+            others += not isinstance(line.item, Frame)
             yield line
             if isinstance(line.item, End):
                 yield from self._counted(part, line.item)
         if surplus:
             yield from self._note(part.begin, f"more than {MAX_LINES} lines in one member: the rest is not read")
-        if stamps and part.head is not None and (part.head.first_us, part.head.last_us) != (stamps[0], stamps[-1]):
-            yield Damage(part.begin, "its stamps are not those of its windows: a seek may miss them", 0, stamps[-1])
+        yield from self._held_together(part, windows, others)
+
+    def _held_together(self, part: Part, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
+        """Stamps against windows, and a roll-up against those that it stands for."""
+        if windows and part.head is not None:
+            if (part.head.first_us, part.head.last_us) != (windows[0].mono_us, windows[-1].mono_us):
+                what = "its stamps are not those of its windows: a seek may miss them"
+                yield Damage(part.begin, what, 0, self._mono_us, self._wall)
+        elif part.head is not None and part.head.stands_for:
+            self._roll_ups.hold(part)
+            return
+        alone = not others and len(part.text) <= _MEMBER_BYTES
+        if (wrong := self._roll_ups.took(part, windows, alone=alone)) is not None:
+            yield Damage(wrong, WRONG, 0, self._mono_us, self._wall, mild=True)
 
     def _line(self, part: Part, raw: bytes) -> Line:
         """RecordingError for a line that no reader takes."""
@@ -172,6 +195,8 @@ def _kind(raw: bytes) -> str:
     if kind == "header":
         decode.decode_origin(value)
         decode.decode_devices(value)
+    if kind == KIND:
+        decode_minute(value)
     return clean(kind) if isinstance(kind, str) else ""
 
 

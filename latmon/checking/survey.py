@@ -12,9 +12,11 @@ from latmon.checking.passages import Damage, Line
 from latmon.mark import Mark
 from latmon.model import Frame, Origin
 from latmon.recording import Gap
+from latmon.recording.minutes import KIND
 
 MAX_DAMAGES = 1000
 _MAX_KINDS = 20
+_KNOWN = frozenset({"header", KIND})
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Survey:
             self.gap_seconds += item.seconds
         elif isinstance(item, Mark):
             self.marks += 1
-        elif item is None and passage.kind != "header":
+        elif item is None and passage.kind not in _KNOWN:
             known = passage.kind in self.later or len(self.later) < _MAX_KINDS
             self.later[passage.kind if known else ""] += 1
 

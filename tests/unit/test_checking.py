@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from recorded import ORIGIN, frame
 from latmon import cli
 from latmon.checking import repair, survey
 from latmon.checking.passages import HEADLESS
+from latmon.checking.roll_ups import WRONG
 from latmon.errors import RecordingError
 from latmon.histogram import Histogram
 from latmon.model import Device, Frame, Series
@@ -278,6 +280,54 @@ def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
     writer.close()
     assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]
     assert cli.main(["check", str(copy)]) == 0
+
+
+@pytest.fixture(scope="module")
+def minutes(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("minutes") / "r", 200)
+
+
+def kinds(data):
+    starts = [*offsets(data), len(data)]
+    return [
+        (at, json.loads(line)["type"])
+        for at, end in pairwise(starts)
+        for line in gzip.decompress(data[at:end]).splitlines()
+    ]
+
+
+def test_roll_ups_are_checked_and_made_anew(minutes, check):
+    found = check(minutes)
+    assert (found.code, found.copy.read_bytes()) == (0, minutes)
+    told = kinds(minutes)
+    rolled = [at for at, kind in told if kind == "minute"]
+    assert len(rolled) == 2
+    assert "later version" not in found.out
+    data = bytearray(minutes)
+    data[[at for at, kind in told if kind == "window" and at < rolled[1]][-9] + 70] ^= 1
+    found = check(bytes(data))
+    assert [one.partition(": ")[2].partition(",")[0] for one in found.damages] == [
+        "damaged",
+        "the closing line counts 200 windows",
+    ]
+    assert [kind for _, kind in kinds(found.copy.read_bytes())].count("minute") == 1
+
+
+def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
+    at = next(at for at, kind in kinds(minutes) if kind == "minute")
+    head = head_of(minutes[at : at + 64])
+    text = gzip.decompress(minutes[at : at + head.length]).replace(b'"n":', b'"n": ')
+    later = text[:-2] + b',"later":1}\n'
+    lie = text.replace(b'"bytes":', b'"bytes":1')
+    for told, code in ((later, 0), (lie, 5)):
+        member = pack(told, head.first_us, head.last_us, head.stands_for)
+        found = check(minutes[:at] + member + minutes[at + head.length :])
+        assert found.code == code, found.out
+        if code:
+            assert found.damages[0].startswith(f"byte {at} (")
+            assert WRONG in found.damages[0]
+        # those behind it stand where they stood, once it is as long as it was
+        assert found.copy.read_bytes()[: len(minutes) - 200] == minutes[: len(minutes) - 200]
 
 
 def test_the_copy_is_private(whole, check):

@@ -84,7 +84,7 @@ def wait_for(path):
 @pytest.mark.parametrize("kills", [1, pytest.param(67, marks=pytest.mark.slow)])
 def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
     rng = random.Random(kills)
-    cut = late = 0
+    cut = late = whole = 0
     for first in range(0, kills, AT_ONCE):
         paths = [tmp_path / f"r{number}" for number in range(first, min(first + AT_ONCE, kills))]
         running = [KINDS[kind](path) for path in paths]
@@ -95,9 +95,10 @@ def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
             recorder.kill()
             kept = windows(path)
             assert kept[: len(acknowledged)] == acknowledged
+            whole += len(kept)
             late += len(kept) - len(acknowledged)
             cut += is_clean_but_for_its_end(path, tmp_path / "copy", kept)
-    print(f"{kind}: {kills} kills, {cut} members cut, {late} windows written after the last look, none lost")
+    print(f"{kind}: {kills} kills, {whole} windows read, {cut} members cut, {late} written since the last look")
 
 
 def is_clean_but_for_its_end(path, copy, kept):
