@@ -10,6 +10,7 @@ from latmon.errors import RecordingError
 from latmon.model import Frame
 from latmon.recording import UNCLOSED, End, Gap, Writer
 from latmon.recording.parts import Part, as_part, open_parts, part_of, part_path
+from latmon.report.totals import Totals
 
 
 def part(directory, number, seqs, *, capture="c0ffee", end="", close=True):
@@ -70,6 +71,33 @@ def test_a_seek_leaves_parts_alone_that_end_before(three):
     three[0].write_bytes(three[0].read_bytes()[:-30])
     parts = open_parts(three)
     assert seqs(parts.since(frame(4).mono_us)) == [4, 5, 6, 7]
+    assert parts.damage == []
+
+
+def test_a_span_reads_no_part_beyond_it(three):
+    three[2].write_bytes(three[2].read_bytes()[:-30])
+    parts = open_parts(three)
+    assert seqs(parts.between(frame(1).mono_us, frame(3).mono_us)) == [1, 2, 3]
+    assert parts.damage == []
+    assert parts.span() == (ORIGIN.start_mono_us, frame(7).mono_us)
+
+
+def test_summed_it_comes_to_the_same(tmp_path):
+    def long(number, begin, end):
+        return part(tmp_path, number, range(begin, end), end=None if end < 400 else "closed")
+
+    parts = open_parts([long(1, 0, 150), long(2, 150, 400)])
+    whole, summed = Totals(1_000_000), Totals(1_000_000)
+    for one in parts:
+        whole.add(one)
+    items = list(parts.summed())
+    for one in items:
+        summed.add(one)
+    whole.finish()
+    summed.finish()
+    assert len(items) < 300
+    assert (summed.windows, summed.histograms, summed.gaps) == (whole.windows, whole.histograms, whole.gaps)
+    assert items[-1] == End("closed", 400)
     assert parts.damage == []
 
 
