@@ -125,12 +125,17 @@ class OffsetMap:
 
     @property
     def is_banded(self) -> bool:
-        """More in the fullest half of the rows than chance puts there; too few events say nothing."""
-        rows = sorted(self.per_row, reverse=True)
-        total = sum(rows)
-        half = sum(rows[: max(self.rows // 2, 1)])
+        """More in the fullest half of the rows than chance puts there; too little says nothing.
+
+        What counts are cells that hold something, not events: a burst in one second is no band.
+        """
+        held = [0] * self.rows
+        for _, row in self.cells:
+            held[row] += 1
+        held.sort(reverse=True)
+        total, half = sum(held), sum(held[: max(self.rows // 2, 1)])
         expected = total / self.rows
-        chi2 = sum((n - expected) ** 2 for n in rows) / expected if expected else 0.0
+        chi2 = sum((n - expected) ** 2 for n in held) / expected if expected else 0.0
         # chi-squared has a mean of its degrees of freedom and twice that as variance: five deviations
         beyond = self.rows - 1 + 5 * (2 * (self.rows - 1)) ** 0.5
         return self.rows > 1 and total >= _LEAST and chi2 > beyond and half >= _BANDED * (total - half)

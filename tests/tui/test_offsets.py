@@ -1,5 +1,7 @@
 """The sub-second-offset map: a tick is a band, chance is none, and what it is made of is said."""
 
+import re
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -48,6 +50,12 @@ def test_even_noise_is_none():
     banded = [folded(at_random(n, seed), rows=rows).is_banded
               for seed in range(100) for n in (8, 31, 300) for rows in (8, 11, 30)]  # fmt: skip
     assert not any(banded)
+
+
+def test_a_burst_in_one_second_is_no_band():
+    burst = tuple(START_MONO + 7 * SECOND + us for us in range(0, 300, 3))
+    assert not folded(burst, fold_us=SECOND).is_banded
+    assert not folded(burst).is_banded
 
 
 def test_the_fold_takes_the_clock_and_not_the_second():
@@ -103,6 +111,23 @@ def test_the_screen_shows_it_and_why_there_is_none(size, ink):
         assert "offset in the tick of 4 ms: 60 outliers by completion banded" in text
     made.choose(Choice(fold="tick", selected="nvme1n1"))
     assert "finer than its window" in " ".join("\n".join(map(plain, screen_lines(made, (), 160, 50))).split())
+
+
+@pytest.mark.parametrize(
+    ("of", "said"), [("second", "I/Os of windows of 100 ms"), ("tick", "100 ms are too long to see a tick")]
+)
+def test_short_windows_have_as_many_rows_as_there_are_of_them(of, said):
+    made = Scene(Choice(fold=of))
+    made.store.origin = replace(ORIGIN, interval_us=100_000)
+    disk = Series("nvme0n1", "read", "total")
+    for i in range(1, 200):
+        one = frame(i, {disk: Histogram.record([900] * (1 + 9 * (i % 10 == 3)))}, devices=disks(1) if i == 1 else ())
+        made.append(replace(one, mono_us=START_MONO + i * 100_000, dt_us=100_000))
+    text = "\n".join(map(plain, screen_lines(made, (), 80, 40)))
+    assert said in " ".join(text.split())
+    if of == "second":
+        assert "banded" not in text
+        assert len(re.findall(r"│.*[▪█]", text)) == 10
 
 
 def test_a_key_goes_round():

@@ -6,6 +6,7 @@ from latmon.views.lines import Line
 from latmon.views.offsets import LABEL, SECOND_US, Moments, draw, moments, offset_map, rows_of, why_none, without
 from latmon.views.sight import Sight
 from latmon.views.table import Subject
+from latmon.views.units import spelled
 
 FOLDS = ("", "second", "tick")
 """No such map, and what its rows may be of."""
@@ -23,6 +24,9 @@ def offsets_panel(sight: Sight, chosen: Subject, width: int, room: int) -> list[
     hz = sight.origin.hz if sight.origin else None
     fold_us = SECOND_US if choice.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
     fine = bool(some.outliers or some.issues)
+    if not fine and fold_us < 2 * some.window_us:
+        why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
+        return without(f"{why} a tick of {spelled(fold_us)} in them", width, room)
     rows = rows_of(some.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
     found = offset_map(some, history.until_us, choice.window_us, max(width - LABEL - 6, 1), rows, fold_us=fold_us)
     last = history.window.last
