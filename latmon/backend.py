@@ -86,8 +86,9 @@ class Seekable(Protocol):
         """Times as fast as it was; 0: at once."""
         ...
 
-    @property
-    def past(self) -> Past: ...
+    def past(self) -> Past:
+        """Known once it is open."""
+        ...
 
     def hold(self) -> None:
         """No more frames until it is told to go on; `frames` doesn't end by that."""

@@ -38,10 +38,10 @@ class ReplayBackend:
 
     @property
     def origin(self) -> Origin:
-        return self.past.origin
+        return self.past().origin
 
-    @property
     def past(self) -> Recorded:
+        """See Seekable."""
         if self._recorded is None:
             raise RecordingError("the recording has not been opened yet")
         return self._recorded
@@ -89,7 +89,7 @@ class ReplayBackend:
         loop = asyncio.get_running_loop()
         due, turn = loop.time(), self._turn
         first = after_us < 0
-        for frame in self.past.play(after_us):
+        for frame in self.past().play(after_us):
             if self.speed and not first:
                 due += frame.dt_us / 1e6 / self.speed
             first = False

@@ -25,7 +25,7 @@ async def follow(source: Backend, scene: Scene, post: Callable[[Message], object
     """Until the source ends. A failure is data: one on the way is said, one at the opening is a refusal."""
     try:
         async with source as opened:
-            scene.opened(opened.origin, opened.past if isinstance(opened, Seekable) else None)
+            scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
             post(SourceOpened())
             await _all(opened, scene, post)
             while isinstance(opened, Seekable):

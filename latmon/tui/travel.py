@@ -95,7 +95,8 @@ class Travel:
         after = last.mono_us - scene.history.window.length_us
         try:
             directory = target.default_directory(Path.cwd(), os.environ)
-            path = directory / target.recording_name(origin.host, last.wall)
+            name = target.recording_name(origin.host, last.wall)
+            path = Path(name) if directory == Path.cwd() else directory / name
             many = save(scene.archive, origin, after, last.mono_us, path)
         except LatmonError as error:
             self._say(str(error))

@@ -115,6 +115,15 @@ _NUMBERS = (
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),
     (
+        "M R S C L G",
+        "on a time axis: a mark, a probe's restart, a suspended host, a clock that was set, losses, a gap; "
+        "what it was is told where the cursor or the step stands",
+    ),
+    (
+        "PAUSED 13:04:12",
+        "the screen as it was then, and how much came since (in a replay: is still to come); data keeps arriving",
+    ),
+    (
         "bars",
         "of a histogram: the logarithm of its I/Os, so that one is seen beside a million; of a share: in proportion",
     ),

@@ -1,0 +1,253 @@
+"""Back in time: the screen of any moment is the one that a session had then, live and in a replay, by the same keys."""
+
+import asyncio
+import re
+from dataclasses import replace
+
+import pytest
+from frames import ORIGIN, START_MONO, START_WALL, Source, host
+
+from latmon.archive import Archive
+from latmon.backend import Options
+from latmon.mark import Mark
+from latmon.model import Frame, Health
+from latmon.recorded import Recorded, open_several
+from latmon.recording import Writer, open_recording
+from latmon.report.summary import summarise, summary_of
+from latmon.report.totals import Totals
+from latmon.request import Request
+from latmon.resources import data_dir
+from latmon.session import Session
+from latmon.theme import load_theme
+from latmon.tui.app import LatmonApp
+from latmon.tui.widgets.canvas import Canvas
+from latmon.views.choice import Choice
+from latmon.views.heatmap import RAMP
+from latmon.views.lines import plain
+from latmon.views.whole_screen import screen_lines
+from latmon.views.scene import Scene
+from latmon_backends.replay import ReplayBackend
+
+BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
+MARKED = Mark("max_vec 4", START_MONO + 110_500_000, START_WALL + 110.5)
+
+
+def some(seconds=140):
+    """With a mark, a restart, a loss, a hole and a clock that was set."""
+    frames = host(4, seconds, odd="nvme1n1", ios=30)
+    frames[110] = replace(frames[110], marks=(MARKED,))
+    frames[114] = replace(frames[114], gap="probe-restart")
+    frames[118] = replace(frames[118], health=Health(lost_events=3))
+    frames[122:] = [replace(one, wall=one.wall + 30) for one in frames[122:]]
+    return [one for one in frames if one.seq not in (127, 128)]
+
+
+FRAMES = some()
+
+
+def session(frames, **options):
+    made = Scene(options.pop("choice", Choice()), **options)
+    made.opened(BEGUN)
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def drawn(made, size):
+    return [plain(line) for line in screen_lines(made, (), *size)]
+
+
+def app_of(source, **options):
+    return LatmonApp(
+        source,
+        theme=load_theme("dark", (data_dir("themes"),)),
+        depth="none",
+        choice=options.pop("choice", Choice()),
+        **options,
+    )
+
+
+def screen(app):
+    canvas = app.screen.query_one(Canvas)
+    return "\n".join(canvas.render_line(y).text for y in range(canvas.size.height))
+
+
+async def arrived(pilot, many):
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if pilot.app.scene.edge.store.arrived >= many and not pilot.app._pace.coming:
+            break
+    await pilot.pause(0.02)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("travel") / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, BEGUN)
+    for one in FRAMES:
+        writer.append(one)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("screen_name", "size"),
+    [
+        ("overview", (80, 24)),
+        *(
+            pytest.param(name, size, marks=pytest.mark.slow)
+            for name in ("overview", "stages", "outstanding", "interrupts")
+            for size in ((80, 24), (160, 50))
+        ),
+    ],
+)
+def test_a_moment_looks_as_it_did(size, screen_name, recording):
+    choice = Choice(screen=screen_name)
+    live = session(FRAMES, choice=choice)
+    file = Recorded(open_several([recording]))
+    for _ in file.scan():
+        pass
+    replayed = Scene(choice, archive=file)
+    replayed.opened(BEGUN, file)
+    for many in (75, 124, len(FRAMES)):
+        then = session(FRAMES[:many], choice=choice)
+        then.pause()
+        at = live.archive.stamps.nearest(FRAMES[many - 1].mono_us)
+        edge = session(FRAMES[:many], choice=choice)
+        for made in (live, replayed):
+            made.travel(at)
+            assert drawn(made, size)[1:] == drawn(then, size)[1:]
+        # at the edge the same, but for what time is called there and what is said of the step
+        shown, lived = drawn(live, size), drawn(edge, size)
+        words = re.compile(r"▲now|▲[0-9:]{8}|[0-9:]{8}▲|now▲")
+        same = [a == b or bool(words.search(a) and words.search(b)) for a, b in zip(shown, lived, strict=True)]
+        assert sum(not one for one in same) <= 3
+
+
+def test_what_happened_is_on_the_axis_and_named_where_one_stands():
+    made = session(FRAMES, ink=RAMP)
+    for size in ((80, 24), (160, 50)):
+        made.resume()
+        axis = next(line for line in drawn(made, size) if "└" in line)
+        assert re.sub(r"[^MRLCG]", "", axis) in ("MRLCG", "CGMRL", "GMRLC", "LCGMR", "RLCGM")
+        for number, said in (
+            (111, "mark: max_vec 4"),
+            (115, "the probe was restarted"),
+            (119, "lost: 3 events"),
+            (123, "the clock was set forward by 30s"),
+            (129, "gap: nothing for 2s"),
+        ):
+            made.travel(made.archive.stamps.nearest(START_MONO + number * 1_000_000))
+            assert said in " ".join(drawn(made, size)[-3:-1])
+
+
+async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    source = Source(host(3, 400, ios=5), pace=0.02)
+    notes = []
+    app = app_of(source, mark=notes.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 60)
+        await pilot.press("left_square_bracket")
+        first = re.search(r"PAUSED (\d\d:\d\d:\d\d), 0:\d\d behind", screen(app))
+        await pilot.press("left_curly_bracket")
+        at = app.scene.at
+        assert first
+        before = app.scene.edge.store.arrived
+        await pilot.pause(0.3)
+        assert app.scene.edge.store.arrived > before
+        assert app.scene.at == at
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        assert app.scene.at.mono_us == at.mono_us + 2_000_000
+        await pilot.press("g")
+        assert app.scene.at.mono_us == START_MONO + 1_000_000
+        await pilot.press("t", *"03:00:33", "enter")
+        assert app.scene.at.wall == START_WALL + 33
+        await pilot.press("t", *"-5", "s", "enter")
+        assert app.scene.at.wall == START_WALL + 28
+        await pilot.press("t", *"nonsense", "enter")
+        assert "'nonsense' is no time such as 13:04:12" in screen(app)
+        await pilot.press("t", *"05:00", "enter")
+        assert "05:00:00 isn't there" in screen(app)
+        await pilot.press("t", *"03:00:55", "enter", "w")
+        saved = next(tmp_path.glob("db-07-*.latmon.jsonl.gz"))
+        assert saved.name in screen(app).replace("\n", "").replace(" ", "")
+        recording = open_recording(saved)
+        windows = [one for one in recording if isinstance(one, Frame)]
+        assert [one.seq for one in windows] == list(range(1, 56))
+        assert not recording.damage
+        await pilot.press("w")
+        assert "exists and is never overwritten" in " ".join(screen(app).split())
+        await pilot.press("m", *"set x", "enter")
+        assert notes == ["set x"]
+        await pilot.press("m", *"no", "escape", "G")
+        assert notes == ["set x"]
+        assert app.scene.at is None
+        assert "LIVE" in screen(app)
+
+
+async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recording):
+    app = app_of(ReplayBackend([recording], speed=0), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.3)
+        assert "REPLAY PAUSED" in screen(app)
+        assert app.scene.at.mono_us == FRAMES[-1].mono_us
+        await pilot.press("g", "right_curly_bracket", "right_curly_bracket")
+        assert app.scene.at.mono_us == FRAMES[20].mono_us
+        await pilot.press("m")
+        assert "a recording isn't changed" in screen(app)
+        await pilot.press("space")
+        await arrived(pilot, len(FRAMES))
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if app.scene.ended is not None:
+                break
+        assert app.scene.edge.until_us == FRAMES[-1].mono_us
+        assert app.is_running
+        await pilot.press("left_square_bracket")
+        assert app.scene.at.mono_us == FRAMES[-2].mono_us
+        await pilot.press("space")
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if app.scene.edge.until_us == FRAMES[-1].mono_us:
+                break
+        assert app.scene.edge.until_us == FRAMES[-1].mono_us
+
+
+async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, monkeypatch):
+    """A real collector; the user steps back, frames and the recording go on; the report of both is the same."""
+    path = tmp_path / "live.latmon.jsonl.gz"
+    request = Request("demo", Options(interval_us=100_000), record=path, scenario="host", seed=1)
+    started = Session(request)
+    scene = Scene(Choice(), archive=Archive())
+    totals = Totals(100_000)
+    try:
+        async with asyncio.timeout(60), started.feed as feed:
+            scene.opened(feed.origin)
+            seen = 0
+            async for one in feed.frames():
+                scene.append(one, feed.line)
+                for item in (*one.marks, replace(one, marks=())):
+                    totals.add(item)
+                seen += 1
+                if seen == 30:
+                    scene.travel(scene.archive.stamps[10])
+                    held = drawn(scene, (80, 24))[1:]
+                    started.mark("while stepped back")
+                if seen >= 60 and scene.archive.moments:
+                    break
+            assert drawn(scene, (80, 24))[1:] == held
+    finally:
+        started.close()
+    totals.finish()
+    assert any(one.text == "mark: while stepped back" for one in scene.archive.moments)
+    recording = open_recording(path)
+    last = max(scene.archive.stamps.mono_us)
+    read = Totals(100_000)
+    for item in recording:
+        if not isinstance(item, Frame) or item.mono_us <= last:
+            read.add(item)
+    read.finish()
+    assert [one for one in scene.archive.frames(0, last)]
+    assert summary_of(recording, read)["devices"] == summary_of(recording, totals)["devices"]
+    assert summarise(recording)["marks"]
