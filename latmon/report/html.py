@@ -198,8 +198,8 @@ def _map_meaning(frame: MapFrame) -> str:
 
 def _footer(summary: _Json) -> str:
     return (
-        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; its numbers are also '
-        f"in `latmon report --json` of it ({text(summary['schema'])}).</footer>\n"
+        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; its numbers are '
+        f"also in `latmon report --json` of it ({text(summary['schema'])}).</footer>\n"
     )
 
 

@@ -17,7 +17,9 @@ from latmon.views.units import spelled
 
 WIDTH = 960
 LEFT, RIGHT = 58, 902
-ROW = 8
+_HIGH = 272
+_ROWS = (8, 14)
+"""A row is so high at least, and at most."""
 TOP = 4
 LANE = 14
 LANES = 3
@@ -53,34 +55,38 @@ class MapFrame:
     def count(self) -> int:
         return max(self.columns.count, 1)
 
+    @property
+    def row(self) -> int:
+        """How high a row is: maps of few rows are no strips."""
+        return min(max(_HIGH // self.scale.rows, _ROWS[0]), _ROWS[1])
+
+    def y(self, us: int, bottom: int) -> float:
+        """Where a latency is, between the edges of its bucket in proportion."""
+        index = bucket_index(us)
+        low, high = bucket_bounds(index)
+        at = (index + (us - low) / (high - low) - self.scale.low) / self.scale.step
+        return round(bottom - min(max(at, 0.0), float(self.scale.rows)) * self.row, 1)
+
     def x(self, mono_us: int) -> float:
         """Where a moment is; outside of the capture at its edge."""
         share = (mono_us - self.columns.begin_us) / (self.columns.width_us * self.count)
         return round(LEFT + (RIGHT - LEFT) * min(max(share, 0.0), 1.0), 1)
 
 
-def _y(scale: LatencyScale, us: int, bottom: int) -> float:
-    """Of a latency, between the edges of its bucket in proportion."""
-    index = bucket_index(us)
-    low, high = bucket_bounds(index)
-    at = (index + (us - low) / (high - low) - scale.low) / scale.step
-    return round(bottom - min(max(at, 0.0), float(scale.rows)) * ROW, 1)
-
-
-def latency_axis(scale: LatencyScale, top: int, bottom: int) -> Iterator[str]:
+def latency_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
     """Decades, with a line each."""
     for us in _DECADES:
-        y = _y(scale, us, bottom)
+        y = frame.y(us, bottom)
         if top < y < bottom:
             yield f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y}H{RIGHT}"/>'
             yield f'<text x="{LEFT - 5}" y="{y + 4}" text-anchor="end">{spelled(us)}</text>'
 
 
-def threshold(scale: LatencyScale, us: int | None, bottom: int) -> Iterator[str]:
+def threshold(frame: MapFrame, us: int | None, bottom: int) -> Iterator[str]:
     """A line, and which latency it is."""
     if us is None:
         return
-    y = _y(scale, us, bottom)
+    y = frame.y(us, bottom)
     yield f'<path class="limit" stroke="#005faf" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'
     yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 4}">{time_of(us).replace(".000", "")}</text>'
     yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 16}">threshold</text>'
@@ -144,7 +150,7 @@ def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
         yield f'<text class="lab" {anchor} y="{y}">{text(shown)}</text>'
 
 
-def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None) -> Iterator[str]:
+def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, what: str) -> Iterator[str]:
     """The most I/Os in the driver of each column, below the map, with the limit where it is near."""
     most = max(*depths.values(), 1)
     near = limit if limit is not None and limit <= 4 * most else None
@@ -157,7 +163,7 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None) 
     path = "".join(f"M{at} 0v{depth}h{wide[at]}v-{depth}z" for at, depth in sorted(depths.items()) if depth)
     yield f'<path d="{path}"/></g>' if path else "</g>"
     yield f'<text x="{LEFT - 5}" y="{top + 9}" text-anchor="end">{number(high)}</text>'
-    yield f'<text class="dim" x="{LEFT - 5}" y="{top + STRIP - 2}" text-anchor="end">in driver</text>'
+    yield f'<text class="dim" x="{LEFT - 5}" y="{top + STRIP - 2}" text-anchor="end">{what}</text>'
     if near is not None:
         y = round(top + STRIP * (1 - near / high), 1)
         yield f'<path class="limit" stroke="#005faf" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'

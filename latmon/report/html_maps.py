@@ -23,11 +23,13 @@ _HALF = (1 << BITS) // 2
 
 
 def map_frame(columns: MapColumns, marks: Sequence[Note], gaps: Sequence[Note]) -> MapFrame:
-    """The scales that hold all of it; columns become wider until their cells fit a report."""
+    """The scales that hold all of it; rows become higher, then columns wider, until their cells fit a report."""
     every = [counts for column in columns.columns.values() for counts in column.counts.values() if counts]
     low = min((min(one) for one in every), default=bucket_index(64)) // _HALF * _HALF
     high = (max((max(one) for one in every), default=bucket_index(16_384)) // _HALF + 1) * _HALF - 1
     scale = latency_scale(Extent(low, high), ROWS)
+    if _cells(columns, scale) > MAX_CELLS:
+        scale = latency_scale(Extent(low, high), ROWS // 2)
     while _cells(columns, scale) > MAX_CELLS and columns.count > 1:
         columns.widen(2)
     full = (fullest(counts) for column in columns.columns.values() for counts in column.counts.values())
@@ -49,30 +51,31 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
     if not found:
         return ""
     plot_y = axes.TOP + axes.LANE * min(len(frame.marks), axes.LANES)
-    bottom = plot_y + frame.scale.rows * axes.ROW
+    bottom = plot_y + frame.scale.rows * frame.row
     depths = {at: one.depths[device] for at, one in frame.columns.columns.items() if device in one.depths}
+    what = "in flight" if device in frame.columns.gauged else "in driver"
     legend_y = bottom + 24 + (axes.STRIP + 12 if depths else 0)
     ios = sum(sum(counts.values()) for counts in found.values())
     label = (
         f"Latency heat map of {device}: {number(ios)} I/Os, time across in {frame.count} columns, "
         f"latency up from {axes.edge(frame.scale, 0)} to {axes.edge(frame.scale, frame.scale.rows)}"
     )
-    left, right, rows = axes.LEFT, axes.RIGHT - axes.LEFT, axes.ROW
+    left, right, rows = axes.LEFT, axes.RIGHT - axes.LEFT, frame.row
     size = f'viewBox="0 0 {axes.WIDTH} {legend_y + 20}" role="img" aria-label="{text(label)}"'
     cells = f"translate({left} {plot_y}) scale({round(right / frame.count, 5)} {rows})"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
         axes.hatching(key),
         f'<rect class="frame" fill="none" x="{left}" y="{plot_y}" width="{right}" height="{bottom - plot_y}"/>',
-        *axes.latency_axis(frame.scale, plot_y, bottom),
+        *axes.latency_axis(frame, plot_y, bottom),
         *axes.gaps(frame, plot_y, bottom, key),
         f'<g class="cells" transform="{cells}">',
         *_levels(found, frame),
         "</g>",
-        *axes.threshold(frame.scale, threshold_us, bottom),
+        *axes.threshold(frame, threshold_us, bottom),
         *axes.time_axis(frame, plot_y, bottom),
         *axes.marks(frame, bottom),
-        *(axes.strip(frame, depths, bottom + 24, limit) if depths else ()),
+        *(axes.strip(frame, depths, bottom + 24, limit, what) if depths else ()),
         *axes.legend(frame.top, legend_y),
         "</svg>",
     ]

@@ -51,6 +51,7 @@ p{margin:.4rem 0}
 a{color:var(--accent)}
 bdi{unicode-bidi:isolate}
 table.narrow{width:auto}
+table.narrow caption{white-space:nowrap}
 .what{color:var(--dim)}
 .verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
 .verdict.lost{border-color:var(--bad);color:var(--bad)}

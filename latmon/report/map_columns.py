@@ -33,7 +33,7 @@ class Column:
     """Columns that one long window covers, this one the first of them."""
     counts: dict[str, Counts] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
-    """The most I/Os that were seen in the driver."""
+    """The most I/Os that were seen in the driver; of a device that is `gauged`, in flight when a window ended."""
 
     def take(self, other: Column) -> None:
         """Add a later one."""
@@ -57,6 +57,8 @@ class MapColumns:
         self.columns: dict[int, Column] = {}
         self.left_out: set[str] = set()
         """Devices for which there was no room."""
+        self.gauged: set[str] = set()
+        """Devices of which only that is known."""
         self._devices: set[str] = set()
         self._cells = 0
 
@@ -80,8 +82,7 @@ class MapColumns:
         column.wide = max(column.wide, min(round(item.dt_us / self.width_us), MAX_COLUMNS - number))
         self._fill(column, item.frame if isinstance(item, Minute) else item)
         if isinstance(item, Minute):
-            for name, sums in item.depths.items():
-                self._deepest(column, name, sums.highest)
+            self._fill_depths(column, item)
         if self._cells > MAX_CELLS and self.count > LEAST_COLUMNS:
             self.widen(2)
 
@@ -125,8 +126,19 @@ class MapColumns:
             if any(depths.in_driver.values()):
                 self._deepest(column, name, depths.highest)
         for name, now in frame.outstanding.items():
-            if now.in_driver is not None:
-                self._deepest(column, name, now.in_driver)
+            if name not in frame.depths and (now.in_driver, now.queued) != (None, None):
+                self._gauge(column, name, now.known)
+
+    def _gauge(self, column: Column, name: str, depth: int) -> None:
+        self.gauged.add(name)
+        self._deepest(column, name, depth)
+
+    def _fill_depths(self, column: Column, minute: Minute) -> None:
+        for name, sums in minute.depths.items():
+            self._deepest(column, name, sums.highest)
+        for name, gauges in minute.gauges.items():
+            if name not in minute.depths:
+                self._gauge(column, name, max(gauges, default=0))
 
     def _deepest(self, column: Column, name: str, depth: int) -> None:
         if self._has_room(name):
