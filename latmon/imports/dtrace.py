@@ -40,7 +40,7 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         if wall is not None:
             events.append((at, Moment(Where(at, at, wall))))
         elif _RUN.match(line.strip()):
-            events.append((at, Moment(Where(at, at), clean(line.strip(), _TITLE))))
+            events.append((at, Moment(Where(at, at), clean(f"line {at}: {line.strip()}", _TITLE))))
         elif _NOISE.match(line.strip()):
             events.append((at, Passed(Where(at, at))))
     if distributions:

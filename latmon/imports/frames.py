@@ -11,7 +11,7 @@ from latmon.imports import buckets
 from latmon.imports.found import Asked
 from latmon.imports.windows import Built, Placed, Window
 from latmon.mark import Mark
-from latmon.model import Device, Flow, Frame, Health, Outlier
+from latmon.model import Completed, Device, Flow, Frame, Health, Outlier
 from latmon.text import clean
 
 RELATIVE_BELOW = 1e8
@@ -59,7 +59,7 @@ def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) ->
         mono_us=mono,
         dt_us=dt,
         histograms=histograms,
-        seen=one.seen,
+        seen=_seen(one),
         kernel=one.kernel,
         outliers=outliers,
         above=_above(outliers),
@@ -68,8 +68,18 @@ def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) ->
         outstanding=one.outstanding,
         depths=one.depths,
         health=replace(_health(one, Health()), suppressed=one.suppressed),
-        marks=(Mark(one.run, mono, wall),) if one.run else (),
+        marks=(Mark(one.run, begun, max(0.0, wall - dt / 1e6)),) if one.run else (),
     )
+
+
+def _seen(one: Window) -> dict[Flow, Completed]:
+    """A table of whole latencies has a count for each I/O; no bytes."""
+    told = {
+        Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
+        for series, placed in one.tables.items()
+        if series.stage == "total"
+    }
+    return told | one.seen
 
 
 def _histogram(placed: Placed) -> Histogram:

@@ -14,7 +14,7 @@ from latmon.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_inde
 from latmon.imports import times
 from latmon.imports.found import Asked, Found, Passed, Remark, Where, Whole
 from latmon.mark import Mark
-from latmon.model import Frame, Health, Series, Traced
+from latmon.model import Completed, Flow, Frame, Health, Series, Traced
 from latmon.text import clean
 
 HEADER = "time,mono_us,dt_us,device,op,stage,low_us,high_us,count"
@@ -148,6 +148,7 @@ def _whole(now: _Window, last: int) -> Whole:
             mono_us=now.mono_us,
             dt_us=now.dt_us,
             histograms=ours,
+            seen={Flow(key.device, key.op): Completed(h.count, 0) for key, h in ours.items() if key.stage == "total"},
             traced=Traced(histograms=deep, one_in=1) if deep else Traced(),
             health=Health(),
             marks=tuple(now.marks),

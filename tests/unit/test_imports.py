@@ -379,7 +379,7 @@ SAMPLES = {
 def mutated(text, draw):
     data = list(text)
     for _ in range(draw.randrange(1, 6)):
-        at, length = draw.randrange(len(data)), draw.choice((0, 1, 1, 3, 40))
+        at, length = draw.randrange(len(data) + 1), draw.choice((0, 1, 1, 3, 40))
         data[at : at + length] = draw.choice(
             ("", "x", "\n", " ", "\x1b[", "9" * 19, "-", "|", "\u2588", "\r", "\t", ",", "{", '"', "1e999", "\0"[:0])
         )
