@@ -339,6 +339,14 @@ def test_redaction_is_carried_on(tmp_path):
         assert b"redacted" in export(path, form), form
 
 
+@pytest.mark.parametrize("args", [["--to", "csv", "--buckets"], ["--to", "jsonl"]])
+def test_what_is_exported_and_imported_again_keeps_its_counts(args, demo, tmp_path):
+    out, back = tmp_path / "out.txt", tmp_path / "back.latmon.jsonl.gz"
+    assert main(["export", str(demo), *args, "-o", str(out)]) == 0
+    assert main(["import", str(out), "-o", str(back)]) == 0
+    assert counted(back) == counted(demo)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_command_writes_a_new_file_or_stdout(form, small, tmp_path, capfdbinary):
     out = tmp_path / "out"

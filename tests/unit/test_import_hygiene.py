@@ -72,6 +72,10 @@ def test_a_headless_capture_and_its_report_never_load_textual(tmp_path):
     assert "asyncio" in loaded
     for form in ("--json", "--text"):
         assert not {"textual", "rich"} & loaded_after(MAIN, "report", "x.latmon.jsonl.gz", form, cwd=tmp_path)
+    for form in ("csv", "openmetrics", "hlog"):
+        args = ("export", "x.latmon.jsonl.gz", "--to", form, "-o", form)
+        assert not {"textual", "rich"} & loaded_after(MAIN, *args, cwd=tmp_path)
+    assert "textual" not in loaded_after(MAIN, "export", "x.latmon.jsonl.gz", "--to", "svg", "-o", "svg", cwd=tmp_path)
 
 
 def test_the_collector_never_loads_textual(tmp_path):
