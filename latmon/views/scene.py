@@ -158,7 +158,9 @@ class Scene:
         self.at = at
         choice, origin = self.choice, self.edge.store.origin
         self._looked = self._glass.look(self.archive, origin, at.mono_us, choice.window_us, choice.ops)
-        self._restart(clock(at.wall))
+        if last := self._looked[0].window.last:  # by the heads of a recording's members a wall clock is a guess
+            self.at = Stamp(last.mono_us, last.wall)
+        self._restart(clock(self.at.wall))
 
     def pause(self) -> None:
         """Stay where the edge is now."""

@@ -1,6 +1,5 @@
 """What is kept of a live capture, and what a recording answers for any of its times: the same."""
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -154,7 +153,7 @@ def test_what_is_saved_is_a_recording_of_those_frames(tmp_path):
     told, read = summary_of(saved, shown), summarise(saved)
     assert told["devices"] == read["devices"]
     assert told["marks"] == read["marks"]
-    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_gap_lines_of_a_recording_are_moments(tmp_path):
@@ -192,7 +191,9 @@ def test_times_as_people_type_them(text, wall, monkeypatch):
     assert wall_of(text, WALL + 100) == pytest.approx(wall)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "25:00", "13:4x", "-", "+soon", "2026-13-40 10:00", "1:2:3:4", "9" * 99])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "25:00", "13:4x", "-", "+soon", "2026-13-40 10:00", "1:2:3:4", "9" * 99]
+)
 def test_nonsense_is_named_with_examples(text):
     with pytest.raises(UsageError, match="is no time such as 13:04:12"):
         wall_of(text, WALL)
