@@ -54,9 +54,9 @@ class ProcfsBackend:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        settings = await self.settings()
         self._before = self._sampler.sample()
         self._sampler.require_selected()
+        settings = await self.settings()
         self._sampler.start()
         start_wall, start_mono_us = self._before.wall, self._before.mono_us
         self._origin = replace(self._origin, start_wall=start_wall, start_mono_us=start_mono_us, settings=settings)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from fake_host import FakeHost, columns
 
-from latmon.backend import Backend, Options
+from latmon.backend import Backend, Configured, Options
 from latmon.errors import UnavailableError
 from latmon.model import STAGES, Completed, Flow
 from latmon_backends.procfs import ProcfsBackend
@@ -98,6 +98,17 @@ async def test_only_the_chosen_devices(host):
     host.mptsas()
     (frame,) = await take(ProcfsBackend(options(host, devices=("sd*",))), 1)
     assert {flow.device for flow in frame.kernel} == {"sda"}
+
+
+async def test_the_origin_holds_settings_and_they_can_be_read_again(host):
+    queue = host.sys / "class/block/vda/queue"
+    queue.mkdir(exist_ok=True)
+    (queue / "nr_requests").write_text("256\n")
+    async with ProcfsBackend(options(host)) as backend:
+        assert backend.origin.settings["device vda"]["nr_requests"] == "256"
+        (queue / "nr_requests").write_text("64\n")
+        assert (await backend.settings())["device vda"]["nr_requests"] == "64"
+        assert isinstance(backend, Configured)
 
 
 async def test_a_device_that_left_before_the_first_frame_is_not_in_it(host):
