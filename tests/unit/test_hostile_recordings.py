@@ -16,7 +16,7 @@ from latmon.recording import open_recording
 
 MAX_KB = 256 * 1024
 FIRST_S = 2.0
-QUICK = ("evil strings", "10^5 deep")
+QUICK = ("evil strings",)
 RUN = Path(__file__).with_name("hostile_run.py")
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 def run(*words):
     """Its output, and what it said before the memory that it took."""
     done = subprocess.run(
-        [sys.executable, RUN, *map(str, words)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, RUN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300
     )
     assert "Traceback" not in done.stderr, done.stderr
     *said, peak = done.stderr.splitlines()
