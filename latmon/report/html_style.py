@@ -67,7 +67,7 @@ caption{text-align:left;padding:.2rem 0}
 th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
 thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
 tbody th{font-weight:400;white-space:nowrap}
-th .small{display:inline-block;max-width:15em;white-space:normal}
+th .small{display:inline-block;font-size:.95em;max-width:15em;white-space:normal}
 .n{text-align:right;white-space:nowrap}
 .bad{color:var(--bad);font-weight:600}
 figure{margin:.8rem 0}
@@ -96,7 +96,8 @@ summary{cursor:pointer;color:var(--accent)}
 footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
 @page{size:A4;margin:14mm 12mm}
 @media print{
-body{max-width:none;padding:0;font-size:9.5pt}
+html{font-size:9pt}
+body{max-width:none;padding:0;font-size:9pt}
 h2{margin-top:0}
 section.device,section.page{break-before:page}
 h2,h3,caption{break-after:avoid}
