@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from latmon.histogram import BITS, Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.mark import Settings
+from latmon.minute import Minute
 from latmon.model import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series
 
 MAX_UNITS = 128
 """Beyond it neighbours are added up: 64 to 128 units are left of a long capture."""
 MAX_SERIES = 4096
 """What is beyond is left out, and counted: a comparison of more can't be read by anybody."""
+MINUTE_US = 60_000_000
 Counts = dict[int, int]
 
 
@@ -63,6 +65,10 @@ class Stretch:
     _bounds: dict[Series, int] = field(default_factory=dict)
     _per_unit: int = 1
 
+    def by_minutes(self) -> None:
+        """Make units of a minute at least: what comes may stand for as long."""
+        self._per_unit = max(1, MINUTE_US // max(self.origin.interval_us, 1))
+
     @property
     def us(self) -> int:
         """How long was measured."""
@@ -72,8 +78,9 @@ class Stretch:
     def windows(self) -> int:
         return sum(one.windows for one in self.units)
 
-    def add(self, frame: Frame) -> None:
-        """One window, or what stands for several."""
+    def add(self, item: Frame | Minute) -> None:
+        """One window, or the sum of several."""
+        frame, windows = (item, 1) if isinstance(item, Frame) else (item.frame, item.windows)
         if not self.units:
             self.start_wall = frame.wall - frame.dt_us / 1e6
         self.end_wall, self.end_us = frame.wall, frame.mono_us
@@ -84,7 +91,7 @@ class Stretch:
             self._open()
         unit = self.units[-1]
         unit.us += frame.dt_us
-        unit.windows += 1
+        unit.windows += windows
         for series, one in frame.histograms.items():
             self._count(unit, series, one)
         for series, one in frame.traced.histograms.items():
