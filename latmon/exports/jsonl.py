@@ -26,16 +26,18 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
     with opened(source.recording.path) as file:
         for text in Members(file, found.append).texts():
             for line in lines_of(text, found.append):
+                kept, told = None, b""
                 try:
-                    value = checks.parse(line)
-                    kept = _kept(value, source)
+                    kept = _kept(checks.parse(line), source)
+                    told = b"" if kept is None else lines.to_bytes(kept)
                 except RecordingError as damage:
                     found.append(str(damage))
-                    kept = None
+                except ValueError:  # JSON has no infinity; what overflows to one is no number of a recording
+                    found.append("a line has a number that is out of range")
                 out.writelines(_damage(found, source))
-                if kept is not None:
+                if kept is not None and told:
                     ended = kept.get("type") == "end"
-                    out.write(lines.to_bytes(kept))
+                    out.write(told)
     if not ended:
         found.append("ended without a closing line (killed?)")
     out.writelines(_damage(found, source))

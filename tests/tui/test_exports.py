@@ -2,9 +2,11 @@
 
 import base64
 import csv
+import errno
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import struct
@@ -32,7 +34,8 @@ from latmon.exports.words import FORMATS
 from latmon.histogram import Histogram
 from latmon.mark import Mark
 from latmon.model import Completed, Flow, Frame, Health, Origin, Outlier, Outstanding, Series
-from latmon.recording import Writer, open_recording
+from latmon.recording import Writer, lines, open_recording
+from latmon.recording.members import pack
 from latmon.report.summary import summarise
 from latmon.theme import load_theme
 from latmon.views.lines import fit, plain
@@ -124,12 +127,21 @@ def test_every_format_has_the_reports_counts(demo):
 
 def test_jsonl_is_the_recording_itself(demo, small):
     assert export(demo, "jsonl") == gzip.decompress(demo.read_bytes())
-    lines = [json.loads(line) for line in export(small, "jsonl").splitlines()]
-    assert [line["type"] for line in lines] == [
+    told = [json.loads(line) for line in export(small, "jsonl").splitlines()]
+    assert [line["type"] for line in told] == [
         *("header", "window", "window", "gap", "mark", "window", "window", "damage")
     ]
     alone = [json.loads(line) for line in export(small, "jsonl", "sda").splitlines()]
     assert [len(line["h"]) for line in alone if line["type"] == "window"] == [1, 0, 1, 1]
+
+
+def test_jsonl_has_no_number_that_json_has_not(tmp_path):
+    path = tmp_path / "inf.latmon.jsonl.gz"
+    header = lines.to_bytes(lines.encode_origin(ORIGIN))
+    path.write_bytes(pack(header + b'{"type":"window","x":1e999}\n{"type":"new","y":"\xc2\x9b"}\n', 0, 0))
+    found = export(path, "jsonl").splitlines()
+    assert json.loads(found[1]) == {"type": "damage", "text": "a line has a number that is out of range"}
+    assert found[2] == b'{"type":"new","y":"\\u009b"}'
 
 
 def test_csv_is_tidy_and_no_formula(small):
@@ -379,9 +391,14 @@ def test_what_is_wrong_is_said_and_leaves_no_file(small, tmp_path, capfd):
         arguments.parse(["export", "x", "--to", "csv"])
 
 
-def test_a_full_disk_leaves_no_half_export(small, capfd):
-    assert main(["export", str(small), "--to", "csv", "-o", "/dev/full"]) == 3
-    assert "can't write /dev/full" in capfd.readouterr().err
+def test_a_full_disk_leaves_no_half_export(small, tmp_path, monkeypatch, capfd):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["export", str(small), "--to", "csv", "-o", str(tmp_path / "out")]) == 3
+    assert "No space left on device" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_stamps_and_gaps_beyond_the_calendar_are_exported(tmp_path):
