@@ -27,6 +27,8 @@ from latmon.recording import Writer
 from latmon.text import clean
 
 SHOWN = 20
+MAX_FOUND = 60_000
+"""With the lines of the largest text they take some 200 MB."""
 _NAMED = 200
 _SENTENCE = 1000
 _ISSUE = frozenset({"scsi.d"})
@@ -102,6 +104,8 @@ def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tupl
             if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
                 continue  # an earlier format had these lines
             mine.append(span)
+            if len(kept) >= MAX_FOUND:
+                raise RecordingError(f"it has more than {MAX_FOUND:,} tables, times and remarks; import it in parts")
             if not isinstance(thing, Passed):
                 kept.append(thing)
         for span in mine:

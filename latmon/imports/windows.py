@@ -21,6 +21,8 @@ from latmon.model import Completed, Flow, Frame, Origin, Outlier, Outstanding, S
 from latmon.outstanding import PROBE, Depths, bucket_end
 
 MAX_WINDOWS = 100_000
+MAX_SERIES = 4_096
+"""Of one window, and devices of a recording: a reader refuses four times as many."""
 MAX_KEPT_ROWS = 8_000
 """Of tables that don't fit our scale and are kept as they are, in the header."""
 MAX_OUTLIERS = 2_000
@@ -95,6 +97,7 @@ class _Building:
     left: Sequence[int]
     built: Built = field(default_factory=Built)
     now: Window = field(default_factory=Window)
+    devices: set[str] = field(default_factory=set)
     last: int = 0
     """The line that the latest thing ended in."""
 
@@ -114,6 +117,10 @@ class _Building:
         if not self.now:
             self.now = Window(following, notices=self.now.notices, run=self.now.run)
             return
+        now, series = self.now, len(self.now.tables) + len(self.now.times)
+        self.devices.update(one.device for of in (now.tables, now.times, now.kernel) for one in of)
+        if max(series, len(now.kernel), len(now.outstanding), len(self.devices)) > MAX_SERIES:
+            raise RecordingError(f"it has more than {MAX_SERIES:,} devices or series; import it in parts")
         if len(self.built.windows) >= MAX_WINDOWS:
             raise RecordingError(f"it has more than {MAX_WINDOWS:,} tables and times; import it in parts")
         self.built.windows.append(self.now)

@@ -342,10 +342,11 @@ def test_all_of_it_may_be_said_by_the_user():
         (b"x" * (1 << 20) + b"x", "characters"),
         (b"prose\n", "--from"),
         (b"\n" * 500_000 + b"x", "lines"),
+        (b"".join(b"@us[%d]:\n[1, 2)  5 |@|\n" % n for n in range(5000)), "devices or series"),
         (b'{"fio version": "x", "jobs": ' + b"[" * 9000, "nested|read"),
         (b'{"fio version": NaN}', "read"),
     ],
-    ids=["empty", "binary", "utf-16", "gzip", "a long line", "prose", "many lines", "deep", "nan"],
+    ids=["empty", "binary", "utf-16", "gzip", "a long line", "prose", "many lines", "many tables", "deep", "nan"],
 )
 def test_what_is_no_text_of_a_tool_is_refused_in_a_sentence(raw, why):
     with pytest.raises(RecordingError, match=why):
