@@ -89,7 +89,8 @@ def _losses(summary: _Json) -> str:
 
 def _facts(summary: _Json, parts: int) -> str:
     host, tier = summary["host"], summary["health"]["tier"]
-    how = f", tier {text(tier)}" + (f" ({text(_TIERS[tier])})" if tier in _TIERS else "") if tier else ""
+    means = f" ({text(_TIERS[tier])})" if tier in _TIERS and summary["backend"] == "bpftrace" else ""
+    how = f", tier {text(tier)}{means}" if tier else ""
     return facts(
         [
             ("Host", name(host["name"])),
@@ -128,7 +129,8 @@ def _overview(summary: _Json, shown: list[str]) -> str:
 def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[str, ...]:
     ops = one["ops"].values()
     count, moved = sum(op["count"] for op in ops), sum(op.get("bytes", 0) for op in ops)
-    tops = [op["latency_us"] for op in ops if op.get("latency_us", {}).get("count")]
+    figures = [op.get("latency_us") or op.get("of", {}).get("latency_us") for op in ops]
+    tops = [q for q in figures if q and q["count"]]
     slowest = max(tops, key=lambda q: q["max"] or q.get("max_bound") or 0, default=None)
     told = one.get("outstanding", {})
     held = told.get("held_at") is not None or told.get("at_limit")

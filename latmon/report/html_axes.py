@@ -77,7 +77,7 @@ def latency_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
     """Decades, with a line each."""
     for us in _DECADES:
         y = frame.y(us, bottom)
-        if top < y < bottom:
+        if top < y < bottom - 6:  # a decade within a lowest row that is folded has no place of its own
             yield f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y}H{RIGHT}"/>'
             yield f'<text x="{LEFT - 5}" y="{y + 4}" text-anchor="end">{spelled(us)}</text>'
 

@@ -54,7 +54,9 @@ def _identity(one: _Json) -> str:
     said += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
     found = f'<p class="what">{" &middot; ".join(said)}</p>\n' if said else ""
     if not one.get("timed", True):
-        found += "<p>Not timed: no request passes here; it is timed at the devices below, if there are any.</p>\n"
+        below = one.get("members") or one.get("kind") in ("dm", "md")
+        why = "no request passes; its I/O is timed at the devices below it" if below else "only deep probes tell of it"
+        found += f"<p>Not timed by the always-on probe: {why}.</p>\n"
     if "threshold_us" in one:
         above = sum(one.get("above", {}).values())
         found += f"<p>{number(above)} I/Os were above the threshold of {time_of(one['threshold_us'])}.</p>\n"

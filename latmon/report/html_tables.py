@@ -43,8 +43,8 @@ def outliers(summary: _Json) -> str:
 
 def _outlier(at: int, one: _Json) -> str:
     what = " ".join(text(each) for each in (one["op"], *one["flags"]))
-    where = [f"{one['bytes']:,} B"] * (one["bytes"] is not None)
-    where += [f"sector {one['sector']:,}"] * (one["sector"] is not None)
+    where = [] if one["bytes"] is None else [f"{one['bytes']:,} B"]
+    where += [] if one["sector"] is None else [f"sector {one['sector']:,}"]
     who = f"{name(one['comm'] or UNKNOWN)}/{UNKNOWN if one['pid'] is None else one['pid']}"
     again = f" x{one['repeats']:,}" if one["repeats"] > 1 else ""
     facts = [f"CPU {_known(one['cpu_issue'])} to {_known(one['cpu_complete'])}"]

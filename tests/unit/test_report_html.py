@@ -229,6 +229,14 @@ def test_an_outlier_s_parts_add_up(rich):
     assert sum(float(one.get("width")) for one in ribbon.iter(f"{SVG}rect")) == pytest.approx(960, abs=0.5)
 
 
+def test_an_outlier_of_which_little_is_known_has_a_row(tmp_path):
+    unknown = ("sector", "bytes", "pid", "cpu_issue", "cpu_complete", "outstanding_at_issue", "overtaken_by")
+    bare = outlier(**dict.fromkeys(unknown), comm="", path="", stages_us={}, waits=(), flags=())
+    page = page_of(record(tmp_path / "r", frame(0, outliers=(bare,), thresholds_us={"sdc": 20_000})))
+    assert "write, by <bdi>-</bdi>/-, began" in page
+    assert "stages were not traced then" in page
+
+
 def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):
     series = Series("sda", "read", "total")
     frames = [frame(seq, histograms={series: Histogram.of({60: 5_000_000})}) for seq in range(900)]
