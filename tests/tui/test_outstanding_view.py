@@ -500,7 +500,7 @@ async def test_its_keys_without_a_mouse():
         assert (app.scene.choice.selected, app.scene.choice.context) == ("nvme2n1", "overview")
 
 
-PICTURES = {"depths": ("3", "g"), "audit": ("3", "g", "a")}
+PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a")}
 
 
 async def _press(pilot, keys):
