@@ -39,7 +39,14 @@ def _to_html(recording: Recording | Parts, path: Path) -> int:
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
     if path == STDOUT:
-        sys.stdout.buffer.write(_page(recording, columns, parts))
+        page = _page(recording, columns, parts)
+        try:
+            sys.stdout.buffer.write(page)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UnavailableError(f"can't write to stdout: {error.strerror or error}") from None
         return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken
     file = new_file.create(path)
