@@ -179,7 +179,11 @@ def _settings(line: Json, key: str) -> Settings:
 def _outstanding(value: Any) -> Outstanding:
     if not isinstance(value, list) or len(value) < LABELS:
         raise RecordingError("'outstanding' is not a pair")
-    in_driver, queued = (None if one is None else checks.whole(one, "outstanding") for one in value[:LABELS])
+    in_driver, queued, *_ = value
+    if in_driver is not None:
+        checks.whole(in_driver, "outstanding")
+    if queued is not None:
+        checks.whole(queued, "outstanding")
     return Outstanding(in_driver, queued)
 
 

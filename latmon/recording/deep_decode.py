@@ -44,6 +44,7 @@ _ABOVE = 3
 _SERIES_CELLS, _HANDLER_CELLS, _SOFTIRQ_CELLS, _THREAD_CELLS = 3, 6, 4, 6
 Counts = Mapping[str, int]
 _NONE: Counts = MappingProxyType({})
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 def above(line: Json) -> Mapping[Flow, int]:
@@ -89,6 +90,8 @@ def traced(line: Json) -> Traced:
 def handlers(line: Json) -> Mapping[Handler, HandlerRuns]:
     """`irqs`."""
     told = checks.mapping(line, "irqs")
+    if not told:
+        return _EMPTY
     told_rows = rows(told, _HANDLER_CELLS)
     keys = [Handler(checks.whole(r[0], "irq", UNKNOWN_IRQ, MAX_IRQ), checks.label(r[1], "irqs")) for r in told_rows]
     return once(
@@ -102,6 +105,8 @@ def handlers(line: Json) -> Mapping[Handler, HandlerRuns]:
 def softirqs(line: Json) -> Mapping[SoftirqCpu, SoftirqRuns]:
     """`softirqs`."""
     told = checks.mapping(line, "softirqs")
+    if not told:
+        return _EMPTY
     told_rows = rows(told, _SOFTIRQ_CELLS)
     keys = [SoftirqCpu(checks.label(r[0], "vec"), checks.whole(r[1], "cpu", high=MAX_CPU)) for r in told_rows]
     delays, runs = (table(checks.mapping(told, name), keys).values_in_order() for name in ("delay", "run"))
@@ -116,6 +121,8 @@ def softirqs(line: Json) -> Mapping[SoftirqCpu, SoftirqRuns]:
 def wakeups(line: Json) -> tuple[Wakeups, ...]:
     """`wakeups`, each thread once."""
     told = checks.mapping(line, "wakeups")
+    if not told:
+        return ()
     told_rows = rows(told, _THREAD_CELLS)
     threads = [_thread(row) for row in told_rows]
     delays = table(told, [one.pid for one in threads]).values_in_order()

@@ -33,7 +33,7 @@ _NOTE_LENGTH = 20
 _NO_OS = 255
 _GZIP = 31
 _LEVEL = 6
-"""An hour of 24 devices x 3 stages x 31 buckets is 20 MB; level 1 makes it 22 % larger, 9 only 0.6 % smaller."""
+"""Level 1 is 20 % larger, 9 no smaller. Z_FILTERED takes 3 % off: what repeats by chance in numbers isn't worth it."""
 
 
 class Head(NamedTuple):
@@ -48,7 +48,8 @@ class Head(NamedTuple):
 
 def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes:
     """One whole member. No file name and no time in it: the same text gives the same bytes."""
-    squeezed = zlib.compress(text, _LEVEL, wbits=-zlib.MAX_WBITS)
+    gzip = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, strategy=zlib.Z_FILTERED)
+    squeezed = gzip.compress(text) + gzip.flush()
     more = _STANDS_FOR.pack(stands_for) if stands_for else b""
     length = _HEAD.size + len(more) + len(squeezed) + 8
     note = _NOTE_LENGTH + len(more)
