@@ -118,9 +118,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         "first", metavar="A", type=_spoken(_span), help="FILE, or FILE@NOTE: from that mark to the next"
     )
     parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="schema latmon.diff/1")
-    form.add_argument("--tui", action="store_true", help="A and B side by side on the screen")
+    parser.add_argument("--json", action="store_true", help="schema latmon.diff/1")
 
 
 def _import(parser: argparse.ArgumentParser) -> None:

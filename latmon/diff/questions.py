@@ -91,7 +91,8 @@ def length(asked: Sequence[Asked], question: str, a: Stretch, b: Stretch) -> Len
         found = Length(in_a, in_b)
         rows = [one.rows(found, [_typical(one.of(question))])[0] for one in some]
         alike = median(blocks.correlation(*evidence.own_residuals(row)) for row in rows)
-        found = Length(in_a, in_b, max(alike, 0.0))
+        # of one series it is known badly, and may be of one cut alone
+        found = Length(in_a, in_b, max(alike, 0.0) * len(rows) / (len(rows) + 1))
         if alike <= blocks.ALIKE + 1 / math.sqrt((in_a + in_b) * len(rows)):
             break
     return found
