@@ -84,9 +84,9 @@ def test_a_span_reads_no_part_beyond_it(three):
 
 def test_summed_it_comes_to_the_same(tmp_path):
     def long(number, begin, end):
-        return part(tmp_path, number, range(begin, end), end=None if end < 400 else "closed")
+        return part(tmp_path, number, range(begin, end), end=None if end < 250 else "closed")
 
-    parts = open_parts([long(1, 0, 150), long(2, 150, 400)])
+    parts = open_parts([long(1, 0, 130), long(2, 130, 250)])
     whole, summed = Totals(1_000_000), Totals(1_000_000)
     for one in parts:
         whole.add(one)
@@ -95,9 +95,9 @@ def test_summed_it_comes_to_the_same(tmp_path):
         summed.add(one)
     whole.finish()
     summed.finish()
-    assert len(items) < 300
+    assert len(items) < 200
     assert (summed.windows, summed.histograms, summed.gaps) == (whole.windows, whole.histograms, whole.gaps)
-    assert items[-1] == End("closed", 400)
+    assert items[-1] == End("closed", 250)
     assert parts.damage == []
 
 
