@@ -116,9 +116,9 @@ _NUMBERS = (
     ("╎", "time without data"),
     (
         "M R S C L G",
-        "on a time axis: a mark, a probe's restart, a suspended host, a clock that was set, losses, a gap; "
-        "what it was is told where the cursor or the step stands",
+        "on a time axis: a mark, a probe's restart, a suspended host, a clock that was set, losses, a gap; it is named",
     ),
+    ("", "where the cursor or the step stands"),
     (
         "PAUSED 13:04:12",
         "the screen as it was then, and how much came since (in a replay: is still to come); data keeps arriving",
