@@ -27,7 +27,8 @@ class Difference:
 
 def differing(a: Stretch, b: Stretch) -> tuple[Difference, ...]:
     """Sorted; at most MOST of them."""
-    one, other = _told(a), _told(b)
+    headers = bool(a.settings) == bool(b.settings)  # an older file tells none: that is no difference of the hosts
+    one, other = _told(a, headers=headers), _told(b, headers=headers)
     names = sorted({*one, *other})
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
@@ -53,10 +54,10 @@ def _changed(settings: Settings, changed: Settings) -> Settings:
     return made
 
 
-def _told(one: Stretch) -> Mapping[tuple[str, str], str]:
+def _told(one: Stretch, *, headers: bool) -> Mapping[tuple[str, str], str]:
     told = {
         (section, name): value
-        for section, values in one.settings.items()
+        for section, values in (one.settings if headers else {}).items()
         if section not in _EXPECTED
         for name, value in values.items()
         if not (section in ("kernel", "tool") and name in _UNLIKE)
