@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from latmon.ages import Settled
 from latmon.coverage import Coverage
 from latmon.depth_totals import DepthSums
 from latmon.histogram import Histogram
 from latmon.lba_order import LbaOrder
 from latmon.model import Completed, Flow, Frame, Series
 from latmon.taskqs import Summed
-from latmon.waiting import Settled
 
 _PARTS = 1_000_000
 

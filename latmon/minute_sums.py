@@ -1,7 +1,7 @@
 """Windows folded into a Minute, as long as they are plain ones: what a sum can stand for, to the digit.
 
-Plain is a minute without a gap, a notice, a mark, a device that came, changed or went, an I/O that waited long, a probe
-that began; with few outliers; whose histograms all have a maximum, or none has. Of any other the windows are read.
+Plain is a minute without a gap, a notice, a mark, a device that came, changed or went, a probe that began; with few
+outliers; whose histograms all have a maximum, or none has. Of any other the windows are read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from latmon.lba_order import LbaOrder, lba_order, together
 from latmon.minute import Minute, Weighted
 from latmon.model import Completed, Flow, Frame, Health, Outlier, Series, Traced
 from latmon.packed import Packed
+from latmon.settling import Settling
 from latmon.tally import Tally
 from latmon.taskqs import TaskqSums
-from latmon.waiting import Settled, Waiting
+from latmon.waiting import Waiting
 
 MINUTE_US = 60_000_000
 MIN_WINDOWS = 3
@@ -62,8 +63,7 @@ class MinuteSums:
         self._gauges: dict[str, Counter[int]] = {}
         self._depths: dict[str, DepthSums] = {}
         self._orders: dict[str, LbaOrder] = {}
-        self._fewest: dict[str, int] = {}
-        self._probes: set[int | None] = set()
+        self._settling = Settling()
         self._taskqs = TaskqSums()
         self._cpu, self._probe_cpu, self._probe_ns = Weighted(), Weighted(), Weighted()
         self._first: Frame | None = None
@@ -97,8 +97,8 @@ class MinuteSums:
 
     def minute(self) -> Minute | None:
         """Their sum; None where only the windows themselves can say what they hold."""
-        first, last = self._first, self._last
-        if not self.plain or first is None or last is None or len(self._probes) > 1 or len(self._rates) > 1:
+        first, last, settled = self._first, self._last, self._settling.settled()
+        if not self.plain or first is None or last is None or settled is None or len(self._rates) > 1:
             return None
         if self._taskqs.left_out or self.windows < MIN_WINDOWS:
             return None
@@ -130,7 +130,6 @@ class MinuteSums:
             wakeups=deep.wakeups,
             health=replace(Health(suppressed=deep.suppressed, skipped=self._skipped), **counters),
         )
-        settled = Settled(self._waiting.claims, self._fewest, next(iter(self._probes)))
         return Minute(
             frame,
             self.windows,
@@ -153,12 +152,12 @@ class MinuteSums:
         return self._deep.flat
 
     def _is_plain(self, frame: Frame) -> bool:
-        still = frame.in_flight
+        began_us = 0 if frame.in_flight is None else frame.in_flight.since_us
         hole_us = frame.mono_us - frame.dt_us - (self._before_us or 0)
         odd = frame.gap or frame.health.notice or frame.devices or frame.removed or frame.marks
-        late = still is not None and (any(still.older.values()) or still.since_us > frame.mono_us - frame.dt_us)
+        probed = began_us <= frame.mono_us - frame.dt_us
         full = len(self._outliers) + len(frame.outliers) > MAX_OUTLIERS
-        return not odd and hole_us <= frame.dt_us // 2 and not late and not full and not self._waiting.ages.oldest
+        return not odd and probed and hole_us <= frame.dt_us // 2 and not full
 
     def _histogram(self, series: Series, one: Histogram) -> None:
         if one.bits != BITS:
@@ -182,13 +181,12 @@ class MinuteSums:
             known = [part for part in (now.in_driver, now.queued) if part is not None]
             if known:
                 self._gauges.setdefault(name, Counter())[sum(known)] += frame.dt_us
-            self._fewest[name] = min(self._fewest.get(name, now.known), now.known)
         for name, one in frame.depths.items():
             self._depths.setdefault(name, DepthSums()).add(one, frame.dt_us, frame.wall)
         for name, window in frame.issues.items():
             before = (self._orders[name],) if name in self._orders else ()
             self._orders[name] = together((*before, lba_order(window)))
-        self._probes.add(None if frame.in_flight is None else frame.in_flight.since_us)
+        self._settling.add(frame, self._waiting)
 
     def _health(self, frame: Frame) -> None:
         health = frame.health

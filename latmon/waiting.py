@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.ages import Aged, Ages, Held, Seen, Settled
 from latmon.model import Frame
-from latmon.outstanding import AGES_S, InFlight, StillInFlight
+from latmon.outstanding import AGES_S, StillInFlight
+
+__all__ = ["MAX_SINCE", "MIN_US", "Aged", "Ages", "Waiting"]
 
 MIN_US = 500_000
 """Younger ones are no news: what a probe gives a line is as old."""
@@ -28,64 +30,11 @@ _WHOLE = frozenset({"", "suspended", "reader-late"})
 """Gaps of frames whose kernel counts still hold all of the interval; CLOCK_MONOTONIC stands while a host sleeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aged:
-    """One request that a probe follows, or `count` I/Os of which only a least age is known."""
-
-    device: str
-    age_us: int
-    at_least: bool = False
-    count: int = 1
-    request: InFlight | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ages:
-    """What is in flight at the end of a frame and old enough to be told."""
-
-    oldest: tuple[Aged, ...] = ()
-    """Oldest first."""
-    older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(AGES_S, 0)))
-    """Seconds (AGES_S) -> I/Os older than that."""
-    at_least: bool = False
-    """Whether `older` may be more: of some I/Os only a least age is known, or none."""
-    unknown: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> I/Os in flight that may be of any age; at most so many where a probe follows the device."""
-    probe: StillInFlight | None = None
-    """What the probe said that follows requests; None: there is none."""
-
-    @property
-    def of_unknown_age(self) -> int:
-        """Of all devices."""
-        return sum(self.unknown.values())
-
-    @property
-    def oldest_us(self) -> int | None:
-        """None where nothing is known to wait."""
-        return self.oldest[0].age_us if self.oldest else None
-
-    def is_followed(self, device: str) -> bool:
-        """Whether a probe knows all that the device began lately."""
-        return self.probe is not None and self.probe.follows(device)
-
-
 class _Since(NamedTuple):
     """I/Os that were in flight at `mono_us`, not before, and have not completed."""
 
     mono_us: int
     ios: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What frames leave behind in which nothing waited for MIN_US: all that a later frame may need of them."""
-
-    since: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> moments and how many I/Os are in flight since then and were not before; at the end of the last one."""
-    fewest: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> the fewest I/Os in flight at the end of one of them."""
-    probed_since: int | None = None
-    """Where the probe of each of them begins; None: none had one."""
 
 
 class Waiting:
@@ -124,16 +73,21 @@ class Waiting:
         self._still, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
 
-    def take(self, settled: Settled, mono_us: int) -> None:
-        """Frames up to `mono_us`, with none missing, in which nothing waited for long; a frame comes behind them."""
-        self._since = {name: tuple(_Since(*one) for one in claims) for name, claims in settled.since.items()}
-        self._now = {name: sum(one.ios for one in claims) for name, claims in self._since.items()}
+    def take(self, settled: Settled, mono_us: int) -> list[Seen]:
+        """Frames up to `mono_us` with none missing, and a frame comes behind them: what of `held` waited how long."""
+        before = {name: self._since[name] for name in settled.held if _ios(self._since.get(name, ()))}
+        since = {name: before[name] for name in before if settled.held[name].until_us == mono_us}
+        for name, new in settled.since.items():
+            since[name] = _few((*since.get(name, ()), *(_Since(*one) for one in new)))
+        self._since = since
+        self._now = {name: _ios(claims) for name, claims in since.items()}
         self._still, self._mono_us = None, mono_us
         if settled.probed_since is not None and settled.probed_since != self._probed_since:
             self._probed_since, self._fewest = settled.probed_since, {}
         if self._probed_since is not None and self._probed_since <= mono_us:
             for name, count in settled.fewest.items():
                 self._fewest[name] = min(self._fewest.get(name, count), count)
+        return [seen for name, claims in before.items() for seen in _held(name, claims, settled.held[name])]
 
     @property
     def claims(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
@@ -202,13 +156,29 @@ class Waiting:
 
 def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono_us: int) -> tuple[_Since, ...]:
     """A device's claims after a frame at whose end it has `now` in flight; None completed: not known."""
-    before = sum(one.ios for one in claims)
+    before = _ios(claims)
     if completed != 0 or now < before:  # fewer without a completion: some weren't counted, so it may be any of them
         return (_Since(mono_us, now),)
-    more = (*claims, _Since(mono_us, now - before)) if now > before else claims
-    if len(more) <= MAX_SINCE:
-        return more
-    return (*more[: MAX_SINCE - 1], _Since(mono_us, sum(one.ios for one in more[MAX_SINCE - 1 :])))
+    return _few((*claims, _Since(mono_us, now - before))) if now > before else claims
+
+
+def _ios(claims: tuple[_Since, ...]) -> int:
+    return sum(one.ios for one in claims)
+
+
+def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
+    """The latest together, from the moment of the last of them on."""
+    if len(claims) <= MAX_SINCE:
+        return claims
+    return (*claims[: MAX_SINCE - 1], _Since(claims[-1].mono_us, _ios(claims[MAX_SINCE - 1 :])))
+
+
+def _held(name: str, claims: tuple[_Since, ...], held: Held) -> Iterator[Seen]:
+    """The oldest of a device, as the last window told it in which it was still there; a probe's are told by itself."""
+    oldest = next(one for one in claims if one.ios)
+    age_us = held.until_us - oldest.mono_us
+    if age_us >= MIN_US and not held.followed:
+        yield Seen(Aged(name, age_us, at_least=True, count=oldest.ios), held.wall_s, held.until_us)
 
 
 def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:

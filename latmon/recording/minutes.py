@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from latmon.ages import Aged, Held, Seen, Settled
 from latmon.coverage import Coverage
 from latmon.deep_flat import Flat
 from latmon.depth_totals import DepthSums
@@ -25,9 +26,11 @@ from latmon.outstanding import Took
 from latmon.recording import checks, decode
 from latmon.recording.checks import Json
 from latmon.recording.lines import encode_frame, to_bytes
-from latmon.recording.outstanding_decode import number_rows
+from latmon.recording.outstanding_decode import number_rows, request
+from latmon.recording.outstanding_lines import encode_request
+from latmon.settling import MAX_LONGEST
 from latmon.taskqs import Summed
-from latmon.waiting import MAX_SINCE, Settled
+from latmon.waiting import MAX_SINCE
 
 KIND = "minute"
 MAX_DEPTHS = 65_536
@@ -63,6 +66,8 @@ def encode_minute(minute: Minute) -> dict[str, Any]:
         "depths": {name: _depths(one) for name, one in minute.depths.items()},
         "orders": {name: [_number(n) for n in dataclasses.astuple(one)] for name, one in minute.orders.items()},
         "since": {name: _flat(claims) for name, claims in settled.since.items()},
+        "held": {name: [one.until_us, one.wall_s, int(one.followed)] for name, one in settled.held.items()},
+        "waited": {name: _encode_seen(one) for name, one in settled.longest.items()},
         "fewest": dict(settled.fewest),
         "taskqs": [[_number(n) for n in one[1:]] for one in minute.taskqs or ()],
         **{name: [one.sum, one.weight] for name, one in _means(minute).items() if one.weight},
@@ -96,6 +101,8 @@ def decode_minute(line: Json) -> Minute:
                 name: tuple((us, ios) for us, ios in number_rows({"since": one}, "since", _PAIR, MAX_SINCE))
                 for name, one in _named(told, "since")
             },
+            {name: _held(one) for name, one in _named(told, "held")},
+            {name: _seen(name, one) for name, one in _named(told, "waited")[:MAX_LONGEST]},
             {name: checks.whole(one, "fewest") for name, one in _named(told, "fewest")},
             checks.optional_integer(told, "probed"),
         ),
@@ -139,6 +146,30 @@ def _depth_sums(line: Json) -> DepthSums:
         checks.integer(line, "quiet"),
         checks.integer(line, "span"),
     )
+
+
+def _encode_seen(seen: Seen) -> dict[str, Any]:
+    """A request, or I/Os of which only a least age is known."""
+    row = seen.row
+    told: dict[str, Any] = {"us": row.age_us, "t": seen.wall_s, "mono": seen.mono_us}
+    return told | ({"n": row.count} if row.request is None else {"request": encode_request(row.request)})
+
+
+def _seen(name: str, value: Any) -> Seen:
+    line = checks.mapping({"waited": value}, "waited")
+    one = request(checks.mapping(line, "request")) if "request" in line else None
+    age_us, ios = checks.integer(line, "us"), checks.integer(line, "n", 1)
+    if one is not None and one.device != name:
+        raise RecordingError("'waited' has a request of another device")
+    return Seen(Aged(name, age_us, one is None, ios, one), checks.wall(line, "t"), checks.integer(line, "mono"))
+
+
+def _held(value: Any) -> Held:
+    if not isinstance(value, list) or len(value) < len(Held._fields):
+        raise RecordingError("'held' has a row that is too short")
+    until_us, wall_s, followed = value[: len(Held._fields)]
+    wall = checks.wall({"held": wall_s}, "held")
+    return Held(checks.whole(until_us, "held"), wall, bool(checks.whole(followed, "held", high=1)))
 
 
 def _order(value: Any) -> LbaOrder:
@@ -185,7 +216,7 @@ def _pairs(line: Json, key: str) -> dict[int, int]:
     return found
 
 
-def _named(line: Json, key: str) -> Iterable[tuple[str, Any]]:
+def _named(line: Json, key: str) -> list[tuple[str, Any]]:
     return [(checks.label(name, key), one) for name, one in checks.mapping(line, key).items()]
 
 

@@ -46,7 +46,7 @@ def in_flight(line: Json) -> StillInFlight | None:
     if len(found) > MAX_IN_FLIGHT:
         raise RecordingError(f"'oldest' has {len(found)} entries, and {MAX_IN_FLIGHT} are the most")
     return StillInFlight(
-        oldest=tuple(_request(one) for one in found),
+        oldest=tuple(request(one) for one in found),
         older=_pairs(told, "older", MAX_AGES, checks.MAX_COUNT),
         since_us=checks.integer(told, "since"),
         at_us=checks.integer(told, "at") if "at" in told else 0,
@@ -96,7 +96,8 @@ def number_rows(line: Json, key: str, cells: int, most: int) -> list[tuple[int, 
     return list(zip(*(found[at::cells] for at in range(cells)), strict=True))
 
 
-def _request(line: Json) -> InFlight:
+def request(line: Json) -> InFlight:
+    """One of `oldest`."""
     device, op = flow(line)
     issued = line.get("issued")
     if issued is not None and not isinstance(issued, bool):

@@ -42,7 +42,7 @@ def _depths(one: Depths) -> Line:
 def _in_flight(still: StillInFlight) -> Line:
     line: Line = {"since": still.since_us}
     if still.oldest:
-        line["oldest"] = [_request(one) for one in still.oldest]
+        line["oldest"] = [encode_request(one) for one in still.oldest]
     if still.at_us:
         line["at"] = still.at_us
     if still.devices:
@@ -52,7 +52,8 @@ def _in_flight(still: StillInFlight) -> Line:
     return line
 
 
-def _request(one: InFlight) -> Line:
+def encode_request(one: InFlight) -> Line:
+    """A request of `in_flight`."""
     line: Line = {"l": [one.device, one.op], "began": one.began_us}
     told = {key: value for key, value in one._asdict().items() if key not in _REQUIRED}
     # False is told: the request waits in the block layer, and None is "not known"

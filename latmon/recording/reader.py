@@ -21,7 +21,7 @@ from latmon.errors import RecordingError
 from latmon.mark import Mark
 from latmon.minute import Minute
 from latmon.model import Device, Flow, Frame, Origin, Series
-from latmon.recording import checks, decode, minutes
+from latmon.recording import checks, columns, decode, minutes
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members, Part
 from latmon.recording.places import Places
@@ -83,13 +83,16 @@ class Recording:
     def __iter__(self) -> Iterator[Item]:
         return self.since(0)
 
-    def since(self, mono_us: int) -> Iterator[Item]:
-        """Its items, without the members that end before `mono_us`: they are not even unpacked."""
-        return self._read(mono_us, None)
+    def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
+        """Its items, without the members that end before `mono_us`: they are not even unpacked.
 
-    def between(self, since_us: int, until_us: int) -> Iterator[Item]:
+        `totals`: of the always-on probe's histograms those alone, where that saves reading the others.
+        """
+        return self._read(mono_us, None, totals=totals)
+
+    def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
         """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
-        for item in self._read(since_us, until_us):
+        for item in self._read(since_us, until_us, totals=totals):
             if not isinstance(item, Frame) or since_us <= item.mono_us <= until_us:
                 yield item
 
@@ -135,11 +138,14 @@ class Recording:
             if part.head is None or found.mono_us != part.head.last_us:
                 self._note(f"behind {course.mono_us} us: a roll-up is not of its windows, which are read")
                 return None
-            admit(found.frame, replace(course), {*found.gauges, *found.depths, *found.orders, *found.waiting.fewest})
+            waiting = found.waiting
+            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.held, *waiting.longest}
+            admit(found.frame, replace(course), also)
         except RecordingError as damage:
             self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
             return None
-        return found
+        hole_us = found.mono_us - found.dt_us - course.mono_us
+        return found if hole_us <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
 
     def _released(self, members: Members, held: _Held) -> Iterator[Item]:
         """A minute's windows after all."""
@@ -165,13 +171,13 @@ class Recording:
         with opened(self.path) as file:
             yield from Members(file, lambda _: None).texts()
 
-    def _read(self, since_us: int, until_us: int | None) -> Iterator[Item]:
+    def _read(self, since_us: int, until_us: int | None, *, totals: bool = False) -> Iterator[Item]:
         self._begin()
         course = Course()
         with opened(self.path) as file:
             begin = self._places.behind(file, since_us) if since_us else 0
             for part in Members(file, self._note).parts(since_us, until_us, begin=begin):
-                yield from self._items(part.text, course)
+                yield from self._items(part.text, course, totals=totals)
         self._end(course, until_us)
 
     def _begin(self) -> None:
@@ -183,10 +189,10 @@ class Recording:
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
 
-    def _items(self, text: bytes, course: Course) -> Iterator[Item]:
+    def _items(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[Item]:
         for line in lines_of(text, self._note):
             try:
-                item = item_of(line)
+                item = item_of(columns.totals_alone(line) if totals else line)
                 if isinstance(item, Frame):
                     admit(item, course)
             except RecordingError as damage:

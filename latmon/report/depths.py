@@ -6,24 +6,16 @@ Memory grows with the number of devices alone: depths above 256 share a bucket (
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from latmon.ages import Ages, Seen
 from latmon.depth_totals import DepthSums
 from latmon.lba_order import LbaOrder, lba_order, together
 from latmon.minute import Minute
 from latmon.model import Frame
-from latmon.waiting import Aged, Ages, Waiting
+from latmon.waiting import Waiting
 
 MAX_DEVICES = 10_000
 """With an age of their own."""
-
-
-class Seen(NamedTuple):
-    """What waited, and the end of the window that showed it, by both clocks."""
-
-    row: Aged
-    wall_s: float
-    mono_us: int
 
 
 @dataclass
@@ -40,13 +32,14 @@ class OutstandingSums:
     _waiting: Waiting = field(default_factory=Waiting)
 
     def take(self, minute: Minute) -> None:
-        """Windows in which nothing waited for long, already added up."""
+        """Windows that are already added up."""
         for name, sums in minute.depths.items():
             self.devices.setdefault(name, DepthSums()).take(sums)
         for name, order in minute.orders.items():
             self.orders[name] = together((*((self.orders[name],) if name in self.orders else ()), order))
         self.probed = self.probed or minute.waiting.probed_since is not None
-        self._waiting.take(minute.waiting, minute.mono_us)
+        for seen in (*self._waiting.take(minute.waiting, minute.mono_us), *minute.waiting.longest.values()):
+            self._note(seen)
 
     def add(self, frame: Frame) -> None:
         for name, one in frame.depths.items():
@@ -57,10 +50,13 @@ class OutstandingSums:
         self.probed = self.probed or frame.in_flight is not None
         self._waiting.add(frame)
         for row in reversed(self._waiting.ages.oldest):
-            had = self.longest.get(row.device)
-            room = had is not None or len(self.longest) < MAX_DEVICES
-            if room and (had is None or row.age_us >= had.row.age_us):
-                self.longest[row.device] = Seen(row, frame.wall, frame.mono_us)
+            self._note(Seen(row, frame.wall, frame.mono_us))
+
+    def _note(self, seen: Seen) -> None:
+        had = self.longest.get(seen.row.device)
+        room = had is not None or len(self.longest) < MAX_DEVICES
+        if room and (had is None or seen.row.age_us >= had.row.age_us):
+            self.longest[seen.row.device] = seen
 
     @property
     def ages(self) -> Ages:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from latmon.ages import Ages, Seen
 from latmon.audit import Audited, Remark
 from latmon.depth_totals import DepthSums
 from latmon.histogram import Histogram
@@ -17,9 +18,8 @@ from latmon.limits import at_limit, ceiling, elevator, wall, within
 from latmon.littles_law import Times, of
 from latmon.model import Device, Frame, Limit
 from latmon.outstanding import AGES_S, bucket_middle
-from latmon.report.depths import OutstandingSums, Seen
+from latmon.report.depths import OutstandingSums
 from latmon.report.figures import rfc3339
-from latmon.waiting import Ages
 
 MAX_DEPTHS = 1024
 MAX_ROWS = 256

@@ -207,9 +207,6 @@ ODD = {
     "notice": lambda one: replace(one, health=replace(one.health, notice="a word")),
     "device": lambda one: replace(one, devices=(DEVICES[1],)),
     "removed": lambda one: replace(one, removed=("sdb",)),
-    "hung": lambda one: replace(
-        one, kernel={Flow("sda", "read"): Completed(0, 0)}, outstanding={"sda": Outstanding(9, 9)}
-    ),
     "probe": lambda one: replace(one, in_flight=None),
     "begun": lambda one: replace(one, in_flight=StillInFlight(since_us=one.mono_us - 5)),
     "waits": lambda one: replace(
@@ -234,6 +231,69 @@ def test_a_minute_that_is_not_plain_is_read_by_its_windows(tmp_path, kind):
     used, windows = both(written(tmp_path / "r", frames))
     assert used == 1
     assert windows >= 30
+
+
+def hangs(seed: int, minutes: int, *, probe: str):
+    """Windows in which I/Os of some devices wait for up to three minutes; a probe follows all, some or no devices."""
+    rnd = random.Random(seed)
+    names = [one.name for one in DEVICES]
+    flight = dict.fromkeys(names, 0)
+    began: dict[str, list[int]] = {name: [] for name in names}
+    until = dict.fromkeys(names, 0)
+    followed = {"all": (), "some": ("sdb",), "none": (), "late": ("sdb",)}[probe]
+    since_us = START_US - 10 if probe != "late" else START_US + 90_000_000
+
+    def odd(frame: Frame) -> Frame:
+        kernel = {}
+        for name in names:
+            if frame.seq >= until[name]:  # a time in which it works is over, or one in which it hangs
+                until[name] = frame.seq + rnd.choice((1, 3, 3 * PER_MINUTE))
+                kernel[Flow(name, "read")] = Completed(5, 5)
+                flight[name] = rnd.choice((0, 0, 2, 7))
+                began[name] = [frame.mono_us - rnd.randrange(5_000_000) for _ in range(flight[name])]
+            else:
+                kernel[Flow(name, "read")] = Completed(0, 0)
+                more = rnd.choice((0, 0, 0, 1))
+                flight[name] += more
+                began[name] += [frame.mono_us - 5_000] * more
+        known = sorted(
+            (
+                InFlight(name, "read", at)
+                for name in followed or names
+                for at in began[name]
+                if at < frame.mono_us - 500_000
+            ),
+            key=lambda one: one.began_us,
+        )
+        told = StillInFlight(
+            tuple(one for one in known if one.began_us >= since_us), {1: len(known)}, since_us, 0, followed
+        )
+        return replace(
+            frame,
+            kernel=kernel,
+            outstanding={name: Outstanding(n, 0) for name, n in flight.items() if rnd.random() < 0.99 or n},
+            in_flight=None if probe == "none" or frame.mono_us < since_us else told,
+        )
+
+    return list(Load(seed, deep=False).frames(PER_MINUTE * minutes, odd=odd))
+
+
+def waited(path) -> bool:
+    said = json.loads(report(one := open_recording(path), one))
+    return any("in_flight_longest" in told for told in said["devices"].values())
+
+
+@pytest.mark.parametrize("probe", ["all", "some", "none", "late"])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
+def test_minutes_in_which_something_waits_have_a_roll_up(tmp_path, seed, probe):
+    path = written(tmp_path / "r", frames := hangs(seed, 8, probe=probe))
+    used, _ = both(path)
+    assert used >= (1 if probe == "late" else 6)
+    assert waited(path)
+    recording = open_recording(path)
+    for begin in (7, 25, 41):  # who reads from there on doesn't know since when they wait
+        span = frames[begin].mono_us, frames[-1].mono_us
+        assert report(recording, recording.summed(*span)) == report(recording, recording.between(*span))
 
 
 def test_a_hole_and_a_mark_and_a_gap_are_read_by_their_windows(tmp_path):
