@@ -14,6 +14,8 @@ from latmon.model import Device, Frame
 from latmon.moments import Before, Moment, moments
 from latmon.past import Stamps
 from latmon.recording import decode_frame, encode_frame, members, parse
+from latmon.recording.checks import may_hold_booleans
+from latmon.recording.columns import totals_alone
 from latmon.recording.lines import to_bytes
 from latmon.waiting import Waiting
 
@@ -113,17 +115,17 @@ class Archive:
             self._close()
         self._forget(frame.mono_us - self._keep_us)
 
-    def frames(self, after_us: int, until_us: int) -> Iterator[Frame]:
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past."""
-        for member in self._members:
+        for member in tuple(self._members):  # frames arrive while a long stretch is read in turns
             if member.last_us > after_us and member.first_us <= until_us:
                 for line in members.unpack(member.packed).splitlines():
-                    frame = decode_frame(parse(line))
+                    frame = _decoded(line, totals=totals)
                     if after_us < frame.mono_us <= until_us:
                         yield frame
-        for mono_us, line in self._open:
+        for mono_us, line in tuple(self._open):
             if after_us < mono_us <= until_us:
-                yield decode_frame(parse(line))
+                yield _decoded(line, totals=totals)
 
     def known(self, at_us: int) -> tuple[Device, ...]:
         """See Past."""
@@ -157,6 +159,10 @@ class Archive:
             some.clear()
         self._stamps, self._bytes, self._waiting = Stamps(), 0, Waiting()
         self._inventory = Inventory(devices)
+
+
+def _decoded(line: bytes, *, totals: bool) -> Frame:
+    return decode_frame(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
 
 
 def _stamp_of(one: Moment | tuple[int, Waiting]) -> int:

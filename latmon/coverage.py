@@ -48,13 +48,14 @@ def by_device(frame: Frame) -> dict[str, Coverage]:
     The kernel counts `other` (write zeroes, erase) among its writes, and before 5.5 it had no counter for flushes.
     """
     ops = {flow.op for flow in frame.kernel} | {"other"}
-    found: dict[str, Coverage] = {}
-    for flow, done in frame.kernel.items():
-        found[flow.device] = found.get(flow.device, NONE) + Coverage(kernel=done.count)
-    for flow, done in frame.seen.items():
-        if flow.device in found and flow.op in ops:
-            found[flow.device] += Coverage(seen=done.count)
-    return found
+    kernel: dict[str, int] = {}
+    for (device, _), done in frame.kernel.items():
+        kernel[device] = kernel.get(device, 0) + done.count
+    seen = dict.fromkeys(kernel, 0)
+    for (device, op), done in frame.seen.items():
+        if device in seen and op in ops:
+            seen[device] += done.count
+    return {device: Coverage(seen[device], count) for device, count in kernel.items()}
 
 
 def total(found: Mapping[str, Coverage], devices: Mapping[str, Device]) -> Coverage:

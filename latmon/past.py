@@ -31,8 +31,11 @@ class Past(Protocol):
     @property
     def stamps(self) -> Stamps: ...
 
-    def frames(self, after_us: int, until_us: int) -> Iterator[Frame]:
-        """Those that end behind `after_us` and not behind `until_us`, oldest first."""
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
+        """Those that end behind `after_us` and not behind `until_us`, oldest first.
+
+        `totals`: of the always-on probe's histograms those of `total` will do.
+        """
         ...
 
     def known(self, at_us: int) -> tuple[Device, ...]:

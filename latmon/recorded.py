@@ -50,10 +50,14 @@ def told(items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tupl
         elif isinstance(item, Frame):
             if held is not None:
                 yield held
-            devices = together(known, item.devices)
-            frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
-            held = _noticed(frame, damage()[said:])
-            said, reason, known, marks = len(damage()), "", (), []
+            frame = item
+            if reason or known or marks:
+                devices = together(known, item.devices)
+                frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
+                reason, known, marks = "", (), []
+            found = damage()
+            held = _noticed(frame, found[said:]) if len(found) > said else frame
+            said = len(found)
     if held is not None:
         yield _noticed(held, damage()[said:])
 
@@ -86,13 +90,13 @@ class Several:
         self.devices: tuple[Device, ...] = self._several[0].devices
         self.damage: list[str] = []
 
-    def since(self, mono_us: int) -> Iterator[Item]:
+    def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
         """See Recording."""
-        return self._joined(lambda one: one.since(mono_us))
+        return self._joined(lambda one: one.since(mono_us, totals=totals))
 
-    def between(self, since_us: int, until_us: int) -> Iterator[Item]:
+    def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
         """See Recording."""
-        return self._joined(lambda one: one.between(since_us, until_us))
+        return self._joined(lambda one: one.between(since_us, until_us, totals=totals))
 
     def _joined(self, read: Callable[[Recording | Parts], Iterator[Item]]) -> Iterator[Item]:
         self.damage = []
@@ -139,23 +143,24 @@ class Recorded:
     def stamps(self) -> Stamps:
         return self._stamps
 
-    def play(self, after_us: int = -1) -> Iterator[Frame]:
+    def play(self, after_us: int = -1, *, totals: bool = False) -> Iterator[Frame]:
         """All frames that end behind `after_us`, and how the recording ends."""
         known = () if after_us >= 0 else self._recording.devices
         recording = self._recording
-        items = recording.since(max(after_us + 1, 0))
+        items = recording.since(max(after_us + 1, 0), totals=totals)
         return (one for one in told(items, lambda: recording.damage, known) if one.mono_us > after_us)
 
-    def frames(self, after_us: int, until_us: int) -> Iterator[Frame]:
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past; the last one says how the recording ends."""
-        for frame in self.play(after_us) if self._is_end(until_us) else self._between(after_us, until_us):
+        if self._is_end(until_us):
+            found = self.play(after_us, totals=totals)
+        else:
+            items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
+            found = told(items, lambda: self._recording.damage)
+        for frame in found:
             if frame.mono_us > until_us:
                 return
             yield frame
-
-    def _between(self, after_us: int, until_us: int) -> Iterator[Frame]:
-        items = self._recording.between(max(after_us + 1, 0), until_us)
-        return told(items, lambda: self._recording.damage)
 
     def _is_end(self, us: int) -> bool:
         return not len(self._stamps) or us >= self._stamps[-1].mono_us

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, KeysView, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from latmon.coverage import NONE, Coverage, by_device, total
@@ -106,8 +106,8 @@ class Window:
         self.length_us = length_us
         self.frames: deque[Frame] = deque()
         self._tallies: dict[Flow, Tally] = {}
-        self._kernel: dict[Flow, Completed] = {}
-        self._seen: dict[Flow, Completed] = {}
+        self._kernel: dict[Flow, _Sum] = {}
+        self._seen: dict[Flow, _Sum] = {}
         self._coverage: dict[str, Coverage] = {}
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         for frame in frames:
@@ -134,6 +134,21 @@ class Window:
             self._account(self.frames.popleft(), -1)
         self._cache.clear()
 
+    def move(self, frames: Iterable[Frame]) -> None:
+        """Over the last of these, oldest first, forward or back: only what comes or leaves is counted."""
+        every = list(frames)
+        begin = every[-1].mono_us - self.length_us if every else 0
+        wanted = {one.mono_us: one for one in every if one.mono_us > begin}
+        here = {one.mono_us: one for one in self.frames}
+        for us, one in here.items():
+            if us not in wanted:
+                self._account(one, -1)
+        for us, one in wanted.items():
+            if us not in here:
+                self._account(one, 1)
+        self.frames = deque(wanted.values())
+        self._cache.clear()
+
     def latency(self, device: str, ops: tuple[str, ...]) -> Histogram:
         """The merged latency of a device's ops over the window, with the exact maximum where every frame had one."""
         key = (device, ops)
@@ -144,13 +159,13 @@ class Window:
     def completed(self, device: str, op: str) -> Completed | None:
         """I/Os completed: by the kernel's own count, else as the probe saw them; None when nobody counted."""
         flow = Flow(device, op)
-        kernel, seen = self._kernel.get(flow), self._seen.get(flow)
+        kernel, seen = _completed(self._kernel.get(flow)), _completed(self._seen.get(flow))
         if kernel and kernel.count:
             return kernel
         return seen or kernel
 
     def seen(self, device: str, op: str) -> Completed | None:
-        return self._seen.get(Flow(device, op))
+        return _completed(self._seen.get(Flow(device, op)))
 
     def coverage(self, devices: Mapping[str, Device]) -> float | None:
         """Completions that the probe saw for each that the kernel counted, more than 1 if so; None if unknown."""
@@ -206,15 +221,33 @@ class Window:
         _add(self._seen, frame.seen, sign)
 
 
-def _add(sums: dict[Flow, Completed], more: Mapping[Flow, Completed], sign: int) -> None:
-    for flow, c in more.items():
-        before = sums.get(flow)
-        if before is None:
-            if sign > 0:
-                sums[flow] = c
-            continue
-        if sign < 0 and (before.count, before.bytes) == (c.count, c.bytes):
+@dataclass(slots=True)
+class _Sum:
+    """Of a flow's counts."""
+
+    frames: int = 0
+    count: int = 0
+    bytes: int = 0
+    time_us: int = 0
+    untold: int = 0
+    """Of them the frames that don't say how long the I/Os took."""
+
+
+def _completed(one: _Sum | None) -> Completed | None:
+    return None if one is None else Completed(one.count, one.bytes, None if one.untold else one.time_us)
+
+
+def _add(sums: dict[Flow, _Sum], more: Mapping[Flow, Completed], sign: int) -> None:
+    for flow, done in more.items():
+        one = sums.get(flow)
+        if one is None:
+            one = sums[flow] = _Sum()
+        one.frames += sign
+        one.count += sign * done.count
+        one.bytes += sign * done.bytes
+        if done.time_us is None:
+            one.untold += sign
+        else:
+            one.time_us += sign * done.time_us
+        if not one.frames:
             del sums[flow]
-            continue
-        time_us = None if before.time_us is None or c.time_us is None else before.time_us + sign * c.time_us
-        sums[flow] = Completed(before.count + sign * c.count, before.bytes + sign * c.bytes, time_us)

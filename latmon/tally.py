@@ -24,12 +24,19 @@ class Tally:
     def add(self, histogram: Histogram, sign: int) -> None:
         counts = self.counts
         self.bits = histogram.bits
-        for index, n in histogram.buckets:
-            left = counts.get(index, 0) + sign * n
-            if left:
-                counts[index] = left
-            else:
-                counts.pop(index, None)
+        if not counts and sign > 0:
+            counts.update(histogram.buckets)
+        elif sign > 0:
+            had = counts.get
+            for index, n in histogram.buckets:
+                counts[index] = had(index, 0) + n
+        else:
+            for index, n in histogram.buckets:
+                left = counts.get(index, 0) - n
+                if left:
+                    counts[index] = left
+                else:
+                    counts.pop(index, None)
         self.sum += sign * (histogram.sum or 0)
         self.unknown_sums += sign * (histogram.sum is None)
 

@@ -14,6 +14,8 @@ from latmon.errors import RecordingError, UsageError
 from latmon.model import Frame, Origin
 from latmon.recorded import Recorded, open_several
 
+_BUSY_S = 0.02
+"""Of the event loop at once, while frames are taken as fast as they come."""
 _SCAN_S = 0.01
 """Of the event loop at once, beside a picture and keys."""
 
@@ -88,13 +90,15 @@ class ReplayBackend:
         """At their own pace from there on, until told to go on elsewhere."""
         loop = asyncio.get_running_loop()
         due, turn = loop.time(), self._turn
-        first = after_us < 0
+        first, rested = after_us < 0, due
         for frame in self.past().play(after_us):
             if self.speed and not first:
                 due += frame.dt_us / 1e6 / self.speed
             first = False
-            # even at full speed the loop gets its turn
-            await asyncio.sleep(max(0.0, due - loop.time()))
+            now = loop.time()
+            if due > now or now - rested > _BUSY_S:  # even at full speed the loop gets its turn
+                await asyncio.sleep(max(0.0, due - now))
+                rested = loop.time()
             if not self._going.is_set():
                 await self._going.wait()
                 due = loop.time()

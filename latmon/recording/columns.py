@@ -22,6 +22,7 @@ from latmon.text import is_clean
 MAX_KNOWN = 16_384
 """Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
 
+_TOTAL = b'"m":"total","l":["'
 _ODD = (KeyError, TypeError, ValueError)
 """What a line that is not as ours are comes to: no such key, a series that is new, what is no number or no bucket."""
 
@@ -41,6 +42,26 @@ def remember(found: Collection[Series | Flow]) -> None:
             _room(_series)[tuple(one)] = one
         else:
             _room(_flows)[tuple(one)] = one
+
+
+def totals_alone(line: bytes) -> bytes:
+    """A window's line as we write it without the histograms of stages, unread; any other line as it is.
+
+    Who looks at a minute wants a third of what is in it. What is left out is checked by who reads it.
+    """
+    begin = line.find(b'"h":[{"m":"')
+    end = line.find(b"]}]", begin)
+    if begin < 0 or end < 0 or b"\\" in line:  # without one no text holds a quote, so that what is cut is whole
+        return line
+    begin += len(b'"h":[{')
+    told = line[begin : end + 1]
+    every = told.split(b"},{")
+    kept = [one for one in every if one.startswith(_TOTAL)]
+    ours = told.count(b'},{"m":"') == len(every) - 1 and told.count(b'"],"n":') == len(every)
+    if not ours or len(kept) == len(every):
+        return line
+    between = b"{" + b"},{".join(kept) + b"}" if kept else b""
+    return b"".join((line[: begin - 1], between, line[end + 2 :]))
 
 
 def histograms(line: Json, *, booleans: bool = True) -> Packed[Series] | None:

@@ -95,13 +95,13 @@ class Parts:
     def __iter__(self) -> Iterator[Item]:
         return self.since(0)
 
-    def since(self, mono_us: int) -> Iterator[Item]:
+    def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
         """Its items, without the parts and members that end before `mono_us`: they are not even unpacked."""
-        return self._joined(lambda one: one.since(mono_us), mono_us)
+        return self._joined(lambda one: one.since(mono_us, totals=totals), mono_us)
 
-    def between(self, since_us: int, until_us: int) -> Iterator[Item]:
+    def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
         """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
-        return self._joined(lambda one: one.between(since_us, until_us), since_us, until_us)
+        return self._joined(lambda one: one.between(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
         """As `between`, but a Minute for the windows that a roll-up stands for; a part's roll-ups are its own."""

@@ -111,6 +111,19 @@ class History:
 
     def append(self, frame: Frame) -> Frame:
         """One more frame, kept at once; returned as it is kept."""
+        kept = self.recall(frame)
+        self.ages = self._waiting.ages
+        self.window.advance(kept)
+        return kept
+
+    def move(self, window: Window) -> None:
+        """What was recalled is all: the sums over it, by a window of the same length that is moved here."""
+        window.move(self.store.frames)
+        self.window, self.ages = window, self._waiting.ages
+        self._deep_until_us = 0
+
+    def recall(self, frame: Frame) -> Frame:
+        """As `append`, without the sums of the window; `move` gives them."""
         if self.store.frames and frame.mono_us < self.store.frames[-1].mono_us:  # another boot
             self._waiting = Waiting()
         self._waiting.add(frame)
@@ -118,8 +131,6 @@ class History:
         if frame.traced.one_in:
             self._traced_us = frame.mono_us
         self._made = {}
-        self.ages = self._waiting.ages
-        self.window.advance(kept)
         self.trends.advance(kept)
         self._compare(kept)
         return kept

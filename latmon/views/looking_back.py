@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
 from latmon.model import Frame, Origin
 from latmon.past import Past, completed
-from latmon.store import Store
+from latmon.store import Store, Window
 from latmon.views.history import History
 from latmon.views.told import Told
+
+_SLICE = 10
+"""Frames of which a history is made at once."""
+_MANY = 150
+"""Frames from which on they share what they have in common: as objects ten minutes would be 50 MB."""
+
+
+class Look(NamedTuple):
+    """What is looked at: the end, the length, and whether only what the overview needs is wanted."""
+
+    at_us: int
+    window_us: int
+    ops: tuple[str, ...]
+    totals: bool = False
 
 
 class Glass:
@@ -15,35 +33,81 @@ class Glass:
     def __init__(self) -> None:
         self._frames: list[Frame] = []
         self._span = (0, 0)
+        self._totals = False
+        self._window: Window | None = None
+        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def look(
-        self, past: Past, origin: Origin | None, at_us: int, window_us: int, ops: tuple[str, ...]
-    ) -> tuple[History, Told]:
-        """What is seen at `at_us`: only what the screen needs is decoded, a window and what peers are compared over."""
-        store, told = Store(brief=True), Told()
-        store.origin = origin
+    def look(self, past: Past, origin: Origin | None, look: Look) -> Iterator[tuple[History, Told] | None]:
+        """What is seen then: only what the screen needs is decoded, a window and what peers are compared over.
+
+        None while it isn't ready: who draws needn't wait. It may be given up between any two of them.
+        """
+        at_us, window_us = look.at_us, look.window_us
         begin = at_us - window_us * 7 // 6 - 2 * (origin.interval_us if origin else 1_000_000)
         waiting = past.waiting(begin)
-        history = History(window_us, ops, store, waiting[1] if waiting else None)
         begin = waiting[0] if waiting else begin
-        for frame in completed(self._between(past, begin, at_us), past.known(begin)):
+        for _ in self._read(past, begin, at_us, totals=look.totals):
+            yield None
+        store, told = Store(brief=True), Told()
+        store.origin = origin
+        history = History(window_us, look.ops, store, waiting[1] if waiting else None)
+        near = self._near(at_us, window_us)
+        frames = [one for one in self._frames if begin < one.mono_us <= at_us]
+        for number, frame in enumerate(completed(frames, past.known(begin))):
             told.add(frame)
-            history.append(frame)
-        return history, told
+            kept = history.recall(frame)
+            if near is None and kept.mono_us > at_us - window_us:
+                history.window.advance(kept)
+            if number % _SLICE == 0:
+                yield None
+        history.move(near or history.window)
+        self._window = history.window
+        yield history, told
 
     def forget(self) -> None:
         """Another past is looked at, or none."""
-        self._frames, self._span = [], (0, 0)
+        self._frames, self._span, self._window, self._pairs = [], (0, 0), None, {}
 
-    def _between(self, past: Past, after_us: int, until_us: int) -> list[Frame]:
+    def _near(self, at_us: int, window_us: int) -> Window | None:
+        """The window of the latest look, if it has more in common with the next one than not."""
+        window = self._window
+        if window is None or window.length_us != window_us or window.last is None:
+            return None
+        return window if abs(window.last.mono_us - at_us) < window_us // 3 else None
+
+    def _read(self, past: Past, after_us: int, until_us: int, *, totals: bool) -> Iterator[None]:
+        """What isn't at hand; what was read is kept, also of a look that is given up."""
         first, last = self._span
-        if until_us <= first or after_us >= last:
-            found = list(past.frames(after_us, until_us))
-        else:
-            found = [one for one in self._frames if after_us < one.mono_us <= until_us]
-            if after_us < first:
-                found[:0] = past.frames(after_us, first)
-            if until_us > last:
-                found += past.frames(last, until_us)
-        self._frames, self._span = found, (after_us, until_us)
-        return found
+        if until_us <= first or after_us >= last or (self._totals and not totals):
+            self._frames, self._totals = [], totals
+            first = last = after_us
+        # decoded with all stages or without: what is wanted now is what will be wanted of them
+        lean = self._totals
+        if after_us < first:
+            before: list[Frame] = []
+            for frame in past.frames(after_us, first, totals=lean):
+                before.append(self._plain(frame))
+                yield None
+            self._frames[:0] = before
+            first = after_us
+        self._span = first, max(last, first)
+        for frame in past.frames(last, until_us, totals=lean) if until_us > last else ():
+            self._frames.append(self._plain(frame))
+            self._span = first, frame.mono_us
+            yield None
+        span = until_us - after_us
+        self._span = max(first, after_us - span), min(max(last, until_us), until_us + span)
+        self._frames = [one for one in self._frames if self._span[0] < one.mono_us <= self._span[1]]
+
+    def _plain(self, frame: Frame) -> Frame:
+        """With histograms that are made once; those of stages aren't."""
+        if not self._totals:
+            return frame
+        made = {series: one for series, one in frame.histograms.items() if series.stage == "total"}
+        if len(self._frames) >= _MANY:
+            pairs = self._pairs
+            made = {
+                series: replace(one, buckets=tuple(pairs.setdefault(pair, pair) for pair in one.buckets))
+                for series, one in made.items()
+            }
+        return replace(frame, histograms=made)

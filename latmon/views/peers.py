@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from latmon.histogram import BITS, bucket_bounds, bucket_index
+from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model import Device, Frame
 
 INTERVALS = 6
@@ -31,19 +31,21 @@ _CHANCE = 5e-4
 
 Counts = dict[int, int]
 """I/Os per bucket."""
+Timed = list[tuple[int, Histogram]]
+"""A device's I/Os, each time with the number of the part that they are of."""
 
 
 def unlike(
     frames: Iterable[Frame], window_us: int, devices: Mapping[str, Device], ops: tuple[str, ...]
 ) -> dict[str, float]:
     """Device -> how many times slower its tail is than its peers', for those that are unlike them."""
-    parts = _parts(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
+    timed = _timed(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
     groups: dict[tuple[str, str], list[str]] = {}
     for device in devices.values():
         groups.setdefault((device.kind, device.driver), []).append(device.name)
     found: dict[str, float] = {}
     for names in groups.values():
-        found.update(_unlike([{n: part[n] for n in names if n in part} for part in parts]))
+        found.update(_unlike({name: timed[name] for name in names if name in timed}))
     return found
 
 
@@ -59,12 +61,8 @@ def chance(above: int, total: int, share: float) -> float:
     return math.exp(-total * (part * math.log(part / share) + rest))
 
 
-def _unlike(parts: list[dict[str, Counts]]) -> dict[str, float]:
-    whole: dict[str, Counts] = {}
-    for part in parts:
-        for name, counts in part.items():
-            _add(whole.setdefault(name, {}), counts)
-    tails = {name: tail for name, counts in whole.items() if (tail := _tail(counts)) is not None}
+def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
+    tails = {name: tail for name, some in timed.items() if (tail := _tail(_slowest(some))) is not None}
     found: dict[str, float] = {}
     for name, own in tails.items():
         peers = [tail for other, tail in tails.items() if other != name]
@@ -72,35 +70,61 @@ def _unlike(parts: list[dict[str, Counts]]) -> dict[str, float]:
             continue
         middle = median(peers)
         bar = middle + max(_MIN_OCTAVES, _SCATTERS * median(abs(tail - middle) for tail in peers))
-        if own > bar and sum(_above(part.get(name, {}), bar) > 0 for part in parts) >= RUN and _odd(whole, name, bar):
+        if own > bar and _parts_above(timed[name], bar) >= RUN and _odd(timed, name, bar):
             found[name] = 2 ** (own - middle)
     return found
 
 
-def _odd(whole: dict[str, Counts], name: str, bar: float) -> bool:
+def _odd(timed: Mapping[str, Timed], name: str, bar: float) -> bool:
     """Whether chance can't have given this device so many of the I/Os above the bar."""
+    whole = {other: _counts(one for _, one in some) for other, some in timed.items()}
     share = sum(whole[name].values()) / sum(sum(counts.values()) for counts in whole.values())
     above = {other: _above(counts, bar) for other, counts in whole.items()}
     return chance(above[name], sum(above.values()), share) * len(whole) < _CHANCE
 
 
-def _parts(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> list[dict[str, Counts]]:
-    """The I/Os of each device in each part; parts lie on the clock, so that they don't change as time goes on."""
-    parts: dict[int, dict[str, Counts]] = {}
+def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:
+    """The I/Os of each device with their part; parts lie on the clock, so that they don't change as time goes on."""
+    found: dict[str, Timed] = {}
     for frame in frames:
-        part = parts.setdefault((frame.mono_us - frame.dt_us // 2) // max(length_us, 1), {})
+        part = (frame.mono_us - frame.dt_us // 2) // max(length_us, 1)
         for series, histogram in frame.histograms.items():
             if series.stage == "total" and series.op in ops:
-                counts = part.setdefault(series.device, {})
-                for index, n in histogram.buckets:
-                    here = index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
-                    counts[here] = counts.get(here, 0) + n
-    return list(parts.values())
+                found.setdefault(series.device, []).append((part, histogram))
+    return found
 
 
-def _add(sums: Counts, more: Counts) -> None:
-    for index, n in more.items():
-        sums[index] = sums.get(index, 0) + n
+def _slowest(some: Timed) -> Counts:
+    """The slowest I/Os, among them all that a tail is found by."""
+    found: Counts = {}
+    for _, one in some:
+        left = _RANK
+        for index, n in reversed(one.buckets):
+            here = _here(index, one)
+            found[here] = found.get(here, 0) + n
+            left -= n
+            if left <= 0:
+                break
+    return found
+
+
+def _parts_above(some: Timed, bar: float) -> int:
+    """Parts in which an I/O took longer."""
+    return len({part for part, one in some if one and _octaves(_here(one.buckets[-1][0], one)) > bar})
+
+
+def _counts(some: Iterable[Histogram]) -> Counts:
+    found: Counts = {}
+    for one in some:
+        for index, n in one.buckets:
+            here = _here(index, one)
+            found[here] = found.get(here, 0) + n
+    return found
+
+
+def _here(index: int, histogram: Histogram) -> int:
+    """The bucket at our scale."""
+    return index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
 
 
 def _above(counts: Counts, bar: float) -> int:

@@ -65,22 +65,28 @@ class Extent:
 def extent(columns: Iterable[Column]) -> Extent:
     """The extent of some columns over all devices, in half octaves; the fullest cell is that of an octave."""
     lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
+    top = _top(full)
     for column in columns:
         for counts in column.counts.values():
             if counts:
                 lows.append(min(counts))
                 highs.append(max(counts))
-                full = max(full, fullest(counts))
-    power = max(3, math.ceil(math.log(full, _BASE)))
-    return Extent(min(lows) // _HALF * _HALF, (max(highs) // _HALF + 1) * _HALF - 1, _BASE**power)
+                if sum(counts.values()) > top:  # else no octave is fuller than what the top already allows
+                    full = max(full, fullest(counts))
+                    top = _top(full)
+    return Extent(min(lows) // _HALF * _HALF, (max(highs) // _HALF + 1) * _HALF - 1, top)
+
+
+def _top(full: int) -> int:
+    return int(_BASE ** max(3, math.ceil(math.log(full, _BASE))))
 
 
 def fullest(counts: dict[int, int]) -> int:
     """The count of the fullest octave."""
-    cells: dict[int, int] = {}
+    cells = [0] * (max(counts, default=0) // _OCTAVE + 1)
     for index, n in counts.items():
-        cells[index // _OCTAVE] = cells.get(index // _OCTAVE, 0) + n
-    return max(cells.values(), default=0)
+        cells[index // _OCTAVE] += n
+    return max(cells)
 
 
 def settle(old: Extent | None, new: Extent) -> Extent:

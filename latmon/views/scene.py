@@ -6,7 +6,7 @@ by comparing text. What a panel shows is that panel's module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from latmon.views.cursor import carried
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
-from latmon.views.looking_back import Glass
+from latmon.views.looking_back import Glass, Look
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
@@ -37,6 +37,8 @@ from latmon.views.travelling import happened
 from latmon.views.units import clock
 
 MIN_SIZE = (40, 10)
+_OF_STAGES = frozenset({"stages"})
+"""Screens that show more of the always-on probe's histograms than the totals."""
 Draw = Callable[[Sight, int, int], list[Line]]
 SCREENS: Mapping[str, Draw] = MappingProxyType(
     {
@@ -73,6 +75,12 @@ class Scene:
         self._looked: tuple[History, Told] | None = None
         self._told = Told()
         self._glass = Glass()
+        self._coming: Iterator[tuple[History, Told] | None] | None = None
+        self.towards: Stamp | None = None
+        """Where a look is on its way to; what is shown is still what was before."""
+        self.at_once = True
+        """Whether a look is waited for; else it is ready after some calls of `proceed`."""
+        self._lean = False
         self.choice = choice
         self.ink = ink
         self.beside: Comparison | None = None
@@ -155,11 +163,25 @@ class Scene:
 
     def travel(self, at: Stamp) -> None:
         """Look at what was seen at the end of a frame; frames keep arriving."""
-        self.at = at
-        choice, origin = self.choice, self.edge.store.origin
-        self._looked = self._glass.look(self.archive, origin, at.mono_us, choice.window_us, choice.ops)
-        if last := self._looked[0].window.last:  # by the heads of a recording's members a wall clock is a guess
+        self._set_out(at, lean=self.choice.screen not in _OF_STAGES)
+
+    def _set_out(self, at: Stamp, *, lean: bool) -> None:
+        choice = self.choice
+        look = Look(at.mono_us, choice.window_us, choice.ops, lean)
+        self._coming = self._glass.look(self.archive, self.edge.store.origin, look)
+        self.towards, self._lean = at, lean
+        while self.at_once and self.towards is not None:
+            self.proceed()
+
+    def proceed(self) -> None:
+        """A part of what a look takes; `towards` is None when it is ready, and what is shown is that."""
+        found = next(self._coming, None) if self._coming else None
+        if found is None or self.towards is None:
+            return
+        self._looked, self.at = found, self.towards
+        if last := found[0].window.last:  # by the heads of a recording's members a wall clock is a guess
             self.at = Stamp(last.mono_us, last.wall)
+        self._coming = self.towards = None
         self._restart(clock(self.at.wall))
 
     def pause(self) -> None:
@@ -170,12 +192,16 @@ class Scene:
 
     def resume(self) -> None:
         """Go to the edge."""
-        self.at = self._looked = None
+        self.at = self._looked = self._coming = self.towards = None
         self._glass.forget()
         self._restart()
 
     def go_on(self) -> None:
         """Make what is shown the edge: frames go on from there."""
+        if self.at is not None and self._lean:
+            at_once, self.at_once = self.at_once, True
+            self._set_out(self.at, lean=False)
+            self.at_once = at_once
         if self._looked is not None:
             self.edge, self._told = self._looked
         self.resume()
@@ -186,11 +212,14 @@ class Scene:
         if (old.window_us, old.ops) != (choice.window_us, choice.ops):
             self.edge.look(choice.window_us, choice.ops)
             self._restart()
-            if self.at is not None:
-                self.travel(self.at)
+            if there := self.towards or self.at:
+                self.travel(there)
         elif old.screen != choice.screen:
             self._waits.restart()
             self._depths.restart()
+            there = self.towards or self.at
+            if there and self._lean and choice.screen in _OF_STAGES:
+                self.travel(there)
         elif old.panel != choice.panel:
             self._sweep.forget()
 

@@ -128,6 +128,9 @@ class Timeline:
 
 def _add(counts: Counts, histogram: Histogram) -> None:
     bits = histogram.bits
+    if bits == BITS and not counts:
+        counts.update(histogram.buckets)
+        return
     for index, n in histogram.buckets:
         here = index if bits == BITS else bucket_index(bucket_bounds(index, bits)[0])
         counts[here] = counts.get(here, 0) + n
