@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import random
 import sqlite3
 import subprocess
 import time
@@ -15,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from figures import Figure, Section
+from loads import DEVICES, IOPS, ONE_IN, buckets_each, sampled, uniform
 
-from latmon.histogram import Histogram
-from latmon.model import STAGES, UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Outstanding, Series, Traced
+from latmon.checking import survey
+from latmon.model import Frame, Origin
 from latmon.recording import Writer, open_recording
 from latmon.report import summarise
 from latmon_backends.replay import ReplayBackend
@@ -25,34 +25,44 @@ from latmon_backends.replay import ReplayBackend
 HOUR_S = 3600
 _PART_S = 600
 """What is read or written per window needs no whole hour."""
-_DIFFERENT = 120
-"""Windows that differ; each is packed by itself, so that more would not be larger."""
 _START_US = 10**9
 _SEEKS = 20
-DEVICES = tuple(Device(f"sd{chr(97 + i)}", 8, 16 * i, driver="mptsas") for i in range(24))
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
-    hour, few, wide, deep = (scratch / f"{name}.latmon.jsonl.gz" for name in ("hour", "few", "wide", "deep"))
-    took = write(hour, HOUR_S, windows(15))
-    write(few, _PART_S, windows(15))
-    write(wide, _PART_S, windows(31))
-    deep_took = write(deep, _PART_S, windows(15, deep=True))
-    lines = gzip.decompress(few.read_bytes()).splitlines()
-    plain = [line for line in lines if b'"type":"window"' in line[:20]]
-    database = scratch / "peer.sqlite"
-    _sqlite(database, plain)
-    per, hours = _PART_S / 1000, HOUR_S / _PART_S
     runs = range(rounds)
+    yield _hour(scratch, runs)
+    yield _all_stages(scratch, runs)
+
+
+def _hour(scratch: Path, runs: range) -> Section:
+    hour, few, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("hour", "few", "worst"))
+    some = sampled()
+    took = write(hour, HOUR_S, some)
+    write(few, _PART_S, some)
+    lines = [line for line in gzip.decompress(few.read_bytes()).splitlines() if b'"type":"window"' in line[:20]]
+    database = scratch / "peer.sqlite"
+    _sqlite(database, lines)
+    per, hours = _PART_S / 1000, HOUR_S / _PART_S
+    sizes = [Figure(f"size, {buckets_each(some):.0f} buckets each", (_mb(hour),), "MB", 20, 1)]
+    for name, others in (
+        ("busy: 4,000 I/Os per second", sampled(iops=4000, different=10)),
+        ("worst case: drawn", uniform(15)),
+        ("worst case: drawn, 31 buckets in all", uniform(31)),
+    ):
+        write(worst, _PART_S, others)
+        said = f"size, {name}, {buckets_each(others):.0f} buckets each"
+        sizes.append(Figure(said, (_mb(worst) * hours,), "MB", None, 1))
     seeks = [seek for _ in runs for seek in _seeks(hour)]
     figures = [
-        Figure("size, 15 to 31 buckets each", (_mb(hour),), "MB", 20, 1),
-        Figure("size, 31 buckets each", (_mb(wide) * hours,), "MB", None, 1),
+        *sizes,
         Figure("peer: SQLite, a row with the line in zlib per window", (_mb(database) * hours,), "MB", None, 1),
         Figure("encode, sum up and write, CPU per window", (took * 1000 / HOUR_S,), "ms", None, 2),
         Figure("report", tuple(_cpu(lambda: summarise(open_recording(hour))) for _ in runs), "s", 4, 2),
+        Figure("check, CPU per window", tuple(_cpu(lambda: survey(open_recording(few))) / per for _ in runs), "ms",
+               None, 2),
         Figure("decode, CPU per window", tuple(_cpu(lambda: _read(few)) / per for _ in runs), "ms", None, 2),
-        Figure("floor: json.loads of its line", tuple(_cpu(lambda: [*map(json.loads, plain)]) / per for _ in runs),
+        Figure("floor: json.loads of its line", tuple(_cpu(lambda: [*map(json.loads, lines)]) / per for _ in runs),
                "ms", None, 2),
         Figure("floor: zcat | wc -l of the hour, wall", tuple(_wall(lambda: _zcat(hour)) for _ in runs), "s", None, 2),
         Figure("peer: SQLite, unpack and json.loads per row", tuple(_cpu(lambda: _rows(database)) / per for _ in runs),
@@ -62,61 +72,46 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
         Figure("first seek of an open recording, wall", tuple(_first_seek(hour) for _ in runs), "ms", 100, 1),
         Figure("any later seek, wall", tuple(seeks), "ms", 100, 1),
     ]  # fmt: skip
-    yield Section(
+    return Section(
         title="An hour of 24 devices at 1 s",
         method=(
-            "3,600 windows of 24 devices, one op, three stages: 72 histograms with 15 to 31 buckets each and random"
-            " counts, which pack worse than real ones; counts by probe and kernel, gauges. Written by the recording's"
-            " own writer with its roll-ups; read by its reader, by `latmon report`'s summary and by the replay backend,"
-            f" one process, one core. What is told per window is of {_PART_S} of them. MB are 10^6 bytes."
+            f"3,600 windows of 24 devices with {IOPS} I/Os per second each, one op, three stages: 72 histograms. Times"
+            " of each request are lognormal, 0.1 % of them 30 times as long; its total is its time in the queue and in"
+            " the driver, and counts, sums and maxima are those of the same requests. The worst case is no load: every"
+            " number of it is drawn by itself. Written by the recording's own writer with its roll-ups; read by its"
+            " reader, by `latmon report`'s summary and by the replay backend, one process, one core. What is told per"
+            f" window is of {_PART_S} of them, as are sizes beside the first. MB are 10^6 bytes."
         ),
         figures=figures,
     )
-    yield Section(
+
+
+def _all_stages(scratch: Path, runs: range) -> Section:
+    deep, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("deep", "deep-worst"))
+    took = write(deep, _PART_S, sampled(deep=True))
+    write(worst, _PART_S, uniform(15, deep=True))
+    per, hours = _PART_S / 1000, HOUR_S / _PART_S
+    return Section(
         title="All stages and two ops",
         method=(
-            f"As above, but {_PART_S} windows with reads and writes, and in each the deep probes' table: eight stages"
-            " and the unaccounted rest of 48 flows, with the sums by total. Sizes and times are told for an hour."
+            f"As above, but {_PART_S} windows with reads and writes, and in each the deep probes' table of one I/O in"
+            f" {ONE_IN}: eight stages and the unaccounted rest of 48 flows, with the sums by total. In the worst case"
+            " each of these 624 histograms has 15 to 31 buckets, every number drawn by itself. Sizes are told for an"
+            " hour."
         ),
         figures=[
             Figure("size", (_mb(deep) * hours,), "MB/h", None, 1),
-            Figure("encode, sum up and write, CPU per window", (deep_took * 1000 / _PART_S,), "ms", None, 2),
-            Figure("decode, CPU per window", tuple(_cpu(lambda: _read(deep)) * 1000 / _PART_S for _ in runs), "ms",
+            Figure("size, worst case", (_mb(worst) * hours,), "MB/h", None, 1),
+            Figure("encode, sum up and write, CPU per window", (took / per,), "ms", None, 2),
+            Figure("decode, CPU per window", tuple(_cpu(lambda: _read(deep)) / per for _ in runs), "ms", None, 2),
+            Figure("decode, worst case, CPU per window", tuple(_cpu(lambda: _read(worst)) / per for _ in runs), "ms",
                    None, 2),
             Figure("report of ten minutes", tuple(_cpu(lambda: summarise(open_recording(deep))) for _ in runs), "s",
                    None, 2),
+            Figure("report of ten minutes, worst case", tuple(_cpu(lambda: summarise(open_recording(worst)))
+                   for _ in runs), "s", None, 2),
         ],
     )  # fmt: skip
-
-
-def windows(least: int, *, deep: bool = False) -> list[Frame]:
-    """Windows that differ, with `least` to 31 buckets per histogram."""
-    rnd = random.Random(3)
-    ops = ("read", "write") if deep else ("read",)
-    flows = [Flow(one.name, op) for one in DEVICES for op in ops]
-    stages = (*(one for one in STAGES if one != "resume"), UNACCOUNTED)
-    found = []
-    for _ in range(_DIFFERENT):
-        done = {flow: Completed(4000 + rnd.randrange(500), 4096 * rnd.randrange(4000, 4500)) for flow in flows}
-        traced = {Series(*flow, stage): _histogram(rnd, least) for flow in flows for stage in stages if deep}
-        found.append(
-            Frame(
-                0,
-                0.0,
-                0,
-                1_000_000,
-                {Series(*flow, stage): _histogram(rnd, least) for flow in flows for stage in ("total", "hba", "queue")},
-                seen=done,
-                kernel=done,
-                outstanding={one.name: Outstanding(rnd.randrange(32), rnd.randrange(4)) for one in DEVICES},
-                traced=Traced(
-                    traced,
-                    {series: dict(one.buckets) for series, one in traced.items() if series.stage != "total"},
-                    one_in=16 if deep else 0,
-                ),
-            )
-        )
-    return found
 
 
 def write(path: Path, seconds: int, some: list[Frame]) -> float:
@@ -130,12 +125,6 @@ def write(path: Path, seconds: int, some: list[Frame]) -> float:
         writer.append(replace(some[second % len(some)], seq=second, wall=1.7e9 + second + 1, mono_us=mono_us))
     writer.close()
     return time.process_time() - began
-
-
-def _histogram(rnd: random.Random, least: int) -> Histogram:
-    base, width = rnd.randrange(40, 70), rnd.randint(least, 31)
-    counts = {base + i: max(1, int(400 * rnd.random() * 2 ** (-abs(i - 8) / 3))) for i in range(width)}
-    return Histogram.of(counts, sum(counts.values()) * rnd.randrange(200, 400), 400_000 + rnd.randrange(99_999))
 
 
 def _read(path: Path) -> int:
