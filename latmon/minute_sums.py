@@ -29,7 +29,7 @@ from latmon.waiting import Waiting
 
 MINUTE_US = 60_000_000
 MIN_WINDOWS = 3
-MAX_OUTLIERS = 100
+MAX_OUTLIERS = 1000
 """In a minute that has a sum: they stand in it once more."""
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
 
