@@ -19,7 +19,7 @@ from latmon import file_system, opening, privileges, target
 from latmon.backend import Backend, Configured, Deepening, Finishing
 from latmon.ending import Ending, now
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
-from latmon.mark import NO_SETTINGS, Mark, Settings
+from latmon.mark import Mark, Settings
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
 from latmon.quantities import show_duration
@@ -89,10 +89,10 @@ class _Noted:
         return self.reading is None or self.reading.done()
 
     @property
-    def changed(self) -> Settings:
-        """Nothing where the reading isn't done."""
-        done = self.reading is not None and self.reading.done() and not self.reading.cancelled()
-        return self.reading.result() if done and self.reading is not None else NO_SETTINGS
+    def changed(self) -> Settings | None:
+        """None where they could not be read, or not in time."""
+        read = self.reading is not None and self.reading.done() and not self.reading.cancelled()
+        return self.reading.result() if self.reading is not None and read else None
 
 
 class Sink(Protocol):

@@ -7,7 +7,7 @@ where they are read nor where they are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 Settings = Mapping[str, Mapping[str, str]]
@@ -22,5 +22,6 @@ class Mark:
     text: str
     mono_us: int = 0
     wall: float = 0.0
-    changed: Settings = field(default_factory=lambda: NO_SETTINGS)
-    """Against the origin's settings; an empty value stands for one that is gone."""
+    changed: Settings | None = None
+    """Against the origin's settings, empty: they are as they were; None where they were not read. An empty value stands
+    for one that is gone."""

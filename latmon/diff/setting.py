@@ -35,11 +35,9 @@ def differing(a: Stretch, b: Stretch) -> tuple[Difference, ...]:
 
 
 def with_marks(settings: Settings, marks: list[Mark]) -> Settings:
-    """The settings after these marks: each tells what had changed against the origin."""
-    for mark in reversed(marks):
-        if mark.changed:
-            return _changed(settings, mark.changed)
-    return settings
+    """The settings after these marks: the latest that read them tells all that had changed against the origin."""
+    changed = next((one.changed for one in reversed(marks) if one.changed is not None), None)
+    return settings if changed is None else _changed(settings, changed)
 
 
 def _changed(settings: Settings, changed: Settings) -> Settings:

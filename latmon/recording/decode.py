@@ -108,7 +108,7 @@ def decode_mark(line: Json) -> Mark:
         checks.sentence(line, "text"),
         checks.integer(line, "mono"),
         checks.wall(line, "t"),
-        _settings(line, "changed"),
+        _settings(line, "changed") if "changed" in line else None,
     )
 
 

@@ -109,7 +109,7 @@ def encode_gap(gap: Gap) -> dict[str, Any]:
 def encode_mark(mark: Mark) -> dict[str, Any]:
     """The `mark` line."""
     line: dict[str, Any] = {"type": "mark", "text": mark.text, "mono": mark.mono_us, "t": mark.wall}
-    return line | ({"changed": _encode_settings(mark.changed)} if mark.changed else {})
+    return line | ({} if mark.changed is None else {"changed": _encode_settings(mark.changed)})
 
 
 def encode_end(end: End) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from latmon.coverage import NONE
 from latmon.deep import added, untraced_share
+from latmon.mark import Settings
 from latmon.minute import Minute
 from latmon.model import Frame, Health, Origin, Traced
 from latmon.recording import End, Gap, Mark, Parts, Recording
@@ -111,11 +112,13 @@ def _notices(totals: Totals) -> dict[str, Any]:
 def _noted(origin: Origin, totals: Totals) -> dict[str, Any]:
     """How the host was set when the capture began, and what was noted since, with what had changed by then."""
     settings = {section: dict(values) for section, values in origin.settings.items()}
-    marks = [
-        {"time": rfc3339(one.wall), "text": one.text, "changed": {name: dict(of) for name, of in one.changed.items()}}
-        for one in totals.marks
-    ]
+    marks = [{"time": rfc3339(one.wall), "text": one.text, "changed": _plain(one.changed)} for one in totals.marks]
     return {**({"settings": settings} if settings else {}), **({"marks": marks} if marks else {})}
+
+
+def _plain(changed: Settings | None) -> dict[str, dict[str, str]] | None:
+    """None: nobody read them."""
+    return None if changed is None else {name: dict(of) for name, of in changed.items()}
 
 
 def _traced(traced: Traced) -> dict[str, Any]:

@@ -33,11 +33,11 @@ def marks(summary: _Json) -> list[str]:
     return [*lines, *_rest(len(found) - MAX_MARKS, "marks")]
 
 
-def changes(changed: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """`device sda: scheduler is now none`, a sentence per section."""
+def changes(changed: Mapping[str, Mapping[str, str]] | None) -> list[str]:
+    """`device sda: scheduler is now none`, a sentence per section; none where nobody read them."""
     return [
         f"{section}: " + ", ".join(f"{name} is {f'now {value}' if value else 'gone'}" for name, value in values.items())
-        for section, values in changed.items()
+        for section, values in (changed or {}).items()
     ]
 
 

@@ -446,7 +446,7 @@ async def test_a_note_of_a_host_whose_settings_nobody_reads():
     then = watcher.then
     watcher.then = lambda: (capture.mark("now") if len(watcher.frames) == 1 else None, then())
     await capture.run()
-    assert [(one.text, one.changed) for one in watcher.frames[1].marks] == [("now", {})]
+    assert [(one.text, one.changed) for one in watcher.frames[1].marks] == [("now", None)]
 
 
 async def test_what_is_odd_about_the_file_is_a_notice(tmp_path, monkeypatch):

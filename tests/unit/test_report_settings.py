@@ -67,3 +67,12 @@ def test_what_a_terminal_cannot_show_takes_no_more_room():
     assert plain(text, "utf-8") == text
     assert plain(text, "ascii") == "<1.2m gr??e~"
     assert plain(text, "latin-1") == "<1.2m größe~"
+
+
+def test_a_mark_tells_whether_settings_were_read(tmp_path):
+    writer = Writer.create(tmp_path / "r", replace(ORIGIN, settings=SETTINGS))
+    writer.append(frame(0, marks=(Mark("unread", 5_500_000, 1.0), Mark("as before", 5_600_000, 1.1, {}))))
+    writer.close()
+    summary = summarise(open_recording(tmp_path / "r"))
+    assert [one["changed"] for one in summary["marks"]] == [None, {}]
+    assert "  1970-01-01T00:00:01.100Z  as before" in render_text(summary)
