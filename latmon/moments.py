@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.mark import Settings
 from latmon.model import Frame
 from latmon.quantities import show_duration
 
@@ -37,6 +38,8 @@ class Moment(NamedTuple):
     mono_us: int
     wall: float
     text: str
+    changed: Settings | None = None
+    """A mark's."""
 
 
 class Before(NamedTuple):
@@ -49,7 +52,7 @@ class Before(NamedTuple):
 def moments(frame: Frame, before: Before | None) -> Iterator[Moment]:
     """What happened in a frame, and between it and the one before."""
     for one in frame.marks:
-        yield Moment("mark", one.mono_us, one.wall, f"mark: {one.text}")
+        yield Moment("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
         yield _here(frame, kind, _SAID.get(kind) or _SAID.get(frame.gap, f"gap: {frame.gap}"))

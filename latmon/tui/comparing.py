@@ -1,17 +1,19 @@
 """The key that compares: what is on the screen is A, then what came since is B beside it, then the screen is as before.
 
-Knows the scene, not a widget. A live capture is marked at both moments, so that its recording can be compared again.
+Knows the scene, not a widget. A live capture is marked at both moments: its recording can be compared again, and the
+settings that the two marks tell are those of A and of B, whatever had been changed before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from latmon.diff.comparison import Comparison, compare
+from latmon.diff.comparison import compare
 from latmon.diff.setting import with_marks
 from latmon.diff.stretch import Stretch, stretch_of
-from latmon.mark import Mark
-from latmon.model import Frame
+from latmon.mark import Mark, Settings
+from latmon.model import Frame, Origin
 from latmon.views.scene import Scene
 from latmon.views.units import clock
 
@@ -19,69 +21,108 @@ _FEWEST = 6
 """Frames that a side needs to be tested; fewer are shown as they are."""
 
 
+@dataclass(slots=True)
+class _Side:
+    """A stretch, and the mark that was put when the key was pressed."""
+
+    stretch: Stretch
+    noted: Settings
+    """By the header, and the marks that somebody put before its end."""
+    behind_us: int | None
+    """The mark comes in a frame behind this one; None: none will, that tells this side's settings."""
+    read: Settings | None = None
+    """What that mark told."""
+
+    def take(self, origin: Origin, frame: Frame) -> None:
+        """Look for the mark in a frame that is behind it."""
+        for mark in frame.marks:
+            if mark.text == self.stretch.name:
+                self.behind_us = None
+                self.read = None if mark.changed is None else with_marks(origin.settings, [mark])
+
+
 class Comparing:
     """One side, or both."""
 
     def __init__(self, scene: Scene, say: Callable[[str], None], mark: Callable[[str], None] | None = None) -> None:
         self._scene, self._say, self._mark = scene, say, mark
-        self._a: Stretch | None = None
+        self._a: _Side | None = None
+        self._b: _Side | None = None
 
     def step(self) -> None:
         """The key was pressed: A, B, or back."""
         if self._scene.beside is not None:
-            self._scene.beside, self._a = None, None
+            self._scene.beside = self._a = self._b = None
         elif self._a is None:
             self._begin()
         else:
             self._end(self._a)
 
+    def arrived(self) -> None:
+        """A mark comes a moment after its key: the settings that it tells are its side's."""
+        edge = self._scene.edge.store
+        if edge.origin is None:
+            return
+        for side in (self._a, self._b):
+            for frame in reversed(edge.frames):
+                if side is None or side.behind_us is None or frame.mono_us <= side.behind_us:
+                    break
+                side.take(edge.origin, frame)
+        if self._a is not None and self._b is not None:
+            _settle(self._a, self._b)
+
     def _begin(self) -> None:
-        frames = list(self._scene.history.window.frames)
-        if not frames:
+        origin, frames = self._scene.store.origin, list(self._scene.history.window.frames)
+        if origin is None or not frames:
             self._say("there is nothing to compare yet")
             return
-        self._a = self._side("A", frames)
-        self._say(
-            f"A is {clock(self._a.start_wall)} to {clock(self._a.end_wall)}: change a setting, wait, D again is B"
-        )
+        self._a = self._side("A", origin, frames)
+        a = self._a.stretch
+        self._say(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, D again is B")
 
-    def _end(self, a: Stretch) -> None:
+    def _end(self, one: _Side) -> None:
+        a = one.stretch
         shown = list(self._scene.history.window.frames)
         # the frame in which the setting changed is of neither side
         frames = [one for one in shown if one.mono_us - one.dt_us >= a.end_us] or (
             shown if shown and shown[-1].mono_us < a.end_us else []
         )
-        if len(frames) < _FEWEST:
+        origin = self._scene.store.origin
+        if origin is None or len(frames) < _FEWEST:
             self._say(f"only {len(frames)} frames since A, a comparison takes {_FEWEST}: wait, then D again")
             return
-        b = self._side("B", frames)
-        self._scene.beside = compare(a, b)
+        self._b = self._side("B", origin, frames)
+        _settle(one, self._b)
+        self._scene.beside = compare(a, self._b.stretch)
 
-    def _side(self, name: str, frames: list[Frame]) -> Stretch:
-        """Settings are those of the header, and what marks told of since."""
+    def _side(self, name: str, origin: Origin, frames: list[Frame]) -> _Side:
+        made = stretch_of(name, origin, self._scene.store.devices.values(), frames)
+        noted = with_marks(origin.settings, self._noted(made.end_us))
+        made.settings = noted
+        newest_us = self._scene.edge.until_us
         if self._mark is not None:
             self._mark(name)
-        store = self._scene.history.store
-        origin = store.origin
-        assert origin is not None  # noqa: S101  there are frames
-        made = stretch_of(name, origin, store.devices.values(), frames)
-        made.settings = with_marks(origin.settings, _marks(store.frames, frames[-1].mono_us))
-        return made
+        # what is set now says nothing of an earlier time
+        is_now = self._mark is not None and made.end_us >= newest_us
+        return _Side(made, noted, newest_us if is_now else None)
 
-    def arrived(self) -> None:
-        """The mark of B comes a moment after the key: the settings that it tells belong to B."""
-        beside = self._scene.beside
-        store = self._scene.edge.store
-        if beside is None or store.origin is None or self._mark is None:
-            return
-        marks = _marks(store.frames, None)
-        known = [number for number, one in enumerate(marks) if one.text == beside.b.name]
-        if known:
-            beside.b.settings = with_marks(store.origin.settings, marks[: known[-1] + 1])
+    def _noted(self, until_us: int) -> list[Mark]:
+        """What is shown may begin behind them."""
+        moments = tuple(self._scene.archive.moments)
+        return [
+            Mark(one.text, one.mono_us, one.wall, one.changed)
+            for one in moments
+            if one.kind == "mark" and one.mono_us <= until_us
+        ]
 
 
-def _marks(frames: Iterable[Frame], until_us: int | None) -> list[Mark]:
-    return [mark for one in frames if until_us is None or one.mono_us <= until_us for mark in one.marks]
-
-
-__all__ = ["Comparing", "Comparison"]
+def _settle(a: _Side, b: _Side) -> None:
+    """Both by what was read at the key, or both by what was noted: else a change before A would lie between the two."""
+    pending = a.behind_us is not None or b.behind_us is not None
+    known = a.read if b.read is None else b.read
+    if a.read is not None and b.read is not None:
+        a.stretch.settings, b.stretch.settings = a.read, b.read
+    elif known is not None or pending:  # what one side alone tells is no difference, and nothing is one yet
+        a.stretch.settings = b.stretch.settings = a.noted if known is None else known
+    else:
+        a.stretch.settings, b.stretch.settings = a.noted, b.noted

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from frames import ORIGIN, host
 
+from latmon.diff.setting import differing
 from latmon.mark import Mark
 from latmon.tui.comparing import Comparing
 from latmon.views.choice import Choice
@@ -28,9 +29,12 @@ def both():
     for one in host(2, SECONDS, ios=40):
         scene.append(one)
     comparing.step()
-    for number, one in enumerate(host(2, 2 * SECONDS, odd="nvme1n1", ios=40)[SECONDS:]):
-        scene.append(replace(one, marks=(MARK,) if number == 2 else ()))
+    *frames, last = host(2, 2 * SECONDS + 1, odd="nvme1n1", ios=40)[SECONDS:]
+    for number, one in enumerate(frames):
+        scene.append(replace(one, marks=(Mark("A", changed={}),) if number == 1 else ()))
+        comparing.arrived()
     comparing.step()
+    scene.append(replace(last, marks=(MARK,)))
     comparing.arrived()
     return scene, comparing, put
 
@@ -76,3 +80,62 @@ def test_too_soon_is_said():
     comparing.step()
     assert said[-1] == "only 1 frames since A, a comparison takes 6: wait, then D again"
     assert scene.beside is None
+
+
+CHANGED = {"device nvme1n1": {"scheduler": "kyber"}}
+
+
+def pressed(told, *, at="edge", noted=()):
+    """The settings that differ after two presses; `told`: what the marks of A and B tell, each a frame late."""
+    scene = Scene(Choice(), ink=RAMP)
+    scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
+    put = []
+    comparing = Comparing(scene, [].append, put.append if at != "replay" else None)
+    waiting = None
+    for number, one in enumerate(host(1, 40, ios=10)):
+        marks = [Mark(text, one.mono_us - 1, one.wall, changed) for when, text, changed in noted if when == number]
+        if waiting:
+            marks.append(Mark(waiting, one.mono_us - 1, one.wall, told[waiting]))
+        waiting = None
+        scene.append(replace(one, marks=tuple(marks)))
+        comparing.arrived()
+        if number in (15, 30):
+            known = len(put)
+            comparing.step()
+            waiting = put[-1] if len(put) > known and put[-1] in told else None
+    assert scene.beside is not None
+    return [(one.name, one.a, one.b) for one in differing(scene.beside.a, scene.beside.b)]
+
+
+def test_what_was_set_before_a_is_no_difference_between_a_and_b():
+    assert pressed({"A": CHANGED, "B": CHANGED}) == []
+
+
+def test_what_was_set_back_between_a_and_b_is_one():
+    assert pressed({"A": CHANGED, "B": {}}) == [("scheduler", "kyber", "none")]
+
+
+@pytest.mark.parametrize("told", [{"A": None, "B": CHANGED}, {"A": CHANGED, "B": None}, {"B": CHANGED}, {"A": CHANGED}])
+def test_settings_that_were_read_on_one_side_alone_are_no_difference(told):
+    assert pressed(told) == []
+
+
+def test_a_replay_goes_by_the_marks_that_were_put():
+    assert pressed({}, at="replay", noted=[(2, "on", CHANGED), (20, "off", {})]) == [("scheduler", "kyber", "none")]
+
+
+def test_marks_that_are_not_on_the_screen_any_more_count_too():
+    scene = Scene(Choice(), ink=RAMP)
+    scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
+    frames = host(1, 60, ios=10)
+    for number, one in enumerate(frames):
+        marks = (Mark("on", one.mono_us - 1, one.wall, CHANGED),) if number == 2 else ()
+        scene.append(replace(one, marks=marks))
+    scene.edge.store.frames.clear()
+    comparing = Comparing(scene, [].append)
+    comparing.step()
+    for one in host(1, 75, ios=10)[60:]:
+        scene.append(one)
+    comparing.step()
+    assert scene.beside.a.settings == CHANGED
+    assert scene.beside.b.settings == CHANGED
