@@ -20,6 +20,7 @@ from latmon.imports import formats, source, units
 from latmon.imports.formats import Format
 from latmon.imports.found import Asked, Found, Passed, Remark, Table
 from latmon.imports.frames import RELATIVE_BELOW, frames
+from latmon.imports.kept import keep
 from latmon.imports.naming import Names
 from latmon.imports.windows import Built, windows
 from latmon.model import Frame, Missing, Origin
@@ -70,6 +71,7 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
     found, left = _found(lines, chosen, asked)
     names = Names(asked)
     built = windows(found, asked, names, left)
+    keep(built)
     if not built.windows:
         raise RecordingError(f"{name} holds no table, time or count that {' or '.join(f.name for f in chosen)} has")
     return Read(name, lines, chosen, found, left, built, names, asked)

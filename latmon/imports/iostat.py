@@ -1,8 +1,9 @@
 """iostat -x, of Linux (sysstat) and of Solaris and illumos (-x, -xn): rates and means, never a distribution.
 
-Columns go by their names, so versions don't matter. Counts are rates times the interval, rounded; the first report of
-several is of the time since the boot and is left out. Solaris tells no times of reads and writes apart, and its svc_t
-is the whole response; wait and actv are means over the interval, as aqu-sz is.
+Columns go by their names, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
+Counts are rates times the interval, rounded; the first report of several is of the time since the boot and is left
+out. Solaris tells no times of reads and writes apart, and its svc_t is the whole response; wait and actv are means over
+the interval, as aqu-sz is.
 """
 
 from __future__ import annotations
@@ -13,21 +14,19 @@ from dataclasses import dataclass, field
 
 from latmon.imports import times
 from latmon.imports.found import Asked, Counts, Found, Passed, Remark, Where
+from latmon.imports.naming import one_device
 from latmon.model import Completed, Flow, Outstanding
 from latmon.text import clean
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:[.,]\d{1,6})?\Z")
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
 _CPU = re.compile(r"\s+\d+[.,]\d\d(?:\s+\d+[.,]\d\d){5}\s*\Z")
-_LINUX = {
-    "read": ("r/s", "rkB/s", "r_await"),
-    "write": ("w/s", "wkB/s", "w_await"),
-    "discard": ("d/s", "dkB/s", "d_await"),
-    "flush": ("f/s", "", "f_await"),
-}
-_SOLARIS = {"read": ("r/s", "kr/s"), "write": ("w/s", "kw/s")}
+_LINUX = {"read": ("r", "r_await"), "write": ("w", "w_await"), "discard": ("d", "d_await"), "flush": ("f", "f_await")}
+_SOLARIS = {"read": "r", "write": "w"}
+_KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
+_BYTES = (("{}kB/s", _KB), ("{}MB/s", _MB), ("{}sec/s", _SECTOR), ("k{}/s", _KB), ("M{}/s", _MB))
+"""A rate of bytes: of Linux with -k, with -m, of sysstat before 2010; of Solaris and illumos, and with -M."""
 _QUEUE = ("aqu-sz", "avgqu-sz")
-_KB = 1024
 _LEAST = 5
 _MAX_RATE = 1e12
 
@@ -83,6 +82,11 @@ def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
     yield Remark(_where(reports[0]), "counts are rates x the interval, rounded; outstanding I/Os are means, rounded")
     if any("r_await" not in one.columns for one in reports):
         yield Remark(_where(reports[0]), "no times of reads and writes apart: the mean of both stands for each")
+    if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
+        told = " ".join(reports[0].columns)
+        yield Remark(_where(reports[0]), clean(f"no column of bytes is known, they stand at 0; columns: {told}", 300))
+    disks = list(dict.fromkeys(name for one in reports for name in one.rows))
+    one_device(asked, disks)
     before: float | None = None
     for number, one in enumerate(reports):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
@@ -97,6 +101,8 @@ def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
             device = asked.device or name
             kernel.update({Flow(device, op): done for op, done in _completed(values, dt).items() if done.count})
             outstanding[device] = _outstanding(values)
+        if not one.rows and number < len(reports) - 1:  # with -z what is idle has no row: a window all the same
+            outstanding = {asked.device or name: _outstanding(dict.fromkeys(one.columns, 0.0)) for name in disks}
         yield Counts(Where(one.first, one.last, one.wall, dt), kernel, outstanding)
 
 
@@ -132,20 +138,28 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
 
 def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
     seconds = dt / 1e6
-    if "kr/s" in values:
+    if not values.keys().isdisjoint(("svc_t", "asvc_t")):
         mean_ms = values.get("wsvc_t", 0.0) + values.get("asvc_t", values.get("svc_t", 0.0))
-        return {op: _done(values[rate], values.get(kb, 0.0), mean_ms, seconds) for op, (rate, kb) in _SOLARIS.items()}
+        waits: Mapping[str, tuple[str, float | None]] = {op: (name, mean_ms) for op, name in _SOLARIS.items()}
+    else:
+        either = values.get("await")
+        waits = {op: (name, values.get(wait, either)) for op, (name, wait) in _LINUX.items()}
     return {
-        op: _done(values[rate], values.get(kb, 0.0), values.get(wait, values.get("await")), seconds)
-        for op, (rate, kb, wait) in _LINUX.items()
-        if rate in values
+        op: _done(values[f"{name}/s"], _bytes(values, name) or 0.0, mean, seconds)
+        for op, (name, mean) in waits.items()
+        if f"{name}/s" in values
     }
 
 
-def _done(rate: float, kb: float, mean_ms: float | None, seconds: float) -> Completed:
+def _bytes(values: Mapping[str, float], name: str) -> float | None:
+    """A second; None where no column tells them."""
+    return next((values[of.format(name)] * unit for of, unit in _BYTES if of.format(name) in values), None)
+
+
+def _done(rate: float, size: float, mean_ms: float | None, seconds: float) -> Completed:
     count = round(rate * seconds)
     time = None if mean_ms is None else round(mean_ms * 1000 * count)
-    return Completed(count, round(kb * _KB * seconds), time)
+    return Completed(count, round(size * seconds), time)
 
 
 def _outstanding(values: Mapping[str, float]) -> Outstanding:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from latmon.imports.found import Asked, Counts, Found, Remark, Where
+from latmon.imports.naming import one_device
 from latmon.outstanding import PROBE, Depths
 
 _LINE = re.compile(r"\s*(?:s?sd\d{1,5}\s+\d{1,6}(?:\s+|$))+")
@@ -20,6 +21,8 @@ def sniff(head: str) -> bool:
 
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     """Each pair is a maximum: no time, no distribution; it is told as the depth that was reached."""
+    every = [name for line in lines if _LINE.fullmatch(line) for name, _ in _PAIR.findall(line)]
+    one_device(asked, list(dict.fromkeys(every)))
     for at, line in enumerate(lines, 1):
         if not _LINE.fullmatch(line):
             continue

@@ -6,7 +6,9 @@ A key is what a script's author chose, so only plain words count; what is left o
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from latmon.errors import UsageError
 from latmon.imports.found import Asked
 from latmon.model import STAGES, Series
 from latmon.text import clean
@@ -31,6 +33,17 @@ _POINTER = re.compile(r"(?:0x[0-9a-f]{8,16}|[0-9]{12,20}|[0-9a-f]*[a-f][0-9a-f]*
 _DEV_T = re.compile(r"[0-9]{7,10}\Z")
 _MINOR_BITS = 20
 _LONGEST = 64
+_SAID = 6
+
+
+def one_device(asked: Asked, names: Sequence[str]) -> None:
+    """UsageError where --device would make one of several whose values don't add up."""
+    if asked.device and len(names) > 1:
+        told = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
+        raise UsageError(
+            f"--device {clean(asked.device, _LONGEST)}: the text tells of {len(names):,} devices ({told}), "
+            "which can't be one; leave the option out, or give the lines of one device alone"
+        )
 
 
 class Names:

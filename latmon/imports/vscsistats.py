@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from latmon.dtrace_rows import Row
 from latmon.imports.found import Asked, Found, Passed, Remark, Table, Where
-from latmon.imports.naming import UNKNOWN_OP
+from latmon.imports.naming import UNKNOWN_OP, one_device
 from latmon.model import Series
 from latmon.text import clean
 
@@ -78,6 +78,7 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             continue
         yield Passed(Where(at, at))
         now.last = at
+    one_device(asked, list(dict.fromkeys(one.disk for one in every)))
     apart = _told_apart(every)
     for one in every:
         yield from _found(one, apart, asked)

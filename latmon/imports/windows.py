@@ -23,8 +23,6 @@ from latmon.outstanding import PROBE, Depths, bucket_end
 MAX_WINDOWS = 100_000
 MAX_SERIES = 4_096
 """Of one window, and devices of a recording: a reader refuses four times as many."""
-MAX_KEPT_ROWS = 8_000
-"""Of tables that don't fit our scale and are kept as they are, in the header."""
 MAX_OUTLIERS = 2_000
 """Of one window."""
 
@@ -84,7 +82,6 @@ def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[i
     for one in found:
         building.add(one)
     building.close()
-    _keep(building.built)
     return building.built
 
 
@@ -133,11 +130,14 @@ class _Building:
         elif isinstance(one, Times):
             _add_times(self.now, one)
         elif isinstance(one, Counts):
-            if self.now.outstanding and one.outstanding:
+            again = one.depths.keys() & self.now.depths.keys()
+            if again or (self.now.outstanding and one.outstanding):
                 self.close()
             self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
             self.now.depths.update(one.depths)
         elif isinstance(one, Queues):
+            if self.now.taskqs is not None:
+                self.close()
             self.now.taskqs = one.taskqs
         elif isinstance(one, Whole):
             self.close()
@@ -158,6 +158,8 @@ class _Building:
     def _table(self, one: Table) -> None:
         placed = _placed(one, self.asked, self.names, self.built)
         if one.at_issue:
+            if placed.series.device in self.now.depths:
+                self.close(self.now.wall)
             self.now.depths[placed.series.device] = _depths(one)
             rows = ", ".join(f"{buckets.upper(row)}: {row.count:,}" for row in one.rows if row.count)
             self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}")
@@ -220,33 +222,3 @@ def _add_times(now: Window, one: Times) -> None:
     room = MAX_OUTLIERS - len(now.outliers)
     now.outliers += one.outliers[:room]
     now.suppressed += max(0, len(one.outliers) - room)
-
-
-def _keep(built: Built) -> None:
-    """Tables that our scale can't hold exactly, as they were printed; and a notice of what is lost."""
-    said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
-    for seq, window in enumerate(built.windows):
-        for placed in (*window.tables.values(), *window.aside):
-            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges))
-            counted = placed not in window.aside
-            if not lost and counted:
-                continue
-            if lost and counted and (placed.series, lost) not in said:
-                said.add((placed.series, lost))
-                window.notices.append(f"line {placed.table.where.first}: {lost}")
-            rows = [[buckets.label(row), row.count] for row in placed.table.rows]
-            if built.kept_rows + len(rows) > MAX_KEPT_ROWS:
-                built.not_kept += 1
-                continue
-            built.kept_rows += len(rows)
-            built.kept.append(
-                {
-                    "seq": seq,
-                    "line": placed.table.where.first,
-                    "title": placed.table.title,
-                    "kind": placed.table.kind,
-                    "series": list(placed.series),
-                    "counted": counted,
-                    "rows": rows,
-                }
-            )
