@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from latmon.model import Device, Frame
@@ -79,14 +80,21 @@ class Stamps:
             return self[min(at, len(self) - 1)]
         return self[at - 1]
 
-    def at_wall(self, wall: float) -> Stamp:
-        """The first frame that ends then or later by the wall clock, as it was set; the closest where none does."""
-        found = next((at for at, one in enumerate(self.wall) if one >= wall), None)
-        if found is None:
-            found = len(self) - 1
-        if found > 0 and abs(self.wall[found - 1] - wall) < abs(self.wall[found] - wall):
-            found -= 1
-        return self[found]
+    def at_wall(self, wall: float, near_us: int = 0) -> Stamp:
+        """The frame that ends closest to that time, by the wall clock as it was set.
+
+        A clock that was set back has shown some times twice: the one closer to `near_us` is meant.
+        """
+
+        def off(at: int) -> float:
+            return abs(self.wall[at] - wall)
+
+        usual_s = (self.mono_us[-1] - self.mono_us[0]) / 1e6 / max(len(self) - 1, 1)
+        passed = (at for at, (one, other) in enumerate(pairwise(self.wall)) if one <= wall <= other)
+        shown = [at for at in (min(one, one + 1, key=off) for one in passed) if off(at) <= usual_s]
+        if shown:
+            return self[min(shown, key=lambda at: abs(self.mono_us[at] - near_us))]
+        return self[min(range(len(self)), key=off)]
 
 
 def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Frame]:

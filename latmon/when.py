@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 
 from latmon.errors import UsageError
 from latmon.quantities import duration_us
 
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?")
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
-_HALF_DAY_S = 43_200
-_DAY_S = 86_400
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_DAYS = (timedelta(-1), timedelta(0), timedelta(1))
 EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"
 
 
@@ -21,21 +19,27 @@ def wall_of(text: str, here: float) -> float:
     asked = text.strip()
     if asked[:1] in ("-", "+"):
         return here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
-    *date, clock = asked.replace("T", " ").split() or [""]
+    *days, clock = asked.replace("T", " ").split() or [""]
     found = _CLOCK.fullmatch(clock)
-    if found is None or len(date) > 1:
+    if found is None or len(days) > 1:
         raise _nonsense(asked)
-    hour, minute, second = (int(one or 0) for one in found.groups())
+    hour, minute, second = (int(one or 0) for one in found.groups()[:3])
     try:
-        if not date:
-            return _nearest(hour, minute, second, here)
-        day = _DATE.fullmatch(date[0])
-        if day is None:
-            raise _nonsense(asked)
-        year, month, number = map(int, day.groups())
-        return datetime(year, month, number, hour, minute, second).timestamp()  # noqa: DTZ001  local time is meant
+        at = time(hour, minute, second)
+        today = datetime.fromtimestamp(here).date()  # noqa: DTZ006  local time is meant
+        several = [_day(asked, days[0])] if days else [today + one for one in _DAYS]
+        # an hour that a clock shows twice is either
+        walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in several for fold in (0, 1)]
     except (ValueError, OverflowError, OSError):
         raise _nonsense(asked) from None
+    return min(walls, key=lambda one: abs(one - here)) + float(found[4] or 0)
+
+
+def _day(asked: str, told: str) -> date:
+    found = _DATE.fullmatch(told)
+    if found is None:
+        raise _nonsense(asked)
+    return date(*map(int, found.groups()))
 
 
 def _distance_s(asked: str) -> float:
@@ -43,14 +47,6 @@ def _distance_s(asked: str) -> float:
         return duration_us(asked[1:].strip()) / 1e6
     except ValueError:
         raise _nonsense(asked) from None
-
-
-def _nearest(hour: int, minute: int, second: int, here: float) -> float:
-    now = time.localtime(here)
-    same = datetime(now.tm_year, now.tm_mon, now.tm_mday, hour, minute, second).timestamp()  # noqa: DTZ001  as above
-    if same - here > _HALF_DAY_S:
-        return same - _DAY_S
-    return same + _DAY_S if here - same > _HALF_DAY_S else same
 
 
 def _nonsense(asked: str) -> UsageError:
