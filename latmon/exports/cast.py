@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from latmon.errors import RecordingError
 from latmon.exports.moments import Moments, bounds, windows
-from latmon.exports.palette import Palette, palette
+from latmon.exports.palette import XTERM, Palette, palette
 from latmon.exports.source import Source
 from latmon.exports.wish import Wish
 from latmon.theme import load_theme
@@ -139,7 +139,7 @@ def _header(source: Source, wish: Wish, colours: Palette) -> dict[str, Any]:
     rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
     if wish.cast_version == 2:  # noqa: PLR2004
         return {"version": 2, "width": width, "height": height} | rest | {"env": {"TERM": "xterm-256color"}}
-    theme = {"fg": colours.text, "bg": colours.background}
+    theme = {"fg": colours.text, "bg": colours.background, "palette": ":".join(XTERM)}
     return {"version": 3, "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme}} | rest
 
 

@@ -9,6 +9,11 @@ from latmon.theme import Theme
 from latmon.views.heatmap import RAMP, Ink
 
 _BOLD = ("strong", "bad")
+XTERM = (
+    *("#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5"),
+    *("#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff"),
+)
+"""Its first 16 colours: those that a terminal may show as it likes."""
 _CUBE = (0, 95, 135, 175, 215, 255)
 _BLACK, _WHITE = "#000000", "#ffffff"
 

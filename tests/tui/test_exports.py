@@ -287,6 +287,20 @@ def test_perfetto_has_a_lane_for_each_at_once_and_says_what_is_missing(tmp_path)
     assert [e["args"]["read"] for e in events if e["name"] == "IOPS"] == [4.0, 0.0]
 
 
+def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_anew(tmp_path):
+    path = tmp_path / "a.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN)
+    busy = {"seen": {Flow("sda", "read"): Completed(4, 4096)}, "outstanding": {"sda": Outstanding(3, 1)}}
+    for number in (0, 1, 62, 63):
+        made.append(one(number, **busy))
+    made.close()
+    events = json.loads(export(path, "perfetto"))["traceEvents"]
+    begin = next(e["ts"] for e in events if e["name"] == "IOPS")
+    for name, key, value in (("IOPS", "read", 4.0), ("outstanding", "in_driver", 3)):
+        told = [(round((e["ts"] - begin) / SECOND), e["args"][key]) for e in events if e["name"] == name]
+        assert told == [(0, value), (2, 0), (62, value), (64, 0)]
+
+
 def test_svg_stands_alone_and_has_the_screens_text(demo):
     data = export(demo, "svg", screen="zoom").decode()
     root = ET.fromstring(data)
@@ -321,6 +335,10 @@ def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
         json.loads, export(demo, "cast", cast_version=3, speed=2, at="2s", size=(100, 30)).splitlines()
     )
     assert header["term"]["cols"] == 100
+    theme = header["term"]["theme"]
+    assert theme.keys() == {"fg", "bg", "palette"}  # version 3 knows no theme without one of them
+    assert len(theme["palette"].split(":")) in (8, 16)
+    assert all(re.fullmatch("#[0-9a-f]{6}", one) for one in (theme["fg"], theme["bg"], *theme["palette"].split(":")))
     assert [e[0] for e in events] == [0, 0.5, 0.5, 0.5, 0.5, 1.0]
     _, *fast = map(json.loads, export(demo, "cast", speed=1000).splitlines())
     assert len(fast) == 3
