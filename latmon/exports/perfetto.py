@@ -33,6 +33,7 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
     out.write(_json({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"latmon {origin.host}"}}))
     for item in source.told():
         out.writelines(b",\n" + _json(event) for event in tracks.events(item))
+    out.writelines(b",\n" + _json(event) for event in tracks.ended())
     about = {
         "tool": f"latmon {origin.latmon}", "host": origin.host, "kernel": origin.kernel, "backend": origin.backend,
         "clock": "CLOCK_MONOTONIC", "start_mono_us": origin.start_mono_us, "start_wall_s": origin.start_wall,
@@ -51,17 +52,29 @@ class _Tracks:
         self._ends: dict[str, list[int]] = {}
         self._last: dict[tuple[str, str], dict[str, float]] = {}
         self._mono_us = source.origin.start_mono_us
+        self._missing = False
 
     def events(self, item: Told) -> Iterator[Event]:
+        self._missing |= isinstance(item, Gap | Damage)
         if isinstance(item, Frame):
+            if self._missing and item.mono_us - item.dt_us > self._mono_us:
+                yield from self.ended()
             yield from self._window(item)
-            self._mono_us = item.mono_us
+            self._mono_us, self._missing = item.mono_us, False
         elif isinstance(item, Gap):
             yield _instant(item.mono_us, f"gap: {item.reason}", {"seconds": item.seconds})
         elif isinstance(item, Mark):
             yield _instant(item.mono_us, f"mark: {item.text}", {})
         elif isinstance(item, Damage):
             yield _instant(self._mono_us, "damage", {"text": item.text})
+
+    def ended(self) -> Iterator[Event]:
+        """Every counter is 0 from the latest window on: else it would go on as it was through a gap."""
+        for (device, name), args in self._last.items():
+            if any(args.values()):
+                zero = dict.fromkeys(args, 0.0)
+                yield {"ph": "C", "pid": self._pids[device], "ts": self._mono_us, "name": name, "args": zero}
+        self._last.clear()
 
     def _window(self, frame: Frame) -> Iterator[Event]:
         begin = frame.mono_us - frame.dt_us
