@@ -5,11 +5,9 @@ Owns the command: which file is read and written, and its exit code.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +16,7 @@ from latmon.checking.clean_copy import CleanCopy
 from latmon.checking.passages import Passages
 from latmon.checking.survey import Survey
 from latmon.checking.words import told, verdict
-from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError, UnavailableError
+from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.new_file import named
 from latmon.recording import Recording, open_recording
 from latmon.recording.reader import opened
@@ -56,41 +54,14 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
 
 def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
     """A clean copy in a new file, checked. UnavailableError when it can't be written: then nothing of it stays."""
-    file = new_file.create(copy_to)
-
-    def write(member: bytes) -> None:
-        try:
-            file.write(member)
-            file.flush()
-        except OSError as error:
-            raise _unwritten(copy_to, error) from None
-
-    with _removed_unless_done(copy_to):
-        try:
-            with file:
-                found, passages = survey(recording, write)
-                os.fsync(file.fileno())
-        except OSError as error:  # also when closing tells again what writing had told
-            raise _unwritten(copy_to, error) from None
+    with new_file.whole(copy_to) as file:
+        found, passages = survey(recording, file.write)
+        file.flush()
         copied, _ = survey(open_recording(copy_to))
         if not copied.clean or copied.windows != found.windows:
             why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
             raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
     return found, passages
-
-
-def _unwritten(path: Path, error: OSError) -> UnavailableError:
-    return UnavailableError(f"can't write {named(path)}: {error.strerror or error}")
-
-
-@contextlib.contextmanager
-def _removed_unless_done(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
 
 
 def _is_written(file: BinaryIO) -> bool:

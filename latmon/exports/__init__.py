@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from latmon import new_file
-from latmon.errors import EXIT_DONE, LatmonError, UnavailableError, UsageError
+from latmon.errors import EXIT_DONE, UsageError
 from latmon.exports.source import Source
 from latmon.exports.wish import Wish
 from latmon.exports.words import FORMATS, GOES_WITH
@@ -30,7 +28,8 @@ def export_command(args: argparse.Namespace) -> int:
         write(source, sys.stdout.buffer, wish)
         sys.stdout.buffer.flush()
     else:
-        _to_file(Path(args.out), write, source, wish)
+        with new_file.whole(Path(args.out)) as file:
+            write(source, file, wish)
     print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
     return EXIT_DONE
 
@@ -55,22 +54,6 @@ def writer(form: str, wish: Wish) -> Callable[[Source, BinaryIO, Wish], None]:
     name = form if form != "csv" else "csv_buckets" if wish.buckets else "csv_windows"
     found: Callable[[Source, BinaryIO, Wish], None] = import_module(f"latmon.exports.{name}").write
     return found
-
-
-def _to_file(path: Path, write: Callable[[Source, BinaryIO, Wish], None], source: Source, wish: Wish) -> None:
-    """A new file, whole or not at all: half an export looks like a whole one."""
-    file = new_file.create(path)
-    try:
-        with file:
-            write(source, file, wish)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        if isinstance(error, OSError) and not isinstance(error, LatmonError):
-            raise UnavailableError(f"can't write {new_file.named(path)}: {error.strerror or error}") from None
-        raise
 
 
 def _summary(source: Source, form: str, out: str) -> str:

@@ -57,6 +57,18 @@ def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes
     return head + more + squeezed + struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
 
 
+class ReadError(OSError):
+    """The file can't be read: none of the errors of whoever writes what was read of it."""
+
+
+def read_at(file: BinaryIO, offset: int, length: int) -> bytes:
+    """So many bytes of a file, fewer at its end."""
+    try:
+        return os.pread(file.fileno(), length, offset)
+    except OSError as error:
+        raise ReadError(error.errno, error.strerror) from None
+
+
 def head_of(start: bytes) -> Head | None:
     """The head of the member that begins with these bytes; None when there is none of ours."""
     if len(start) < _HEAD.size:
@@ -160,11 +172,10 @@ class Members:
 
     def head(self, offset: int) -> Head | None:
         """What the member at `offset` says about itself; None when there is none."""
-        return head_of(os.pread(self._file.fileno(), HEAD_BYTES, offset))
+        return head_of(self._read(offset, HEAD_BYTES))
 
     def _read(self, offset: int, length: int) -> bytes:
-        self._file.seek(offset)
-        return self._file.read(length)
+        return read_at(self._file, offset, length)
 
     @property
     def size(self) -> int:

@@ -72,8 +72,14 @@ def open_parts(paths: Sequence[Path]) -> Recording | Parts:
         raise RecordingError("there is no recording to read")
     if len(paths) > MAX_PARTS:
         raise RecordingError(f"{len(paths)} recordings are more than the {MAX_PARTS} that can be read as one")
-    opened = [open_recording(path) for path in paths]
+    # whoever is killed as he begins a part leaves it empty, and has lost nothing
+    begun = [path for path in paths if not _is_empty(path)] or paths
+    opened = [open_recording(path) for path in begun]
     return opened[0] if len(opened) == 1 else Parts(opened)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and not path.stat().st_size
 
 
 class Parts:

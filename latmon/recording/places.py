@@ -6,12 +6,11 @@ read in its order. Forgets nothing: a recording only grows, and what it says in 
 
 from __future__ import annotations
 
-import os
 from array import array
 from bisect import bisect_left
 from typing import BinaryIO
 
-from latmon.recording.members import HEAD_BYTES, head_of
+from latmon.recording.members import HEAD_BYTES, head_of, read_at
 
 MAX_PLACES = 1_000_000
 """Eleven days of seconds, 16 MB."""
@@ -36,16 +35,16 @@ class Places:
         index = bisect_left(self._lasts, mono_us)
         begin = self._begins[index] if index < len(self._begins) else self.end
         # a file of another one's name, or one that was cut, has no member here
-        return begin if head_of(os.pread(file.fileno(), HEAD_BYTES, begin)) else 0
+        return begin if head_of(read_at(file, begin, HEAD_BYTES)) else 0
 
     def follow(self, file: BinaryIO) -> tuple[int, int]:
         """Learn what there is by now: the first stamp and the last one of what is known."""
-        descriptor, end = file.fileno(), self.end
+        end = self.end
         last_us = self._lasts[-1] if self._lasts else 0
-        head = head_of(os.pread(descriptor, HEAD_BYTES, end))
+        head = head_of(read_at(file, end, HEAD_BYTES))
         while head is not None and head.last_us >= last_us and len(self._begins) < MAX_PLACES:
             behind = end + head.length
-            after = head_of(os.pread(descriptor, HEAD_BYTES, behind))
+            after = head_of(read_at(file, behind, HEAD_BYTES))
             if after is None:  # this one may be cut
                 break
             if not self._begins:

@@ -23,7 +23,7 @@ from latmon.minute import Minute
 from latmon.model import Device, Flow, Frame, Origin, Series
 from latmon.recording import checks, columns, decode, minutes
 from latmon.recording.lines import End, Gap
-from latmon.recording.members import GIVEN_UP, Members, Part
+from latmon.recording.members import GIVEN_UP, Members, Part, ReadError
 from latmon.recording.places import Places
 from latmon.recording.summing import Stretch, units
 
@@ -301,12 +301,23 @@ def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A plain file for reading; a FIFO would hang us and a device would never end."""
+    """A plain file for reading; a FIFO would hang us and a device would never end.
+
+    What is said of it is what reading it comes to, never how whoever reads it writes.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a path can't open a descriptor
+        file = open(descriptor, "rb")  # noqa: PTH123, SIM115 - a path can't open a descriptor; closed below
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    with file:
+        try:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RecordingError(f"{path} is not a plain file")
             yield file
-    except OSError as error:
-        raise RecordingError(f"{path} can't be read: {error.strerror or error}") from None
+        except ReadError as error:
+            raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> RecordingError:
+    return RecordingError(f"{path} can't be read: {error.strerror or error}")

@@ -1,12 +1,14 @@
 """A capture's recording in parts: a new one every day, or at its share of the capture's size; the oldest ones go.
 
 Each part is a whole recording, and no frame is lost or doubled between two. What is unlinked is one of our own parts
-and nothing else: the file that we made is known by its inode, never by its name. Knows neither loop nor thread.
+and nothing else: it stays open until then, because its name and, once it is gone, even its inode number may be somebody
+else's. Knows neither loop nor thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from collections import deque
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from latmon import new_file
 from latmon.errors import UnavailableError
 from latmon.inventory import Inventory
 from latmon.model import Frame, Origin
@@ -28,6 +31,8 @@ MIN_SIZE = 2 * MIN_SHARE
 """One part that is whole, and the one that is written."""
 _RETRY_US = 60_000_000
 _NAMES_TRIED = 1_000
+MAX_OPEN = 64
+"""Parts that stay open; --max-size has an eighth of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,32 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
+    """`descriptor` is below 0 beyond MAX_OPEN: such a part is known by what it was when it was closed."""
+
     path: Path
-    identity: tuple[int, int]
+    descriptor: int
+    closed: tuple[int, ...]
     size: int
     ended_us: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Somebody removed it, and waits for its bytes."""
+        try:
+            return self.descriptor >= 0 and not os.fstat(self.descriptor).st_nlink
+        except OSError:  # a server that doesn't know it any more
+            return False
+
+    def let_go(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def unlink(self) -> None:
+        """Ours alone: somebody may have moved it away and put something else there. OSError when it can't be."""
+        if self.descriptor >= 0:
+            new_file.unlink(self.path, self.descriptor)
+        elif self.closed and _lasting(self.path.lstat()) == self.closed:
+            self.path.unlink()
 
 
 class Rotation:
@@ -72,7 +99,6 @@ class Rotation:
         self._retry_us = 0
         self.path = first
         self._writer = self._open(first)
-        self._identity = self._writer.identity
         self._began_us: int | None = None
         self.refusal = ""
 
@@ -111,7 +137,11 @@ class Rotation:
         self._writer.gap(reason, seconds)
 
     def close(self, reason: str = "closed") -> None:
-        self._writer.close(reason)
+        try:
+            self._writer.close(reason)
+        finally:
+            while self._finished:
+                self._finished.popleft().let_go()
 
     def _is_due(self, frame: Frame) -> bool:
         if self._began_us is None or self._last is None or frame.mono_us < self._retry_us:
@@ -126,12 +156,11 @@ class Rotation:
         self._writer.flush()
         if self._writer.trouble:
             return
-        old, old_path, identity, size = self._writer, self.path, self._identity, self._writer.size
+        old, old_path = self._writer, self.path
         self._number += 1
         try:
             path = self._free_name()
             self._writer = self._open(path)
-            self._identity = self._writer.identity
         except (UnavailableError, OSError) as refusal:
             self._number -= 1
             self._writer = old
@@ -139,12 +168,29 @@ class Rotation:
             self._retry_us = frame.mono_us + _RETRY_US
             return
         self.path, self._fresh, self.refusal = path, True, ""
-        with contextlib.suppress(OSError):  # its windows are written
-            old.close(CONTINUED + (f"part {self._number}" if self._limits.redact else path.name))
-            size = old.size
-        ended_us = self._last.mono_us if self._last is not None else frame.mono_us
-        self._finished.append(_Finished(old_path, identity, size, ended_us))
+        self._finish(old, old_path, CONTINUED + (f"part {self._number}" if self._limits.redact else path.name))
         self._began_us = None
+
+    def _finish(self, old: Writer, path: Path, reason: str) -> None:
+        """Close a part whose windows are written, and keep hold of it where it may have to go one day."""
+        kept, size = -1, old.size
+        closed: tuple[int, ...] = ()
+        with contextlib.suppress(OSError):  # its windows are there; one that can't be held stays
+            kept = old.hold()
+        with contextlib.suppress(OSError):
+            old.close(reason)
+            size = old.size
+        ended_us = self._last.mono_us if self._last is not None else 0
+        if kept >= 0:
+            with contextlib.suppress(OSError):
+                closed = _lasting(os.fstat(kept))
+                fcntl.flock(kept, fcntl.LOCK_UN)
+        may_go = self._limits.max_size is not None or self._limits.keep_us is not None
+        part = _Finished(path, kept, closed, size, ended_us)
+        if not may_go or sum(one.descriptor >= 0 for one in self._finished) >= MAX_OPEN:
+            part.let_go()
+            part = replace(part, descriptor=-1)
+        self._finished.append(part)
 
     def _free_name(self) -> Path:
         """Parts of an earlier capture may lie beside its first file's name, which was unlinked long ago."""
@@ -164,6 +210,9 @@ class Rotation:
 
     def _retire(self, now_us: int) -> None:
         """Unlink what is too old, and the oldest while the next member might not fit."""
+        for one in [one for one in self._finished if one.is_gone]:
+            one.let_go()
+            self._finished.remove(one)
         keep_us, most = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
             self._unlink(self._finished.popleft())
@@ -171,15 +220,19 @@ class Rotation:
             self._unlink(self._finished.popleft())
 
     def _unlink(self, part: _Finished) -> None:
-        """Ours alone: somebody may have moved it away and put something else there."""
         try:
-            now = part.path.lstat()
-            if (now.st_dev, now.st_ino) == part.identity:
-                part.path.unlink()
+            part.unlink()
         except FileNotFoundError:
             pass
         except OSError as error:
             self.refusal = f"{part.path.name} can't be unlinked: {error.strerror or error}"
+        finally:
+            part.let_go()
+
+
+def _lasting(status: os.stat_result) -> tuple[int, ...]:
+    """What a file keeps while nobody touches it; the time of its change can't be given to another one."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def beginning_after(last: Frame, origin: Origin) -> Origin:

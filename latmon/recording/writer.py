@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from latmon import new_file
 from latmon.errors import UnavailableError
 from latmon.inventory import carry
 from latmon.mark import Mark
@@ -67,11 +68,9 @@ class Writer:
         """Bytes of the file that can be read back."""
         return self._end
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """Device and inode: the file itself, whatever bears its name later."""
-        told = os.fstat(self._descriptor)
-        return told.st_dev, told.st_ino
+    def hold(self) -> int:
+        """A descriptor of the file that stays open when the writer is closed, and its lock with it; its caller's."""
+        return os.dup(self._descriptor)
 
     def append(self, frame: Frame) -> None:
         """On disk within a second of the frames' own time."""
@@ -133,10 +132,10 @@ class Writer:
             origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
         if not self._write(members.pack(lines.to_bytes(lines.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
+            with contextlib.suppress(OSError):
+                new_file.unlink(self._path, self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
-            with contextlib.suppress(OSError):
-                self._path.unlink()
             raise UnavailableError(f"can't record to {self._path}: {why}")
 
     def _frames(self) -> list[Frame]:

@@ -49,16 +49,8 @@ def _to_html(recording: Recording | Parts, path: Path) -> int:
             raise UnavailableError(f"can't write to stdout: {error.strerror or error}") from None
         return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken
-    file = new_file.create(path)
-    try:
-        with file:
-            file.write(_page(recording, columns, parts))
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise UnavailableError(f"can't write {new_file.named(path)}: {error.strerror or error}") from None
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    with new_file.whole(path) as file:
+        file.write(_page(recording, columns, parts))
     return EXIT_DONE
 
 

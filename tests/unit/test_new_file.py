@@ -1,5 +1,6 @@
 """A new file is new, private, and nobody else's."""
 
+import errno
 import os
 import stat
 
@@ -38,3 +39,53 @@ def test_a_link_is_not_followed(tmp_path):
 def test_where_there_can_be_none_it_says_so(tmp_path, name):
     with pytest.raises(UnavailableError, match="can't write"):
         new_file.create(tmp_path / name)
+
+
+def fail(path, error, meanwhile=lambda _: None):
+    with new_file.whole(path) as out:
+        out.write(b"x")
+        meanwhile(path)
+        raise error
+
+
+def test_a_whole_one_stays_and_half_of_one_goes(tmp_path):
+    with new_file.whole(tmp_path / "out") as out:
+        out.write(b"x")
+    assert (tmp_path / "out").read_bytes() == b"x"
+    with pytest.raises(KeyboardInterrupt):
+        fail(tmp_path / "half", KeyboardInterrupt())
+    with pytest.raises(UnavailableError, match="half: No space left on device"):
+        fail(tmp_path / "half", OSError(errno.ENOSPC, "No space left on device"))
+    assert not (tmp_path / "half").exists()
+
+
+def replaced(path):
+    path.rename(path.with_name("moved"))
+    path.write_text("precious")
+
+
+def gone_and_replaced(path):
+    path.unlink()
+    path.write_text("precious")  # most file systems give the inode number away again
+
+
+def linked(path):
+    path.rename(path.with_name("moved"))
+    path.with_name("precious").write_text("precious")
+    path.symlink_to(path.with_name("precious"))
+
+
+@pytest.mark.parametrize("meanwhile", [replaced, gone_and_replaced, linked])
+def test_half_of_one_takes_nothing_along_that_bears_its_name_by_now(tmp_path, meanwhile):
+    with pytest.raises(RuntimeError):
+        fail(tmp_path / "out", RuntimeError(), meanwhile)
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_an_open_file_loses_its_name_in_a_directory_that_is_not_readable(tmp_path):
+    with new_file.create(tmp_path / "out") as out:
+        tmp_path.chmod(0o300)
+        assert new_file.unlink(tmp_path / "out", out.fileno())
+        tmp_path.chmod(0o700)
+        with pytest.raises(FileNotFoundError):
+            new_file.unlink(tmp_path / "out", out.fileno())

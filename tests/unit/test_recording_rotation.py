@@ -1,9 +1,12 @@
 """A capture in parts: every frame in one of them, no more bytes than allowed, nothing unlinked that isn't ours."""
 
 import errno
+import fcntl
 import os
 import re
+import signal
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,7 +14,7 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.histogram import Histogram
 from latmon.model import Device, Frame, Series
-from latmon.recording import End, Gap, open_parts, open_recording, rotation, writer
+from latmon.recording import UNCLOSED, End, Gap, open_parts, open_recording, rotation, writer
 from latmon.recording.parts import part_of
 from latmon.recording.rotation import DAY_US, Limits, Rotation
 
@@ -137,6 +140,143 @@ def test_only_the_files_of_this_capture_are_unlinked(tmp_path):
     assert seqs(tmp_path / "evidence")[0] == 0
     numbers = [part_of(open_recording(path).origin).number for path in parts_in(tmp_path)[3:]]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("most_open", [rotation.MAX_OPEN, 0])
+def test_a_file_with_the_name_and_the_inode_number_of_a_part_is_left_alone(tmp_path, monkeypatch, most_open):
+    monkeypatch.setattr(rotation, "MAX_OPEN", most_open)
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=30_000))
+    for seq in range(5):
+        taken.append(noisy(seq))
+    (tmp_path / NAME).unlink()  # archived elsewhere
+    (tmp_path / NAME).write_text("precious")  # most file systems give the number away again
+    for seq in range(5, 60):
+        taken.append(noisy(seq))
+    taken.close()
+    assert (tmp_path / NAME).read_text() == "precious"
+    assert len(parts_in(tmp_path)) < 12
+    assert seqs(parts_in(tmp_path)[1])[0] > 25
+
+
+@pytest.mark.usefixtures("small")
+def test_a_part_that_somebody_removes_is_let_go_at_once_and_all_are_at_the_end(tmp_path):
+    def held():
+        found = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        return [one.name for one in found if tmp_path in one.parents]
+
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    for seq in range(10):
+        taken.append(noisy(seq))
+    assert NAME in held()
+    before = taken.size
+    (tmp_path / NAME).unlink()
+    taken.append(noisy(10))
+    assert not [name for name in held() if name.startswith(NAME)]
+    assert taken.size < before
+    assert taken.size == sum(path.stat().st_size for path in parts_in(tmp_path))
+    taken.close()
+    assert held() == []
+
+
+@pytest.mark.usefixtures("small")
+def test_a_finished_part_is_not_locked(tmp_path):
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    for seq in range(10):
+        taken.append(noisy(seq))
+    with (tmp_path / NAME).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    taken.close()
+
+
+def test_without_a_limit_no_part_stays_open(tmp_path):
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits())
+    hour = DAY_US // 24
+    for i in range(60):
+        taken.append(replace(frame(i), mono_us=hour * (i + 1), dt_us=hour))
+    assert [one.descriptor for one in taken._finished] == [-1, -1]
+    taken.close()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_disk_that_is_full_as_a_part_begins_leaves_no_part_and_loses_no_window(tmp_path, monkeypatch):
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    pwrite, headers = os.pwrite, []
+
+    def limited(descriptor, data, at):
+        if at == 0:
+            headers.append(len(parts_in(tmp_path)))
+            (tmp_path / "x.part0002.latmon.jsonl.gz").unlink()  # removed and taken by somebody else meanwhile
+            (tmp_path / "x.part0002.latmon.jsonl.gz").write_text("precious")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", limited)
+    for seq in range(12):
+        taken.append(noisy(seq))
+    assert headers == [2]
+    assert "No space left on device; x.latmon.jsonl.gz goes on instead" in taken.refusal
+    taken.close()
+    assert seqs(tmp_path / NAME) == list(range(12))
+    assert (tmp_path / "x.part0002.latmon.jsonl.gz").read_text() == "precious"
+
+
+CALLS = {"open": 4, "pwrite": 5, "close": 3, "unlink": 1}
+"""Call -> every how manieth of them."""
+
+
+def killed_at(call, number, directory, frames):
+    """A child that records, and is killed before its call `number` of this kind; what it had acknowledged."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        done, left, real = b"", number, getattr(os, call)
+
+        def counted(*args, **named):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **named)
+
+        setattr(os, call, counted)
+        try:
+            taken = Rotation.create(directory / NAME, ORIGIN, Limits(max_size=30_000))
+            for one in frames:
+                taken.append(one)
+                os.write(theirs, bytes((one.seq,)))
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as told:
+        done = told.read()
+    return done, os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("call", CALLS)
+def test_whoever_is_killed_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call):
+    frames = [noisy(seq) for seq in range(50)]
+    for number in range(0, 200, CALLS[call]):
+        directory = tmp_path / f"{call}{number}"
+        directory.mkdir()
+        foreign = directory / "x.part0003.latmon.jsonl.gz"
+        foreign.write_text("somebody else's")
+        acknowledged, killed = killed_at(call, number, directory, frames)
+        if not killed:
+            break
+        assert foreign.read_text() == "somebody else's"
+        paths = [path for path in parts_in(directory) if path != foreign]
+        if not any(path.stat().st_size for path in paths):  # killed before its header was there
+            assert not acknowledged
+            continue
+        whole = open_parts(paths)
+        kept = [one.seq for one in whole if isinstance(one, Frame)]
+        assert all(UNCLOSED in one for one in whole.damage)
+        assert kept == list(range(kept[0], kept[-1] + 1)) if kept else not acknowledged
+        assert len(kept) in range(len(acknowledged) - kept[0], len(acknowledged) - kept[0] + 2) if kept else True
+        assert not kept or kept[0] == 0 or kept[-1] - kept[0] > 5
+    assert number > 2
 
 
 @pytest.mark.usefixtures("small")
