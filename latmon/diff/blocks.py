@@ -18,6 +18,8 @@ from latmon.model import Series
 T = TypeVar("T", int, float)
 MOST, LEAST = 24, 6
 """Blocks of a stretch: more tell nothing new, with fewer nothing can be told."""
+UNITS = 20
+"""Units of a stretch, windows or minutes, that a test takes: of fewer nobody knows how they hang together."""
 ENOUGH = 8
 """Blocks are not joined further where fewer would be left."""
 ALIKE = 0.1

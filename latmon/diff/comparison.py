@@ -5,6 +5,7 @@ Values only; questions.py owns what is asked, verdict.py and text.py make words 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,12 +18,10 @@ from latmon.diff.stretch import Stretch
 from latmon.histogram import Histogram, bucket_bounds, merge
 from latmon.model import OPS, STAGES, Series
 
-LEAST_MOVE = 1.03
-"""What a quantile of the body must have moved by: a quarter of a bucket, less can't be told from its neighbour's."""
 DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
 """Correlation of the longest blocks from which on a question can't be told: they are one block in truth."""
-_LEAST_TAIL = 1.05
+WANDERS = "it varies as much within the captures as between them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,7 @@ class Comparison:
 
     @property
     def tested(self) -> bool:
-        return (
-            any(one.in_a for one in self.lengths.values()) or min(len(self.a.units), len(self.b.units)) >= blocks.LEAST
-        )
+        return min(len(self.a.units), len(self.b.units)) >= blocks.UNITS
 
     @property
     def alike(self) -> float:
@@ -105,7 +102,7 @@ def compare(a: Stretch, b: Stretch) -> Comparison:
     both = sorted((s for s in a.series() if s in b.bits), key=_order)
     pairs = {s: _pair(a, b, s) for s in both}
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
-    tested = min(len(a.units), len(b.units)) >= blocks.LEAST
+    tested = min(len(a.units), len(b.units)) >= blocks.UNITS
     asked = {s: ask((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
     lengths = {question: length(list(asked.values()), question, a, b) for question in QUESTIONS}
     answers: dict[Series, list[_Answer]] = {}
@@ -161,7 +158,18 @@ def _change(
         for q in QUESTIONS
     )
     told = [
-        (bucket_bounds(one.cut.bucket, a.bits)[0], one.cut.question, one.found.error, one.critical) for one in answers
+        power.Hurdle(
+            bucket_bounds(one.cut.bucket, a.bits)[0],
+            one.cut.question,
+            one.row.least,
+            one.found.error,
+            one.critical,
+            evidence.wandered(one.row),
+            sum(one.row.shares) / 2,
+            one.row.factor,
+            math.sqrt(evidence.least_variance(one.row)),
+        )
+        for one in answers
     ]
     return Change(series, a, b, tuple(shifts), body, tail, power.seen(merge([a, b]), told))
 
@@ -180,22 +188,13 @@ def _why(pair: tuple[Histogram, Histogram], asked: Asked | None, question: str, 
 def _moved(answers: Sequence[_Answer], pair: tuple[Histogram, Histogram], why: str) -> Moved:
     if not answers:
         return Moved(None, why=why)
-    both = Survival(pair[0]), Survival(pair[1])
-    sure = [one for one in answers if one.found.p <= evidence.ALPHA and _matters(one, both)]
-    best = min(sure or answers, key=lambda one: (one.found.p, -abs(one.found.t)))
-    direction = (1 if best.found.t > 0 else -1) if sure else 0
+    sure = [one for one in answers if one.found.p <= evidence.ALPHA]
+    steady = [one for one in sure if abs(one.row.shares[1] - one.row.shares[0]) > evidence.wandered(one.row)]
+    if sure and not steady:
+        return Moved(None, why=WANDERS)
+    best = min(steady or answers, key=lambda one: (one.found.p, -abs(one.found.t)))
+    direction = (1 if best.found.t > 0 else -1) if steady else 0
     return Moved(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
-
-
-def _matters(one: _Answer, both: tuple[Survival, Survival]) -> bool:
-    """Whether it is more than I/Os beside an edge: of so many I/Os everything is significant."""
-    share_a, share_b = one.row.shares
-    if one.cut.question == "tail":
-        low, high = sorted((share_a, share_b))
-        return low <= 0 or high / low >= _LEAST_TAIL
-    share = (share_a + share_b) / 2
-    moved = both[1].latency(share) / both[0].latency(share)
-    return moved >= LEAST_MOVE or moved <= 1 / LEAST_MOVE
 
 
 def _ratios(asked: Asked, pair: tuple[Histogram, Histogram], lengths: Mapping[str, Length]) -> Mapping[str, Ratio]:

@@ -1,9 +1,11 @@
-"""Whether two stretches differ, and above which latencies: a studentised max-t permutation test over blocks.
+"""Whether two stretches differ by more than matters, and above which latencies: a studentised max-t test over blocks.
 
-A row is one series above one cut. Labels of blocks are exchanged for all rows at once, so that what devices have in
-common stays in the null distribution, and the largest statistic of all rows is what each is held against (Westfall and
-Young 1993): the chance of any false alarm in a whole comparison is ALPHA. Studentised, it bears unequal variances
-(Janssen 1997; Chung and Romano 2013). Pure numbers.
+A row is one series above one cut. What is tested is not that shares are the same, which of no two captures is quite so,
+but that they differ by no more than the row's `least` (a minimum-effect test: Murphy and Myors 1999; Wellek 2010).
+Labels of blocks are exchanged for all rows at once, so that what devices have in common stays in the null distribution,
+and the largest statistic of all rows is what each is held against (Westfall and Young 1993): the chance of any false
+alarm in a whole comparison is ALPHA. Studentised, it bears unequal variances (Janssen 1997; Chung and Romano 2013).
+Pure numbers.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from latmon.diff.blocks import ALIKE, correlation
+from latmon.diff.blocks import ALIKE, correlation, join
 
 ALPHA = 0.05
 RESAMPLES = 599
+PARTS = 6
+"""Of each stretch, that must be more alike than the two stretches are: what wanders within wanders between."""
+_IN_PART = 20
+"""Slow I/Os that a part takes, so that it isn't chance that is seen; with less there are fewer parts, 2 at least."""
 _ALL_UP_TO = 1000
 _CHUNK = 8
 _MOST_ALIKE = 0.95
+_ALLOWED = 0.25
+"""Standard errors of a likeness that are added to it: no more, because what matters is more than nothing anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,10 @@ class Row:
     above_b: Sequence[int]
     sizes_a: Sequence[int]
     sizes_b: Sequence[int]
+    least: float = 0.0
+    """The difference of shares that is none yet."""
+    factor: float = 1.0
+    """Where `least` grows with the smaller share: the factor between the two that is no difference yet."""
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -44,9 +56,9 @@ class Found:
     """What the test says of one row."""
 
     t: float
-    """Of the shares' difference, B less A."""
+    """Of the shares' difference, B less A, beyond the least that matters; 0 within it."""
     error: float
-    """Standard error of that difference, by blocks."""
+    """Its standard error, by blocks."""
     p: float
     """Adjusted for all rows of the comparison."""
 
@@ -94,7 +106,7 @@ def weigh(rows: Sequence[Row], alike: float = 0.0, families: int = 1) -> Evidenc
     seen: list[tuple[float, float]] = []
     for row in rows:
         one, other = residuals(row)
-        least = _least_variance(row)
+        least = least_variance(row)
         seen.append(_observed(row, least, alike))
         most = list(map(max, most, _permuted([*one, *other], in_a, chunks, least)))
     ranked = sorted(most)
@@ -115,22 +127,36 @@ def _observed(row: Row, least: float, alike: float) -> tuple[float, float]:
     """
     one, other = own_residuals(row)
     alike = max(correlation(one, other), alike)
-    variance = max(_variance(one) / len(one) + _variance(other) / len(other), least)
-    error = math.sqrt(variance * inflation(alike, min(len(one), len(other))))
     share_a, share_b = row.shares
     gap = share_b - share_a
-    return (gap / error if error else 0.0), error
+    # the least that matters is a multiple of the smaller share, and as uncertain
+    a, b = (row.factor, 1.0) if gap > 0 else (1.0, row.factor)
+    variance = max(a * a * _variance(one) / len(one) + b * b * _variance(other) / len(other), least)
+    error = math.sqrt(variance * inflation(alike, min(len(one), len(other))))
+    beyond = math.copysign(max(abs(gap) - row.least, 0.0), gap)
+    return (beyond / error if error else 0.0), error
+
+
+def wandered(row: Row) -> float:
+    """The largest difference of shares between the parts of either stretch, one after the other."""
+    return max(_range(row.above_a, row.sizes_a), _range(row.above_b, row.sizes_b))
+
+
+def _range(above: Sequence[int], sizes: Sequence[int]) -> float:
+    count = max(2, min(PARTS, len(above), sum(above) // _IN_PART))
+    parts = [x / n for x, n in zip(join(above, count), join(sizes, count), strict=True) if n]
+    return max(parts) - min(parts)
 
 
 def inflation(alike: float, count: int) -> float:
     """By how much the variance of a mean grows where `count` blocks resemble their neighbours.
 
-    (1 + r) / (1 - r) of a first-order process. Where there is some r it is known by a few blocks only: half its own
-    standard error is added to it, and the blocks that it leaves worth counting add to the variance what Student's t of
-    so few has beyond one of all.
+    (1 + r) / (1 - r) of a first-order process. Where there is some r it is known by a few blocks only: a quarter of its
+    own standard error is added to it, and the blocks that it leaves worth counting add to the variance what Student's t
+    of so few has beyond one of all.
     """
     if alike > ALIKE:
-        alike += 0.5 / math.sqrt(2 * count)
+        alike += _ALLOWED / math.sqrt(2 * count)
     alike = min(max(alike, 0.0), _MOST_ALIKE)
     grown = (1 + alike) / (1 - alike)
     worth = count / grown
@@ -155,7 +181,7 @@ def _variance(values: Sequence[float]) -> float:
     return sum((v - mean) ** 2 for v in values) / (len(values) - 1)
 
 
-def _least_variance(row: Row) -> float:
+def least_variance(row: Row) -> float:
     """I/Os that nothing ties together: no block that happens to be even makes a difference surer than that."""
     size_a, size_b = sum(row.sizes_a), sum(row.sizes_b)
     share = (sum(row.above_a) + sum(row.above_b)) / (size_a + size_b)

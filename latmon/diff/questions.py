@@ -6,15 +6,16 @@ Of the body, the middle half of the I/Os, and of the tail, the slowest tenth and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 from latmon.diff import blocks, evidence
 from latmon.diff.evidence import Row
+from latmon.diff.quantile import Survival
 from latmon.diff.stretch import Stretch
-from latmon.histogram import Histogram, merge
+from latmon.histogram import Histogram, bucket_bounds, merge
 from latmon.model import Series
 
 QUESTIONS = ("body", "tail")
@@ -25,6 +26,10 @@ BODY_WITHIN = (0.15, 0.85)
 """Shares above a cut that ask about the body; smaller ones ask about the tail."""
 FEWEST = 20
 """I/Os of both that must lie above a cut, and below it."""
+BODY_MOVE = 1.125
+"""A body that moved by less, or by less than a bucket, did not change."""
+TAIL_FACTOR = 1.25
+"""A share of slow I/Os that grew by less did not change."""
 _TUNED_BY = 300
 """Series that decide how long blocks are."""
 
@@ -52,6 +57,8 @@ class Asked:
     cuts: tuple[Cut, ...]
     a: blocks.Exceedances
     b: blocks.Exceedances
+    least: Mapping[int, float]
+    """By cut: the difference of shares that is none yet."""
 
     def of(self, question: str) -> list[Cut]:
         return [cut for cut in self.cuts if cut.question == question]
@@ -64,6 +71,8 @@ class Asked:
                 blocks.join(self.a.above[cut.bucket], length.in_a),
                 blocks.join(self.b.above[cut.bucket], length.in_b),
                 *sizes,
+                self.least[cut.bucket],
+                TAIL_FACTOR if cut.question == "tail" else 1.0,
             )
             for cut in cuts
         ]
@@ -77,7 +86,21 @@ def ask(sides: Sequence[Stretch], series: Series, totals: Sequence[Histogram]) -
         blocks.exceedances(one, series, total.bits, wanted + [index for _, index in own(total)])
         for one, total in zip(sides, totals, strict=True)
     )
-    return Asked(series, cuts, a, b)
+    both = [Survival(total) for total in totals]
+    return Asked(series, cuts, a, b, {cut.bucket: _least(cut, both, totals[0].bits) for cut in cuts})
+
+
+def _least(cut: Cut, both: Sequence[Survival], bits: int) -> float:
+    """What the faster one's share above the cut would gain if it were slower by the least that matters.
+
+    A bucket is what can be resolved: all I/Os of the one below the cut may lie at its end.
+    """
+    edge = bucket_bounds(cut.bucket, bits)[0]
+    below = min(edge / BODY_MOVE, bucket_bounds(cut.bucket - 1, bits)[0])
+    faster = min(both, key=lambda one: one.above(edge))
+    share = faster.above(edge)
+    moved = faster.above(below) - share
+    return max(moved, (TAIL_FACTOR - 1) * share) if cut.question == "tail" else moved
 
 
 def length(asked: Sequence[Asked], question: str, a: Stretch, b: Stretch) -> Length:

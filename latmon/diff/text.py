@@ -154,7 +154,7 @@ def _only(comparison: Comparison) -> list[str]:
 
 def _how(comparison: Comparison) -> list[str]:
     if not comparison.tested:
-        return ["windows are too few for a test: it takes 6 windows of each at least."]
+        return [f"{verdict.too_few(comparison)} of each: what is told above is what was seen, not what is sure."]
     how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
     said = f"{comparison.rows} questions, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
     return [f"{said} Intervals are of each number by itself. docs/DIFF.md"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from latmon.diff.comparison import DRIFTS, Change, Comparison, Moved, Shift
+from latmon.diff import blocks
+from latmon.diff.comparison import DRIFTS, WANDERS, Change, Comparison, Moved, Shift
 from latmon.diff.quantile import Ratio
 from latmon.histogram import Histogram, bucket_bounds
 from latmon.words import rate, significant, spelled
@@ -11,7 +12,6 @@ _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}
 _SPEED = {1: "slower", -1: "faster"}
 _HALF = 2
-_ONE_SAMPLE = "windows are too few for a test"
 
 
 def subject(change: Change) -> str:
@@ -23,7 +23,7 @@ def subject(change: Change) -> str:
 def sentence(change: Change, comparison: Comparison) -> str:
     """The verdict on one series, its subject first."""
     if not comparison.tested:
-        return f"{subject(change)}: {untested(change)}"
+        return f"{subject(change)}: {untested(change)} ({too_few(comparison)})"
     said = {
         "whole": _whole,
         "opposed": _opposed,
@@ -51,7 +51,13 @@ def untested(change: Change) -> str:
             if _gone(change)
             else ("; the tail is shorter")
         )
-    return f"{words} ({_ONE_SAMPLE})"
+    return words
+
+
+def too_few(comparison: Comparison) -> str:
+    """`too few windows for a test: 12 where it takes 20`."""
+    few = min(len(comparison.a.units), len(comparison.b.units))
+    return f"too few windows for a test: {few} where it takes {blocks.UNITS}"
 
 
 def mode(total: Histogram) -> tuple[int, int] | None:
@@ -126,8 +132,9 @@ def _none(change: Change) -> str:
 
 
 def _unknown(change: Change) -> str:
-    if DRIFTS in (change.body.why, change.tail.why):
-        return f"not enough to tell: {DRIFTS}"
+    for why in (DRIFTS, WANDERS):
+        if why in (change.body.why, change.tail.why):
+            return f"not enough to tell: {why}"
     count = min(change.a.count, change.b.count)
     return f"not enough I/Os to tell ({count}; the body takes 80 of both, the slowest 1 % takes 2,000)"
 

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from diff_loads import ORIGIN, load
+from diff_traffic import traffic
 from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
@@ -33,25 +34,26 @@ def pair(seed, **changed):
     return load(rng, **BIG), load(rng, **BIG, **changed, name="B")
 
 
-def families(pairs, devices=24, **given):
+def families(pairs, devices=24, made_by=load, **given):
     """Of how many comparisons of equal loads something is said to have changed."""
-    return sum(any(one.changed for one in compare(*_twins(seed, devices, given)).changes) for seed in range(pairs))
-
-
-def _twins(seed, devices, given):
-    rng = Random(seed)
-    return load(rng, devices=devices, **given), load(rng, devices=devices, **given)
+    found = 0
+    for seed in range(pairs):
+        rng = Random(seed)
+        a, b = (made_by(rng, devices=devices, **given) for _ in range(2))
+        found += any(one.changed for one in compare(a, b).changes)
+    return found
 
 
 def test_equal_loads_that_wander_and_burst_are_rarely_told_apart():
-    assert families(4, devices=12, phi=0.8, windows=60) <= 1
+    assert families(2, devices=6, phi=0.8, windows=40) + families(2, devices=6, made_by=traffic, windows=40) <= 1
 
 
 @pytest.mark.slow
 def test_family_wise_false_alarms_of_1000_pairs():
     kinds = [{"phi": 0.0, "windows": 24}, {"phi": 0.8, "windows": 60}, {"phi": 0.9, "windows": 120}]
-    kinds.append({"phi": 0.6, "windows": 128})
-    alarms = sum(families(250, **kind) for kind in kinds)
+    alarms = sum(families(167, **kind) for kind in kinds)
+    others = [{"windows": 24}, {"windows": 60, "memory_s": 6.0}, {"windows": 120, "memory_s": 15.0}]
+    alarms += sum(families(167, made_by=traffic, **other) for other in others)
     assert alarms <= 50
 
 
@@ -66,13 +68,47 @@ def test_a_tail_of_twice_the_time_in_a_thousandth_is_found_and_named(seed):
 
 
 @pytest.mark.slow
-def test_the_tail_is_found_in_85_of_100():
-    assert sum(compare(*pair(seed, tail_factor=2.0)).changes[0].where == "tail" for seed in range(100)) >= 85
+def test_the_tail_is_found_in_80_of_100():
+    assert sum(compare(*pair(seed, tail_factor=2.0)).changes[0].where == "tail" for seed in range(100)) >= 80
 
 
-def test_a_mode_one_bucket_slower_is_a_body_that_moved():
-    change = compare(*pair(1, body_factor=1.13)).changes[0]
-    assert (change.where, change.body.direction) == ("body", 1)
+def test_a_mode_two_buckets_slower_is_a_body_that_moved():
+    change = compare(*pair(1, body_factor=1.28)).changes[0]
+    assert (change.body.direction, change.where) in ((1, "body"), (1, "whole"))
+
+
+def test_what_moved_by_less_than_a_bucket_is_no_difference_whatever_the_number_of_ios():
+    for factor in (1.05, 1.11):
+        rng = Random(7)
+        given = {"devices": 1, "windows": 40, "rate": 20_000.0, "calm": True}
+        change = compare(traffic(rng, **given), traffic(rng, **given, slower=factor)).changes[0]
+        assert change.where == "none"
+        assert change.seen.body > factor
+
+
+def test_what_wanders_within_the_captures_gets_no_verdict():
+    rng = Random(11)
+    given = {"devices": 1, "rate": 3_000.0, "calm": True, "windows": 10}
+    steps = [traffic(rng, **given, slower=factor) for factor in (1.0, 1.3, 1.6, 1.9, 2.2, 2.5, 2.8, 3.1)]
+    a, b = joined(steps[:4]), joined(steps[4:])
+    assert not compare(a, b).changes[0].changed
+    still = joined([traffic(rng, **given, slower=factor) for factor in (2.9, 3.0, 3.1, 3.0)])
+    assert compare(joined([traffic(rng, **given) for _ in range(4)]), still).changes[0].where == "whole"
+
+
+def joined(parts):
+    for one in parts[1:]:
+        parts[0].units += one.units
+    return parts[0]
+
+
+def test_fewer_than_20_windows_are_told_and_not_tested():
+    rng = Random(1)
+    comparison = compare(load(rng, windows=19), load(rng, windows=60, factor=3.0))
+    assert not comparison.changes[0].changed
+    said = " ".join(render(comparison).split())
+    assert "too few windows for a test: 19 where it takes 20" in said
+    assert "p50 120 us -> 352 us (x2.9)" in said
 
 
 def test_all_of_it_faster():
@@ -105,7 +141,7 @@ def test_what_would_have_been_found_is_said():
     comparison = compare(*pair(2))
     (change,) = comparison.changes
     assert change.where == "none"
-    assert change.seen.body <= 1.1
+    assert 1.125 < change.seen.body <= 1.3
     assert change.seen.tail <= 4
     assert "would have been found (80 %)" in " ".join(render(comparison).split())
     told = summarise(comparison)["changes"][0]["would_have_found"]
@@ -168,7 +204,7 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
     assert "p50 262 ms -> 524 ms (x2)" in said
     assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in said
     assert "the tail is gone" in said
-    assert "windows are too few for a test" in said
+    assert "too few windows for a test: 1 where it takes 20" in said
 
 
 def write(path, frames, origin=BOX):
@@ -185,11 +221,11 @@ def test_files_settings_and_marks(tmp_path, capsys):
     frames = [frame(i) for i in range(20)]
     mark = Mark("vec 8", frames[19].mono_us + 400_000, 1e6, changed)
     frames.append(frame(20, marks=(mark,), histograms=slow))
-    frames += [frame(i, histograms=slow) for i in range(21, 40)]
+    frames += [frame(i, histograms=slow) for i in range(21, 44)]
     origin = replace(BOX, settings={"module vmd": {"max_vec": "2"}})
     path = write(tmp_path / "a.gz", frames, origin)
     before = write(tmp_path / "b.gz", frames[:20], origin)
-    assert read(f"{path}@vec 8").windows == 19
+    assert read(f"{path}@vec 8").windows == 23
     assert diff_command([str(before), f"{path}@vec 8"], as_json=False) == 0
     said = capsys.readouterr().out
     assert "sda read: " in said
