@@ -216,7 +216,7 @@ def _depth_table(told: _Json) -> str:
     said = f"I/Os in the driver, and latency by all outstanding{more}"
     rows = zip(*(cells for _, cells in columns), strict=True)
     drawn = table(said, [head for head, _ in columns], rows, kind="narrow")
-    return f"<details><summary>The same in numbers</summary>{drawn}</details>"
+    return f"<details open><summary>The same in numbers</summary>{drawn}</details>"
 
 
 def _in_flight(one: _Json) -> str:

@@ -107,8 +107,7 @@ thead{display:table-header-group}
 table{font-size:7.6pt}
 th,td{padding:.08rem .28rem}
 a{color:inherit;text-decoration:none}
-#settings details::details-content{content-visibility:visible;display:block;height:auto}
-details:not(#settings details){display:none}
+details::details-content{content-visibility:visible;display:block;height:auto}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """

@@ -170,7 +170,7 @@ def marks(summary: _Json) -> str:
 
 
 def settings(summary: _Json) -> str:
-    """Every setting that the capture's header tells, folded."""
+    """Every setting that the capture's header tells; open, for a closed one is missing on paper."""
     found = summary.get("settings", {})
     tables = [
         table(text(section), ("name", "value"), [(text(k), text(v)) for k, v in values.items()], words=(0, 1))
@@ -181,9 +181,7 @@ def settings(summary: _Json) -> str:
     names = sum(map(len, found.values()))
     head = f"<summary>All {number(names)} settings, as they were when the capture began</summary>"
     rest = f"<p>and {len(found) - MAX_SETTINGS:,} more sections</p>" if len(found) > MAX_SETTINGS else ""
-    return (
-        f'<section id="settings"><h2>Configuration</h2>\n<details>{head}\n{"".join(tables)}{rest}</details></section>\n'
-    )
+    return f'<section id="settings"><h2>Configuration</h2>\n<details open>{head}\n{"".join(tables)}{rest}</details></section>\n'
 
 
 def findings(summary: _Json) -> str:

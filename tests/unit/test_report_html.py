@@ -342,3 +342,11 @@ def test_text_has_enough_contrast_on_paper_and_on_both_screens():
 def test_the_text_of_every_golden_recording_fits_a_ticket(path, capsys):
     report_command([path])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_nothing_is_closed_or_hidden_on_paper(rich):
+    page = page_of(rich)
+    every = [dict(attrs) for tag, attrs in Page(page).seen if tag == "details"]
+    assert len(every) >= 2  # the configuration, and depths in numbers
+    assert all("open" in one for one in every)
+    assert "display:none" not in page
