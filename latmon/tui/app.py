@@ -45,6 +45,8 @@ from latmon.views.scene import Scene
 
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
+_REST_S = 0.005
+"""Between two parts of a look at an earlier time."""
 
 
 class LatmonApp(App[int]):
@@ -86,6 +88,8 @@ class LatmonApp(App[int]):
         self._comparing = Comparing(self.scene, self.say, mark)
         self._travel = Travel(self.scene, source, self.say, self._ask, mark)
         self._unsaying: Timer | None = None
+        self.scene.at_once = False
+        self._looking: Timer | None = None
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
@@ -120,7 +124,17 @@ class LatmonApp(App[int]):
         self.failure = message.failure
         self.exit(return_code=message.failure.exit_code)
 
+    def _look_on(self) -> None:
+        """More of a look at an earlier time; painted when it is ready."""
+        self._looking = None
+        if self._travel.arrive():
+            self._repaint()
+        else:
+            self._looking = self.set_timer(_REST_S, self._look_on)
+
     def _repaint(self) -> None:
+        if self._looking is None and not self._travel.arrive():
+            self._looking = self.set_timer(_REST_S, self._look_on)
         began = time.monotonic()
         switched = self._set_stages is not None
         line = foot(self.scene.sight, self._asked, self._worn.name, self.size.width, switched=switched)

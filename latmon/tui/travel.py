@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,8 @@ from latmon.views.scene import Scene
 from latmon.views.units import clock
 from latmon.when import wall_of
 
+AT_ONCE_S = 0.04
+"""Of the event loop at once for a look at another time: a minute of 24 devices takes twice as long, ten minutes 1 s."""
 _NEAR_S = 0.5
 """Beside a frame's interval, of a time that is called the one that was asked for."""
 NOTHING = "nothing was seen yet"
@@ -39,15 +42,26 @@ class Travel:
     def hold(self, _by: int) -> None:
         """Pause, or go on: live to the newest, in a replay from what is shown."""
         scene = self._scene
-        if scene.at is None:
+        if scene.goal is None:
             self._stay()
             scene.pause()
         elif self._played is None:
             scene.resume()
         else:
-            after_us = scene.at.mono_us
             scene.go_on()
-            self._played.go_on(after_us)
+            self._played.go_on(scene.edge.until_us)
+
+    def arrive(self) -> bool:
+        """Whether a look at another time is ready, after some more of what it takes; keys have their turn meanwhile."""
+        until = time.monotonic() + AT_ONCE_S
+        try:
+            while self._scene.towards is not None:
+                if time.monotonic() > until:
+                    return False
+                self._scene.proceed()
+        except LatmonError as error:  # a file that is gone: what is shown stays
+            self._say(str(error))
+        return True
 
     def step(self, by: int) -> None:
         """So many intervals forward, or back."""
@@ -57,7 +71,7 @@ class Travel:
             return
         here = self._here_us()
         there = stamps.beside(here, by)
-        if self._scene.at is not None and there.mono_us == here:
+        if self._scene.goal is not None and there.mono_us == here:
             self._say("this is the oldest that is kept" if by < 0 else "this is the newest")
         self._go(there)
 
@@ -123,13 +137,13 @@ class Travel:
         if not len(stamps):
             self._say(NOTHING)
             return
-        here = self._scene.at or stamps.nearest(self._here_us())
+        here = self._scene.goal or stamps.nearest(self._here_us())
         try:
             wall = wall_of(text, here.wall)
         except LatmonError as error:
             self._say(str(error))
             return
-        found = stamps.at_wall(wall)
+        found = stamps.at_wall(wall, here.mono_us)
         interval_s = self._scene.history.interval_us / 1e6
         self._go(found)
         if abs(found.wall - wall) > interval_s + _NEAR_S:
@@ -137,7 +151,7 @@ class Travel:
             self._say(f"{clock(wall)} isn't there: {clock(found.wall)} is the closest; there is {first} to {last}")
 
     def _here_us(self) -> int:
-        at = self._scene.at
+        at = self._scene.goal
         return self._scene.edge.until_us if at is None else at.mono_us
 
     def _go(self, there: Stamp) -> None:

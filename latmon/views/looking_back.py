@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from latmon.model import Frame, Origin
-from latmon.past import Past, completed
+from latmon.packed import Packed
+from latmon.past import Past, Stamp, completed
 from latmon.store import Store, Window
 from latmon.views.history import History
+from latmon.views.sweep import Sweep
+from latmon.views.timeline import Timeline
 from latmon.views.told import Told
 
 _SLICE = 10
@@ -19,12 +23,20 @@ _MANY = 150
 
 
 class Look(NamedTuple):
-    """What is looked at: the end, the length, and whether only what the overview needs is wanted."""
+    """What is looked at: the end, the length, the ops; `totals`: no histogram of a stage is needed."""
 
-    at_us: int
+    at: Stamp
     window_us: int
     ops: tuple[str, ...]
     totals: bool = False
+
+
+class Seen(NamedTuple):
+    """What is found there; `timeline`: that of the maps, filled, where one of its shape was drawn before."""
+
+    history: History
+    told: Told
+    timeline: Timeline | None
 
 
 class Glass:
@@ -36,13 +48,27 @@ class Glass:
         self._totals = False
         self._window: Window | None = None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._coming: Iterator[Seen | None] = iter(())
+        self.look: Look | None = None
+        """What is on its way."""
 
-    def look(self, past: Past, origin: Origin | None, look: Look) -> Iterator[tuple[History, Told] | None]:
-        """What is seen then: only what the screen needs is decoded, a window and what peers are compared over.
+    def set_out(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> None:
+        """Begin a look, and give up the one that was on its way."""
+        self.look, self._coming = look, self._looks(past, origin, sweep, look)
 
-        None while it isn't ready: who draws needn't wait. It may be given up between any two of them.
-        """
-        at_us, window_us = look.at_us, look.window_us
+    def proceed(self) -> Seen | None:
+        """A part of what a look takes, some milliseconds; what is seen when it is ready."""
+        found: Seen | None = None
+        try:
+            found = next(self._coming)
+        finally:
+            if found is not None or sys.exception() is not None:
+                self.look = None
+        return found
+
+    def _looks(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> Iterator[Seen | None]:
+        """Only what the screen needs is decoded, a window and what peers are compared over. None: there is more."""
+        at_us, window_us = look.at.mono_us, look.window_us
         begin = at_us - window_us * 7 // 6 - 2 * (origin.interval_us if origin else 1_000_000)
         waiting = past.waiting(begin)
         begin = waiting[0] if waiting else begin
@@ -60,12 +86,19 @@ class Glass:
                 history.window.advance(kept)
             if number % _SLICE == 0:
                 yield None
+        timeline = sweep.ahead(look.ops, interval_us=history.interval_us, origin_us=history.origin_us)
+        if timeline is not None:
+            for number, frame in enumerate(history.frames()):
+                timeline.advance(frame)
+                if number % _SLICE == 0:
+                    yield None
         history.move(near or history.window)
         self._window = history.window
-        yield history, told
+        yield Seen(history, told, timeline)
 
     def forget(self) -> None:
         """Another past is looked at, or none."""
+        self.look, self._coming = None, iter(())
         self._frames, self._span, self._window, self._pairs = [], (0, 0), None, {}
 
     def _near(self, at_us: int, window_us: int) -> Window | None:
@@ -103,7 +136,9 @@ class Glass:
         """With histograms that are made once; those of stages aren't."""
         if not self._totals:
             return frame
-        made = {series: one for series, one in frame.histograms.items() if series.stage == "total"}
+        found = frame.histograms
+        every = found.values_in_order() if isinstance(found, Packed) else found.values()
+        made = {series: one for series, one in zip(found, every, strict=True) if series.stage == "total"}
         if len(self._frames) >= _MANY:
             pairs = self._pairs
             made = {

@@ -6,7 +6,7 @@ by comparing text. What a panel shows is that panel's module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -75,12 +75,10 @@ class Scene:
         self._looked: tuple[History, Told] | None = None
         self._told = Told()
         self._glass = Glass()
-        self._coming: Iterator[tuple[History, Told] | None] | None = None
-        self.towards: Stamp | None = None
-        """Where a look is on its way to; what is shown is still what was before."""
         self.at_once = True
         """Whether a look is waited for; else it is ready after some calls of `proceed`."""
-        self._lean = False
+        self._lean = self._edge_lean = False
+        """Looked at without the histograms of stages."""
         self.choice = choice
         self.ink = ink
         self.beside: Comparison | None = None
@@ -99,6 +97,16 @@ class Scene:
     def told(self) -> Told:
         """What is said of it."""
         return self._told if self._looked is None else self._looked[1]
+
+    @property
+    def towards(self) -> Stamp | None:
+        """Where a look is on its way to; what is shown is still what was before."""
+        return self._glass.look.at if self._glass.look else None
+
+    @property
+    def goal(self) -> Stamp | None:
+        """Where the user stands or is on his way to; None: at the edge."""
+        return self.towards or self.at
 
     @property
     def store(self) -> Store:
@@ -167,22 +175,38 @@ class Scene:
 
     def _set_out(self, at: Stamp, *, lean: bool) -> None:
         choice = self.choice
-        look = Look(at.mono_us, choice.window_us, choice.ops, lean)
-        self._coming = self._glass.look(self.archive, self.edge.store.origin, look)
-        self.towards, self._lean = at, lean
-        while self.at_once and self.towards is not None:
+        look = Look(at, choice.window_us, choice.ops, lean)
+        self._glass.set_out(self.archive, self.edge.store.origin, self._sweep, look)
+        self._lean = lean
+        if self.at_once:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        while self.towards is not None:
             self.proceed()
+
+    def _read_stages(self) -> None:
+        """What was looked at for its totals alone."""
+        if (there := self.goal) is not None:
+            if self._lean:
+                self.travel(there)
+        elif self._edge_lean:
+            last = self.edge.window.last
+            if last is not None:
+                self._set_out(Stamp(last.mono_us, last.wall), lean=False)
+                self.go_on()
 
     def proceed(self) -> None:
         """A part of what a look takes; `towards` is None when it is ready, and what is shown is that."""
-        found = next(self._coming, None) if self._coming else None
-        if found is None or self.towards is None:
+        at, seen = self.towards, self._glass.proceed()
+        if at is None or seen is None:
             return
-        self._looked, self.at = found, self.towards
-        if last := found[0].window.last:  # by the heads of a recording's members a wall clock is a guess
+        self._looked, self.at = (seen.history, seen.told), at
+        if last := seen.history.window.last:  # by the heads of a recording's members a wall clock is a guess
             self.at = Stamp(last.mono_us, last.wall)
-        self._coming = self.towards = None
         self._restart(clock(self.at.wall))
+        if seen.timeline is not None:
+            self._sweep.take(seen.timeline)
 
     def pause(self) -> None:
         """Stay where the edge is now."""
@@ -192,18 +216,16 @@ class Scene:
 
     def resume(self) -> None:
         """Go to the edge."""
-        self.at = self._looked = self._coming = self.towards = None
+        self.at = self._looked = None
         self._glass.forget()
         self._restart()
 
     def go_on(self) -> None:
         """Make what is shown the edge: frames go on from there."""
-        if self.at is not None and self._lean:
-            at_once, self.at_once = self.at_once, True
-            self._set_out(self.at, lean=False)
-            self.at_once = at_once
+        self._arrive()
         if self._looked is not None:
             self.edge, self._told = self._looked
+            self._edge_lean = self._lean
         self.resume()
 
     def choose(self, choice: Choice) -> None:
@@ -212,14 +234,13 @@ class Scene:
         if (old.window_us, old.ops) != (choice.window_us, choice.ops):
             self.edge.look(choice.window_us, choice.ops)
             self._restart()
-            if there := self.towards or self.at:
+            if there := self.goal:
                 self.travel(there)
         elif old.screen != choice.screen:
             self._waits.restart()
             self._depths.restart()
-            there = self.towards or self.at
-            if there and self._lean and choice.screen in _OF_STAGES:
-                self.travel(there)
+            if choice.screen in _OF_STAGES:
+                self._read_stages()
         elif old.panel != choice.panel:
             self._sweep.forget()
 
@@ -277,6 +298,7 @@ class Scene:
             lasting = f"stages: {self.told.tracing}"
         # the list itself is on the outstanding screen
         waits = worst(self.history.ages) if self.choice.screen != "outstanding" else ""
-        text = self.message or notice or waits or lasting
-        role = "strong" if self.message else "bad" if notice or waits else "dim"
+        reading = f"reading {clock(self.towards.wall)} …" if self.towards else ""
+        text = reading or self.message or notice or waits or lasting
+        role = "strong" if reading or self.message else "bad" if notice or waits else "dim"
         return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:2]]

@@ -61,6 +61,18 @@ class Sweep:
         self._timeline = None
         self._extent = None
 
+    def ahead(self, ops: tuple[str, ...], *, interval_us: int = 0, origin_us: int | None = None) -> Timeline | None:
+        """An empty timeline of the shape of the one at hand, for `take` once it is filled."""
+        old = self._timeline
+        if old is None:
+            return None
+        return Timeline(old.column_us, old.slots, ops, interval_us=interval_us, origin_us=origin_us)
+
+    def take(self, timeline: Timeline) -> None:
+        """Filled beforehand, with what will be asked for."""
+        self._timeline = timeline
+        self._extent = settle(self._extent, extent(timeline.columns))
+
     def advance(self, frame: Frame) -> None:
         """One frame further, when there is a map to advance."""
         if self._timeline is not None:
@@ -80,10 +92,8 @@ class Sweep:
         """The timeline of this shape: the one at hand, or a new one of all `frames`; the rest as Timeline has it."""
         old = self._timeline
         if old is None or (old.column_us, old.slots, old.ops) != (wanted.column_us, wanted.slots, frozenset(ops)):
-            old = self._timeline = Timeline(
-                wanted.column_us, wanted.slots, ops, frames(), interval_us=interval_us, origin_us=origin_us
-            )
-            self._extent = settle(self._extent, extent(old.columns))
+            old = Timeline(wanted.column_us, wanted.slots, ops, frames(), interval_us=interval_us, origin_us=origin_us)
+            self.take(old)
         return old
 
     def style(self, timeline: Timeline, rows: int, width: int, ink: Ink, limit: int | None) -> MapStyle:

@@ -131,6 +131,11 @@ def _add(counts: Counts, histogram: Histogram) -> None:
     if bits == BITS and not counts:
         counts.update(histogram.buckets)
         return
+    had = counts.get
+    if bits == BITS:
+        for index, n in histogram.buckets:
+            counts[index] = had(index, 0) + n
+        return
     for index, n in histogram.buckets:
-        here = index if bits == BITS else bucket_index(bucket_bounds(index, bits)[0])
-        counts[here] = counts.get(here, 0) + n
+        here = bucket_index(bucket_bounds(index, bits)[0])
+        counts[here] = had(here, 0) + n

@@ -58,13 +58,15 @@ def drawn(made, size):
 
 
 def app_of(source, **options):
-    return LatmonApp(
+    app = LatmonApp(
         source,
         theme=load_theme("dark", (data_dir("themes"),)),
         depth="none",
         choice=options.pop("choice", Choice()),
         **options,
     )
+    app.scene.at_once = True
+    return app
 
 
 def screen(app):
@@ -122,6 +124,49 @@ def test_a_moment_looks_as_it_did(size, screen_name, recording):
         words = re.compile(r"▲now|▲[0-9:]{8}|[0-9:]{8}▲|now▲")
         same = [a == b or bool(words.search(a) and words.search(b)) for a, b in zip(shown, lived, strict=True)]
         assert sum(not one for one in same) <= 3
+
+
+def test_a_step_shows_what_a_fresh_look_does(recording):
+    """Both ways, far and near, with the sums that are moved along; the stages' screen after another one too."""
+    file = Recorded(open_several([recording]))
+    walked = Scene(Choice(), archive=file)
+    walked.opened(BEGUN, file)
+    for number in (100, 101, 99, 104, 84, 105, 20, 130, 129):
+        fresh = Scene(Choice(), archive=file)
+        fresh.opened(BEGUN, file)
+        for made in (walked, fresh):
+            made.travel(file.stamps[number])
+        assert drawn(walked, (80, 24)) == drawn(fresh, (80, 24))
+    for made in (walked, fresh):
+        made.choose(replace(made.choice, screen="stages"))
+    whole = Scene(Choice(screen="stages"), archive=file)
+    whole.opened(BEGUN, file)
+    whole.travel(file.stamps[129])
+    assert drawn(walked, (80, 24)) == drawn(whole, (80, 24)) == drawn(fresh, (80, 24))
+
+
+def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
+    file = Recorded(open_several([recording]))
+    made = Scene(Choice(), archive=file)
+    made.opened(BEGUN, file)
+    made.travel(file.stamps[40])
+    made.at_once = False
+    made.travel(file.stamps[100])
+    before = drawn(made, (80, 24))
+    made.proceed()
+    assert made.at == file.stamps[40]
+    assert "reading 03:01:41" in before[-3]
+    assert drawn(made, (80, 24)) == before
+    made.travel(file.stamps[60])
+    parts = 0
+    while made.towards is not None:
+        made.proceed()
+        parts += 1
+    assert made.at == file.stamps[60]
+    assert parts > 20
+    made.travel(file.stamps[90])
+    made.resume()
+    assert made.towards is None
 
 
 def test_what_happened_is_on_the_axis_and_named_where_one_stands():
