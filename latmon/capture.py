@@ -22,6 +22,7 @@ from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.mark import Mark, Settings
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
+from latmon.patience import patiently
 from latmon.quantities import show_duration
 from latmon.recorder import Recorder
 from latmon.recording.rotation import Limits
@@ -106,8 +107,15 @@ class Sink(Protocol):
 class Capture:
     """Run once by `run`, ended from outside by `stop`, told by `toggle_recording` what the user wants."""
 
-    def __init__(self, request: Request, sink: Sink, opener: Opener = opening.opened) -> None:
-        self._request, self._sink, self._opener = request, sink, opener
+    def __init__(
+        self,
+        request: Request,
+        sink: Sink,
+        opener: Opener = opening.opened,
+        ahead: Callable[[str], None] | None = None,
+    ) -> None:
+        """`ahead` is told of the recording's place, before anything starts; else the first frame's notice tells."""
+        self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
         self._tally = Tally()
         self._ending = Ending()
         self._recorder: Recorder | None = None
@@ -120,12 +128,11 @@ class Capture:
     async def run(self) -> Outcome:
         """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
         user = privileges.invoker(os.environ, os.geteuid())
-        if self._request.record is not None:
-            with privileges.acting_as(user):
-                target.refuse(self._request.record)
         try:
             async with asyncio.timeout(0 if self._ending.stopped else None) as scope:
                 self._ending.scoped(scope)
+                if self._request.record is not None:
+                    await self._see(self._request.record, user)
                 async with self._opener(self._request) as backend:
                     privileges.settle(user)
                     ended = await self._follow(backend)
@@ -193,6 +200,20 @@ class Capture:
         finally:
             ending.begun()
             await self._close(recorder, ending.leave_by())
+
+    async def _see(self, path: Path, user: privileges.Invoker | None) -> None:
+        """Whether a recording can be started there, by a file system that may hang."""
+
+        def see() -> str:
+            target.refuse(path)
+            return "" if self._ahead is None else self._remarks(path)
+
+        ahead = self._ahead or (lambda _: None)
+        back = privileges.act_as(user)
+        said = await patiently(see, f"the file system of {path}", ahead)
+        back()  # not where nothing answered: this would wait for it too, and nothing is left to do as root
+        if said:
+            ahead(said)
 
     async def _close(self, recorder: Recorder, leave_by: float) -> None:
         if self._toggling is not None:

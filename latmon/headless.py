@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from latmon import file_system
 from latmon.capture import Capture, Outcome, Tally
 from latmon.errors import EXIT_INCOMPLETE
 from latmon.model import Frame, Origin
@@ -45,7 +44,7 @@ class Progress:
         self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
     def remark(self, said: str) -> None:
-        """What is odd about where the file lies: before anything starts, and once."""
+        """What is odd about where the file lies, or that nothing is heard of it: before the capture starts."""
         self._remark = said
         if said:
             self._write(f"latmon: {said}")
@@ -112,10 +111,10 @@ class _Recording(Progress):
 
     def __init__(self, request: Request, path: Path, out: TextIO) -> None:
         super().__init__(path, out)
-        self.capture = Capture(request, self)
+        self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
-        return self.capture.recorded_bytes or super()._size()
+        return self.capture.recorded_bytes  # asks no disk, which may hang
 
     def offer(self, frame: Frame, tally: Tally) -> None:
         super().offer(frame, tally)
@@ -135,8 +134,6 @@ async def _record(request: Request, path: Path) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
             stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
             loop.add_signal_handler(number, stop)
-    options = request.options
-    progress.remark(file_system.remarks(path, options.devices, options.proc, options.sys))
     progress.starting(request.backend)
     outcome = await progress.capture.run()
     progress.ended(outcome)

@@ -12,7 +12,7 @@ import ctypes
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,19 +68,28 @@ def adopt_home(user: Invoker | None, environ: MutableMapping[str, str]) -> None:
 @contextlib.contextmanager
 def acting_as(user: Invoker | None) -> Iterator[None]:
     """For a moment the invoking user in every check the kernel makes on files; root again afterwards."""
-    if user is None:
+    back = act_as(user)
+    try:
         yield
-        return
+    finally:
+        back()
+
+
+def act_as(user: Invoker | None) -> Callable[[], None]:
+    """The same until the call that is returned; that one waits for all threads, so none of them may hang."""
+    if user is None:
+        return lambda: None
     groups, gid, uid = os.getgroups(), os.getegid(), os.geteuid()
     os.setgroups(user.groups)
     os.setegid(user.gid)
     os.seteuid(user.uid)
-    try:
-        yield
-    finally:
+
+    def back() -> None:
         os.seteuid(uid)
         os.setegid(gid)
         os.setgroups(groups)
+
+    return back
 
 
 def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:

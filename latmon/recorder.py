@@ -54,6 +54,7 @@ class Recorder:
         self._why = ""
         self._closing = "closed"
         self._last: Frame | None = None
+        self._size = 0
         self._fresh = False
         self._missed_us = 0
         self._space_due = 0.0
@@ -73,8 +74,8 @@ class Recorder:
 
     @property
     def size(self) -> int:
-        """Bytes of the parts that are there; 0 while nothing is recorded."""
-        return 0 if self._writer is None else self._writer.size
+        """Bytes of the parts that are there, or were when the recording ended."""
+        return self._size if self._writer is None else self._writer.size
 
     def news(self) -> str:
         """What the user must know of where the recording lies: told once."""
@@ -140,7 +141,8 @@ class Recorder:
             self._give_up(f"the disk of {self._path} did not answer within {within:g} s")
         for task in done:
             task.result()
-        self._writer = None
+        if self._writer is not None:
+            self._size, self._writer = self._writer.size, None
 
     async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
         """The recording's one writer, from its first frame to its end line."""
@@ -177,7 +179,8 @@ class Recorder:
 
     def _give_up(self, why: str) -> None:
         """End before the user wanted it."""
-        self._writer = None
+        if self._writer is not None:
+            self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name} stopped: {why}"
         self.complete = False
 

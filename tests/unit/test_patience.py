@@ -1,0 +1,73 @@
+"""Calls that hang: what is waited for is said, and somebody's Ctrl-C counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from latmon import capture as module
+from latmon.capture import Capture
+from latmon.errors import UnavailableError
+from latmon.patience import patiently
+from latmon.request import Request
+
+
+@pytest.fixture
+def hangs():
+    """A call that takes until the test is over."""
+    over = threading.Event()
+    yield over.wait
+    over.set()
+
+
+async def test_what_answers_is_given_and_nothing_is_said():
+    said = []
+    assert await patiently(lambda: 7, "a disk", said.append) == 7
+    with pytest.raises(ZeroDivisionError):
+        await patiently(lambda: 1 // 0, "a disk", said.append)
+    assert said == []
+
+
+async def test_what_hangs_is_named_and_given_up(hangs):
+    said = []
+    with pytest.raises(UnavailableError, match=r"^the disk did not answer within 200ms$"):
+        await patiently(hangs, "the disk", said.append, (0.05, 0.2))
+    assert said == ["waiting for the disk"]
+
+
+class Sink:
+    def opened(self, _origin):
+        raise AssertionError
+
+    offer = opened
+
+
+async def test_a_file_system_that_hangs_keeps_no_stop_waiting(hangs, monkeypatch, tmp_path):
+    monkeypatch.setattr(module.target, "refuse", lambda _path: hangs())
+    monkeypatch.setattr(module.privileges, "invoker", lambda *_: None)
+    said = []
+    capture = Capture(Request(record=tmp_path / "x"), Sink(), ahead=said.append)
+    asyncio.get_running_loop().call_later(1.2, capture.stop, "ended by Ctrl-C")
+    began = time.monotonic()
+    assert (await capture.run()).reason == "ended by Ctrl-C"
+    assert time.monotonic() - began < 5
+    assert said == [f"waiting for the file system of {tmp_path / 'x'}"]
+
+
+async def test_what_is_odd_about_the_place_is_said_ahead(monkeypatch, tmp_path):
+    class Opener:
+        async def __aenter__(self):
+            assert said == ["it lies on vda"]
+            raise UnavailableError("no probe")
+
+        async def __aexit__(self, *_):
+            pass
+
+    said = []
+    monkeypatch.setattr(module.file_system, "remarks", lambda *_: "it lies on vda")
+    capture = Capture(Request(record=tmp_path / "x"), Sink(), lambda _: Opener(), ahead=said.append)
+    with pytest.raises(UnavailableError, match="no probe"):
+        await capture.run()
