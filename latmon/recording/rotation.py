@@ -100,6 +100,7 @@ class Rotation:
         self.path = first
         self._writer = self._open(first)
         self._began_us: int | None = None
+        self._size = self._writer.size
         self.refusal = ""
 
     @classmethod
@@ -113,8 +114,8 @@ class Rotation:
 
     @property
     def size(self) -> int:
-        """Bytes of all the parts that are still there."""
-        return self._writer.size + sum(one.size for one in self._finished)
+        """Bytes of all the parts that were there after the latest frame; one number, for whoever asks meanwhile."""
+        return self._size
 
     def append(self, frame: Frame) -> None:
         """Into this part, or the next one where this one is full."""
@@ -131,6 +132,7 @@ class Rotation:
         self._last = frame
         self._largest = max(self._largest, self._writer.size - before)
         self._retire(frame.mono_us)
+        self._size = self._bytes()
 
     def gap(self, reason: str, seconds: float) -> None:
         """Time that nobody gave us, before the next frame."""
@@ -140,8 +142,12 @@ class Rotation:
         try:
             self._writer.close(reason)
         finally:
+            self._size = self._bytes()
             while self._finished:
                 self._finished.popleft().let_go()
+
+    def _bytes(self) -> int:
+        return self._writer.size + sum(one.size for one in self._finished)
 
     def _is_due(self, frame: Frame) -> bool:
         if self._began_us is None or self._last is None or frame.mono_us < self._retry_us:
@@ -216,7 +222,7 @@ class Rotation:
         keep_us, most = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
             self._unlink(self._finished.popleft())
-        while self._finished and most is not None and self.size + self._largest > most:
+        while self._finished and most is not None and self._bytes() + self._largest > most:
             self._unlink(self._finished.popleft())
 
     def _unlink(self, part: _Finished) -> None:

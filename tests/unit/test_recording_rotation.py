@@ -5,6 +5,9 @@ import fcntl
 import os
 import re
 import signal
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -365,3 +368,24 @@ def test_redacted_parts_don_t_tell_the_file_s_name(tmp_path):
     taken.close()
     assert part_of(open_recording(path).origin).first == ""
     assert list(open_recording(path))[-1].reason == "continued in part 2"
+
+
+@pytest.mark.usefixtures("small")
+def test_its_size_is_asked_while_parts_come_and_go(tmp_path):
+    """By another thread: a number that is there, and no walk over parts."""
+
+    class Changing(deque):
+        def __iter__(self):
+            if threading.current_thread() is not threading.main_thread():
+                raise RuntimeError("deque mutated during iteration")
+            return super().__iter__()
+
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=48_000))
+    taken._finished = Changing()
+    with ThreadPoolExecutor(1) as other:
+        for seq in range(12):
+            taken.append(noisy(seq))
+            assert other.submit(lambda: taken.size).result() == sum(one.stat().st_size for one in parts_in(tmp_path))
+        assert len(parts_in(tmp_path)) > 1
+        taken.close()
+        assert other.submit(lambda: taken.size).result() == sum(one.stat().st_size for one in parts_in(tmp_path))
