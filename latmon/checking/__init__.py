@@ -14,6 +14,7 @@ from typing import BinaryIO
 from latmon import new_file
 from latmon.checking.clean_copy import CleanCopy
 from latmon.checking.passages import Passages
+from latmon.checking.repacked import Repacked, RepackedRecording, opened_anyway
 from latmon.checking.survey import Survey
 from latmon.checking.words import told, verdict
 from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
@@ -26,7 +27,7 @@ __all__ = ["check_command", "repair", "survey"]
 
 def check_command(path: Path, copy_to: Path | None = None) -> int:
     """Print what FILE is and what is damaged in it. RecordingError when there is nothing to read."""
-    recording = open_recording(path)
+    recording = opened_anyway(path)
     found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
     lines = told(path, found, passages)
     if copy_to is None:
@@ -37,11 +38,15 @@ def check_command(path: Path, copy_to: Path | None = None) -> int:
     return EXIT_DONE if found.clean or copy_to is not None else EXIT_UNREADABLE
 
 
-def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages]:
+def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages | Repacked]:
     """All of a file; `write` gets a clean copy of it."""
     found = Survey(recording.origin)
     with opened(recording.path) as file:
-        passages = Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
+        passages: Passages | Repacked = (
+            Repacked(file)
+            if isinstance(recording, RepackedRecording)
+            else Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
+        )
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         for passage in passages:
             found.add(passage)
@@ -52,7 +57,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
     return found, passages
 
 
-def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
+def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repacked]:
     """A clean copy in a new file, checked. UnavailableError when it can't be written: then nothing of it stays."""
     with new_file.whole(copy_to) as file:
         found, passages = survey(recording, file.write)

@@ -155,13 +155,12 @@ class Passages:
 
     def _line(self, part: Part, raw: bytes) -> Line:
         """RecordingError for a line that no reader takes."""
-        item = item_of(raw)
+        item, kind = line_of(raw)
         if isinstance(item, Frame):
             admit(item, self._course)
             self._windows += 1
         if isinstance(item, Gap):
             self._told_us += round(item.seconds * 1e6)
-        kind = "" if item is not None else _kind(raw)
         if item is not None or kind == "header":
             self.ended = item if isinstance(item, End) else None
         return Line(part, raw, item, kind)
@@ -186,6 +185,12 @@ class Passages:
     def _claim(self) -> int | None:
         """How far a damaged tail says that it goes, if that can be believed."""
         return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
+
+
+def line_of(raw: bytes) -> tuple[Item | None, str]:
+    """What a line says, and where readers pass over it its type."""
+    item = item_of(raw)
+    return item, "" if item is not None else _kind(raw)
 
 
 def _kind(raw: bytes) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from latmon.checking.passages import Damage, Passages
+from latmon.checking.repacked import Repacked
 from latmon.checking.survey import Survey
 from latmon.new_file import named
 from latmon.quantities import show_size
@@ -16,7 +17,7 @@ from latmon.text import clean
 _SENTENCE = 300
 
 
-def told(path: Path, found: Survey, passages: Passages) -> list[str]:
+def told(path: Path, found: Survey, passages: Passages | Repacked) -> list[str]:
     """What the file is, then its damages in the order of their places."""
     origin = found.origin
     by = ", ".join(word for word in (origin.backend, origin.tool, origin.tier and f"tier {origin.tier}") if word)
@@ -37,7 +38,7 @@ def told(path: Path, found: Survey, passages: Passages) -> list[str]:
     return [*head, *(f"damage   {clean(_damage(one), _SENTENCE)}" for one in damages), *more]
 
 
-def verdict(path: Path, found: Survey, passages: Passages) -> str:
+def verdict(path: Path, found: Survey, passages: Passages | Repacked) -> str:
     """The last line: clean or not, and what to do."""
     if found.clean:
         still = " so far: a live latmon is writing it" if passages.live else ""
@@ -76,7 +77,7 @@ def _windows(found: Survey) -> Iterator[str]:
         yield f"{_many(found.later.total(), 'line')} that a later version added ({kinds})"
 
 
-def _closed(passages: Passages) -> str:
+def _closed(passages: Passages | Repacked) -> str:
     if passages.ended is not None:
         return f"yes ({passages.ended.reason})" if passages.ended.reason else "yes"
     return "not yet: a live latmon is writing it" if passages.live else "no"

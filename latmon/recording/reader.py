@@ -25,6 +25,7 @@ from latmon.recording import checks, columns, decode, minutes
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members, Part, ReadError
 from latmon.recording.places import Places
+from latmon.recording.repacked import is_repacked
 from latmon.recording.summing import Stretch, units
 
 Item = Frame | Gap | Mark | End
@@ -226,7 +227,7 @@ def open_recording(path: Path) -> Recording:
     def note(what: str) -> None:
         damage.append(what)
         if len(damage) > MAX_BEFORE_HEADER:
-            raise RecordingError(f"{path} is not a latmon recording: {damage[0]}")
+            raise _not_ours(path, damage[0])
 
     with opened(path) as file:
         for text in Members(file, note).texts():
@@ -236,7 +237,15 @@ def open_recording(path: Path) -> Recording:
                     origin, devices = found
                     headless = "" if devices is not None else "its header can't be read: host and stages are unknown"
                     return Recording(path, origin, devices or (), headless)
-    raise RecordingError(f"{path} is not a latmon recording: {damage[0] if damage else 'it is empty'}")
+    raise _not_ours(path, damage[0] if damage else "it is empty")
+
+
+def _not_ours(path: Path, why: str) -> RecordingError:
+    with opened(path) as file:
+        if is_repacked(file):
+            remedy = f"`latmon check {path} --repair -o OUT` makes a recording of it"
+            return RecordingError(f"{path} was unpacked or packed again by another program: {remedy}")
+    return RecordingError(f"{path} is not a latmon recording: {why}")
 
 
 def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:

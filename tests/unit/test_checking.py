@@ -15,7 +15,7 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon import cli
-from latmon.checking import repair, survey
+from latmon.checking import check_command, repair, survey
 from latmon.checking.passages import HEADLESS
 from latmon.checking.roll_ups import WRONG
 from latmon.errors import RecordingError
@@ -469,3 +469,37 @@ def test_pieces_of_recordings_in_any_order(tmp_path, short):
         except RecordingError:
             continue
         agree(tmp_path / "r", tmp_path / "copy")
+
+
+# what was packed again by something else
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, lambda text: text])
+def test_lines_that_were_packed_again_become_a_recording(tmp_path, short, packed, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    (tmp_path / "was").write_bytes(short)
+    path.write_bytes(packed(gzip.decompress(short)))
+    with pytest.raises(RecordingError, match=r"r was unpacked or packed again .*`latmon check .*r --repair -o OUT`"):
+        open_recording(path)
+    assert cli.main(["check", str(path)]) == 5
+    assert "damage   byte 0: it was unpacked, or packed again" in capsys.readouterr().out
+    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert [*open_recording(copy)][:-1] == [*open_recording(tmp_path / "was")][:-1]
+    assert cli.main(["check", str(copy)]) == 0
+
+
+def test_half_of_it_too(tmp_path, short, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    packed = gzip.compress(gzip.decompress(short))
+    path.write_bytes(packed[:-60])
+    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert "of the member there" in capsys.readouterr().out
+    assert 0 < sum(isinstance(one, Frame) for one in open_recording(copy)) < FEW
+
+
+def test_lines_of_others_and_bombs_are_refused(tmp_path):
+    path = tmp_path / "r"
+    for text in (b"", b"{}\n", b'{"type":"window"}\n', b" " * 20_000_000, b'{"type":"header","format":[2,0]}\n'):
+        path.write_bytes(gzip.compress(text))
+        with pytest.raises(RecordingError):
+            check_command(path)
