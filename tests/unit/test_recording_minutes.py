@@ -419,3 +419,30 @@ def test_a_window_that_says_it_is_a_roll_up_is_read_as_a_window(tmp_path):
     path.write_bytes(path.read_bytes() + hostile)
     recording = open_recording(path)
     assert report(recording, recording.summed()) == report(recording, recording)
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["flip", "cut"])
+def test_damage_anywhere_counts_no_window_twice(tmp_path, times, kind):
+    """In roll-ups too: a sum holds all of its windows or stands aside."""
+    whole = written(tmp_path / "whole", Load(7, deep=False).frames(3 * 4, 20_000_000)).read_bytes()
+    path, rnd = tmp_path / "r", random.Random(times)
+    starts = [at for at, _ in _members(tmp_path / "whole")]
+    assert sum(1 for _, head in _members(tmp_path / "whole") if head.stands_for) == 2
+    last = [begin for begin in starts if begin <= starts[-6]][-1]
+    for number in range(times):
+        data = bytearray(whole)
+        if kind == "flip":
+            data[rnd.randrange(starts[1], len(data))] ^= 1 << rnd.randrange(8)
+        else:
+            del data[last + number * (len(whole) - last) // times :]
+        path.write_bytes(data)
+        recording = open_recording(path)
+        read = [one.mono_us for one in recording if isinstance(one, Frame)]
+        items = list(recording.summed())
+        summed = sum(one.windows if isinstance(one, Minute) else isinstance(one, Frame) for one in items)
+        assert len(read) <= summed <= 12
+        assert [one.mono_us for one in items if isinstance(one, Frame | Minute)] == sorted(
+            {one.mono_us for one in items if isinstance(one, Frame | Minute)}
+        )
+        report(recording, items)
