@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from latmon import cli, last_resort
+from latmon import cli, last_resort, standard_output
 
 _STANDARD_FILES = 3
 
@@ -13,6 +13,7 @@ _STANDARD_FILES = 3
 def main() -> int:
     """Ctrl-C outside of a capture or a screen ends as a shell expects it: 130."""
     _open_standard_files()
+    standard_output.install()
     last_resort.install()
     try:
         return cli.main(sys.argv[1:])

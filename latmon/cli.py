@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from latmon import arguments, config, opening, privileges, target
+from latmon import arguments, config, opening, privileges, standard_output, target
 from latmon.backend import Options
 from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.request import Request
@@ -24,14 +24,24 @@ def main(argv: list[str]) -> int:
     """The whole command line; every refusal is one sentence on stderr and its exit code."""
     os.umask(0o077)
     try:
-        args = arguments.parse(argv)
-        return _RUN[args.command](args)
+        try:
+            args = arguments.parse(argv)
+            return _RUN[args.command](args)
+        finally:
+            sys.stdout.flush()
     except LatmonError as error:
-        print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error)
     except BrokenPipeError:  # `latmon report F | head`: the reader had enough, which is no failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_output.drop()
         return EXIT_DONE
+    except standard_output.StdoutError as error:
+        standard_output.drop()
+        return _refused(UnavailableError(f"can't write to stdout: {error.strerror}"))
+
+
+def _refused(error: LatmonError) -> int:
+    print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+    return error.exit_code
 
 
 def _live(args: argparse.Namespace) -> int:
@@ -107,6 +117,7 @@ def _watch(
             deepen=session.deepen,
             mark=session.mark,
             history_us=history_us,
+            redact=request.redact,
         )
     finally:
         captured = session.close()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latmon import new_file
-from latmon.errors import EXIT_DONE, UnavailableError
+from latmon.errors import EXIT_DONE
 from latmon.recording import Parts, Recording, open_parts
 from latmon.report.map_columns import MapColumns
 from latmon.report.summary import SCHEMA, added_up, incomplete, summarise, summary_of
@@ -39,14 +39,7 @@ def _to_html(recording: Recording | Parts, path: Path) -> int:
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
     if path == STDOUT:
-        page = _page(recording, columns, parts)
-        try:
-            sys.stdout.buffer.write(page)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise UnavailableError(f"can't write to stdout: {error.strerror or error}") from None
+        sys.stdout.buffer.write(_page(recording, columns, parts))
         return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken
     with new_file.whole(path) as file:

@@ -19,7 +19,7 @@ from dataclasses import replace
 import pyte
 import pytest
 
-from latmon import arguments, demonstration
+from latmon import arguments, demonstration, new_file
 from latmon.cli import main
 from latmon.errors import RecordingError, UsageError
 from latmon.exports import writer
@@ -416,6 +416,18 @@ def test_a_full_disk_leaves_no_half_export(small, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(os, "fsync", full)
     assert main(["export", str(small), "--to", "csv", "-o", str(tmp_path / "out")]) == 3
     assert "No space left on device" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_disk_that_fills_up_is_no_fault_of_the_recording(demo, tmp_path, monkeypatch, capfd, form):
+    class Full(io.FileIO):
+        def write(self, _some):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(new_file.os, "fdopen", lambda descriptor, mode: io.BufferedWriter(Full(descriptor, mode)))
+    assert main(["export", str(demo), "--to", form, "-o", str(tmp_path / "out")]) == 3
+    assert capfd.readouterr().err == f"latmon: can't write {tmp_path / 'out'}: No space left on device\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -161,6 +161,19 @@ def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [("report F --json", ""), ("export F --to jsonl -o -", "1"), ("check F", "1"), ("-h", "")]
+)
+def test_a_full_disk_behind_stdout_is_said_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
+    monkeypatch.setattr(demonstration, "WINDOWS", 3)
+    cli.main(["demo", "--record", str(tmp_path / "F")])
+    code = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    code += "from latmon.__main__ import main; sys.exit(main())"
+    done = latmon(*words.split(), code=code, PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (3, "latmon: can't write to stdout: No space left on device\n")
+
+
 def test_a_headless_capture_never_imports_textual(latmon):
     code = """
 import sys
