@@ -15,6 +15,7 @@ from pathlib import Path
 
 from figures import Figure, Section
 from loads import DEVICES, IOPS, ONE_IN, buckets_each, sampled, uniform
+from looking_back import looks
 
 from latmon.checking import survey
 from latmon.model import Frame, Origin
@@ -32,6 +33,7 @@ _SEEKS = 20
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     runs = range(rounds)
     yield _hour(scratch, runs)
+    yield looks(scratch / "hour.latmon.jsonl.gz", runs)
     yield _all_stages(scratch, runs)
 
 
