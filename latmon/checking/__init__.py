@@ -14,6 +14,7 @@ from typing import BinaryIO
 from latmon import new_file
 from latmon.checking.clean_copy import CleanCopy
 from latmon.checking.passages import Passages
+from latmon.checking.progress import Progress
 from latmon.checking.repacked import Repacked, RepackedRecording, opened_anyway
 from latmon.checking.survey import Survey
 from latmon.checking.words import told, verdict
@@ -48,10 +49,12 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
             else Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
         )
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
-        for passage in passages:
-            found.add(passage)
-            if clean is not None:
-                clean.add(passage)
+        with Progress(sys.stderr, passages.size) as progress:
+            for passage in passages:
+                progress.at(file.tell())
+                found.add(passage)
+                if clean is not None:
+                    clean.add(passage)
         if clean is not None:
             clean.finish()
     return found, passages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gzip
+import io
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from recorded import ORIGIN, frame
 from latmon import cli
 from latmon.checking import check_command, repair, survey
 from latmon.checking.passages import HEADLESS
+from latmon.checking.progress import Progress
 from latmon.checking.roll_ups import WRONG
 from latmon.errors import RecordingError
 from latmon.histogram import Histogram
@@ -503,3 +505,14 @@ def test_lines_of_others_and_bombs_are_refused(tmp_path):
         path.write_bytes(gzip.compress(text))
         with pytest.raises(RecordingError):
             check_command(path)
+
+
+def test_a_long_check_says_how_far_it_is_on_a_terminal_alone(monkeypatch):
+    monkeypatch.setattr("latmon.checking.progress.PATIENCE_S", 0)
+    out = io.StringIO()
+    for live in (False, True):
+        monkeypatch.setattr(out, "isatty", lambda live=live: live)
+        with Progress(out, 200) as progress:
+            progress.at(50)
+            progress.at(60)
+    assert out.getvalue() == "\r25 % is checked\r\x1b[K"
