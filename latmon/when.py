@@ -11,6 +11,8 @@ from latmon.quantities import duration_us
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _DAYS = (timedelta(-1), timedelta(0), timedelta(1))
+_LAST_S = 253_402_300_800.0
+"""The year 10000: no calendar goes further."""
 EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"
 
 
@@ -18,7 +20,10 @@ def wall_of(text: str, here: float) -> float:
     """Seconds since 1970; `here`: where the user stands. A clock without a date is the nearest such time."""
     asked = text.strip()
     if asked[:1] in ("-", "+"):
-        return here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
+        there = here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
+        if not 0 <= there < _LAST_S:
+            raise _nonsense(asked)
+        return there
     *days, clock = asked.replace("T", " ").split() or [""]
     found = _CLOCK.fullmatch(clock)
     if found is None or len(days) > 1:

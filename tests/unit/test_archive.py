@@ -192,7 +192,20 @@ def test_times_as_people_type_them(text, wall, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "25:00", "13:4x", "-", "+soon", "2026-13-40 10:00", "1:2:3:4", "9" * 99]
+    "text",
+    [
+        "",
+        "yesterday",
+        "25:00",
+        "13:4x",
+        "-",
+        "+soon",
+        "2026-13-40 10:00",
+        "1:2:3:4",
+        "9" * 99,
+        f"-{'9' * 20}d",
+        "+9999999d",
+    ],
 )
 def test_nonsense_is_named_with_examples(text):
     with pytest.raises(UsageError, match="is no time such as 13:04:12"):

@@ -16,11 +16,12 @@ as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere"
     ("host", "name"),
     [
         ("db-07.example", "db-07.example-20260105T030000Z.latmon.jsonl.gz"),
-        ("../../etc/x", "_.._etc_x-20260105T030000Z.latmon.jsonl.gz"),
+        ("../../etc/x", "etc_x-20260105T030000Z.latmon.jsonl.gz"),
         ("a b\x1b[31m/c", "a_b_31m_c-20260105T030000Z.latmon.jsonl.gz"),
         ("-rf", "rf-20260105T030000Z.latmon.jsonl.gz"),
+        ("<-rf>", "rf_-20260105T030000Z.latmon.jsonl.gz"),
         ("", "host-20260105T030000Z.latmon.jsonl.gz"),
-        ("ü", "_-20260105T030000Z.latmon.jsonl.gz"),
+        ("ü", "host-20260105T030000Z.latmon.jsonl.gz"),
     ],
 )
 def test_names(host, name):
