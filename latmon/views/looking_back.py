@@ -12,6 +12,7 @@ from latmon.packed import Packed
 from latmon.past import Past, Stamp, completed
 from latmon.store import Store, Window
 from latmon.views.history import History
+from latmon.views.peers import INTERVALS
 from latmon.views.sweep import Sweep
 from latmon.views.timeline import Timeline
 from latmon.views.told import Told
@@ -69,7 +70,8 @@ class Glass:
     def _looks(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> Iterator[Seen | None]:
         """Only what the screen needs is decoded, a window and what peers are compared over. None: there is more."""
         at_us, window_us = look.at.mono_us, look.window_us
-        begin = at_us - window_us * 7 // 6 - 2 * (origin.interval_us if origin else 1_000_000)
+        part_us = at_us * INTERVALS // window_us * window_us // INTERVALS
+        begin = part_us - window_us - 2 * (origin.interval_us if origin else 1_000_000)
         waiting = past.waiting(begin)
         begin = waiting[0] if waiting else begin
         for _ in self._read(past, begin, at_us, totals=look.totals):
