@@ -1,7 +1,8 @@
 """Another tool's buckets on our scale: counts exact, edges as near as they get, and what was lost in words. Pure.
 
 A count goes to the bucket that holds the last value of its own: a quantile, which is a bucket's upper bound, is then
-never below the true one by more than rounding. Where its bucket is wider than ours, all of the table gets fewer bits.
+never below the true one by more than rounding. A row without an upper end stands in our last bucket, which
+means "or more", unless the maximum is known. Where its bucket is wider than ours, all of the table gets fewer bits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ class Range:
     last: int
     count: int
     is_open: bool = False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether nobody knows how much more its values are."""
+        return self.is_open and self.last == MAX_US
 
     @property
     def bits(self) -> int:
@@ -57,7 +63,8 @@ def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_u
     """Counts exact; sum and maximum where the tool told them."""
     counts: dict[int, int] = {}
     for one in each:
-        index = bucket_index(one.last, bits)
+        most = one.last if max_us is None else min(one.last, max(one.first, max_us))
+        index = bucket_index(most, bits)
         counts[index] = counts.get(index, 0) + one.count
     return Histogram.of(counts, sum_us, max_us, bits)
 
@@ -65,7 +72,7 @@ def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_u
 def lost(table: Table, each: list[Range], bits: int) -> str:
     """What our scale can't tell of it, in words; empty where it is all there."""
     said = []
-    if any(not one.is_exact for one in each):
+    if any(not one.is_exact and not one.is_endless for one in each):
         said.append("edges moved to ours, upper ones kept (~)")
     if bits < BITS:
         said.append("buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave")
@@ -74,8 +81,8 @@ def lost(table: Table, each: list[Range], bits: int) -> str:
         said.append(f"{below:,} below 0 stand at 0")
     above = [row for row in table.rows if row.high is None and row.count]
     if above:
-        said.append(f"{above[0].count:,} of {above[0].low:,} or more stand at that bound")
-    if any(one.last >= MAX_US for one in each):
+        said.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
+    if any(one.last >= MAX_US and not one.is_endless for one in each):
         said.append("more than 71 min stands in the last bucket")
     return "; ".join(said)
 
@@ -98,7 +105,7 @@ def _range(row: Row, unit: int) -> Range:
     low, high = row.low, row.high
     if high is None:
         first = max(0, low or 0) * unit // _NS
-        return Range(first, first, row.count, is_open=True)
+        return Range(min(first, MAX_US), MAX_US, row.count, is_open=True)
     if high <= 0:
         return Range(0, 0, row.count, is_open=True)
     first = max(0, low or 0) * unit // _NS

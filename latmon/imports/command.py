@@ -20,7 +20,7 @@ from latmon.imports import formats, source, units
 from latmon.imports.formats import Format
 from latmon.imports.found import Asked, Found, Passed, Remark, Table
 from latmon.imports.frames import RELATIVE_BELOW, frames
-from latmon.imports.kept import keep
+from latmon.imports.kept import keep, open_ends
 from latmon.imports.naming import Names
 from latmon.imports.windows import Built, windows
 from latmon.model import Frame, Missing, Origin
@@ -149,6 +149,9 @@ def origin(read: Read, first: Frame) -> Origin:
     }
     if built.kept:
         imported["tables"] = built.kept
+    ends = open_ends(built)
+    if ends:
+        imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]
     reason = clean("; ".join((f"imported from {name} ({told})", *_assumed(read))), _SENTENCE)
     if built.origin is not None:
         extra = {**built.origin.extra, "imported": imported}
@@ -214,7 +217,9 @@ def _tell(read: Read, out: Path) -> None:
         _say(text)
     if len(remarks) > SHOWN:
         _say(f"and {len(remarks) - SHOWN:,} remarks more")
-    for at in left[:SHOWN]:
+    beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
+    # what may have belonged to a table is told before prose
+    for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
         _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
     if left:
         _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")

@@ -1,6 +1,6 @@
 """fio --output-format=json+: the latency bins of each job and direction, in nanoseconds.
 
-A bin is named by its middle and 1.6 % wide, finer than ours, so it goes where its name does. `lat` holds more than
+A bin is named by its middle and 1.6 % wide, finer than ours, and goes where its last value does. `lat` holds more than
 `clat` (the submission), and is taken where it has bins. Jobs of one name are one device: fio doesn't say which disk.
 """
 
@@ -18,6 +18,7 @@ from latmon.text import clean
 
 _OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush"}
 _MAX_NS = 2**62
+_BIN_BITS = 6
 
 
 def sniff(head: str) -> bool:
@@ -77,15 +78,25 @@ def _latency(side: Mapping[str, Any]) -> tuple[str, Histogram | None]:
 
 def _histogram(told: Mapping[str, Any]) -> Histogram | None:
     counts: dict[int, int] = {}
+    mean, most = real(told.get("mean")), whole(told.get("max"), _MAX_NS)
+    highest = max((whole(name, _MAX_NS) or 0 for name in told["bins"]), default=0)
     for name, value in told["bins"].items():
         ns, count = whole(name, _MAX_NS), whole(value)
         if ns is None or count is None:
             raise RecordingError("a bin of this output of fio is no pair of numbers")
-        index = bucket_index(ns // 1000)
+        last = _last(ns)
+        if most is not None and 2 * ns - last <= most + 1 and (ns == highest or most < last):
+            last = most  # the highest bin holds the maximum, and fio's very last one has no end
+        index = bucket_index(last // 1000)
         counts[index] = counts.get(index, 0) + count
     number = sum(counts.values())
     if not number:
         return None
-    mean, most = real(told.get("mean")), whole(told.get("max"), _MAX_NS)
     total = None if mean is None or whole(told.get("N")) != number else round(min(mean, _MAX_NS) * number / 1000)
     return Histogram.of(counts, total, None if most is None else most // 1000)
+
+
+def _last(ns: int) -> int:
+    """Of the bin whose middle is `ns`: below 128 ns a bin is its one value, above an octave has 64."""
+    shift = ns.bit_length() - 1 - _BIN_BITS
+    return ns + (1 << (shift - 1)) - 1 if shift > 0 else ns

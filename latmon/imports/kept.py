@@ -38,3 +38,14 @@ def keep(built: Built) -> None:
                     "rows": rows,
                 }
             )
+
+
+def open_ends(built: Built) -> dict[Series, int]:
+    """Series with I/Os in a row without an upper end, and the least that it begins at, in microseconds."""
+    found: dict[Series, int] = {}
+    for window in built.windows:
+        for series, placed in window.tables.items():
+            for one in placed.ranges:
+                if one.is_endless and placed.table.max_us is None:
+                    found[series] = min(found.get(series, one.first), one.first)
+    return found

@@ -6,21 +6,35 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from latmon.histogram import Histogram
+from latmon.histogram import BITS, MAX_US, Histogram
 from latmon.model import Missing
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 
 def quantiles(one: Histogram) -> dict[str, Any]:
-    """Q of the schema. Where the maximum isn't exact it is null, and `max_bound` says what it can't be above."""
+    """Q of the schema. Where the maximum isn't exact it is null, and `max_bound` says what it can't be above.
+
+    `octave_parts`: into how many buckets an octave is cut, where these are fewer than latmon's own.
+    """
     return {
         "count": one.count,
         **{name: one.quantile(q) for name, q in QUANTILES.items()},
         "max": one.max,
         "mean": rounded(one.mean, 1),
         **({"max_bound": one.max_bound} if one and one.max is None else {}),
+        **({"octave_parts": 2**one.bits} if one and one.bits < BITS else {}),
     }
+
+
+def opened(q: dict[str, Any], from_us: int) -> None:
+    """Of imported values `from_us` is the last bound: of those above it nobody knows how much more they are."""
+    more = [name for name in QUANTILES if (q[name] or 0) > MAX_US]
+    if q.get("max_bound", 0) > MAX_US:
+        del q["max_bound"]
+        more.append("max")
+    q |= dict.fromkeys((name for name in more if name in QUANTILES), from_us)
+    q |= {"open_from": from_us, "or_more": more} if more else {}
 
 
 def summed(one: Histogram) -> dict[str, Any]:

@@ -33,7 +33,8 @@ _TIERS = {
 }
 _ERROR = (
     "A quantile is the upper bound of the bucket that holds it, never above the exact maximum: it is at most 12.5 % "
-    "too high, never too low. It is left out (-) where fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
+    "too high (~: by what the source's own buckets are wide), never too low; ≥: it is in a row of the source with no "
+    "end. It is left out (-) where fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
     "and maxima are exact; ≤ stands before a bound where the exact maximum isn't known."
 )
 _Json = Mapping[str, Any]

@@ -12,7 +12,7 @@ from latmon.deep import PARTS
 from latmon.report import text_deep, text_outstanding
 from latmon.report.figures import QUANTILES
 from latmon.report.html_charts import depth_bars, stage_bars, swatches
-from latmon.report.html_parts import facts, figure, listed, maximum, name, number, share, table, text, time_of
+from latmon.report.html_parts import facts, figure, listed, maximum, name, number, quantile, share, table, text, time_of
 from latmon.report.stages import NOT_PASSED
 from latmon.views.units import rate, spelled
 
@@ -105,7 +105,7 @@ def _op(op: str, one: _Json, seconds: float) -> Iterator[tuple[str, ...]]:
 def _row(head: str, q: _Json | None, of_all: str = "") -> tuple[str, ...]:
     if q is None:
         return (head, *[""] * (len(QUANTILES) + 4))
-    return (head, number(q["count"]), time_of(q["mean"]), *(time_of(q[at]) for at in QUANTILES), maximum(q), of_all)
+    return (head, number(q["count"]), time_of(q["mean"]), *(quantile(q, at) for at in QUANTILES), maximum(q), of_all)
 
 
 def _volume(one: _Json, seconds: float) -> str:

@@ -9,10 +9,12 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from latmon.histogram import BITS
 from latmon.views.units import UNKNOWN, exact
 
 _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
 _MAX = 2000
+_FINE = 2**BITS
 
 
 def text(value: object) -> str:
@@ -90,5 +92,15 @@ def figure(svg: str, caption: str, kind: str = "") -> str:
 
 
 def maximum(q: Any) -> str:
-    """The exact maximum of the report's Q, or what it can't be above."""
+    """The exact maximum of the report's Q, or what it can't be above, or is at least."""
+    if "max" in q.get("or_more", ()):
+        return f"≥ {time_of(q['open_from'])}"
     return f"≤ {time_of(q['max_bound'])}" if q.get("max_bound") is not None else time_of(q["max"])
+
+
+def quantile(q: Any, name: str) -> str:
+    """One of the report's Q; `≥` where nobody knows how much more it was, `~` where a bucket is wider than latmon's."""
+    if name in q.get("or_more", ()):
+        return f"≥ {time_of(q[name])}"
+    rough = q[name] is not None and q[name] != q["max"] and q.get("octave_parts", _FINE) < _FINE
+    return f"~ {time_of(q[name])}" if rough else time_of(q[name])

@@ -181,7 +181,8 @@ def settings(summary: _Json) -> str:
     names = sum(map(len, found.values()))
     head = f"<summary>All {number(names)} settings, as they were when the capture began</summary>"
     rest = f"<p>and {len(found) - MAX_SETTINGS:,} more sections</p>" if len(found) > MAX_SETTINGS else ""
-    return f'<section id="settings"><h2>Configuration</h2>\n<details open>{head}\n{"".join(tables)}{rest}</details></section>\n'
+    folded = f"<details open>{head}\n{''.join(tables)}{rest}</details>"
+    return f'<section id="settings"><h2>Configuration</h2>\n{folded}</section>\n'
 
 
 def findings(summary: _Json) -> str:

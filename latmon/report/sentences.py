@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from latmon.histogram import BITS
 from latmon.report import text_deep, text_outstanding
 from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
@@ -20,8 +21,8 @@ _FROM = {
     "issue": "total: from the issue to the driver to the completion; the time in the scheduler's queue is not in it",
 }
 _HOW = (
-    "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket at most 12.5 % wide. "
-    f"{UNKNOWN}: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
+    "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket {width}. "
+    "-: not measured, or too few I/Os to tell (p99.9 needs 1,000). ≤: the exact maximum is not known."
 )
 _SHARE = "share: of the summed time of the I/Os that the stages are of; resume comes after their total and has none"
 _TRACED = (
@@ -61,8 +62,17 @@ def gaps(summary: _Json) -> str:
 
 
 def verdict(summary: _Json) -> str:
-    """That something was lost; empty where nothing was."""
-    return "INCOMPLETE: something was lost; sums and counts are too small" if incomplete(summary) else ""
+    """What was lost, and how much of it; empty where nothing was."""
+    return f"INCOMPLETE: {', '.join(_lost(summary))}; sums and counts are too small" if incomplete(summary) else ""
+
+
+def _lost(summary: _Json) -> Iterator[str]:
+    found, health = summary["gaps"], summary["health"]
+    if found:
+        yield f"{sum(one['duration_s'] for one in found):,.4g} s in {len(found):,} gap{'s' * (len(found) != 1)}"
+    for name, words in (("lost_events", "event{} lost"), ("map_full", "map update{} lost")):
+        if health[name]:
+            yield f"{health[name]:,} {words.format('s' * (health[name] != 1))}"
 
 
 def end(summary: _Json) -> str:
@@ -113,7 +123,23 @@ def counters(health: _Json) -> str:
 
 def meaning(summary: _Json) -> list[str]:
     """What each number includes, and why what is missing is missing."""
-    return [*_begins(summary), *_measured(summary), *_words(summary), *text_outstanding.meaning(summary), _HOW]
+    how = _HOW.format(width=_width(summary))
+    return [*_begins(summary), *_measured(summary), *_words(summary), *text_outstanding.meaning(summary), how]
+
+
+def _width(summary: _Json) -> str:
+    """Of the widest bucket that a row of latencies has, where it isn't latmon's own."""
+    ops = [op for device in summary["devices"].values() for op in device["ops"].values()]
+    rows = [row for op in ops for row in (op.get("latency_us"), *op["stages"].values()) if row]
+    parts = sorted({row.get("octave_parts", 2**BITS) for row in rows})
+    if not parts or parts[0] == 2**BITS:
+        said = "at most 12.5 % wide"
+    else:
+        wide = "an octave" if parts[0] == 1 else f"1/{parts[0]} of an octave"
+        others = "; others' are at most 12.5 %" if parts[-1] == 2**BITS else ""
+        said = f"up to {wide} wide (~) where the source's are{others}"
+    more = any("or_more" in row for row in rows)
+    return said + (". ≥: in a row of the source without an upper bound" if more else "")
 
 
 def _begins(summary: _Json) -> Iterator[str]:

@@ -18,6 +18,7 @@ from latmon.recording import End, Gap, Mark, Parts, Recording
 from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
 from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
+from latmon.report.opens import opens
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older
 from latmon.report.stages import sampling
@@ -46,6 +47,7 @@ def added_up(recording: Recording | Parts, *others: Callable[[Item | Minute], No
 def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
     """What totals of this recording come to."""
     summary = _whole(recording.origin, totals)
+    opens(summary["devices"], recording.origin.extra.get("imported"))
     return summary | ({"damage": recording.damage} if recording.damage else {})
 
 

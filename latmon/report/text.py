@@ -5,16 +5,15 @@ Reads the summary alone, so that nothing is in the text that a script can't have
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report import sentences, text_deep, text_outstanding, text_settings
+from latmon.report import quantile_words, sentences, text_deep, text_outstanding, text_settings
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
-from latmon.views.units import UNKNOWN, bound, count, duration, part, rate
+from latmon.report.wrapping import wrapped
+from latmon.views.units import UNKNOWN, count, duration, part, rate
 
-WIDTH = 79
 MAX_LISTED = 20
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
 _Json = Mapping[str, Any]
@@ -27,7 +26,7 @@ def render_text(summary: _Json) -> str:
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], text_outstanding.remarks(summary)]
     blocks.append(text_settings.settings(summary))
-    blocks += [_idle(summary), [line for said in sentences.meaning(summary) for line in _wrapped(said)]]
+    blocks += [_idle(summary), [line for said in sentences.meaning(summary) for line in wrapped(said)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -35,28 +34,28 @@ def _head(summary: _Json) -> list[str]:
     host = summary["host"]
     tier = f", tier {summary['health']['tier']}" if summary["health"]["tier"] else ""
     return [
-        *_wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
-        *_wrapped(
+        *wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
+        *wrapped(
             f"from {summary['start'] or UNKNOWN} to {sentences.end(summary)}, {summary['duration_s']:,.1f} s, "
             f"{sentences.windows(summary)}, by latmon {host['latmon']}"
         ),
-        *_wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
-        *(_wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
+        *wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
+        *(wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
     ]
 
 
 def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
-    lines = [line for said in sentences.trust(summary) for line in _wrapped(said)]
-    lines += _wrapped(f"gaps: {sentences.gaps(summary)}")
+    lines = [line for said in sentences.trust(summary) for line in wrapped(said)]
+    lines += wrapped(f"gaps: {sentences.gaps(summary)}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
     )
-    lines += _wrapped("notices:") if "notices" in summary else []
+    lines += wrapped("notices:") if "notices" in summary else []
     lines += _listed([f"{one['time'] or UNKNOWN}  {one['text']}" for one in summary.get("notices", [])])
-    lines += _wrapped("damage: some of the file can't be read") if "damage" in summary else []
+    lines += wrapped("damage: some of the file can't be read") if "damage" in summary else []
     lines += _listed(summary.get("damage", []))
-    return [*lines, *_wrapped(sentences.verdict(summary))]
+    return [*lines, *wrapped(sentences.verdict(summary))]
 
 
 def _busy(summary: _Json) -> list[tuple[str, _Json]]:
@@ -68,10 +67,10 @@ def _idle(summary: _Json) -> list[str]:
     busy = {name for name, _ in _busy(summary)}
     idle = [name for name in summary["devices"] if name not in busy]
     if not idle:
-        return _wrapped("no device was seen") if not summary["devices"] else []
+        return wrapped("no device was seen") if not summary["devices"] else []
     if len(idle) == len(summary["devices"]):
-        return _wrapped(f"no I/O completed on any device in this time: {', '.join(idle)}")
-    return _wrapped(f"no I/O: {', '.join(idle)}")
+        return wrapped(f"no I/O completed on any device in this time: {', '.join(idle)}")
+    return wrapped(f"no I/O: {', '.join(idle)}")
 
 
 _OF_DISKS = ("dm", "md")
@@ -80,21 +79,21 @@ _OF_DISKS = ("dm", "md")
 def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[str]:
     parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
     on = f"on {', '.join(device['members'])}" if device.get("members") else ""
-    yield from _wrapped("  ".join(part for part in (name, *parts, on) if part))
+    yield from wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
         below = device.get("members") or device.get("kind") in _OF_DISKS
         why = "no request passes; its I/O is timed at the devices below it" if below else "only deep probes tell of it"
-        yield from _wrapped(f"not timed here: {why}", "  ")
+        yield from wrapped(f"not timed here: {why}", "  ")
     if not device["ops"]:
         yield "  no I/O completed"
     else:
         yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
     for op, one in device["ops"].items():
-        yield from _wrapped(f"{op}: {_volume(one, seconds)}", "  ")
+        yield from wrapped(f"{op}: {_volume(one, seconds)}", "  ")
         yield from _stages(one, begins)
     yield from _not_passed(device["ops"])
     if sentence := text_deep.tail_sentence(name, device):
-        yield from _wrapped(sentence, "  ")
+        yield from wrapped(sentence, "  ")
     yield from text_outstanding.device(device)
 
 
@@ -124,7 +123,7 @@ def _not_passed(ops: _Json) -> Iterator[str]:
         if why.startswith(NOT_PASSED) and all(stage not in op["stages"] for op in ops.values()):
             reasons.setdefault(why.removeprefix(NOT_PASSED), []).append(stage)
     for why, stages in reasons.items():
-        yield from _wrapped(f"n/a: {', '.join(stages)} ({why})", "  ")
+        yield from wrapped(f"n/a: {', '.join(stages)} ({why})", "  ")
 
 
 def _volume(op: _Json, seconds: float) -> str:
@@ -143,22 +142,16 @@ def _volume(op: _Json, seconds: float) -> str:
 
 
 def _row(stage: str, q: _Json) -> str:
-    limit = q.get("max_bound")
-    top = f"≤{duration(limit, 2, up=True)}" if limit is not None else duration(q["max"])
-    cells = [duration(q["mean"]), *(bound(q[name], q["max"]) for name in QUANTILES), top]
+    cells = [duration(q["mean"]), *(quantile_words.cell(q, name) for name in QUANTILES), quantile_words.top(q)]
     return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 
 def _listed(lines: list[str]) -> list[str]:
     more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
-    return [part for line in (*lines[:MAX_LISTED], *more) for part in _wrapped(line, "  ")]
+    return [part for line in (*lines[:MAX_LISTED], *more) for part in wrapped(line, "  ")]
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
-
-
-_PLAIN = str.maketrans({"≤": "<", "…": "~", "·": "."})
+_PLAIN = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
 
 
 def plain(text: str, encoding: str) -> str:

@@ -6,13 +6,14 @@ Reads the summary alone, like text.py; every line fits a ticket.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.model import STAGES, UNACCOUNTED
-from latmon.views.units import UNKNOWN, bound, count, duration, exact, mean, part, sampled_as, spelled, until, whole
+from latmon.report.quantile_words import cell, top
+from latmon.report.wrapping import WIDTH, wrapped
+from latmon.views.units import UNKNOWN, count, duration, exact, mean, part, sampled_as, spelled, until, whole
 
-WIDTH = 79
 MAX_OUTLIERS = 5
 MAX_ROWS = 12
 """Of a table: the rest is in the JSON."""
@@ -64,7 +65,7 @@ def outliers(summary: _Json) -> list[str]:
     head = f"outliers: {above:,} I/Os above the threshold, {told:,} recorded, {left:,} left out by the rate limit"
     more = len(every) - MAX_OUTLIERS
     rows = [line for one in every[:MAX_OUTLIERS] for line in ribbon(one)]
-    return [*_wrapped(head), *rows, *([f"  and {more:,} more rows"] if more > 0 else [])]
+    return [*wrapped(head), *rows, *([f"  and {more:,} more rows"] if more > 0 else [])]
 
 
 def ribbon(one: _Json) -> Iterator[str]:
@@ -74,11 +75,11 @@ def ribbon(one: _Json) -> Iterator[str]:
     who = f"{one['comm'] or UNKNOWN}/{UNKNOWN if one['pid'] is None else one['pid']}"
     bytes_ = "" if one["bytes"] is None else f"  {one['bytes']:,} B"
     sector = "" if one["sector"] is None else f"  sector {one['sector']:,}"
-    yield from _wrapped(f"{one['time'] or UNKNOWN}  {one['device']}  {what}{bytes_}{sector}  {who}{repeats}", "  ")
+    yield from wrapped(f"{one['time'] or UNKNOWN}  {one['device']}  {what}{bytes_}{sector}  {who}{repeats}", "  ")
     cpus = f"CPU {_known(one['cpu_issue'])} to {_known(one['cpu_complete'])}"
     depth = f"{_known(one['outstanding_at_issue'])} in flight at issue, overtaken by {_known(one['overtaken_by'])}"
     path = f"; {one['path']}" if one["path"] else ""
-    yield from _wrapped(f"total {exact(one['total_us'])} {until(one['stages_us'])}; {cpus}; {depth}{path}", "    ")
+    yield from wrapped(f"total {exact(one['total_us'])} {until(one['stages_us'])}; {cpus}; {depth}{path}", "    ")
     parts = _ordered(one["stages_us"])
     if not parts and not one["unaccounted_us"]:
         yield "      stages were not traced then"
@@ -91,7 +92,7 @@ def ribbon(one: _Json) -> Iterator[str]:
     for wait in one["waits"]:
         instead = f"; {wait['instead']} ran instead" if wait["instead"] else ""
         said = f"{wait['stage']}: {wait['thread']} (prio {wait['priority']}) woken, ran {exact(wait['delay_us'])} later"
-        yield from _wrapped(said + instead, "      ")
+        yield from wrapped(said + instead, "      ")
 
 
 def interrupts(summary: _Json) -> list[str]:
@@ -108,7 +109,7 @@ def _softirqs(softirqs: _Json) -> list[str]:
     for vector, one in softirqs.items():
         where = ", ".join(f"{part(n / sum(one['ran_in'].values()))} {name}" for name, n in _most(one["ran_in"])[:2])
         delay = one["delay_us"]
-        cells = f"{_q(delay, 'p50'):>10}{_q(delay, 'p99'):>7}{_max(delay):>7}{_q(one['run_us'], 'p99'):>8}"
+        cells = f"{cell(delay, 'p50'):>10}{cell(delay, 'p99'):>7}{top(delay):>7}{cell(one['run_us'], 'p99'):>8}"
         lines.append(f"{vector[:8]:<9}{count(one['count']):>9}{cells}  {where}"[:WIDTH].rstrip())
     return [*lines, "delay: from the raise to the entry; ran in: the two most frequent", ""]
 
@@ -122,7 +123,7 @@ def _irqs(irqs: list[_Json]) -> list[str]:
         runs = sum(one["returned"].values())
         none = part(one["returned"].get("none", 0) / runs) if runs else UNKNOWN
         run = one["run_us"]
-        times = f"{_q(run, 'p50'):>7}{_q(run, 'p99'):>7}{duration(one['before_us']):>8}"
+        times = f"{cell(run, 'p50'):>7}{cell(run, 'p99'):>7}{duration(one['before_us']):>8}"
         cells = f"{count(one['count']):>9}{none:>8}{times}"
         shared = f", shared with {', '.join(one['shared_with'])}" if one["shared_with"] else ""
         irq = UNKNOWN if one["irq"] is None else one["irq"]
@@ -139,7 +140,7 @@ def _wakeups(summary: _Json) -> list[str]:
     for one in rows[:MAX_ROWS]:
         delay = one["delay_us"]
         who = f"{one['thread'][:15]:<16}{one['policy'][:6] or UNKNOWN:>7}{one['priority']:>5}{count(one['count']):>8}"
-        cells = f"{_q(delay, 'p50'):>7}{_q(delay, 'p99'):>7}{_max(delay):>7}"
+        cells = f"{cell(delay, 'p50'):>7}{cell(delay, 'p99'):>7}{top(delay):>7}"
         instead = next((name for name, _ in _most(one["instead"])), "")
         lines.append(f"{who}{cells}  {_shortened(instead, WIDTH - len(who) - len(cells) - 2)}".rstrip())
     left = summary.get("wakeups_left_out", 0)
@@ -199,21 +200,9 @@ def _most(named: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(named.items(), key=lambda one: -one[1])
 
 
-def _max(q: _Json) -> str:
-    return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
-
-
-def _q(q: _Json, name: str) -> str:
-    return bound(q[name], q["max"])
-
-
 def _percent(share: float) -> str:
     return f"{part(share)[:-1]} %"
 
 
 def _known(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
-
-
-def _wrapped(text: str, indent: str = "") -> Iterable[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

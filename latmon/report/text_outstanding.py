@@ -5,16 +5,15 @@ Reads the summary alone, like text.py; every line fits a ticket.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.audit import at_limit_said
 from latmon.outstanding import AGES_S
+from latmon.report.wrapping import wrapped
 from latmon.views.held import at_the_end, held
 from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
 
-WIDTH = 79
 MAX_DEPTHS = 8
 """Rows of a device's table: the most frequent ones; the rest is in the JSON."""
 MAX_WAITING = 5
@@ -29,7 +28,7 @@ def device(one: _Json) -> Iterator[str]:
         told = one["outstanding"]
         yield from _depths(told) if "source" in told else _gauge(told)
     if one.get("issue_order", {}).get("ascending") is not None:
-        yield from _wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
+        yield from wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
     yield from _in_flight(one)
 
 
@@ -62,7 +61,7 @@ def remarks(summary: _Json) -> list[str]:
     if not lines:
         return []
     more = [f"and {len(lines) - MAX_REMARKS:,} more (--json has them)"] if len(lines) > MAX_REMARKS else []
-    return ["limits that are off:", *(part for line in (*lines[:MAX_REMARKS], *more) for part in _wrapped(line, "  "))]
+    return ["limits that are off:", *(part for line in (*lines[:MAX_REMARKS], *more) for part in wrapped(line, "  "))]
 
 
 def off(summary: _Json) -> list[str]:
@@ -92,31 +91,31 @@ def meaning(summary: _Json) -> list[str]:
 def _gauge(told: _Json) -> Iterator[str]:
     share = percent(told["time_share"][str(told["mode"])])
     said = f"outstanding at the windows' ends: max {told['max']}, mostly {told['mode']} ({share} of them)"
-    yield from _wrapped(said + _limit(told), "  ")
+    yield from wrapped(said + _limit(told), "  ")
 
 
 def _depths(told: _Json) -> Iterator[str]:
     if told["busy_mode"] is None:
-        yield from _wrapped(f"outstanding: none was seen in the driver{_limit(told)}", "  ")
+        yield from wrapped(f"outstanding: none was seen in the driver{_limit(told)}", "  ")
     else:
-        yield from _wrapped(f"in the driver: {_most(told)}{_limit(told)}", "  ")
+        yield from wrapped(f"in the driver: {_most(told)}{_limit(told)}", "  ")
     queue = told.get("queued")
     if queue:
         said = "none was seen" if queue["busy_mode"] is None else _most_queued(queue)
-        yield from _wrapped(f"queued above it: {said}", "  ")
+        yield from wrapped(f"queued above it: {said}", "  ")
     if told.get("held_at") is not None:
-        yield from _wrapped(f"held at {told['held_at']:,} in the driver while more were queued", "  ")
+        yield from wrapped(f"held at {told['held_at']:,} in the driver while more were queued", "  ")
     elif told.get("at_limit"):
-        yield from _wrapped(at_limit_said(told["limit"]), "  ")
+        yield from wrapped(at_limit_said(told["limit"]), "  ")
     yield from _table(told)
     if told.get("latency_by_depth"):
         depths = sorted(told["latency_by_depth"].items(), key=lambda one: -one[1]["count"])[:MAX_DEPTHS]
         each = ", ".join(f"{depth}: {duration(one['mean_us'])}" for depth, one in sorted(depths, key=_number))
-        yield from _wrapped(f"mean latency by outstanding: {each}", "  ")
+        yield from wrapped(f"mean latency by outstanding: {each}", "  ")
     if told["corrected"]:
-        yield from _wrapped(f"the probe's count was set right by {told['corrected']:,} requests that it missed", "  ")
+        yield from wrapped(f"the probe's count was set right by {told['corrected']:,} requests that it missed", "  ")
     if "littles_law" in told:
-        yield from _wrapped(told["littles_law"]["sentence"], "  ")
+        yield from wrapped(told["littles_law"]["sentence"], "  ")
 
 
 def _most(one: _Json) -> str:
@@ -153,12 +152,12 @@ def _table(told: _Json) -> Iterator[str]:
 def _in_flight(one: _Json) -> Iterator[str]:
     rows = one.get("in_flight", [])
     for row in rows[:MAX_WAITING]:
-        yield from _wrapped(f"in flight at the end: {waiting(row)}", "  ")
+        yield from wrapped(f"in flight at the end: {waiting(row)}", "  ")
     if len(rows) > MAX_WAITING:
         yield f"  and {len(rows) - MAX_WAITING:,} more rows"
     longest = one.get("in_flight_longest")
     if longest and not (rows and rows[0]["age_us"] >= longest["age_us"]):
-        yield from _wrapped(f"longest in flight: {waiting(longest)}, seen at {longest['seen'] or UNKNOWN}", "  ")
+        yield from wrapped(f"longest in flight: {waiting(longest)}, seen at {longest['seen'] or UNKNOWN}", "  ")
 
 
 def waiting(row: _Json) -> str:
@@ -196,7 +195,3 @@ def _of_settings(one: _Json) -> Iterator[str]:
 
 def _number(pair: tuple[str, Any]) -> int:
     return int(pair[0])
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

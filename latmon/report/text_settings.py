@@ -5,13 +5,12 @@ Reads the summary alone; every line fits a ticket. Of many settings the first fe
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from latmon.report.wrapping import wrapped
 from latmon.views.units import UNKNOWN
 
-WIDTH = 79
 MAX_MARKS = 20
 MAX_SECTIONS = 40
 MAX_NAMES = 12
@@ -28,8 +27,8 @@ def marks(summary: _Json) -> list[str]:
         return []
     lines = ["marks:"]
     for one in found[:MAX_MARKS]:
-        lines += _wrapped(f"{one['time'] or UNKNOWN}  {one['text'] or '(no note)'}", "  ")
-        lines += [line for said in changes(one["changed"]) for line in _wrapped(said, "    ")]
+        lines += wrapped(f"{one['time'] or UNKNOWN}  {one['text'] or '(no note)'}", "  ")
+        lines += [line for said in changes(one["changed"]) for line in wrapped(said, "    ")]
     return [*lines, *_rest(len(found) - MAX_MARKS, "marks")]
 
 
@@ -52,7 +51,7 @@ def settings(summary: _Json) -> list[str]:
     for said, sections in list(same.items())[:MAX_SECTIONS]:
         kind = sections[0].partition(" ")[0]
         names = ", ".join(one.partition(" ")[2] for one in sections)
-        lines += _wrapped(f"{kind} {names}".strip() + f": {said}", "  ")
+        lines += wrapped(f"{kind} {names}".strip() + f": {said}", "  ")
     lines += _rest(len(same) - MAX_SECTIONS, "sections")
     others = len(found) - len(told)
     return lines + ([f"  and {others:,} sections that --json has"] if others and told else [])
@@ -71,7 +70,3 @@ def _rank(section: str) -> int:
 
 def _rest(more: int, what: str) -> list[str]:
     return [f"  and {more:,} more {what} (--json has them)"] if more > 0 else []
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

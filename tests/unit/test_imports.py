@@ -215,7 +215,7 @@ def test_rows_below_and_above_stay_what_they_are():
     frame = only(frames(table([("< 0", 1), (0, 2), (100, 3), (">= 200", 4)]), Asked(unit="us")))
     assert only(frame.histograms.values()).count == 10
     assert "1 below 0 stand at 0" in frame.health.notice
-    assert "4 of 200 or more stand at that bound" in frame.health.notice
+    assert "4 of 200 or more: how much more is not known" in frame.health.notice
 
 
 def test_bpftrace_as_text_and_as_json():
