@@ -25,7 +25,7 @@ _KINDS = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (sta
 
 
 def recording_name(host: str, wall: float) -> str:
-    """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host name leaves the directory, hides the file or looks like an option."""
+    """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host leaves the directory, hides the file or is an option."""
     cleaned = _NOT_IN_A_NAME.sub("_", host).lstrip("._-")[:64] or "host"
     return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{SUFFIX}"
 
