@@ -117,13 +117,17 @@ class Archive:
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past."""
-        for member in tuple(self._members):  # frames arrive while a long stretch is read in turns
+        # frames arrive while a long stretch is read, in turns or by another thread
+        opened, closed = tuple(self._open), tuple(self._members)
+        if closed:
+            opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
+        for member in closed:
             if member.last_us > after_us and member.first_us <= until_us:
                 for line in members.unpack(member.packed).splitlines():
                     frame = _decoded(line, totals=totals)
                     if after_us < frame.mono_us <= until_us:
                         yield frame
-        for mono_us, line in tuple(self._open):
+        for mono_us, line in opened:
             if after_us < mono_us <= until_us:
                 yield _decoded(line, totals=totals)
 

@@ -1,36 +1,51 @@
-"""What is on the screen as a recording of its own, made of what was kept after it happened. Knows no screen."""
+"""What was captured as a recording of its own, made of what was kept after it happened. Knows no screen and no name."""
 
 from __future__ import annotations
 
-import time
+import contextlib
+import os
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from latmon.model import Origin
-from latmon.past import Past, completed
+from latmon import new_file, target
+from latmon.errors import UnavailableError
+from latmon.model import Frame, Origin
 from latmon.recording import Writer
 
+_REASON = "saved after the event"
 
-def save(past: Past, origin: Origin, after_us: int, until_us: int, path: Path) -> int:
-    """The frames of that time, with header, marks and gaps; how many. UnavailableError where there can't be a file."""
-    writer: Writer | None = None
+
+def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = False) -> int:
+    """These, with header, marks and gaps; how many. All of them, or UnavailableError and no file."""
+    target.refuse(path)
+    rest = iter(frames)
+    first = next(rest, None)
+    if first is None:
+        return 0
+    begun = replace(origin, start_mono_us=first.mono_us - first.dt_us, start_wall=first.wall - first.dt_us / 1e6)
+    writer = Writer.create(path, begun, redact=redact, devices=first.devices)
+    held = writer.hold()
     many = 0
-    reason = "saved after the event"
     try:
-        for frame in completed(past.frames(after_us, until_us), past.known(after_us)):
-            if writer is None:
-                begin_us = frame.mono_us - frame.dt_us
-                begun = replace(origin, start_mono_us=begin_us, start_wall=frame.wall - frame.dt_us / 1e6)
-                writer = Writer.create(path, begun, devices=frame.devices)
+        for frame in chain((first,), rest):
             writer.append(frame)
+            _need(writer, path)
             many += 1
+        writer.close(_REASON)
+        _need(writer, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a part of it would pass for the whole
+            new_file.unlink(path, held)
+        with contextlib.suppress(OSError):
+            writer.close(_REASON)
+        raise
     finally:
-        if writer is not None:
-            writer.close(reason)
+        os.close(held)
     return many
 
 
-def name_for(host: str, wall: float) -> str:
-    """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz, of where it begins."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in host) or "host"
-    return f"{plain}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}.latmon.jsonl.gz"
+def _need(writer: Writer, path: Path) -> None:
+    if writer.trouble:
+        raise UnavailableError(f"can't save to {path}: {writer.trouble}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from threading import Lock
 from typing import BinaryIO
 
 from latmon.recording.members import HEAD_BYTES, head_of, read_at
@@ -21,6 +22,7 @@ class Places:
 
     def __init__(self) -> None:
         self._begins, self._lasts = array("Q"), array("Q")
+        self._learning = Lock()
         self._first_us = 0
         self.end = 0
 
@@ -39,6 +41,10 @@ class Places:
 
     def follow(self, file: BinaryIO) -> tuple[int, int]:
         """Learn what there is by now: the first stamp and the last one of what is known."""
+        with self._learning:
+            return self._follow(file)
+
+    def _follow(self, file: BinaryIO) -> tuple[int, int]:
         end = self.end
         last_us = self._lasts[-1] if self._lasts else 0
         head = head_of(read_at(file, end, HEAD_BYTES))

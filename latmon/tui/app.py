@@ -22,6 +22,7 @@ from textual.timer import Timer
 from latmon.archive import Archive
 from latmon.backend import STAGES_MODES, Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
+from latmon.side_thread import SideThread
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
 from latmon.tui.actions import bindings, works
@@ -71,6 +72,7 @@ class LatmonApp(App[int]):
         deepen: Callable[[tuple[str, ...]], None] | None = None,
         mark: Callable[[str], None] | None = None,
         history_us: int | None = None,
+        redact: bool = False,
     ) -> None:
         super().__init__(ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)
@@ -86,7 +88,7 @@ class LatmonApp(App[int]):
         self._asked: Asked | None = None
         self._pace = Pace()
         self._comparing = Comparing(self.scene, self.say, mark)
-        self._travel = Travel(self.scene, source, self.say, self._ask, mark)
+        self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
         self._unsaying: Timer | None = None
         self.scene.at_once = False
         self._looking: Timer | None = None
@@ -226,6 +228,20 @@ class LatmonApp(App[int]):
         self.register_theme(below)
         self.theme = below.name
 
+    def _begin_aside(self, call: Callable[[], str]) -> None:
+        self.run_worker(self._beside(call), name="aside")
+
+    async def _beside(self, call: Callable[[], str]) -> None:
+        """A call that takes its time; what it comes to is said."""
+        side = SideThread("aside")
+        answer = asyncio.get_running_loop().run_in_executor(side, call)
+        side.shutdown()
+        try:
+            said = await answer
+        except LatmonError as error:
+            said = str(error)
+        self.say(said)
+
     def _ask(self, purpose: str, text: str = "") -> None:
         """Begin a typed line."""
         self._asked = Asked(purpose, Typed(text))
@@ -277,11 +293,13 @@ def run(
     deepen: Callable[[tuple[str, ...]], None] | None = None,
     mark: Callable[[str], None] | None = None,
     history_us: int | None = None,
+    redact: bool = False,
 ) -> int:
     """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
 
     `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
     has them. `history_us`: how far back can be gone; the config's default where it is None.
+    `redact`: foreign names are left out of what is saved.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
@@ -295,6 +313,7 @@ def run(
         deepen=deepen,
         mark=mark,
         history_us=history_us,
+        redact=redact,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

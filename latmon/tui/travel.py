@@ -11,7 +11,7 @@ from types import MappingProxyType
 from latmon import target
 from latmon.backend import Backend, Seekable
 from latmon.errors import LatmonError
-from latmon.past import Stamp
+from latmon.past import Stamp, completed
 from latmon.saving import save
 from latmon.tui.asked import NOTE, SEEK
 from latmon.views.scene import Scene
@@ -26,7 +26,10 @@ NOTHING = "nothing was seen yet"
 
 
 class Travel:
-    """The user's way through what was captured. `say` puts a sentence on the screen, `ask` begins a typed line."""
+    """The user's way through what was captured. `say` puts a sentence on the screen, `ask` begins a typed line.
+
+    `aside` makes a call that takes its time, off the event loop, and says what it comes to; `redact`: in what is saved.
+    """
 
     def __init__(
         self,
@@ -35,8 +38,12 @@ class Travel:
         say: Callable[[str], None],
         ask: Callable[[str], None],
         mark: Callable[[str], None] | None = None,
+        *,
+        aside: Callable[[Callable[[], str]], object],
+        redact: bool = False,
     ) -> None:
         self._scene, self._say, self._ask, self._mark = scene, say, ask, mark
+        self._aside, self._redact = aside, redact
         self._played = source if isinstance(source, Seekable) else None
 
     def hold(self, _by: int) -> None:
@@ -107,15 +114,17 @@ class Travel:
             self._say(NOTHING)
             return
         after = last.mono_us - scene.history.window.length_us
-        try:
+        frames = completed(scene.archive.frames(after, last.mono_us), scene.archive.known(after))
+        name = target.recording_name("" if self._redact else origin.host, last.wall)
+
+        def saved() -> str:
             directory = target.default_directory(Path.cwd(), os.environ)
-            name = target.recording_name(origin.host, last.wall)
             path = Path(name) if directory == Path.cwd() else directory / name
-            many = save(scene.archive, origin, after, last.mono_us, path)
-        except LatmonError as error:
-            self._say(str(error))
-        else:
-            self._say(f"saved {many} frames, up to {clock(last.wall)}, to {path}")
+            many = save(frames, origin, path, redact=self._redact)
+            return f"saved {many} frames, up to {clock(last.wall)}, to {path}"
+
+        self._say("saving …")
+        self._aside(saved)
 
     def note(self, _by: int) -> None:
         """A mark, with a note that is typed."""

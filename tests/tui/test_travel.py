@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from latmon.request import Request
 from latmon.resources import data_dir
 from latmon.session import Session
 from latmon.theme import load_theme
+from latmon.tui import travel
 from latmon.tui.app import LatmonApp
 from latmon.tui.widgets.canvas import Canvas
 from latmon.views.choice import Choice
@@ -80,6 +82,13 @@ async def arrived(pilot, many):
         if pilot.app.scene.edge.store.arrived >= many and not pilot.app._pace.coming:
             break
     await pilot.pause(0.02)
+
+
+async def shown(pilot, words):
+    """Until the screen says so."""
+    async with asyncio.timeout(30):
+        while words not in " ".join(screen(pilot.app).split()):
+            await pilot.pause(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +224,7 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
         await pilot.press("t", *"05:00", "enter")
         assert "05:00:00 isn't there" in screen(app)
         await pilot.press("t", *"03:00:55", "enter", "w")
+        await shown(pilot, "saved 55 frames")
         saved = next(tmp_path.glob("db-07-*.latmon.jsonl.gz"))
         assert saved.name in screen(app).replace("\n", "").replace(" ", "")
         recording = open_recording(saved)
@@ -222,7 +232,7 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
         assert [one.seq for one in windows] == list(range(1, 56))
         assert not recording.damage
         await pilot.press("w")
-        assert "exists and is never overwritten" in " ".join(screen(app).split())
+        await shown(pilot, "exists and is never overwritten")
         await pilot.press("m", *"set x", "enter")
         assert notes == ["set x"]
         await pilot.press("m", *"no", "escape", "G")
@@ -234,8 +244,7 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
 async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recording):
     app = app_of(ReplayBackend([recording], speed=0), mode="REPLAY")
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause(0.3)
-        assert "REPLAY PAUSED" in screen(app)
+        await shown(pilot, "REPLAY PAUSED")
         assert app.scene.at.mono_us == FRAMES[-1].mono_us
         await pilot.press("g", "right_curly_bracket", "right_curly_bracket")
         assert app.scene.at.mono_us == FRAMES[20].mono_us
@@ -257,6 +266,33 @@ async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recordin
             if app.scene.edge.until_us == FRAMES[-1].mono_us:
                 break
         assert app.scene.edge.until_us == FRAMES[-1].mono_us
+
+
+async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("w")
+        await shown(pilot, "saved 30 frames")
+    (saved,) = tmp_path.iterdir()
+    assert saved.name.startswith("host-")
+    assert open_recording(saved).origin.host == "redacted"
+
+
+async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    going_on = threading.Event()
+    monkeypatch.setattr(travel, "save", lambda *_, **__: going_on.wait(30) and 7)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("w")
+        assert "saving …" in screen(app)
+        await pilot.press("left_square_bracket")
+        assert app.scene.at.mono_us == FRAMES[28].mono_us
+        going_on.set()
+        await shown(pilot, "saved 7 frames")
 
 
 async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path):

@@ -1,13 +1,16 @@
 """What is kept of a live capture, and what a recording answers for any of its times: the same."""
 
+import errno
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from latmon import target
 from latmon.archive import Archive
-from latmon.errors import UsageError
+from latmon.errors import UnavailableError, UsageError
 from latmon.histogram import Histogram
 from latmon.mark import Mark
 from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Outstanding, Series
@@ -15,6 +18,7 @@ from latmon.moments import Before, letter, moments
 from latmon.past import completed
 from latmon.recorded import Recorded, open_several
 from latmon.recording import Gap, Writer, encode_frame, open_recording
+from latmon.recording import writer as writing
 from latmon.recording.lines import to_bytes
 from latmon.report.summary import summarise, summary_of
 from latmon.report.totals import Totals
@@ -136,7 +140,8 @@ def test_stamps_find_the_closest():
 def test_what_is_saved_is_a_recording_of_those_frames(tmp_path):
     path = tmp_path / "saved.latmon.jsonl.gz"
     after, until = 1015 * SECOND, 1045 * SECOND
-    assert save(kept(), ORIGIN, after, until, path) == 30
+    seen = kept()
+    assert save(completed(seen.frames(after, until), seen.known(after)), ORIGIN, path) == 30
     saved = open_recording(path)
     items = list(saved)
     assert not saved.damage
@@ -221,3 +226,59 @@ def test_a_file_of_another_host_is_refused(tmp_path):
         writer.close()
     with pytest.raises(UsageError, match="not from the same host"):
         open_several(paths)
+
+
+def test_a_full_disk_keeps_nothing_of_what_was_to_be_saved(tmp_path, monkeypatch):
+    path, done = tmp_path / "saved", []
+
+    def write(descriptor, data, offset):
+        done.append(len(data))
+        if len(done) > 11:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, offset)
+
+    pwrite = os.pwrite
+    monkeypatch.setattr(writing.os, "pwrite", write)
+    with pytest.raises(UnavailableError, match=r"saved: nothing is written: No space left on device$"):
+        save(kept().frames(0, 10**18), ORIGIN, path)
+    assert len(done) > 11
+    assert not path.exists()
+
+
+def test_the_last_line_too_must_be_on_disk(tmp_path, monkeypatch):
+    closing = writing.Writer._stop
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    def stop(writer, reason):
+        monkeypatch.setattr(writing.os, "pwrite", full)
+        closing(writer, reason)
+
+    monkeypatch.setattr(writing.Writer, "_stop", stop)
+    with pytest.raises(UnavailableError, match="nothing is written: full"):
+        save(kept().frames(0, 10**18), ORIGIN, tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_disk_with_little_room_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "short_of_space", lambda path: f"only 3 B are free beside {path}")
+    with pytest.raises(UnavailableError, match="only 3 B are free"):
+        save(kept().frames(0, 10**18), ORIGIN, tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_saved_redacted_names_nobody(tmp_path):
+    save(kept().frames(0, 10**18), replace(ORIGIN, host="sekret"), tmp_path / "saved", redact=True)
+    assert open_recording(tmp_path / "saved").origin.host == "redacted"
+
+
+def test_a_stretch_is_whole_whatever_arrives_while_it_is_read():
+    archive = Archive()
+    for one in FRAMES[:43]:
+        archive.append(one)
+    read = archive.frames(0, FRAMES[42].mono_us)
+    found = [next(read).seq]
+    for one in FRAMES[43:]:
+        archive.append(one)
+    assert [*found, *(one.seq for one in read)] == [one.seq for one in FRAMES[:43]]
