@@ -51,7 +51,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         with Progress(sys.stderr, passages.size) as progress:
             for passage in passages:
-                progress.at(file.tell())
+                progress.at(passages.place)
                 found.add(passage)
                 if clean is not None:
                     clean.add(passage)

@@ -64,7 +64,7 @@ class Passages:
 
     def __init__(self, file: BinaryIO, origin: Origin, *, live: bool, headless: bool) -> None:
         self.size = os.fstat(file.fileno()).st_size
-        self.members = 0
+        self.members = self.place = 0
         self.ended: End | None = None
         self._file, self.live, self._headless = file, live, headless
         self._course = Course()
@@ -82,6 +82,7 @@ class Passages:
         for part in Members(self._file, _ignored, _PATIENCE + _LOOKS * self.size).parts():
             if part.begin >= self.size or (self.live and part.damage and part.end >= self.size):
                 break  # a live latmon is about to write it
+            self.place = part.end
             if part.damage:
                 yield from self._damaged(part)
             else:

@@ -54,6 +54,11 @@ class Repacked:
         self._file = file
         self._course = Course()
 
+    @property
+    def place(self) -> int:
+        """How far it came."""
+        return self._file.tell()
+
     def __iter__(self) -> Iterator[Line | Damage]:
         yield Damage(0, REPACKED, mild=True)
         wall, covered_us, number, member = 0.0, 0, 0, 0
