@@ -33,7 +33,7 @@ def install() -> None:
     old = sys.stdout
     raw = _Output(old.fileno(), "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=old.line_buffering or raw.isatty()
+        io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=bool(old.line_buffering) or raw.isatty()
     )
 
 

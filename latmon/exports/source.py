@@ -28,6 +28,34 @@ class Damage:
 Told = Frame | Gap | Mark | Damage
 
 
+class Unsaid:
+    """Gaps that no line says: time between two windows, and windows that say of themselves that they are unusual."""
+
+    def __init__(self, interval_us: int) -> None:
+        self._interval_us = interval_us
+        self._last: Frame | None = None
+        self._excused = False
+
+    def before(self, item: Item) -> Iterator[Gap]:
+        """Those that are told before this item, which is the next."""
+        if not isinstance(item, Frame):
+            self._excused = self._excused or isinstance(item, Gap)
+            return
+        last, excused = self._last, self._excused
+        self._last, self._excused = item, False
+        if last is not None and not excused and (hole := self._hole(last, item)):
+            yield hole
+        if item.gap:
+            yield Gap(item.gap, item.dt_us / 1e6, item.mono_us - item.dt_us, item.wall - item.dt_us / 1e6)
+
+    def _hole(self, last: Frame, now: Frame) -> Gap | None:
+        """Time between two windows that nobody says anything about; the report finds the same."""
+        missing_us = now.mono_us - now.dt_us - last.mono_us
+        if missing_us <= max(self._interval_us, now.dt_us) / 2:
+            return None
+        return Gap("windows-missing", missing_us / 1e6, last.mono_us, last.wall)
+
+
 class Source:
     """A recording as one export sees it. `windows`, `gaps` and `damaged` are what the latest reading came upon."""
 
@@ -65,19 +93,13 @@ class Source:
 
     def told(self, since_us: int = 0) -> Iterator[Told]:
         """Windows, and in their place every gap, mark and damage; an unusual window has its gap before it."""
-        last: Frame | None = None
-        excused, said = False, 0
+        unsaid, said = Unsaid(self.origin.interval_us), 0
         for item in self.items(since_us):
-            if isinstance(item, Frame) and last is not None and not excused and (hole := self._hole(last, item)):
+            for gap in unsaid.before(item):
                 self.gaps += 1
-                yield hole
-            if isinstance(item, Frame) and item.gap:
-                self.gaps += 1
-                yield Gap(item.gap, item.dt_us / 1e6, item.mono_us - item.dt_us, item.wall - item.dt_us / 1e6)
+                yield gap
             yield from (Damage(text) for text in self.recording.damage[said:])
             said = len(self.recording.damage)
-            excused = isinstance(item, Gap) or (excused and not isinstance(item, Frame))
-            last = item if isinstance(item, Frame) else last
             if not isinstance(item, End):
                 yield item
         yield from (Damage(text) for text in self.recording.damage[said:])
@@ -122,13 +144,6 @@ class Source:
             removed=tuple(name for name in frame.removed if self.wants(name)),
             in_flight=still,
         )
-
-    def _hole(self, last: Frame, now: Frame) -> Gap | None:
-        """Time between two windows that nobody says anything about; the report finds the same."""
-        missing_us = now.mono_us - now.dt_us - last.mono_us
-        if missing_us <= max(self.origin.interval_us, now.dt_us) / 2:
-            return None
-        return Gap("windows-missing", missing_us / 1e6, last.mono_us, last.wall)
 
     def check(self) -> None:
         """UsageError when devices were asked for and none of them was there."""

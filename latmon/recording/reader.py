@@ -190,7 +190,21 @@ class Recording:
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
 
+    def told(self) -> Iterator[tuple[bytes, Item | None]]:
+        """Every line that can be read, with its item; None where a reader of items passes it over."""
+        self._begin()
+        course = Course()
+        with opened(self.path) as file:
+            for part in Members(file, self._note).parts():
+                yield from self._told(part.text, course)
+        self._end(course, None)
+
     def _items(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[Item]:
+        for _, item in self._told(text, course, totals=totals):
+            if item is not None:
+                yield item
+
+    def _told(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[tuple[bytes, Item | None]]:
         for line in lines_of(text, self._note):
             try:
                 item = item_of(columns.totals_alone(line) if totals else line)
@@ -201,7 +215,7 @@ class Recording:
                 continue
             if item is not None:
                 course.ended = isinstance(item, End)
-                yield item
+            yield line, item
 
     def _note(self, damage: str) -> None:
         # how a reading ended is always said

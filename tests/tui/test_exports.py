@@ -34,7 +34,7 @@ from latmon.exports.words import FORMATS
 from latmon.histogram import Histogram
 from latmon.mark import Mark
 from latmon.model import Completed, Flow, Frame, Health, Origin, Outlier, Outstanding, Series
-from latmon.recording import Writer, lines, open_recording
+from latmon.recording import Gap, Writer, lines, open_recording
 from latmon.recording.members import pack
 from latmon.report.summary import summarise
 from latmon.theme import load_theme
@@ -138,10 +138,38 @@ def test_jsonl_is_the_recording_itself(demo, small):
 def test_jsonl_has_no_number_that_json_has_not(tmp_path):
     path = tmp_path / "inf.latmon.jsonl.gz"
     header = lines.to_bytes(lines.encode_origin(ORIGIN))
-    path.write_bytes(pack(header + b'{"type":"window","x":1e999}\n{"type":"new","y":"\xc2\x9b"}\n', 0, 0))
+    path.write_bytes(pack(header + b'{"type":"new","x":1e999}\n{"type":"new","y":"\xc2\x9b"}\n', 0, 0))
     found = export(path, "jsonl").splitlines()
     assert json.loads(found[1]) == {"type": "damage", "text": "a line has a number that is out of range"}
     assert found[2] == b'{"type":"new","y":"\\u009b"}'
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_every_format_says_as_many_windows_gaps_and_damages(tmp_path, headless):
+    def window(number, **changed):
+        return lines.to_bytes(lines.encode_frame(one(number, histograms=io_of("sda", [5]))) | changed)
+
+    path = tmp_path / "odd.latmon.jsonl.gz"
+    header = b"" if headless else lines.to_bytes(lines.encode_origin(ORIGIN))
+    gap = lines.to_bytes(lines.encode_gap(Gap("enospc", 2.0)))
+    texts = [
+        header + window(0),
+        window(1, h="odd"),  # no reader takes it
+        window(0),  # back in time
+        b"{nonsense}\n" + window(2, gap="clock-step"),
+        gap + window(5),
+        window(9),  # nobody says why
+    ]
+    path.write_bytes(b"".join(pack(text, 0, 0) for text in texts) + b"cut off")
+    told = set()
+    for form in ("jsonl", "csv", "openmetrics", "hlog", "perfetto"):
+        source = Source(open_recording(path))
+        writer(form, Wish())(source, io.BytesIO(), Wish())
+        told.add((source.windows, source.gaps, source.damaged))
+    assert told == {(4, 4, 5 + headless)}
+    kinds = [json.loads(line)["type"] for line in export(path, "jsonl").splitlines()]
+    assert kinds.count("window") == 4
+    assert kinds.count("damage") == 5 + headless
 
 
 def test_csv_is_tidy_and_no_formula(small):
