@@ -21,6 +21,7 @@ from latmon.moments import Before, Moment, moments
 from latmon.past import Stamps
 from latmon.recording import Gap, Recording, open_recording
 from latmon.recording.parts import Parts, part_of
+from latmon.recording.placing import is_nameless
 from latmon.recording.reader import Item, item_of, raw_lines
 from latmon.waiting import Waiting
 
@@ -116,10 +117,13 @@ class Several:
 
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
     """The parts of one capture, and other captures of the same boot behind each other."""
+    opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
+    several = {part.capture for _, part in opened if part}
     captures: dict[str, list[Recording]] = {}
-    for at, one in enumerate(map(open_recording, paths)):
-        part = part_of(one.origin)
-        captures.setdefault(part.capture if part else f" {at}", []).append(one)
+    for at, (one, part) in enumerate(opened):
+        # one whose header is lost may be a part
+        alone = next(iter(several)) if len(several) == 1 and is_nameless(one) else f" {at}"
+        captures.setdefault(part.capture if part else alone, []).append(one)
     joined = [some[0] if len(some) == 1 else Parts(some) for some in captures.values()]
     return joined[0] if len(joined) == 1 else Several(joined)
 

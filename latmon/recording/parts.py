@@ -18,6 +18,7 @@ from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks
 from latmon.recording.lines import End, Gap
+from latmon.recording.placing import Numbered, begin_of, is_nameless, place
 from latmon.recording.reader import MAX_NOTES, MAX_SERIES, UNCLOSED, Item, Recording, open_recording
 
 KEY = "part"
@@ -86,16 +87,24 @@ class Parts:
     """What a Recording is, of several parts of one capture. `path` is that of the first of them."""
 
     def __init__(self, recordings: Iterable[Recording]) -> None:
-        numbered = sorted(_numbered(recordings), key=lambda one: one[0].number)
-        for (before, one), (after, other) in pairwise(numbered):
-            if before.number == after.number:
-                raise RecordingError(f"{one.path} and {other.path} are both part {after.number} of the capture")
-        self._numbers = [part.number for part, _ in numbered]
-        self.parts = tuple(recording for _, recording in numbered)
-        first = self.parts[0]
-        self.path: Path = first.path
-        self.origin: Origin = first.origin
-        self.devices: tuple[Device, ...] = first.devices
+        several = list(recordings)
+        nameless = [one for one in several if part_of(one.origin) is None and is_nameless(one)]
+        told = sorted(_numbered([one for one in several if one not in nameless] or several), key=lambda one: one[0])
+        for (before, one), (after, other) in pairwise(told):
+            if before == after:
+                raise RecordingError(f"{one.path} and {other.path} are both part {after} of the capture")
+        placed, left = place(told, nameless)
+        self._numbers = [number for number, _ in placed]
+        self.parts = tuple(recording for _, recording in placed)
+        self._begins = [begin_of(one) for one in self.parts]
+        self._odd = [
+            *(f"{one.path.name}: part {n} by its stamps alone" for n, one in placed if one in nameless),
+            *(f"{one.path.name}: left out, its header is lost and it fits nowhere" for one in left),
+        ]
+        begin_us, begin_wall = self._begins[0]
+        self.path: Path = self.parts[0].path
+        self.origin: Origin = replace(told[0][1].origin, start_mono_us=begin_us, start_wall=begin_wall)
+        self.devices: tuple[Device, ...] = self.parts[0].devices
         self.damage: list[str] = []
 
     def __iter__(self) -> Iterator[Item]:
@@ -120,13 +129,13 @@ class Parts:
     def _joined(
         self, read: Callable[[Recording], Iterator[Kind]], since_us: int, until_us: int | None = None
     ) -> Iterator[Kind | Gap | End]:
-        self.damage = []
-        course = _Course()
+        self.damage = [] if since_us else list(self._odd)
+        course = _Joined()
         last = len(self.parts) - 1
         for index, recording in enumerate(self.parts):
-            if index < last and self.parts[index + 1].origin.start_mono_us < since_us:
+            if index < last and self._begins[index + 1][0] < since_us:
                 continue
-            if until_us is not None and recording.origin.start_mono_us > until_us:
+            if until_us is not None and self._begins[index][0] > until_us:
                 break
             if index and self._numbers[index] > self._numbers[index - 1] + 1 and course.began:
                 yield self._missing(index, course)
@@ -145,12 +154,12 @@ class Parts:
             self._note(recording, said, last=index == last)
             course.began = True
 
-    def _missing(self, index: int, course: _Course) -> Gap:
+    def _missing(self, index: int, course: _Joined) -> Gap:
         """What lies before part `index`; its first window is where that ends."""
         begin, end = self._numbers[index - 1] + 1, self._numbers[index] - 1
         which = f"part {begin} is" if begin == end else f"parts {begin} to {end} are"
         self._say(f"{which} missing before {self.parts[index].path.name}")
-        behind = self.parts[index].origin.start_mono_us - course.mono_us
+        behind = self._begins[index][0] - course.mono_us
         return Gap("part-missing", max(0, behind) / 1e6, max(0, course.mono_us), course.wall)
 
     def _note(self, recording: Recording, said: int, *, last: bool) -> int:
@@ -165,7 +174,7 @@ class Parts:
 
 
 @dataclass
-class _Course:
+class _Joined:
     """How far the reading of all parts has come."""
 
     mono_us: int = -1
@@ -193,8 +202,8 @@ class _Course:
         self.mono_us, self.wall = item.mono_us, item.wall
 
 
-def _numbered(recordings: Iterable[Recording]) -> Iterator[tuple[Part, Recording]]:
-    """Each with its part, all of them of one capture."""
+def _numbered(recordings: Iterable[Recording]) -> Iterator[Numbered]:
+    """Each with its number, all of them of one capture."""
     first: tuple[Part, Recording] | None = None
     for recording in recordings:
         part = part_of(recording.origin)
@@ -203,4 +212,4 @@ def _numbered(recordings: Iterable[Recording]) -> Iterator[tuple[Part, Recording
         first = first or (part, recording)
         if part.capture != first[0].capture:
             raise RecordingError(f"{recording.path} is a part of another capture than {first[1].path}")
-        yield part, recording
+        yield part.number, recording

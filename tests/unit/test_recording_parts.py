@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from recorded import DISK, ORIGIN, frame
 
+from latmon.checking import repair
 from latmon.errors import RecordingError
 from latmon.model import Frame
-from latmon.recording import UNCLOSED, End, Gap, Writer
+from latmon.recorded import open_several
+from latmon.recording import UNCLOSED, End, Gap, Writer, open_recording
 from latmon.recording.parts import Part, as_part, open_parts, part_of, part_path
 from latmon.report.totals import Totals
 
@@ -152,3 +154,56 @@ def test_names_sort_as_they_were_written(first, second):
     assert named == Path("/d") / second
     tenth = part_path(Path("/d") / first, 10)
     assert sorted([str(tenth), str(named), f"/d/{first}"]) == [f"/d/{first}", str(named), str(tenth)]
+
+
+def flipped(path):
+    """Without its header: one bit of that is another one."""
+    told = bytearray(path.read_bytes())
+    told[60] ^= 4
+    path.write_bytes(told)
+    assert open_recording(path).headless
+    return path
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_part_whose_header_is_lost_is_known_by_its_stamps(three, which):
+    flipped(three[which])
+    parts = open_parts([three[2], three[0], three[1]])
+    items = list(parts)
+    assert seqs(items) == list(range(8))
+    assert not [one for one in items if isinstance(one, Gap)]
+    assert [one.path for one in parts.parts] == three
+    assert parts.damage[0] == f"{three[which].name}: part {which + 1} by its stamps alone"
+    assert (parts.origin.host, parts.origin.start_mono_us) == (ORIGIN.host, ORIGIN.start_mono_us)
+    assert seqs(parts.since(frame(4).mono_us)) == [4, 5, 6, 7]
+    assert seqs(parts.between(frame(1).mono_us, frame(3).mono_us)) == [1, 2, 3]
+    assert seqs(open_several(three).since(0)) == list(range(8))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_the_repaired_copy_of_such_a_part_has_its_place_too(three, which, tmp_path):
+    repair(open_recording(flipped(three[which])), tmp_path / "copy")
+    three[which] = tmp_path / "copy"
+    assert seqs(open_parts(three)) == list(range(8))
+
+
+def test_parts_that_lost_their_headers_and_others_that_are_not_there(tmp_path):
+    paths = [part(tmp_path, number, (2 * number, 2 * number + 1)) for number in range(1, 8)]
+    there = [paths[0], flipped(paths[1]), flipped(paths[3]), paths[4], flipped(paths[6])]
+    parts = open_parts(there)
+    assert seqs(parts) == [2, 3, 4, 5, 8, 9, 10, 11]
+    assert [one for one in parts.damage if "missing" in one] == [f"part 3 is missing before {paths[3].name}"]
+    assert f"{paths[6].name}: left out, its header is lost and it fits nowhere" in parts.damage
+
+
+def test_one_of_another_time_is_left_out(three, tmp_path):
+    other = flipped(part(tmp_path, 2, (1, 2, 3), capture="decaf"))
+    parts = open_parts([three[0], other, three[2]])
+    assert seqs(parts) == [0, 1, 2, 5, 6, 7]
+    assert parts.damage[0] == f"{other.name}: left out, its header is lost and it fits nowhere"
+    assert parts.damage[1] == f"part 2 is missing before {three[2].name}"
+
+
+def test_without_any_header_no_capture_is_known(three):
+    with pytest.raises(RecordingError, match="is no part of a capture: read it by itself"):
+        open_parts([flipped(one) for one in three])
