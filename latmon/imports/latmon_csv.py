@@ -6,8 +6,9 @@ The edges tell how many buckets an octave has. A row without a device counts not
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from latmon.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
@@ -24,6 +25,8 @@ _MARK = "mark: "
 _MOST_BITS = 5
 _FORMULA = ("'=", "'+", "'-", "'@")
 _MAX = 2**63 - 1
+_DIGITS = 40
+_REMEMBERED = 4096
 
 
 class _Cells(NamedTuple):
@@ -58,14 +61,18 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     """Rows of one mono_us are a window."""
     del asked
-    reading = _Reading()
+    reading, cells_of, begun = _Reading(), _row_reader(), 1
     for at, line in enumerate(lines, 1):
-        where = Where(at, at)
-        cells = _cells(line) if line.strip() and line.strip() != HEADER else None
+        told = line.strip()
+        cells = cells_of(line) if told and told != HEADER else None
         if cells is not None:
-            yield from reading.take(where, cells)
-        if cells is not None or not line.strip() or line.strip() == HEADER:
-            yield Passed(where)
+            yield from reading.take(at, cells)
+        elif told and told != HEADER:
+            if begun < at:
+                yield Passed(Where(begun, at - 1))
+            begun = at + 1
+    if begun <= len(lines):
+        yield Passed(Where(begun, len(lines)))
     if reading.now is not None:
         yield _whole(reading.now, len(lines))
 
@@ -75,60 +82,88 @@ class _Reading:
     now: _Window | None = None
     marks: list[Mark] = field(default_factory=list)
 
-    def take(self, where: Where, cells: _Cells) -> Iterator[Found]:
+    def take(self, at: int, cells: _Cells) -> Iterator[Found]:
         """One row; the window that it ends."""
         if cells.mono is None or (cells.dt is None and not cells.stage.startswith(_MARK)):
-            yield Remark(where, cells.stage or "a row without a time", 1)
+            yield Remark(Where(at, at), cells.stage or "a row without a time", 1)
         elif not cells.device and cells.stage.startswith(_MARK):
             self.marks.append(Mark(cells.stage.removeprefix(_MARK), cells.mono, cells.wall or 0.0))
         elif not cells.device and cells.stage:
-            yield Remark(where, cells.stage)
+            yield Remark(Where(at, at), cells.stage)
         else:
-            yield from self._window(where, cells, cells.mono)
+            yield from self._window(at, cells, cells.mono)
 
-    def _window(self, where: Where, cells: _Cells, mono: int) -> Iterator[Found]:
+    def _window(self, at: int, cells: _Cells, mono: int) -> Iterator[Found]:
         if self.now is None or self.now.mono_us != mono:
             if self.now is not None:
-                yield _whole(self.now, where.first - 1)
-            self.now = _Window(mono, cells.dt or 0, cells.wall or 0.0, where.first, marks=self.marks)
+                yield _whole(self.now, at - 1)
+            self.now = _Window(mono, cells.dt or 0, cells.wall or 0.0, at, marks=self.marks)
             self.marks = []
         if cells.device and not _add(self.now, cells):
-            yield Remark(where, "a bucket whose edges are none of latmon's", 1)
+            yield Remark(Where(at, at), "a bucket whose edges are none of latmon's", 1)
 
 
-def _cells(line: str) -> _Cells | None:
-    """None for a row that is none of ours."""
+def _row_reader() -> Callable[[str], _Cells | None]:
+    """Cells of a line, None for a row that is none of ours. Names and stamps come again in many rows: read once."""
+    wall_of = lru_cache(_REMEMBERED)(times.moment)
+    named = lru_cache(_REMEMBERED)(_named)
+
+    def cells_of(line: str) -> _Cells | None:
+        row = _split(line)
+        if row is None or len(row) != _CELLS:
+            return None
+        numbers = (row[1], row[2], row[6], row[7], row[8])
+        together = "".join(numbers)
+        if together and not (together.isascii() and together.isdecimal()):
+            return None
+        if max(map(len, numbers)) > _DIGITS:
+            return None
+        mono, dt, low, high, count = (int(one) if one else None for one in numbers)
+        if max(mono or 0, dt or 0, low or 0, high or 0, count or 0) > _MAX:
+            return None
+        device, op, stage = named(row[3], 256), named(row[4], 0), named(row[5], 256)
+        return _Cells(wall_of(row[0]), mono, dt, device, op, stage, low or 0, high or 0, count or 0)
+
+    return cells_of
+
+
+def _split(line: str) -> list[str] | None:
+    if '"' not in line:
+        return line.split(",")
     try:
-        row = next(csv.reader([line], strict=True))
+        return next(csv.reader([line], strict=True))
     except (csv.Error, StopIteration):
         return None
-    if len(row) != _CELLS or any(one and not (one.isascii() and one.isdecimal()) for one in (*row[1:3], *row[6:])):
-        return None
-    numbers = [int(one) if one else None for one in (*row[1:3], *row[6:])]
-    if any(one is not None and one > _MAX for one in numbers):
-        return None
-    device, op, stage = (one[1:] if one.startswith(_FORMULA) else one for one in row[3:6])
-    wall = times.moment(row[0])
-    mono, dt, low, high, count = numbers
-    return _Cells(wall, mono, dt, clean(device, 256), clean(op), clean(stage, 256), low or 0, high or 0, count or 0)
+
+
+def _named(text: str, most: int) -> str:
+    shown = text[1:] if text.startswith(_FORMULA) else text
+    return clean(shown, most) if most else clean(shown)
 
 
 def _add(now: _Window, cells: _Cells) -> bool:
-    series, low, high, count = Series(cells.device, cells.op, cells.stage), cells.low, cells.high, cells.number
-    if not low < high or not count or not any(_fits(low, high, bits) for bits in range(_MOST_BITS + 1)):
+    low, high, count = cells.low, cells.high, cells.number
+    if not count or not _fitting(low, high):
         return False
-    counts = now.counts.setdefault(series, {})
+    series = Series(cells.device, cells.op, cells.stage)
+    counts = now.counts.get(series)
+    if counts is None:
+        counts = now.counts[series] = {}
     counts[low, high] = counts.get((low, high), 0) + count
     return True
 
 
-def _fits(low: int, high: int, bits: int) -> bool:
-    return low <= MAX_US and bucket_bounds(bucket_index(low, bits), bits) == (low, high)
+@lru_cache(_REMEMBERED)
+def _fitting(low: int, high: int) -> tuple[int, ...]:
+    """With which bits these are the edges of a bucket."""
+    if not low < high or low > MAX_US:
+        return ()
+    return tuple(bits for bits in range(_MOST_BITS + 1) if bucket_bounds(bucket_index(low, bits), bits) == (low, high))
 
 
 def _histogram(counts: dict[tuple[int, int], int]) -> Histogram:
-    fine = [bits for bits in (BITS, *range(_MOST_BITS + 1)) if all(_fits(*edges, bits) for edges in counts)]
-    bits = fine[0] if fine else min(max(b for b in range(_MOST_BITS + 1) if _fits(*edges, b)) for edges in counts)
+    every = set.intersection(*(set(_fitting(*edges)) for edges in counts))
+    bits = (BITS if BITS in every else min(every)) if every else min(max(_fitting(*edges)) for edges in counts)
     return Histogram.of({bucket_index(low, bits): n for (low, _), n in counts.items()}, bits=bits)
 
 
