@@ -18,7 +18,7 @@ from latmon.views.scene import Scene
 from latmon.views.units import clock
 from latmon.when import wall_of
 
-AT_ONCE_S = 0.04
+AT_ONCE_S = 0.07
 """Of the event loop at once for a look at another time: a minute of 24 devices takes twice as long, ten minutes 1 s."""
 _NEAR_S = 0.5
 """Beside a frame's interval, of a time that is called the one that was asked for."""

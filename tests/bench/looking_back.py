@@ -45,7 +45,7 @@ def looks(hour: Path, runs: range) -> Section:
         method=(
             f"The recording above, the overview at {_SIZE[0]}x{_SIZE[1]}: everything from the key to the lines of the"
             " screen, CPU of one process, without Textual and the terminal. A seek is to a time of which nothing was"
-            " decoded. Ten minutes are read between keys, 40 ms at a time. MB are 10^6 bytes."
+            " decoded. Ten minutes are read between keys, 70 ms at a time. MB are 10^6 bytes."
         ),
         figures=[
             Figure("open, newest minute on the screen", _each(runs, lambda: _first(hour)), "ms", 1000, 0),
