@@ -28,9 +28,19 @@ def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
     raise AssertionError("unreachable: seconds end the loop")
 
 
+def bound(us: float | None, top_us: int | None) -> str:
+    """An upper bound in the two digits that it has, rounded up, but never above the exact maximum."""
+    above = us is not None and top_us is not None and (us == top_us or _rounded_up(us) > top_us)
+    return duration(us) if above else duration(us, 2, up=True)
+
+
 def spelled(us: float) -> str:
     """The same for a sentence, without idle zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
-    text = duration(us)
+    return in_words(duration(us))
+
+
+def in_words(text: str) -> str:
+    """What `duration` or `bound` made, as a sentence has it."""
     units = {"u": "us", "m": "ms", "s": "s"}
     if text[-1] not in units:
         return f"{text} min"
@@ -81,3 +91,9 @@ def significant(value: float, digits: int, *, up: bool = False, whole: bool = Fa
     if result >= 10 ** (digits - decimals) and decimals > 0:
         decimals -= 1
     return f"{result:.{max(decimals, 0)}f}"
+
+
+def _rounded_up(us: float) -> float:
+    """What `duration(us, 2, up=True)` says, in us."""
+    step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    return math.ceil(us / step - 1e-9) * step

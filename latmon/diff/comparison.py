@@ -32,6 +32,8 @@ class Shift:
     a_us: int | None
     b_us: int | None
     ratio: Ratio | None = None
+    tops: tuple[int | None, int | None] = (None, None)
+    """The exact maxima, where they are known: no quantile is said to be above its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,9 @@ def _change(
 ) -> Change:
     a, b = pair
     ratios = _ratios(asked, pair, lengths) if asked else {}
-    shifts = [Shift(name, a.quantile(q), b.quantile(q), ratios.get(name)) for name, q in QUANTILES.items()]
-    shifts.append(Shift("max", a.max_bound, b.max_bound))
+    tops = (a.max, b.max)
+    shifts = [Shift(name, a.quantile(q), b.quantile(q), ratios.get(name), tops) for name, q in QUANTILES.items()]
+    shifts.append(Shift("max", a.max_bound, b.max_bound, tops=tops))
     body, tail = (
         _moved([one for one in answers if one.cut.question == q], pair, _why(pair, asked, q, lengths[q]))
         for q in QUESTIONS

@@ -12,7 +12,7 @@ from latmon.diff.evidence import ALPHA
 from latmon.diff.setting import Difference, differing
 from latmon.diff.stretch import Stretch
 from latmon.diff.sweep import COLUMNS, Sweep
-from latmon.words import MINUTE_US, duration, rate, spelled
+from latmon.words import MINUTE_US, duration, rate, spelled, whole
 
 WIDTH = 80
 _MOST = 40
@@ -53,7 +53,7 @@ def warnings(comparison: Comparison) -> list[str]:
         )
     for name, one in (("A", a), ("B", b)):
         if one.lost or one.gaps:
-            said.append(f"{name} is incomplete: {one.gaps} gaps, {one.lost} events lost.")
+            said.append(f"{name} is incomplete: {_many(one.gaps, 'gap')}, {_many(one.lost, 'event')} lost.")
         if one.damage:
             said.append(f"{name} is damaged: {one.damage[0]}")
         if one.left_out:
@@ -168,16 +168,16 @@ def _table(comparison: Comparison) -> Iterator[str]:
         return
     yield f"{'':<24}{'I/Os':>9}" + "".join(f"{shift.name:>11}" for shift in totals[0].shifts)
     for one in totals:
-        for name, count, side in (("A", one.a.count, "a_us"), ("B", one.b.count, "b_us")):
+        for at, (name, count) in enumerate((("A", one.a.count), ("B", one.b.count))):
             label = verdict.subject(one) if name == "A" else ""
-            cells = "".join(f"{duration(getattr(shift, side)):>11}" for shift in one.shifts)
-            yield f"{label[:21]:<22}{name} {rate(count):>9}{cells}"
+            cells = "".join(f"{verdict.sides(shift)[at]:>11}" for shift in one.shifts)
+            yield f"{label[:21]:<22}{name} {whole(count):>9}{cells}"
 
 
 def _named(one: Stretch) -> str:
     length = one.us / 1e6
     span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
-    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {one.windows} windows"
+    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {_many(one.windows, 'window')}"
 
 
 def _load(one: Unlike) -> Iterator[str]:
@@ -190,6 +190,10 @@ def _load(one: Unlike) -> Iterator[str]:
 
 def _capped(lines: list[str]) -> list[str]:
     return lines if len(lines) <= _MOST else [*lines[:_MOST], f"... and {len(lines) - _MOST} more (--json has all)"]
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _said(text: str, hanging: int = 4, indent: int = 0) -> list[str]:

@@ -6,7 +6,7 @@ from latmon.diff import blocks
 from latmon.diff.comparison import DRIFTS, WANDERS, Change, Comparison, Moved, Shift
 from latmon.diff.quantile import Ratio
 from latmon.histogram import Histogram, bucket_bounds
-from latmon.words import rate, significant, spelled
+from latmon.words import UNKNOWN, bound, in_words, rate, significant, spelled
 
 _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}
@@ -69,6 +69,16 @@ def mode(total: Histogram) -> tuple[int, int] | None:
 def shift(one: Shift) -> str:
     """`p99.9 12 ms -> 31 ms (x2.6; 95 %: 2.1 to 3.0)`."""
     return f"{one.name} {_plain(one, named=False)}" if one.ratio is None else f"{_named(one)} ({ratio(one.ratio)})"
+
+
+def sides(one: Shift) -> tuple[str, str]:
+    """A's and B's in the digits of a table's cell, as `latmon report` says them."""
+
+    def said(us: int | None, top_us: int | None) -> str:
+        below = "≤" if one.name == "max" and top_us is None and us else ""
+        return below + bound(us, top_us)
+
+    return said(one.a_us, one.tops[0]), said(one.b_us, one.tops[1])
 
 
 def ratio(one: Ratio) -> str:
@@ -175,12 +185,13 @@ def _plain(one: Shift, *, named: bool = True) -> str:
     if one.a_us is None or one.b_us is None:
         return ""
     by = f" (x{factor(one.b_us / one.a_us)})" if one.a_us and one.b_us != one.a_us else ""
-    told = f"{spelled(one.a_us)} -> {spelled(one.b_us)}{by}"
+    a, b = sides(one)
+    told = f"{in_words(a)} -> {in_words(b)}{by}"
     return f"{one.name} {told}" if named else told
 
 
 def _named(one: Shift) -> str:
-    a, b = (spelled(us) if us is not None else "-" for us in (one.a_us, one.b_us))
+    a, b = (UNKNOWN if text == UNKNOWN else in_words(text) for text in sides(one))
     return f"{one.name} {a} -> {b}"
 
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from latmon.histogram import BITS
-from latmon.views.units import UNKNOWN, exact
+from latmon.views.units import UNKNOWN, bound, duration, exact
+from latmon.words import in_words
 
 _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
 _MAX = 2000
 _FINE = 2**BITS
+_ROUGH = 2
+"""Parts of an octave: a bucket as wide has no second digit."""
 
 
 def text(value: object) -> str:
@@ -102,5 +105,9 @@ def quantile(q: Any, name: str) -> str:
     """One of the report's Q; `≥` where nobody knows how much more it was, `~` where a bucket is wider than latmon's."""
     if name in q.get("or_more", ()):
         return f"≥ {time_of(q[name])}"
-    rough = q[name] is not None and q[name] != q["max"] and q.get("octave_parts", _FINE) < _FINE
-    return f"~ {time_of(q[name])}" if rough else time_of(q[name])
+    value, parts = q[name], q.get("octave_parts", _FINE)
+    if value is None or value == q["max"]:
+        return time_of(value)
+    if parts >= _FINE:
+        return in_words(bound(value, q["max"]))  # in the digits that it has: as the text's
+    return f"~ {in_words(duration(value, 1 if parts <= _ROUGH else 2, up=True))}"

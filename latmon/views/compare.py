@@ -123,9 +123,9 @@ def _pair(one: Change, comparison: Comparison, ends: tuple[int, int], ink: Ink, 
 
 def _side(name: str, one: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
     side, (ends, ink, cells) = one.a if name == "A" else one.b, drawn
-    values = [shift.a_us if name == "A" else shift.b_us for shift in one.shifts]
+    values = [verdict.sides(shift)[name == "B"] for shift in one.shifts]
     total = count(side.count)
-    numbers = "".join(f"{duration(us):>{_CELL}} " for us in values)
+    numbers = "".join(f"{text:>{_CELL}} " for text in values)
     return (
         Span(f" {name} ", "dim"),
         Span(f"{total if len(total) <= _COUNT else count(side.count)[:_COUNT]:>{_COUNT}} "),

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from latmon.histogram import Histogram
 from latmon.words import (
     KILO,
-    MINUTE_US,
     RATE_UNITS,
     TIME_UNITS,
     UNKNOWN,
+    bound,
     duration,
     part,
     rate,
@@ -63,12 +63,6 @@ def quantile(histogram: Histogram, q: float) -> str:
     if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
         return f"~{duration(value, 1)}"
     return bound(value, histogram.max)
-
-
-def bound(us: float | None, top_us: int | None) -> str:
-    """An upper bound in the two digits that it has, rounded up, but never above the exact maximum."""
-    above = us is not None and top_us is not None and (us == top_us or _rounded_up(us) > top_us)
-    return duration(us) if above else duration(us, 2, up=True)
 
 
 def maximum(histogram: Histogram) -> str:
@@ -147,9 +141,3 @@ def sampled_as(least: int, most: int) -> str:
 def until(stages: Mapping[str, int]) -> str:
     """Where an outlier's total ends."""
     return "to its waiter" if "resume" in stages else "to completion"
-
-
-def _rounded_up(us: float) -> float:
-    """What `duration(us, 2, up=True)` says, in us."""
-    step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
-    return math.ceil(us / step - 1e-9) * step
