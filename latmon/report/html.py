@@ -73,19 +73,12 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
 def _verdict(summary: _Json) -> str:
     lost = sentences.verdict(summary)
     if lost:
-        return f'<p class="verdict lost">{text(lost)}: {text(_losses(summary))}.</p>'
+        why = f"; gaps: {sentences.gaps(summary)}" if summary["gaps"] else ""
+        return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>'
     damage = " Some of the file could not be read." if "damage" in summary else ""
     held = text_outstanding.older(summary)
     held = f'\n<p class="verdict lost">{text(held)}</p>' if held.startswith("IN FLIGHT") else ""
     return f'<p class="verdict">Complete: no event was lost, no map was full, there is no gap.{damage}</p>{held}'
-
-
-def _losses(summary: _Json) -> str:
-    health = summary["health"]
-    found = [f"{health['lost_events']:,} events lost"] * bool(health["lost_events"])
-    found += [f"map full {health['map_full']:,} times"] * bool(health["map_full"])
-    found += [f"gaps {sentences.gaps(summary)}"] * bool(summary["gaps"])
-    return "; ".join(found)
 
 
 def _facts(summary: _Json, parts: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED
 from latmon.report.html_charts import ribbon, swatches
-from latmon.report.html_parts import listed, maximum, name, number, share, table, text, time_of
+from latmon.report.html_parts import listed, maximum, name, number, quantile, share, table, text, time_of
 from latmon.report.text_settings import changes
 from latmon.views.units import UNKNOWN, until
 
@@ -198,7 +198,7 @@ def findings(summary: _Json) -> str:
 
 
 def _delays(q: _Json) -> tuple[str, ...]:
-    return (*(time_of(q[each]) for each in _Q), maximum(q))
+    return (*(quantile(q, each) for each in _Q), maximum(q))
 
 
 def _named(counts: Mapping[str, int]) -> str:

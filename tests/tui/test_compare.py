@@ -13,7 +13,7 @@ from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
 from latmon.views.scene import Scene
 
-SECONDS = 16
+SECONDS = 36
 
 
 MARK = Mark("B", 1, 1.0, {"device nvme1n1": {"scheduler": "mq-deadline"}})

@@ -197,7 +197,11 @@ def test_gaps_of_every_kind_are_listed(summary_of):
 def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     summary = summary_of(frame(0, health=health, gap=gap))
     assert incomplete(summary) is lost
-    assert ("INCOMPLETE" in render_text(summary)) is lost
+    said = " ".join(render_text(summary).split())
+    causes = ("1 event lost",) * bool(health.lost_events) + ("1 map update lost",) * bool(health.map_full)
+    causes += ("s in 1 gap",) * bool(gap)
+    assert all(f"INCOMPLETE: {one}" in said or f"{one}; sums and counts" in said for one in causes)
+    assert ("INCOMPLETE" in said) is lost
     assert ("records dropped 9" in " ".join(render_text(summary).split())) is bool(health.dropped_records)
 
 
