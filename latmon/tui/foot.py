@@ -42,6 +42,7 @@ def _typing(sight: Sight, asked: Asked) -> Line:
         does, undoes = "keep", "clear"
     else:
         text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note beside what happens now  "
+        text = "  " if asked.typed.text else text
         does, undoes = "go" if asked.purpose == SEEK else "put", "leave"
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
     shown = asked.typed.text[-_SEEN:]

@@ -29,6 +29,8 @@ _BANDED = 2.5
 """The fullest half of the rows may hold so many times the events of the other, and chance is still likely."""
 _CLOCK = 8
 _EVERY_CELLS = 14
+_MEMBERS = 6
+"""That are named; a device has dozens at times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +188,13 @@ def without(why: str, width: int, room: int) -> list[Line]:
     return lines[:room]
 
 
-def why_none(some: Moments, *, recorded: bool) -> str:
-    """What a device without events would need; empty where it has some."""
+def why_none(some: Moments, *, recorded: bool, members: Sequence[str] | None = None) -> str:
+    """What a device without events would need; empty where it has some. `members`: of one that times no I/O itself."""
     if some:
         return ""
+    if members is not None:
+        below = f": {', '.join(members[:_MEMBERS])}" if members else ""
+        return f"no request passes this device: its I/O is timed at its members, select one of them{below}"
     again = "a recording made with --interval 100ms" if recorded else "--interval 100ms"
     return (
         "no event here has a stamp finer than its window: no outlier was told and no order of issue was traced"

@@ -90,15 +90,17 @@ def title(origin: Origin | None, window: Window, mode: Mode, cells: int) -> Line
     if origin is None:
         return _split((Span(" latmon", "accent"), Span("  starting", "dim")), right, cells)
     last = window.last
-    tier = f" tier {origin.tier}" if origin.tier else ""
-    parts = (
-        Span(" latmon", "accent"),
-        Span(f"  {origin.host}", "strong"),
-        Span(f"  {_short(origin.kernel)}  {origin.tool or origin.backend}{tier}", "dim"),
+    tier = f"tier {origin.tier}" if origin.tier else ""
+    kernel, tool = _short(origin.kernel), origin.tool or origin.backend
+    how = (f"{kernel}  {tool} {tier}".rstrip(), f"{tool} {tier}".rstrip(), f"{origin.backend} {tier}".rstrip(), tier)
+    ends = (
         Span(f"  {clock(last.wall if last else math.nan)}"),
-        Span(f"  last {span(window.length_us)}", "dim"),
+        Span(f"  last {span(window.length_us)} ", "dim"),
     )
-    return _split(parts, right, cells)
+    # what tool it is, and its kernel, the help screen tells too
+    who = (Span(" latmon", "accent"), Span(f"  {origin.host}", "strong"))
+    lines = [(*who, Span(f"  {one}" if one else "", "dim"), *end) for end in (ends, ends[1:]) for one in (*how, "")]
+    return _split(next((one for one in lines if width(one) + width(right) <= cells), lines[-1]), right, cells)
 
 
 def health(

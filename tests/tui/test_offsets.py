@@ -93,6 +93,13 @@ def test_nothing_fine_says_why():
     assert not why_none(Moments(outliers=(1,)), recorded=False)
 
 
+def test_a_device_that_no_request_passes_names_its_members():
+    said = why_none(Moments(), recorded=False, members=("nvme0n1", "nvme1n1"))
+    assert "timed at its members" in said
+    assert said.endswith(": nvme0n1, nvme1n1")
+    assert "100ms" not in said
+
+
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
 def test_the_screen_shows_it_and_why_there_is_none(size, ink):

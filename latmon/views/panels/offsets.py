@@ -19,7 +19,8 @@ def offsets_panel(sight: Sight, chosen: Subject, width: int, room: int) -> list[
     """Headline, rows, axis: `room` lines at most."""
     history, choice = sight.history, sight.choice
     some = events(sight, chosen.device.name)
-    if why := why_none(some, recorded=sight.recorded):
+    members = None if chosen.device.timed else chosen.device.members
+    if why := why_none(some, recorded=sight.recorded, members=members):
         return without(why, width, room)
     hz = sight.origin.hz if sight.origin else None
     fold_us = SECOND_US if choice.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
