@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def gaps(path):
     return [item for item in open_recording(path) if isinstance(item, Gap)]
 
 
-def until(true, seconds=30.0):
+def until(true, seconds=120.0):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
@@ -130,7 +131,7 @@ def disk(tmp_path):
         return place
 
     yield mounted
-    subprocess.run(["umount", place], check=False, capture_output=True)
+    subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
 
 
 def fill(place):
@@ -161,7 +162,10 @@ class Watched:
 
     def until(self, seconds):
         """It has recorded, or tried to record, so many."""
+        end = time.monotonic() + 120
         while self.seconds() < seconds:
+            ready, _, _ = select.select([self._ours], [], [], max(0, end - time.monotonic()))
+            assert ready, self.said
             self.said += os.read(self._ours, 65536).decode()
 
     def seconds(self):
@@ -173,20 +177,28 @@ class Watched:
             while more := os.read(self._ours, 65536):
                 self.said += more.decode()
         os.close(self._ours)
-        return self.process.wait(10)
+        return self.process.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Whatever was found: a process that goes on would keep its disk."""
+        self.process.kill()
+        self.process.wait(10)
 
 
 def test_a_capture_goes_on_when_a_full_disk_has_room_again(disk):
     place = disk(8192)
     path = place / "r"
-    latmon = Watched(path)
-    until(lambda: len(windows(path)) >= 5)
-    hog = fill(place)
-    latmon.until(latmon.seconds() + 2)
-    time.sleep(1)  # the file is written behind the frames
-    hog.unlink()
-    until(lambda: isinstance(list(open_recording(path))[-1], Frame) and gaps(path))
-    assert latmon.end() == 4, latmon.said
+    with Watched(path) as latmon:
+        until(lambda: len(windows(path)) >= 5)
+        hog = fill(place)
+        latmon.until(latmon.seconds() + 2)
+        time.sleep(1)  # the file is written behind the frames
+        hog.unlink()
+        until(lambda: isinstance(list(open_recording(path))[-1], Frame) and gaps(path))
+        assert latmon.end() == 4, latmon.said
     assert "Traceback" not in latmon.said
     items = list(recording := open_recording(path))
     [gap] = gaps(path)
