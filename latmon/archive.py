@@ -34,7 +34,7 @@ class _Told(NamedTuple):
     removed: tuple[str, ...]
 
 
-class Inventory:
+class DevicesThen:
     """Which devices there were, at any time of what is kept."""
 
     def __init__(self, devices: tuple[Device, ...] = ()) -> None:
@@ -81,7 +81,7 @@ class Archive:
         self._open: list[tuple[int, bytes]] = []
         self._stamps = Stamps()
         self._bytes = 0
-        self._inventory = Inventory()
+        self._devices = DevicesThen()
         self._waiting = Waiting()
         self._checkpoints: deque[tuple[int, Waiting]] = deque()
         self._arrived = 0
@@ -104,7 +104,7 @@ class Archive:
             stamps, before = self._stamps, None
         self.moments.extend(moments(frame, before))
         stamps.add(frame)
-        self._inventory.add(frame)
+        self._devices.add(frame)
         self._waiting.add(frame)
         if self._arrived % _CHECKPOINT == 0:
             self._checkpoints.append((frame.mono_us, self._waiting.copy()))
@@ -133,7 +133,7 @@ class Archive:
 
     def known(self, at_us: int) -> tuple[Device, ...]:
         """See Past."""
-        return self._inventory.at(at_us)
+        return self._devices.at(at_us)
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
         """See Past."""
@@ -152,17 +152,17 @@ class Archive:
             gone = self._members.popleft()
             self._bytes -= len(gone.packed)
             self._stamps.forget(gone.frames)
-            self._inventory.forget(gone.last_us)
+            self._devices.forget(gone.last_us)
             for some in (self._checkpoints, self.moments):
                 while some and _stamp_of(some[0]) <= gone.last_us:
                     some.popleft()
 
     def _clear(self) -> None:
-        devices = self._inventory.at(self._stamps.mono_us[-1])
+        devices = self._devices.at(self._stamps.mono_us[-1])
         for some in (self.moments, self._members, self._open, self._checkpoints):
             some.clear()
         self._stamps, self._bytes, self._waiting = Stamps(), 0, Waiting()
-        self._inventory = Inventory(devices)
+        self._devices = DevicesThen(devices)
 
 
 def _decoded(line: bytes, *, totals: bool) -> Frame:

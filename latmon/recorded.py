@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from latmon.archive import MAX_MOMENTS, Inventory
+from latmon.archive import MAX_MOMENTS, DevicesThen
 from latmon.errors import RecordingError, UsageError
 from latmon.mark import Mark
 from latmon.model import Device, Frame, Origin
@@ -141,7 +141,7 @@ class Recorded:
         self.scanned = False
         self._recording = recording
         self._stamps = _guessed(recording)
-        self._inventory = Inventory(recording.devices)
+        self._devices = DevicesThen(recording.devices)
 
     @property
     def stamps(self) -> Stamps:
@@ -171,7 +171,7 @@ class Recorded:
 
     def known(self, at_us: int) -> tuple[Device, ...]:
         """See Past; as far as it was scanned."""
-        return self._inventory.at(at_us)
+        return self._devices.at(at_us)
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:  # noqa: ARG002  the protocol's
         """See Past: never known, so a wait is told since the first frame that is read."""
@@ -195,7 +195,7 @@ class Recorded:
             elif isinstance(item, Frame) and (before is None or item.mono_us > before.mono_us):
                 frame = replace(item, gap=item.gap or reason, marks=(*marks, *item.marks))
                 self.moments.extend(moments(frame, before))
-                self._inventory.add(frame)
+                self._devices.add(frame)
                 stamps.add(frame)
                 before, marks, reason = Before(frame.mono_us, frame.wall), [], ""
         if len(stamps):
