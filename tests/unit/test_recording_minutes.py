@@ -446,3 +446,14 @@ def test_damage_anywhere_counts_no_window_twice(tmp_path, times, kind):
             {one.mono_us for one in items if isinstance(one, Frame | Minute)}
         )
         report(recording, items)
+
+
+@pytest.mark.parametrize("bit", range(10, 15))
+def test_a_roll_up_that_lies_about_its_length_hides_nothing(tmp_path, bit):
+    path = written(tmp_path / "r", Load(7, deep=False).frames(12, 20_000_000))
+    at = [at for at, head in _members(path) if head.stands_for][-1]
+    data = bytearray(path.read_bytes())
+    data[at + 16 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    used, windows = both(path)
+    assert used * 3 + windows == 12
