@@ -73,7 +73,10 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
     built = windows(found, asked, names, left)
     keep(built)
     if not built.windows:
-        raise RecordingError(f"{name} holds no table, time or count that {' or '.join(f.name for f in chosen)} has")
+        told = " or ".join(f.name for f in chosen)
+        raise RecordingError(
+            f"no table, time or count of {told} was found in {name}; `latmon import --help` lists the formats"
+        )
     return Read(name, lines, chosen, found, left, built, names, asked)
 
 

@@ -85,5 +85,7 @@ def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
             return (one,)
     found = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
     if not found:
-        raise RecordingError(f"{name} holds nothing that is known: name its format with --from ({', '.join(NAMES)})")
+        raise RecordingError(
+            f"no table of a known tool was found in {name}: `latmon import --help` lists the formats, --from names one"
+        )
     return found

@@ -98,6 +98,8 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     if sums is not None and sums.in_driver:
         timed = outstanding.littles_law(sums, known, *_times(ops, origin), totals.measured_us)
         return {"outstanding": outstanding.depths(sums, known, timed)}
+    if sums is not None and (sums.at_issue or sums.highest):
+        return {"outstanding": outstanding.counts(sums, known)}
     if name in totals.depths:
         return {"outstanding": outstanding.gauge(totals.depths[name], known)}
     return {}

@@ -172,7 +172,7 @@ def _outstanding(device: str, one: _Json) -> Iterator[str]:
     yield "<h3>Outstanding I/O</h3>"
     limit = told.get("limit")
     yield facts(_depth_facts(told))
-    driver = {int(depth): part for depth, part in told.get("busy_time_share", told["time_share"]).items()}
+    driver = {int(depth): part for depth, part in told.get("busy_time_share", told.get("time_share", {})).items()}
     of = "of the time with any there" if "busy_time_share" in told else "of the ends of the windows"
     yield figure(depth_bars(device, driver, limit, "in the driver"), f"In the driver: share {of}, by number of I/Os.")
     queued = {int(depth): part for depth, part in told.get("queued", {}).get("busy_time_share", {}).items()}
@@ -186,8 +186,9 @@ def _depth_facts(told: _Json) -> Iterator[tuple[str, str]]:
     yield "At most", f"{number(told['max'])}{at}"
     if told.get("mean") is not None:
         yield "Mean", f"{told['mean']:,}"
-    usual = told.get("busy_mode", told["mode"])
-    yield "Mostly", number(usual) + (" while there is any" if "busy_mode" in told else "")
+    if "mode" in told:
+        usual = told.get("busy_mode", told["mode"])
+        yield "Mostly", number(usual) + (" while there is any" if "busy_mode" in told else "")
     if "limit" in told:
         yield "The driver takes", f"{number(told['limit'])} ({text(told['limit_source'])})"
     if told.get("held_at") is not None:

@@ -64,6 +64,17 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
     }
 
 
+def counts(sums: DepthSums, device: Device | None) -> _Json:
+    """Where nobody knows for how long it was so many: I/Os at issue and a maximum, as other tools print them."""
+    at_issue = {str(depth): n for depth, n in sorted(sums.at_issue.items())}
+    return {
+        "max": max(sums.highest, *sums.at_issue) if sums.at_issue else sums.highest,
+        **_limit(device),
+        **({"at_issue": at_issue} if at_issue else {}),
+        "source": sums.depths.source,
+    }
+
+
 def littles_law(
     sums: DepthSums, device: Device | None, driver: Histogram | None, whole: Histogram | None, time_us: int
 ) -> _Json:

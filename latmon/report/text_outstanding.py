@@ -26,15 +26,16 @@ def device(one: _Json) -> Iterator[str]:
     """A device's lines: depths, law, issue order, what is in flight."""
     if "outstanding" in one:
         told = one["outstanding"]
-        yield from _depths(told) if "source" in told else _gauge(told)
+        yield from _counts(told) if "time_share" not in told else _depths(told) if "source" in told else _gauge(told)
     if one.get("issue_order", {}).get("ascending") is not None:
         yield from wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
     yield from _in_flight(one)
 
 
 def is_told(one: _Json) -> bool:
-    """Whether a device without completions has a line of its own: I/Os that wait."""
-    return bool(one.get("in_flight")) or "in_flight_longest" in one
+    """Whether a device without completions has a line of its own: I/Os that wait, or how many there were at issue."""
+    counted = "outstanding" in one and "time_share" not in one["outstanding"]
+    return bool(one.get("in_flight")) or "in_flight_longest" in one or counted
 
 
 def older(summary: _Json) -> str:
@@ -92,6 +93,20 @@ def _gauge(told: _Json) -> Iterator[str]:
     share = percent(told["time_share"][str(told["mode"])])
     said = f"outstanding at the windows' ends: max {told['max']}, mostly {told['mode']} ({share} of them)"
     yield from wrapped(said + _limit(told), "  ")
+
+
+def _counts(told: _Json) -> Iterator[str]:
+    yield from wrapped(f"outstanding: max {told['max']:,}, for how long is not known{_limit(told)}", "  ")
+    issued = told.get("at_issue", {})
+    requests = sum(issued.values())
+    if issued:
+        yield f"    {'depth':>7}{'at issue':>10}{'share':>6}"
+    shown = sorted(sorted(issued, key=lambda depth: -issued[depth])[:MAX_DEPTHS], key=int)
+    for depth in shown:
+        each = issued[depth] / requests
+        yield f"    {int(depth):>7,}{count(issued[depth]):>10}{part(each):>6} {'#' * round(each * _BAR)}".rstrip()
+    if len(issued) > len(shown):
+        yield f"    and {len(issued) - len(shown):,} more depths"
 
 
 def _depths(told: _Json) -> Iterator[str]:

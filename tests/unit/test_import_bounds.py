@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from latmon.errors import RecordingError
 from latmon.histogram import MAX_US
 from latmon.imports import import_command
 from latmon.imports.command import read_text
@@ -54,8 +55,8 @@ def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
     said = " ".join(render_text(summarise(recording)).split())
     assert "≥600m" in said
     assert "≥: in a row of the source without an upper bound" in said
-    assert "700 of 600000 or more: how much more is not known" in said
-    columns = MapColumns(None, recording.origin.interval_us)
+    assert "700 of 600,000 or more: how much more is not known" in said
+    columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add)
     assert "≥ 600.000 ms" in render_html(summary_of(recording, totals), totals, columns)
 
@@ -113,3 +114,33 @@ def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):
     assert any("磁盘" in line for line in lines)
     assert max(map(cell_len, lines)) <= 80
     assert "\0" not in "".join(lines)
+
+
+def test_depths_at_issue_that_nobody_timed_are_in_the_report(tmp_path):
+    text = (
+        "Histogram: outstanding IOs when a new IO is issued,virtual machine worldGroupID,1,virtual disk handleID,"
+        "1,(scsi0:0)\nmin,1\nmax,9\nmean,1\ncount,40\nFrequency,Histogram Bucket Limit\n30,1\n0,2\n10,4\n"
+    )
+    recording = imported(tmp_path, text)
+    summary = summarise(recording)
+    told = summary["devices"]["scsi0:0"]["outstanding"]
+    assert (told["max"], told["at_issue"]) == (4, {"1": 30, "4": 10})
+    said = render_text(summary)
+    assert "outstanding: max 4, for how long is not known" in said
+    assert "        1        30   75%" in said
+    columns = MapColumns(recording.origin.interval_us)
+    totals = added_up(recording, columns.add)
+    assert "at issue" in render_html(summary_of(recording, totals), totals, columns)
+
+
+def test_the_most_in_the_driver_is_in_the_report(tmp_path):
+    summary = summarise(imported(tmp_path, "sd2 1 sd0 70\n"))
+    assert summary["devices"]["sd0"]["outstanding"]["max"] == 70
+    assert "outstanding: max 70" in render_text(summary)
+
+
+def test_a_text_without_a_table_is_refused_in_a_line(tmp_path):
+    with pytest.raises(RecordingError, match="no table of a known tool was found in") as said:
+        imported(tmp_path, "just some prose\n")
+    assert "--help" in str(said.value)
+    assert len(str(said.value)) < 160
