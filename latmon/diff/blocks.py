@@ -20,6 +20,8 @@ MOST, LEAST = 24, 6
 """Blocks of a stretch: more tell nothing new, with fewer nothing can be told."""
 UNITS = 20
 """Units of a stretch, windows or minutes, that a test takes: of fewer nobody knows how they hang together."""
+UNITS_US = 20_000_000
+"""And how long they must be in all: what else a host does comes and goes in seconds, however short the windows are."""
 ENOUGH = 8
 """Blocks are not joined further where fewer would be left."""
 ALIKE = 0.1

@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def tested(self) -> bool:
-        return min(len(self.a.units), len(self.b.units)) >= blocks.UNITS
+        return _enough(self.a, self.b)
 
     @property
     def alike(self) -> float:
@@ -104,7 +104,7 @@ def compare(a: Stretch, b: Stretch) -> Comparison:
     both = sorted((s for s in a.series() if s in b.bits), key=_order)
     pairs = {s: _pair(a, b, s) for s in both}
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
-    tested = min(len(a.units), len(b.units)) >= blocks.UNITS
+    tested = _enough(a, b)
     asked = {s: ask((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
     lengths = {question: length(list(asked.values()), question, a, b) for question in QUESTIONS}
     answers: dict[Series, list[_Answer]] = {}
@@ -119,6 +119,10 @@ def compare(a: Stretch, b: Stretch) -> Comparison:
         tuple(sorted((s for s in a.series() if s not in b.bits), key=_order)),
         tuple(sorted((s for s in b.series() if s not in a.bits), key=_order)),
     )
+
+
+def _enough(*sides: Stretch) -> bool:
+    return all(len(one.units) >= blocks.UNITS and one.us >= blocks.UNITS_US for one in sides)
 
 
 class _Answer(NamedTuple):

@@ -55,9 +55,12 @@ def untested(change: Change) -> str:
 
 
 def too_few(comparison: Comparison) -> str:
-    """`too few windows for a test: 12 where it takes 20`."""
+    """`too few windows for a test: 12 where it takes 20`, or too short ones."""
     few = min(len(comparison.a.units), len(comparison.b.units))
-    return f"too few windows for a test: {few} where it takes {blocks.UNITS}"
+    if few < blocks.UNITS:
+        return f"too few windows for a test: {few} where it takes {blocks.UNITS}"
+    short = min(comparison.a.us, comparison.b.us)
+    return f"too short for a test: {spelled(short)} where it takes {spelled(blocks.UNITS_US)}"
 
 
 def mode(total: Histogram) -> tuple[int, int] | None:

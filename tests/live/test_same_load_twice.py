@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace and fio"),
 ]
-SPANS, WINDOWS = 7, 24
-INTERVAL_S = 0.25
+SPANS, WINDOWS = 5, 42
+INTERVAL_S = 0.5
 
 
 def test_neighbouring_spans_of_one_load_are_not_told_apart(tmp_path):

@@ -111,6 +111,15 @@ def test_fewer_than_20_windows_are_told_and_not_tested():
     assert "p50 120 us -> 360 us (x2.9)" in said
 
 
+def test_many_windows_of_a_moment_are_told_and_not_tested():
+    rng = Random(1)
+    a, b = load(rng, windows=60), load(rng, windows=60, factor=3.0)
+    for unit in a.units:
+        unit.us = 100_000
+    said = " ".join(render(compare(a, b)).split())
+    assert "too short for a test: 6 s where it takes 20 s" in said
+
+
 def test_all_of_it_faster():
     change = compare(*pair(1, factor=1 / 1.5)).changes[0]
     assert (change.where, change.body.direction, change.tail.direction) == ("whole", -1, -1)
