@@ -5,11 +5,9 @@ Owns the command: which file is read and written, and its exit code.
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 from latmon import new_file
 from latmon.checking.clean_copy import CleanCopy
@@ -22,6 +20,7 @@ from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.new_file import named
 from latmon.recording import Recording, open_recording
 from latmon.recording.reader import opened
+from latmon.recording.written import is_written
 
 __all__ = ["check_command", "repair", "survey"]
 
@@ -46,7 +45,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
         passages: Passages | Repacked = (
             Repacked(file)
             if isinstance(recording, RepackedRecording)
-            else Passages(file, recording.origin, live=_is_written(file), headless=recording.headless)
+            else Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         )
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         with Progress(sys.stderr, passages.size) as progress:
@@ -70,18 +69,6 @@ def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repa
             why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
             raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
     return found, passages
-
-
-def _is_written(file: BinaryIO) -> bool:
-    """Whether a latmon holds its lock on it: then it isn't complete yet."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return False
 
 
 def _print(lines: list[str]) -> None:
