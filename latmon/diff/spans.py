@@ -32,7 +32,7 @@ def read(argument: str) -> Stretch:
     made = _filled(recording, recording.summed(), path, note, by_minutes=True)
     if len(made.units) < ENOUGH_MINUTES:
         made = _filled(recording, recording, path, note, by_minutes=False)
-    made.damage = tuple(recording.damage)
+    made.damage, made.is_live = tuple(recording.damage), recording.is_live
     if not made.units:
         raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
     return made

@@ -61,6 +61,8 @@ class Stretch:
     end_wall: float = 0.0
     end_us: int = 0
     damage: tuple[str, ...] = ()
+    is_live: bool = False
+    """Its file is still being written: more will be in it."""
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
     _per_unit: int = 1

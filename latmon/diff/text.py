@@ -54,6 +54,8 @@ def warnings(comparison: Comparison) -> list[str]:
     for name, one in (("A", a), ("B", b)):
         if one.lost or one.gaps:
             said.append(f"{name} is incomplete: {_many(one.gaps, 'gap')}, {_many(one.lost, 'event')} lost.")
+        if one.is_live:
+            said.append(f"{name} is still being written: what comes later is not in it.")
         if one.damage:
             said.append(f"{name} is damaged: {one.damage[0]}")
         if one.left_out:

@@ -122,6 +122,11 @@ class Parts:
         """As `between`, but a Minute for the windows that a roll-up stands for; a part's roll-ups are its own."""
         return self._joined(lambda one: one.summed(since_us, until_us), since_us, until_us)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the latest reading found that a latmon still writes the last of them."""
+        return self.parts[-1].is_live
+
     def span(self) -> tuple[int, int]:
         """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
         return self.parts[0].span()[0], self.parts[-1].span()[1]

@@ -27,6 +27,7 @@ from latmon.recording.members import GIVEN_UP, Members, Part, ReadError
 from latmon.recording.places import Places
 from latmon.recording.repacked import is_repacked
 from latmon.recording.summing import Stretch, units
+from latmon.recording.written import is_written
 
 Item = Frame | Gap | Mark | End
 UNCLOSED = "ended without a closing line (killed?)"
@@ -72,6 +73,8 @@ class Recording:
     def __init__(self, path: Path, origin: Origin, devices: tuple[Device, ...], headless: str) -> None:
         self.path, self.origin, self.devices = path, origin, devices
         self.damage: list[str] = []
+        self.is_live = False
+        """Whether the latest reading found that a latmon still writes it."""
         self._headless = headless
         self._unsaid = 0
         self._places = Places()
@@ -186,7 +189,10 @@ class Recording:
 
     def _end(self, course: Course, until_us: int | None) -> None:
         if not course.ended and until_us is None:
-            self._note(UNCLOSED)
+            with opened(self.path) as file:
+                self.is_live = is_written(file)
+            if not self.is_live:
+                self._note(UNCLOSED)
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
 

@@ -47,7 +47,8 @@ _Json = Mapping[str, Any]
 def trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted, without what is a list of its own: gaps, notices, damage."""
     health = summary["health"]
-    said = [coverage(health), counters(health), *text_deep.trust(health), text_outstanding.older(summary)]
+    live = "still being written: what comes later is not in it" if summary.get("live") else ""
+    said = [live, coverage(health), counters(health), *text_deep.trust(health), text_outstanding.older(summary)]
     return [one for one in said if one]
 
 

@@ -48,7 +48,8 @@ def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
     """What totals of this recording come to."""
     summary = _whole(recording.origin, totals)
     opens(summary["devices"], recording.origin.extra.get("imported"))
-    return summary | ({"damage": recording.damage} if recording.damage else {})
+    live = {"live": True} if recording.is_live else {}
+    return summary | live | ({"damage": recording.damage} if recording.damage else {})
 
 
 def incomplete(summary: Mapping[str, Any]) -> bool:

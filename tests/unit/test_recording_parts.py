@@ -1,5 +1,7 @@
 """Parts of one capture, read as the one recording that they are."""
 
+import fcntl
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,10 @@ def part(directory, number, seqs, *, capture="c0ffee", end="", close=True):
         writer.append(frame(seq, devices=(DISK,) if i == 0 else ()))
     if close:
         writer.close(end or f"continued in p{number + 1}")
+    else:  # as a killed one's: its lock is gone
+        held = writer.hold()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        os.close(held)
     return path
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,10 @@ def record(path, *frames, origin=ORIGIN, gaps=(), close=True):
     writer.flush()
     if close:
         writer.close()
+    else:  # as a killed one's: its lock is gone
+        held = writer.hold()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        os.close(held)
     return open_recording(path)
 
 
@@ -229,6 +235,18 @@ def test_what_was_said_while_it_measured_is_listed(summary_of):
     (one,) = summary["notices"]  # and nothing of windows in which nothing was said
     assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(said.wall))
     assert "notices: 1970" in " ".join(render_text(summary).split())
+
+
+def test_what_is_still_written_is_not_called_killed(tmp_path):
+    path = tmp_path / "live"
+    writer = Writer.create(path, ORIGIN)
+    writer.append(frame(0))
+    summary = summarise(open_recording(path))
+    assert summary["live"]
+    assert "damage" not in summary
+    assert "still being written" in render_text(summary)
+    writer.close()
+    assert "live" not in summarise(open_recording(path))
 
 
 def test_damage_is_in_the_report(summary_of):
