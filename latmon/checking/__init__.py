@@ -21,7 +21,6 @@ from latmon.new_file import named
 from latmon.recording import Recording, open_recording
 from latmon.recording.reader import opened
 from latmon.recording.written import is_written
-from latmon.recording.written import is_written
 
 __all__ = ["check_command", "repair", "survey"]
 
