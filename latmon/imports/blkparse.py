@@ -8,14 +8,13 @@ one counts. Flushes without a sector can't be told apart and are left out, count
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from latmon.histogram import Histogram
-from latmon.imports.found import Asked, Found, Passed, Remark, Times, Where
-from latmon.imports.naming import UNKNOWN_OP
-from latmon.model import Completed, Flow, Outlier, Series
+from latmon.imports.found import Asked, Found, Passed, Remark, Where
+from latmon.imports.naming import op_of
+from latmon.imports.seconds import IN_FLIGHT, SECOND, Second
+from latmon.model import Flow, Outlier
 from latmon.text import clean
 
 _LINE = re.compile(
@@ -26,8 +25,6 @@ _HEADS = re.compile(
     r"(?:CPU\d+ \(|Total \(|\s+(?:Reads|Read|Writes|PC|IO|Timer|In) ?\S|Throughput \(|Events \(|Skips:|Input file)"
 )
 _SECTOR = 512
-_SECOND = 10**9
-_IN_FLIGHT = 65_536
 
 
 @dataclass(slots=True)
@@ -36,33 +33,6 @@ class _Request:
     issued: int | None
     comm: str
     pid: int
-
-
-@dataclass(slots=True)
-class _Second:
-    number: int
-    first: int
-    last: int
-    values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
-    outliers: list[Outlier] = field(default_factory=list)
-    bytes: dict[Flow, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, flow: Flow, one: Outlier, *, slow: bool) -> None:
-        for stage, us in {**one.stages_us, "total": one.total_us}.items():
-            self.values[Series(*flow, stage)].append(us)
-        self.bytes[flow] += one.bytes or 0
-        if slow:
-            self.outliers.append(one)
-
-    def times(self) -> Times:
-        """Its window, which ends with the second."""
-        totals = {Flow(s.device, s.op): some for s, some in self.values.items() if s.stage == "total"}
-        return Times(
-            Where(self.first, self.last, float(self.number + 1), 1_000_000),
-            {series: Histogram.record(some) for series, some in self.values.items()},
-            tuple(self.outliers),
-            {flow: Completed(len(some), self.bytes[flow], sum(some)) for flow, some in totals.items()},
-        )
 
 
 def sniff(head: str) -> bool:
@@ -88,14 +58,14 @@ class _Trace:
 
     asked: Asked
     open: dict[tuple[str, int], _Request] = field(default_factory=dict)
-    second: _Second | None = None
+    second: Second | None = None
     unmatched: int = 0
     unkeyed: int = 0
     unqueued: int = 0
 
     def take(self, at: int, found: re.Match[str]) -> Iterator[Found]:
         """One event; a second that is over."""
-        action, ns = found[8], int(found[5]) * _SECOND + int(found[6])
+        action, ns = found[8], int(found[5]) * SECOND + int(found[6])
         if action not in ("Q", "D", "C"):
             return
         if found[10] is None or not int(found[11]):
@@ -106,7 +76,7 @@ class _Trace:
             yield from self._completed(at, found, key, ns)
         elif action == "D" and key in self.open:
             self.open[key].issued = ns
-        elif len(self.open) < _IN_FLIGHT:
+        elif len(self.open) < IN_FLIGHT:
             queued, issued = (ns, None) if action == "Q" else (None, ns)
             self.open[key] = _Request(queued, issued, clean(found[12] or ""), int(found[7]))
 
@@ -115,10 +85,10 @@ class _Trace:
         if request is None or request.issued is None or request.issued > ns:
             self.unmatched += 1
             return
-        if self.second is None or self.second.number != ns // _SECOND:
+        if self.second is None or self.second.number != ns // SECOND:
             if self.second is not None:
                 yield self.second.times()
-            self.second = _Second(ns // _SECOND, at, at)
+            self.second = Second(ns // SECOND, at, at)
         self.second.last = at
         self.unqueued += request.queued is None
         flow = Flow(self.asked.device or key[0], self.asked.op or op_of(found[9]))
@@ -148,7 +118,7 @@ def _outlier(flow: Flow, found: re.Match[str], request: _Request, ns: int) -> Ou
     stages = {} if request.queued is None else {"queue": (issued - begun) // 1000}
     stages["hba"] = (ns - issued) // 1000
     return Outlier(
-        wall=begun / _SECOND,
+        wall=begun / SECOND,
         mono_us=0,
         device=flow.device,
         op=flow.op,
@@ -161,14 +131,3 @@ def _outlier(flow: Flow, found: re.Match[str], request: _Request, ns: int) -> Ou
         comm=request.comm,
         includes={"hba": ("irq", "softirq", "completion")},
     )
-
-
-def op_of(rwbs: str) -> str:
-    """Of the kernel's letters: a flush may come before a write (FW), a discard is no write."""
-    if "D" in rwbs:
-        return "discard"
-    if "R" in rwbs:
-        return "read"
-    if "W" in rwbs:
-        return "write"
-    return "flush" if "F" in rwbs else UNKNOWN_OP

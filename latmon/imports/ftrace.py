@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from latmon.errors import UsageError
-from latmon.histogram import Histogram
-from latmon.imports.blkparse import op_of
-from latmon.imports.found import Asked, Found, Passed, Remark, Times, Where
-from latmon.imports.naming import UNKNOWN_OP
-from latmon.model import Completed, Flow, Outlier, Series
+from latmon.imports.found import Asked, Found, Passed, Remark, Where
+from latmon.imports.naming import UNKNOWN_OP, op_of
+from latmon.imports.seconds import IN_FLIGHT, SECOND, Second
+from latmon.model import Flow, Outlier
 from latmon.text import clean
 
 _LINE = re.compile(
@@ -25,8 +24,6 @@ _LINE = re.compile(
 )
 _HEADS = re.compile(r"\s*#|cpus=\d+|version = |CPU \d+ is empty|\s*CPU:\d+ \[LOST|trace-cmd|libtrace")
 _BLOCK = re.compile(r"\s*(\d+,\d+) ([A-Z]+) (?:(\d+) )?\(.{0,200}?\) (\d+) \+ (\d+)")
-_WAITING = 65_536
-_SECOND = 10**9
 
 
 @dataclass(slots=True)
@@ -67,7 +64,7 @@ class _Pairing:
     begin: str
     end_: str
     waiting: dict[str, deque[_Line]] = field(default_factory=lambda: defaultdict(deque))
-    group: list[tuple[_Line, _Line]] = field(default_factory=list)
+    second: Second | None = None
     held: int = 0
     unmatched: int = 0
     keyless: int = 0
@@ -82,7 +79,7 @@ class _Pairing:
             self.keyless += 1
         elif one.event == self.end_ and self.waiting[key]:
             yield from self._paired(self.waiting[key].popleft(), one)
-        elif one.event == self.begin and self.held < _WAITING:
+        elif one.event == self.begin and self.held < IN_FLIGHT:
             self.waiting[key].append(one)
             self.held += 1
         else:
@@ -93,16 +90,20 @@ class _Pairing:
         if begun.ns > ended.ns:
             self.unmatched += 1
             return
-        if self.group and self.group[0][1].ns // _SECOND != ended.ns // _SECOND:
-            yield _times(self.group, self.asked)
-            self.group = []
+        if self.second is None or self.second.number != ended.ns // SECOND:
+            if self.second is not None:
+                yield self.second.times()
+            self.second = Second(ended.ns // SECOND, begun.at, ended.at, self.asked.stage or "total")
         self.pairs += 1
-        self.group.append((begun, ended))
+        self.second.last = ended.at
+        flow = _flow(begun, self.asked)
+        one = _outlier(flow, begun, ended, self.asked)
+        self.second.add(flow, one, slow=one.total_us >= self.asked.threshold_us)
 
     def end(self, last: int) -> Iterator[Found]:
         """The last second, and what has no other half."""
-        if self.group:
-            yield _times(self.group, self.asked)
+        if self.second is not None:
+            yield self.second.times()
         begin, end, where = clean(self.begin), clean(self.end_), Where(last, last)
         if not self.pairs:
             yield Remark(where, f"no {begin} is followed by a {end}")
@@ -117,7 +118,7 @@ def _line(at: int, text: str) -> _Line | None:
     found = _LINE.match(text)
     if found is None:
         return None
-    ns = int(found[4]) * _SECOND + int(found[5].ljust(9, "0"))
+    ns = int(found[4]) * SECOND + int(found[5].ljust(9, "0"))
     return _Line(at, clean(found[1].strip()), int(found[2]), int(found[3]), ns, found[6], found[7])
 
 
@@ -132,28 +133,6 @@ def _key(one: _Line, key: str) -> str | None:
     return found[1] if found else None
 
 
-def _times(group: list[tuple[_Line, _Line]], asked: Asked) -> Times:
-    by_flow: dict[Flow, list[tuple[_Line, _Line]]] = defaultdict(list)
-    for begun, ended in group:
-        by_flow[_flow(begun, asked)].append((begun, ended))
-    stage = asked.stage or "total"
-    where = Where(group[0][0].at, group[-1][1].at, float(group[0][1].ns // _SECOND + 1), 1_000_000)
-    return Times(
-        where,
-        {Series(*flow, stage): Histogram.record(_us(*pair) for pair in some) for flow, some in by_flow.items()},
-        tuple(_outlier(flow, *pair, asked) for flow, some in by_flow.items() for pair in some if _slow(*pair, asked)),
-        {flow: Completed(len(some), 0, sum(_us(*pair) for pair in some)) for flow, some in by_flow.items()},
-    )
-
-
-def _us(begun: _Line, ended: _Line) -> int:
-    return (ended.ns - begun.ns) // 1000
-
-
-def _slow(begun: _Line, ended: _Line, asked: Asked) -> bool:
-    return _us(begun, ended) >= asked.threshold_us
-
-
 def _flow(begun: _Line, asked: Asked) -> Flow:
     block = _BLOCK.match(begun.rest)
     name = block[1].replace(",", ":") if block else clean(" to ".join(asked.events or ()))
@@ -161,10 +140,10 @@ def _flow(begun: _Line, asked: Asked) -> Flow:
 
 
 def _outlier(flow: Flow, begun: _Line, ended: _Line, asked: Asked) -> Outlier:
-    total = _us(begun, ended)
+    total = (ended.ns - begun.ns) // 1000
     block = _BLOCK.match(begun.rest)
     return Outlier(
-        wall=begun.ns / _SECOND,
+        wall=begun.ns / SECOND,
         mono_us=0,
         device=flow.device,
         op=flow.op,

@@ -76,3 +76,14 @@ class Names:
             return f"{major}:{minor}"
         left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
         return clean(" ".join(left) or title.strip() or "table", _LONGEST)
+
+
+def op_of(rwbs: str) -> str:
+    """Of the kernel's letters: a flush may come before a write (FW), a discard is no write."""
+    if "D" in rwbs:
+        return "discard"
+    if "R" in rwbs:
+        return "read"
+    if "W" in rwbs:
+        return "write"
+    return "flush" if "F" in rwbs else UNKNOWN_OP
