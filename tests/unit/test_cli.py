@@ -54,10 +54,10 @@ def latmon(tmp_path):
 
 
 def is_one_sentence(done):
-    """Behind the one that says that it is starting, where it came that far."""
-    first, _, rest = done.stderr.partition("\n")
-    said = rest if first.startswith("latmon: starting, nothing is recorded yet") else done.stderr
-    return done.stdout == "" and said.startswith("latmon: ") and said.count("\n") == 1
+    """Behind those that say that it is starting and where the file lies, where it came that far."""
+    ahead = ("latmon: starting, nothing is recorded yet", "latmon: the recording lies on ")
+    said = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(ahead)]
+    return done.stdout == "" and len(said) == 1 and said[0].startswith("latmon: ") and said[0].endswith("\n")
 
 
 @pytest.mark.parametrize(
