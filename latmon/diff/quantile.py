@@ -7,6 +7,7 @@ An interval is Woodruff's (1952): that of the share below, turned into latencies
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -32,16 +33,18 @@ class Survival:
             left -= n
         return tuple((low, max(high, low * 1.000001), share) for low, high, share in made)
 
+    @cached_property
+    def _lows(self) -> list[float]:
+        return [low for low, _, _ in self._edges]
+
     def above(self, us: float) -> float:
         """The share at or above a latency."""
-        edges = self._edges
-        for number, (low, high, share) in enumerate(edges):
-            behind = edges[number + 1][2] if number + 1 < len(edges) else 0.0
-            if us <= low:
-                return share
-            if us < high:
-                return share + (behind - share) * math.log(us / low) / math.log(high / low)
-        return 0.0
+        edges, at = self._edges, bisect_left(self._lows, us)
+        behind = edges[at][2] if at < len(edges) else 0.0
+        if at and us < edges[at - 1][1]:
+            low, high, share = edges[at - 1]
+            return share + (behind - share) * math.log(us / low) / math.log(high / low)
+        return behind
 
     def latency(self, share: float) -> float:
         """The latency in us that this share of I/Os is above."""
