@@ -20,8 +20,8 @@ from latmon.depth_totals import DepthSums
 from latmon.errors import RecordingError
 from latmon.lba_order import LbaOrder
 from latmon.minute import Minute, Weighted
-from latmon.minute_sums import MinuteSums, deep_of
-from latmon.model import Taskq
+from latmon.minute_sums import MIN_WINDOWS, MinuteSums, deep_of
+from latmon.model import Completed, Flow, Taskq
 from latmon.outstanding import Took
 from latmon.recording import checks, decode
 from latmon.recording.checks import Json
@@ -35,6 +35,9 @@ from latmon.waiting import MAX_SINCE
 KIND = "minute"
 MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
+NOTHING = Completed(0, 0)
+SKEW = 1000
+"""I/Os that complete while a probe prints one table behind the other, of those there are in a minute."""
 _UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
 _ORDER = len(dataclasses.fields(LbaOrder))
@@ -51,7 +54,28 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         back = decode_minute(checks.parse(line))
     except (RecordingError, ValueError):  # sums beyond what a line may hold
         return None
+    if doubt(minute):
+        return None
     return line if back == minute and _counted(deep_of(back.frame)) == _counted(sums.flat) else None
+
+
+def doubt(minute: Minute) -> str:
+    """Why no plain minute's windows come to this; empty where they may."""
+    frame = minute.frame
+    if frame.gap or frame.health.notice or frame.devices or frame.removed:
+        return "a roll-up is of no plain minute"
+    # between two windows of a plain minute lies half of one at most
+    if minute.windows < MIN_WINDOWS or 2 * frame.dt_us > 3 * minute.windows * minute.longest_us:
+        return "a roll-up is longer than its windows"
+    if not 0 < minute.first_dt_us <= minute.longest_us:
+        return "a roll-up's first window is longer than its longest"
+    if frame.seen and any(
+        one.count > 2 * frame.seen.get(Flow(series.device, series.op), NOTHING).count + SKEW
+        for series, one in frame.histograms.items()
+        if series.stage == "total"
+    ):
+        return "a roll-up has more latencies than I/Os"
+    return ""
 
 
 def encode_minute(minute: Minute) -> dict[str, Any]:

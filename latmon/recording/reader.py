@@ -76,6 +76,7 @@ class Recording:
         self.is_live = False
         """Whether the latest reading found that a latmon still writes it."""
         self._headless = headless
+        self._named = {one.name for one in devices}
         self._unsaid = 0
         self._places = Places()
 
@@ -112,7 +113,7 @@ class Recording:
             members = Members(file, self._note)
             begin = self._places.behind(file, since_us) if since_us else 0
             for unit in units(members, begin, until_us):
-                minute = self._minute(members, unit, course) if began and isinstance(unit, Stretch) else None
+                minute = self._minute(unit, course) if began and isinstance(unit, Stretch) else None
                 if isinstance(unit, Stretch) and minute is not None:
                     if held is not None:
                         yield held.minute
@@ -132,15 +133,23 @@ class Recording:
                 yield from self._released(members, held)
         self._end(course, until_us)
 
-    def _minute(self, members: Members, stretch: Stretch, course: Course) -> Minute | None:
+    def _minute(self, stretch: Stretch, course: Course) -> Minute | None:
         """What a roll-up says; None where that can't be read, or can't be."""
-        part = next(members.parts(begin=stretch.roll_up, end=stretch.end), None)
+        part = stretch.part
         if part is None or part.damage:
             return None
         try:
             found = minutes.decode_minute(checks.parse(part.text))
-            if part.head is None or found.mono_us != part.head.last_us:
+            # a sum of windows begins and ends where their members do, and counts as many as these may hold
+            begins = found.mono_us - found.dt_us + found.first_dt_us == stretch.first_us
+            counts = stretch.fewest <= found.windows <= stretch.most
+            if part.head is None or found.mono_us != part.head.last_us or not begins or not counts:
                 self._note(f"behind {course.mono_us} us: a roll-up is not of its windows, which are read")
+                return None
+            if why := minutes.doubt(found):
+                self._note(f"behind {course.mono_us} us: {why}; its windows are read")
+                return None
+            if not _devices(found).issubset(course.devices | self._named):
                 return None
             waiting = found.waiting
             also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.held, *waiting.longest}
@@ -149,7 +158,7 @@ class Recording:
             self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
             return None
         hole_us = found.mono_us - found.dt_us - course.mono_us
-        return found if hole_us <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
+        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
 
     def _released(self, members: Members, held: _Held) -> Iterator[Item]:
         """A minute's windows after all."""
@@ -229,6 +238,12 @@ class Recording:
             self.damage.append(damage)
         else:
             self._unsaid += 1
+
+
+def _devices(minute: Minute) -> set[str]:
+    """Those that a minute has I/Os of: a new one comes with a window that names it."""
+    flows = {(one.device, one.op) for one in minute.histograms} | {*minute.seen, *minute.kernel}
+    return {device for device, _ in flows}
 
 
 def _parts(members: Members, unit: Part | Stretch) -> Iterable[Part]:

@@ -377,6 +377,38 @@ def test_a_roll_up_of_other_windows_is_not_believed(tmp_path):
         assert used == 1
 
 
+LIES = {
+    "more latencies than I/Os": lambda line: line["h"][0].update(n=77_777, b=[60, 77_777]),
+    "another device": lambda line: line["h"][0]["l"].__setitem__(0, "sdz"),
+    "a billion windows": lambda line: line["sums"].update(windows=10**9),
+    "a window less": lambda line: line["sums"].update(windows=line["sums"]["windows"] - 1),
+    "longer": lambda line: line.update(dt=line["mono"] - 1),
+    "shorter": lambda line: line.update(dt=line["sums"]["longest"]),
+    "a long first": lambda line: line["sums"].update(first=line["dt"]),
+    "a gap": lambda line: line.update(gap="suspended"),
+    "a notice": lambda line: line.update(health={"notice": "evil"}),
+    "a device": lambda line: line.update(devices=[{"name": "evil", "major": 1, "minor": 1}]),
+    "a device goes": lambda line: line.update(removed=["sda"]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_roll_up_that_contradicts_itself_or_its_members_is_not_believed(tmp_path, lie):
+    path = written(tmp_path / "r", Load(2, deep=False).frames(40))
+    believed, _ = both(path)
+    at, head = next((at, head) for at, head in _members(path) if head.stands_for)
+    data = path.read_bytes()
+    line = json.loads(members.unpack(data[at : at + head.length]))
+    LIES[lie](line)
+    wrong = members.pack(to_bytes(line), head.first_us, head.last_us, head.stands_for)
+    path.write_bytes(data[:at] + wrong + data[at + head.length :])
+    used, _ = both(path)
+    assert used == believed - 1
+    recording = open_recording(path)
+    list(recording.summed())
+    assert bool(recording.damage) is (lie != "another device")  # one may be new, and then its windows are read
+
+
 def test_a_sum_ends_with_a_window_wherever_the_file_ends(tmp_path):
     path = written(tmp_path / "r", Load(3, deep=False).frames(34))
     data = path.read_bytes()
