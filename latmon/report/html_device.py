@@ -169,9 +169,8 @@ def _outstanding(device: str, one: _Json) -> Iterator[str]:
     if "outstanding" not in one:
         return
     told = one["outstanding"]
-    yield "<h3>Outstanding I/O</h3>"
     limit = told.get("limit")
-    yield facts(_depth_facts(told))
+    yield f"<h3>Outstanding I/O</h3>\n{facts(_depth_facts(told))}"
     driver = {int(depth): part for depth, part in told.get("busy_time_share", told.get("time_share", {})).items()}
     of = "of the time with any there" if "busy_time_share" in told else "of the ends of the windows"
     yield figure(depth_bars(device, driver, limit, "in the driver"), f"In the driver: share {of}, by number of I/Os.")
