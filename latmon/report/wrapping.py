@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-
-from latmon.views.lines import cell_len
+import unicodedata
 
 WIDTH = 79
+_WIDE = "WF"
+"""East Asian Width (UAX #11): wide and fullwidth take two cells."""
 _SECOND = "\0"
 """Stands behind a wide character while lines are broken; clean text has none."""
 
@@ -15,6 +16,6 @@ def wrapped(text: str, indent: str = "") -> list[str]:
     """Lines, those behind the first two cells further in."""
     if text.isascii():
         return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
-    wide = "".join(one + _SECOND * (cell_len(one) - 1) for one in text)
+    wide = "".join(one + _SECOND * (unicodedata.east_asian_width(one) in _WIDE) for one in text)
     lines = textwrap.wrap(wide, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
     return [line.replace(_SECOND, "") for line in lines]
