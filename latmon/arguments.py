@@ -115,7 +115,10 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "first", metavar="A", type=_spoken(_span), help="FILE, or FILE@NOTE: from that mark to the next"
+        "first",
+        metavar="A",
+        type=_spoken(_span),
+        help="FILE, FILE@NOTE: from a mark to the next, FILE@..NOTE: what is before it",
     )
     parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
     parser.add_argument("--json", action="store_true", help="schema latmon.diff/1")

@@ -1,10 +1,14 @@
-"""FILE or FILE@NOTE -> a stretch: the whole recording, or from the mark with that note to the next mark or the end.
+"""FILE, FILE@NOTE or FILE@..NOTE -> a stretch of a recording.
+
+FILE@NOTE is from that mark to the next one or the end, FILE@..NOTE what came before it, since the mark before or the
+beginning, and FILE@60s..NOTE no more of that than 60 s. Either has the settings that this mark told.
 
 Knows recordings; makes no statistic.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from latmon.errors import RecordingError, UsageError
 from latmon.mark import Mark
 from latmon.minute import Minute
 from latmon.model import Frame
+from latmon.quantities import duration_us
 from latmon.recording import Gap, Recording, open_recording
 from latmon.recording.reader import Item
 from latmon.text import clean
@@ -22,12 +27,17 @@ ENOUGH_MINUTES = 20
 """Units of a minute that are enough blocks."""
 _SHOWN = 8
 _MAX_NOTES = 10_000
+_BEFORE = re.compile(r"(?P<length>[0-9.]+[a-z]+)?\.\.(?P<note>.+)", re.DOTALL)
 
 
 def read(argument: str) -> Stretch:
     """The stretch that an argument of the command line names."""
     path, note = _parted(argument)
     recording = open_recording(path)
+    before = _BEFORE.fullmatch(note)
+    if before:
+        return _read_before(recording, path, before, argument)
+    note = _noted(recording, path, note) if note else ""
     # by minutes where there are enough of them to be units, else by windows: of some minutes that is as quick
     made = _filled(recording, recording.summed(), path, note, by_minutes=True)
     if len(made.units) < ENOUGH_MINUTES:
@@ -36,6 +46,68 @@ def read(argument: str) -> Stretch:
     if not made.units:
         raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
     return made
+
+
+def _read_before(recording: Recording, path: Path, asked: re.Match[str], argument: str) -> Stretch:
+    """What ends at the last mark with that note; the windows that marks were put in belong to neither side."""
+    since_us = until_us = 0
+    marks: list[Mark] = []
+    span: tuple[int, int] | None = None
+    noted: list[Mark] = []
+    name = _noted(recording, path, asked["note"])
+    for item in recording.summed():
+        for mark in _marks(item):
+            marks = [*marks, mark][-_MAX_NOTES:]
+            if mark.text == name:
+                span, noted = (since_us, until_us), marks
+            since_us = mark.mono_us
+        if isinstance(item, Frame | Minute):
+            until_us = item.mono_us
+    assert span is not None  # noqa: S101  _noted found it
+    since_us, until_us = span
+    mark_us = since_us
+    if asked["length"]:
+        try:
+            since_us = max(since_us, until_us - duration_us(asked["length"]))
+        except ValueError as error:
+            raise UsageError(f"{clean(argument, 200)!r}: {error}") from None
+    made = _lying_in(recording, recording.summed(since_us + 1, until_us), name, mark_us, by_minutes=True)
+    if len(made.units) < ENOUGH_MINUTES:
+        made = _lying_in(recording, recording.between(since_us + 1, until_us), name, mark_us, by_minutes=False)
+    made.settings = with_marks(made.settings, noted)
+    made.damage, made.is_live = tuple(recording.damage), recording.is_live
+    if not made.units:
+        raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
+    return made
+
+
+def _lying_in(
+    recording: Recording, items: Iterable[Item | Minute], name: str, since_us: int, *, by_minutes: bool
+) -> Stretch:
+    """Of these the windows that begin at `since_us` or later."""
+    devices = {one.name: one for one in recording.devices}
+    made = Stretch(clean(name, 40), recording.origin, recording.origin.settings, devices)
+    if by_minutes:
+        made.by_minutes()
+    for item in items:
+        if isinstance(item, Gap):
+            made.gaps += 1
+        elif isinstance(item, Frame | Minute) and item.mono_us - item.dt_us >= since_us:
+            made.add(item)
+    return made
+
+
+def _noted(recording: Recording, path: Path, note: str) -> str:
+    """The whole note that this is, or the only one that begins so; UsageError where there is none."""
+    texts: dict[str, None] = {}
+    for item in recording.summed():
+        texts.update((mark.text, None) for mark in _marks(item) if len(texts) < _MAX_NOTES)
+    fitting = [note] if note in texts else [one for one in texts if one.startswith(note)]
+    if len(fitting) == 1:
+        return fitting[0]
+    known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:]) or "there is none"
+    several = f"{path} has several marks that begin with {clean(note)!r}: {known}."
+    raise UsageError(several if fitting else f"{path} has no mark {clean(note)!r}; its marks: {known}.")
 
 
 def _parted(argument: str) -> tuple[Path, str]:
@@ -59,7 +131,7 @@ def _filled(
     made = Stretch(name, recording.origin, recording.origin.settings, {one.name: one for one in recording.devices})
     if by_minutes:
         made.by_minutes()
-    for item in _span(made, items, path, note) if note else items:
+    for item in _span(made, items, note) if note else items:
         if isinstance(item, Frame | Minute):
             made.add(item)
         elif isinstance(item, Gap):
@@ -67,7 +139,7 @@ def _filled(
     return made
 
 
-def _span(made: Stretch, items: Iterable[Item | Minute], path: Path, note: str) -> Iterator[Item | Minute]:
+def _span(made: Stretch, items: Iterable[Item | Minute], note: str) -> Iterator[Item | Minute]:
     """What lies between the mark and the next one. The window that a mark was put in belongs to neither side."""
     marks: list[Mark] = []
     inside = False
@@ -86,9 +158,6 @@ def _span(made: Stretch, items: Iterable[Item | Minute], path: Path, note: str) 
                 yield item
         elif inside:
             yield item
-    if not inside:
-        known = ", ".join(repr(clean(one.text)) for one in marks[-_SHOWN:]) or "there is none"
-        raise UsageError(f"{path} has no mark {clean(note)!r}; its marks: {known}.")
 
 
 def _marks(item: object) -> list[Mark]:

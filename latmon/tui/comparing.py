@@ -1,6 +1,7 @@
 """The key that compares: what is on the screen is A, then what came since is B beside it, then the screen is as before.
 
-Knows the scene, not a widget. A live capture is marked at both moments: its recording can be compared again, and the
+Knows the scene, not a widget. A live capture is marked at both moments, where A and where B end: its recording can be
+compared again by `latmon diff FILE@60s..A FILE@..B`, and the
 settings that the two marks tell are those of A and of B, whatever had been changed before.
 """
 
@@ -18,7 +19,9 @@ from latmon.views.scene import Scene
 from latmon.views.units import clock
 
 _FEWEST = 6
-"""Frames that a side needs to be tested; fewer are shown as they are."""
+"""Frames that a side needs to be compared."""
+_LONGEST_US = 600_000_000
+"""Of what came since A: reading more would hold up the keys."""
 
 
 @dataclass(slots=True)
@@ -32,12 +35,14 @@ class _Side:
     """The mark comes in a frame behind this one; None: none will, that tells this side's settings."""
     read: Settings | None = None
     """What that mark told."""
+    put_us: int = 0
+    """When it was put, once that is known."""
 
     def take(self, origin: Origin, frame: Frame) -> None:
         """Look for the mark in a frame that is behind it."""
         for mark in frame.marks:
             if mark.text == self.stretch.name:
-                self.behind_us = None
+                self.behind_us, self.put_us = None, mark.mono_us
                 self.read = None if mark.changed is None else with_marks(origin.settings, [mark])
 
 
@@ -82,11 +87,7 @@ class Comparing:
 
     def _end(self, one: _Side) -> None:
         a = one.stretch
-        shown = list(self._scene.history.window.frames)
-        # the frame in which the setting changed is of neither side
-        frames = [one for one in shown if one.mono_us - one.dt_us >= a.end_us] or (
-            shown if shown and shown[-1].mono_us < a.end_us else []
-        )
+        frames = self._since(one)
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
             self._say(f"only {len(frames)} frames since A, a comparison takes {_FEWEST}: wait, then D again")
@@ -94,6 +95,17 @@ class Comparing:
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)
         self._scene.beside = compare(a, self._b.stretch)
+
+    def _since(self, one: _Side) -> list[Frame]:
+        """Of a live capture all that came since, else what is shown; the frame with A's mark is of neither side."""
+        end_us = one.stretch.end_us
+        shown = list(self._scene.history.window.frames)
+        if not shown or shown[-1].mono_us < end_us:
+            return shown
+        newest_us = self._scene.edge.until_us
+        if self._mark is not None and shown[-1].mono_us >= newest_us:
+            shown = list(self._scene.archive.frames(max(end_us, newest_us - _LONGEST_US), newest_us)) or shown
+        return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
 
     def _side(self, name: str, origin: Origin, frames: list[Frame]) -> _Side:
         made = stretch_of(name, origin, self._scene.store.devices.values(), frames)

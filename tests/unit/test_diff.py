@@ -1,6 +1,7 @@
 """Comparisons: what is found, what must not be, what is said of both; from loads that are drawn, and from files."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from random import Random
 
@@ -14,6 +15,7 @@ from latmon import cli
 from latmon.diff import compare, diff_command, stretch_of, summarise
 from latmon.diff.evidence import Row, weigh
 from latmon.diff.quantile import Interval, Survival, ratio, student
+from latmon.diff.setting import differing
 from latmon.diff.spans import read
 from latmon.diff.stretch import MAX_UNITS
 from latmon.diff.sweep import sweep
@@ -118,6 +120,25 @@ def test_many_windows_of_a_moment_are_told_and_not_tested():
         unit.us = 100_000
     said = " ".join(render(compare(a, b)).split())
     assert "too short for a test: 6 s where it takes 20 s" in said
+
+
+def test_what_lies_before_a_mark_has_the_settings_that_it_told(tmp_path):
+    path = tmp_path / "marked"
+    origin = replace(BOX, settings={"device sda": {"scheduler": "none"}})
+    with closing(Writer.create(path, origin)) as writer:
+        for seq in range(100):
+            mark = {60: Mark("A ends", 0, 0.0, {}), 90: Mark("B ends", 0, 0.0, {"device sda": {"scheduler": "bfq"}})}
+            here = frame(seq, histograms={Series("sda", "read", "total"): Histogram.of({40: 10})})
+            put = mark.get(seq)
+            marks = () if put is None else (replace(put, mono_us=here.mono_us - 500_000),)
+            writer.append(replace(here, marks=marks))
+    a, b = read(f"{path}@20s..A"), read(f"{path}@..B")
+    assert (a.windows, b.windows) == (20, 29)
+    assert read(f"{path}@..A ends").windows == 60
+    assert read(f"{path}@A").windows == 29
+    assert [(one.a, one.b) for one in differing(a, b)] == [("none", "bfq")]
+    with pytest.raises(UsageError, match=r"no mark 'C'; its marks: 'A ends', 'B ends'"):
+        read(f"{path}@C")
 
 
 def test_all_of_it_faster():
