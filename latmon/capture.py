@@ -276,7 +276,7 @@ class Capture:
         return file_system.remarks(path, options.devices, options.proc, options.sys)
 
     def _full_duration(self) -> str:
-        return f"the capture is complete: {show_duration(self._request.duration_us or 0)}"
+        return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
 
     def _honest(self, ended: Outcome) -> Outcome:
         """Exit 4 for what ended well but lost something on the way."""

@@ -251,7 +251,9 @@ def _settle() -> None:
 def _need_terminal(instead: str) -> None:
     """UnavailableError where no screen can be drawn; names the command that needs none."""
     term = os.environ.get("TERM", "")
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UnavailableError(f"this is no terminal to draw on; without one use: {instead}")
+    if not sys.stderr.isatty():
+        raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")
+    if not sys.stdin.isatty():
+        raise UnavailableError(f"stdin is no terminal, and keys are read there; without one use: {instead}")
     if term in ("", "dumb", "unknown"):
         raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without one use: {instead}")

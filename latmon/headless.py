@@ -35,7 +35,7 @@ class Progress:
         self._began_us: int | None = None
         self._traces_stages = True
         self._line = self._noticed = self._remark = ""
-        self._shown = 0
+        self._shown = self._gaps = 0
         self._waiting = Waiting()
 
     def starting(self, backend: str = "auto") -> None:
@@ -59,6 +59,7 @@ class Progress:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
         self._waiting.add(frame)
+        self._gaps = tally.gaps
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
         notice = frame.health.notice
         if self._remark and notice.endswith(self._remark):  # said before anything started
@@ -80,7 +81,8 @@ class Progress:
         if waits := not_completed(held((one.device, one.count, one.age_us, one.at_least) for one in rows)):
             self._write(f"latmon: {waits}")
         said = [outcome.reason] if outcome.reason != self._noticed else []
-        lost = ["the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
+        gaps = f"{self._gaps:,} gap{'s' * (self._gaps != 1)}: " if self._gaps else ""
+        lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if said or lost:
             self._write(f"latmon: {'; '.join([*said, *lost])}")
 

@@ -18,6 +18,7 @@ from latmon.errors import UnavailableError
 from latmon.quantities import show_size
 
 SUFFIX = ".latmon.jsonl.gz"
+_TRIES = 100
 MIN_FREE_BYTES = 256 * 1024 * 1024
 MIN_FREE_SHARE = 0.05
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -28,6 +29,13 @@ def recording_name(host: str, wall: float) -> str:
     """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host leaves the directory, hides the file or is an option."""
     cleaned = _NOT_IN_A_NAME.sub("_", host).lstrip("._-")[:64] or "host"
     return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{SUFFIX}"
+
+
+def unused(path: Path) -> Path:
+    """A name that is free: the path, or `NAME-2` and so on where it is there already; no key takes a name."""
+    stem = path.name.removesuffix(SUFFIX)
+    others = (path.with_name(f"{stem}-{n}{SUFFIX}") for n in range(2, _TRIES))
+    return next((one for one in (path, *others) if not os.path.lexists(one)), path)
 
 
 def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:

@@ -90,7 +90,8 @@ class Comparing:
         frames = self._since(one)
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
-            self._say(f"only {len(frames)} frames since A, a comparison takes {_FEWEST}: wait, then D again")
+            many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
+            self._say(f"only {many} since A, a comparison takes {_FEWEST}: wait, then D again")
             return
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)

@@ -119,9 +119,9 @@ class Travel:
 
         def saved() -> str:
             directory = target.default_directory(Path.cwd(), os.environ)
-            path = Path(name) if directory == Path.cwd() else directory / name
+            path = target.unused(Path(name) if directory == Path.cwd() else directory / name)
             many = save(frames, origin, path, redact=self._redact)
-            return f"saved {many} frames, up to {clock(last.wall)}, to {path}"
+            return f"saved {many} window{'s' * (many != 1)}, up to {clock(last.wall)}, to {path}"
 
         self._say("saving …")
         self._aside(saved)

@@ -226,7 +226,7 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
         await pilot.press("t", *"05:00", "enter")
         assert "05:00:00 isn't there" in screen(app)
         await pilot.press("t", *"03:00:55", "enter", "w")
-        await shown(pilot, "saved 55 frames")
+        await shown(pilot, "saved 55 windows")
         saved = next(tmp_path.glob("db-07-*.latmon.jsonl.gz"))
         assert saved.name in screen(app).replace("\n", "").replace(" ", "")
         recording = open_recording(saved)
@@ -276,7 +276,7 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 30)
         await pilot.press("w")
-        await shown(pilot, "saved 30 frames")
+        await shown(pilot, "saved 30 windows")
     (saved,) = tmp_path.iterdir()
     assert saved.name.startswith("host-")
     assert open_recording(saved).origin.host == "redacted"
@@ -294,7 +294,7 @@ async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch)
         await pilot.press("left_square_bracket")
         assert app.scene.at.mono_us == FRAMES[28].mono_us
         going_on.set()
-        await shown(pilot, "saved 7 frames")
+        await shown(pilot, "saved 7 windows")
 
 
 async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):

@@ -71,7 +71,7 @@ def test_a_user_goes_back_marks_and_saves(tmp_path):
             shown = demo.until(r"\d:\d\d behind")
         device, ios = re.search(r"(\w+) all ops +([\d,]+) I/Os", shown).groups()
         demo.press(b"w")
-        demo.until(r"saved \d+ frames")
+        demo.until(r"saved \d+ windows")
         demo.press(b"G")
         demo.until(r"last 60 s +DEMO")
         demo.press(b"q")

@@ -251,7 +251,7 @@ async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp
     running = asyncio.create_task(capture.run())
     await asyncio.sleep(0.1)
     capture.stop("a second Ctrl-C")
-    assert (await running).reason == "the capture is complete: 100ms"
+    assert (await running).reason == "ended after 100ms as asked"
     assert Hanging.closed
     assert ticking.closed
     assert isinstance(list(open_recording(tmp_path / "x"))[-1], End)
@@ -309,13 +309,13 @@ async def test_a_duration_ends_it_at_the_frame_that_completes_it():
     ticking = Ticking(origin=replace(ORIGIN, interval_us=100_000))
     capture, watcher = capturing(ticking, Request(duration_us=300_000))
     outcome = await capture.run()
-    assert (outcome.reason, outcome.exit) == ("the capture is complete: 300ms", EXIT_DONE)
+    assert (outcome.reason, outcome.exit) == ("ended after 300ms as asked", EXIT_DONE)
     assert len(watcher.frames) in (2, 3)
 
 
 async def test_a_duration_ends_even_a_silent_backend():
     capture, _ = capturing(Stub(), Request(duration_us=50_000))
-    assert (await asyncio.wait_for(capture.run(), 2)).reason == "the capture is complete: 50ms"
+    assert (await asyncio.wait_for(capture.run(), 2)).reason == "ended after 50ms as asked"
 
 
 async def test_frames_that_run_out_are_a_failure_with_the_last_notice():

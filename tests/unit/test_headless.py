@@ -34,11 +34,11 @@ def run(out, path, outcome, **tally):
 
 def test_a_file_gets_whole_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 3400)
-    said = run(io.StringIO(), tmp_path / "x", Outcome("the capture is complete: 3s", EXIT_DONE))
+    said = run(io.StringIO(), tmp_path / "x", Outcome("ended after 3s as asked", EXIT_DONE))
     assert said.splitlines() == [
         f"latmon: recording to {tmp_path / 'x'} with by hand",
         "latmon: recorded 3 s, 300 I/Os, 3.4 kB",
-        "latmon: the capture is complete: 3s",
+        "latmon: ended after 3s as asked",
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
 def test_losses_are_numbers_and_a_verdict(tmp_path):
     said = run(io.StringIO(), tmp_path / "x", Outcome("over", EXIT_INCOMPLETE), lost_events=1200, gaps=2)
     assert "1,200 events lost, 2 gaps" in said
-    assert said.endswith("latmon: over; the recording is incomplete\n")
+    assert said.endswith("latmon: over; 2 gaps: the recording is incomplete\n")
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_capture(tmp_path):

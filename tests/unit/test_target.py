@@ -142,3 +142,12 @@ def test_a_full_disk_is_refused_at_the_start(tmp_path, monkeypatch):
 
 def test_a_file_system_that_does_not_answer(tmp_path):
     assert "can't be asked" in target.short_of_space(tmp_path / "gone" / "x")
+
+
+def test_a_second_name_for_one_moment(tmp_path):
+    path = tmp_path / f"box{target.SUFFIX}"
+    assert target.unused(path) == path
+    path.touch()
+    assert target.unused(path).name == f"box-2{target.SUFFIX}"
+    (tmp_path / f"box-2{target.SUFFIX}").symlink_to("nowhere")
+    assert target.unused(path).name == f"box-3{target.SUFFIX}"
