@@ -270,4 +270,4 @@ def test_a_capture_in_the_background_of_a_script_is_not_ended_by_the_terminal(fi
         assert wait_for(lambda: holds_frames(file), STARTING_S)
         process.send_signal(signal.SIGHUP)
         assert process.wait(10) == 0
-        assert b"complete: 2s" in process.stderr.read()
+        assert b"ended after 2s as asked" in process.stderr.read()

@@ -157,7 +157,7 @@ async def test_a_target_that_is_there_is_exit_3(session, tmp_path):
 async def test_a_duration_is_the_end_of_the_stream_and_says_so(session, tmp_path):
     running = session(Request(backend="demo", record=tmp_path / "x", duration_us=500_000))
     async with running.feed as feed:
-        with pytest.raises(LatmonError, match="complete: 500ms"):
+        with pytest.raises(LatmonError, match="ended after 500ms as asked"):
             await take(feed, 1000)
         assert feed.exit == EXIT_DONE
     assert running.close() == EXIT_DONE
