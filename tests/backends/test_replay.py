@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from dataclasses import replace
@@ -27,6 +28,8 @@ def record(path, frames, *, origin=ORIGIN, close=True, devices=()):
     writer.flush()
     if close:
         writer.close()
+    else:  # killed: the lock goes with the process
+        os.close(writer._descriptor)
     return path
 
 

@@ -80,6 +80,7 @@ def small(tmp_path):
     made.append(one(4, histograms=io_of("sda", [64]), health=Health(lost_events=3)))
     made.append(one(9, histograms=io_of("sda", [2**33])))
     made.flush()
+    os.close(made._descriptor)  # killed: the lock goes with the process
     return path
 
 

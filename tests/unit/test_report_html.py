@@ -246,8 +246,9 @@ def test_an_outlier_of_which_little_is_known_has_a_row(tmp_path):
 
 def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):
     series = Series("sda", "read", "total")
-    frames = [frame(seq, histograms={series: Histogram.of({60: 5_000_000})}) for seq in range(900)]
-    frames[700] = frame(700, histograms={series: Histogram.of({60: 5_000_000, 130: 1})})
+    seen = {Flow("sda", "read"): Completed(5_000_000, 0)}
+    frames = [frame(seq, histograms={series: Histogram.of({60: 5_000_000})}, seen=seen) for seq in range(900)]
+    frames[700] = frame(700, histograms={series: Histogram.of({60: 5_000_000, 130: 1})}, seen=seen)
     path = record(tmp_path / "r", *frames)
     for whole, cell in ((True, "M175 "), (False, "M11 0")):  # of 4 s, and by the recording's roll-ups of 60 s
         (drawn,) = svgs(page_of(path, whole=whole), "Latency heat map of sda")
