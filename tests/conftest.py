@@ -23,6 +23,15 @@ settings.register_profile("thorough", deadline=None, max_examples=250)  # make t
 settings.load_profile("latmon")
 
 
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """The command line sets its own; what a later test makes for another user would be closed to him."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs probes on this host's kernel runs on one worker, one after the other; first, for it takes longest."""

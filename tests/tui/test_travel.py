@@ -199,7 +199,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
 
 async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    source = Source(host(3, 400, ios=5), pace=0.02)
+    source = Source(host(3, 400, ios=5), pace=0.05)
     notes = []
     app = app_of(source, mark=notes.append)
     async with app.run_test(size=(80, 24)) as pilot:

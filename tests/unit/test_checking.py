@@ -448,7 +448,7 @@ def test_cut_at_every_byte_of_the_last_members(tmp_path, short, step):
         assert agree(tmp_path / "r", tmp_path / "copy") == min(complete, FEW)
 
 
-@pytest.mark.parametrize("flips", [200, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flips", [60, pytest.param(3000, marks=pytest.mark.slow)])
 def test_flipped_bits(tmp_path, short, flips):
     rng = random.Random(20 + flips)
     for _ in range(flips):
