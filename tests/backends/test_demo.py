@@ -119,6 +119,7 @@ def test_there_are_flushes_discards_a_burst_and_a_pause(period):
     assert all(f.outstanding["nvme1n1"].in_driver == 0 for f in idle)
 
 
+@pytest.mark.slow
 async def test_the_history_comes_at_once_and_then_the_pace_holds():
     start = time.monotonic()
     async with DemoBackend(speed=20, limit=BACKFILL + 4) as backend:

@@ -382,8 +382,9 @@ def decode_mutants(count, seed):
                 assert all(one.high == other.low for one, other in zip(event.rows, event.rows[1:], strict=False))
 
 
-def test_a_hundred_thousand_mutants_never_raise():
-    decode_mutants(100_000, seed=2)
+@pytest.mark.parametrize("mutants", [30_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_mutants_never_raise(mutants):
+    decode_mutants(mutants, seed=2)
 
 
 @given(st.binary(max_size=300), st.integers(1, 20))

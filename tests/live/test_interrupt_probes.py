@@ -188,7 +188,7 @@ def zram():
 
 
 @each_bpftrace
-@pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), (4, (0.15, 0.4))])
+@pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), pytest.param(4, (0.15, 0.4), marks=pytest.mark.slow)])
 def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
     ours = {"any_dev": 0, "dev0": number(zram), "major0": number(zram) >> 20, "one_in": one_in, "threshold_us": 1}
     with Run(suite, tmp_path, "bios", **ours) as run:

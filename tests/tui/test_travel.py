@@ -197,6 +197,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
             assert said in " ".join(drawn(made, size)[-3:-1])
 
 
+@pytest.mark.slow
 async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     source = Source(host(3, 400, ios=5), pace=0.05)
@@ -327,7 +328,7 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
     assert recorded[-1].mono_us >= last
 
 
-@pytest.mark.parametrize("backend", ["demo", "procfs"])
+@pytest.mark.parametrize("backend", [pytest.param("demo", marks=pytest.mark.slow), "procfs"])
 async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend):
     """All that a report says, to the digit and with nothing left out of it; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"

@@ -125,6 +125,7 @@ def shows_the_outliers(env, terminal, lines):
         assert b"38;2" not in terminal.seen
 
 
+@pytest.mark.slow
 def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")

@@ -188,6 +188,7 @@ class Watched:
         self.process.wait(10)
 
 
+@pytest.mark.slow
 def test_a_capture_goes_on_when_a_full_disk_has_room_again(disk):
     place = disk(8192)
     path = place / "r"
