@@ -155,7 +155,7 @@ def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
     finally:
         os.kill(screen, signal.SIGCONT)
     terminal.type(b"q")
-    assert terminal.left(6.0) == [], "what came meanwhile is taken in first"
+    assert terminal.left(12.0) == [], "what came meanwhile is taken in first"
     assert terminal.status() == 0
 
 
