@@ -96,10 +96,20 @@ class Recording:
         return self._read(mono_us, None, totals=totals)
 
     def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
-        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
+        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read.
+
+        A gap or a mark is its next window's: it is left out with that one.
+        """
+        asides: list[Item] = []
         for item in self._read(since_us, until_us, totals=totals):
-            if not isinstance(item, Frame) or since_us <= item.mono_us <= until_us:
+            if not isinstance(item, Frame):
+                asides.append(item)
+                continue
+            if _lies_in(item, since_us, until_us):
+                yield from asides
                 yield item
+            asides = []
+        yield from asides
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
         """As `between`, but a Minute for the windows that a roll-up stands for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from recorded import ORIGIN, frame
@@ -52,6 +53,21 @@ def test_windows_of_any_span(writer, path):
     assert any(isinstance(item, Gap) for item in recording.between(every[19], every[20]))
     assert not any(isinstance(item, End) for item in recording.between(every[3], every[9]))
     assert recording.damage == []
+
+
+def test_a_gap_stays_with_its_window_where_many_share_a_member(path):
+    writer = Writer.create(path, ORIGIN)
+    short = [replace(frame(0), seq=seq, mono_us=frame(0).mono_us + seq * 100_000, dt_us=100_000) for seq in range(30)]
+    for one in short:
+        if one.seq == 22:
+            writer.gap("disk-stalled", 1.0)
+        writer.append(one)
+    writer.close()
+    recording = open_recording(path)
+    for begin, gaps in ((21, 1), (22, 1), (23, 0), (26, 0)):
+        found = list(recording.between(short[begin].mono_us, short[28].mono_us))
+        assert sum(isinstance(one, Gap) for one in found) == gaps
+        assert stamps(found) == [one.mono_us for one in short[begin:29]]
 
 
 def test_a_span_is_where_it_begins_and_ends(writer, path):
