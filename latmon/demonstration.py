@@ -6,7 +6,9 @@ The demo backend is asked by name; what a scenario holds is its own business.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from latmon.errors import EXIT_DONE, UsageError
 from latmon.recording import Writer
 
 WINDOWS = 180
-"""Three minutes, which hold every phase of a scenario."""
+"""Of a scenario without an end: three minutes, which hold every phase of it."""
 
 
 def scenarios() -> Mapping[str, str]:
@@ -32,9 +34,15 @@ def check(scenario: str) -> None:
 
 
 def list_scenarios() -> int:
-    """Print them; the exit code."""
-    for name, purpose in scenarios().items():
-        print(f"{name:<12} {purpose}")
+    """Print them; the exit code. A terminal's lines are as wide as it is; a pipe gets one line each."""
+    known = scenarios()
+    column = max(map(len, known)) + 2
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for name, purpose in known.items():
+        lines = textwrap.wrap(purpose, max(width - column - 1, column)) or [""]
+        print(f"{name:<{column}}{lines[0]}")
+        for line in lines[1:]:
+            print(f"{'':<{column}}{line}")
     return EXIT_DONE
 
 
@@ -42,8 +50,10 @@ def record(scenario: str, seed: int, path: Path, duration_us: int | None = None)
     """Write the scenario's recording as fast as it can be made; nothing of this host is in it."""
     target.refuse(path)
     demo = registry.load("demo")
-    interval_us = demo(scenario, seed=seed).origin.interval_us
-    windows = WINDOWS if duration_us is None else max(1, round(duration_us / interval_us))
+    known = demo(scenario, seed=seed)
+    windows = known.windows or WINDOWS
+    if duration_us is not None:
+        windows = max(1, round(duration_us / known.origin.interval_us))
     count = asyncio.run(_write(demo(scenario, seed=seed, speed=0, limit=windows), path))
     print(f"latmon: {count} windows of {scenario}, seed {seed}, are in {path}", file=sys.stderr)
     return EXIT_DONE

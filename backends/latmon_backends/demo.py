@@ -1,13 +1,15 @@
 """The demo backend: a synthetic host that needs no privilege, the same bytes for the same seed.
 
 Owns the scenarios' names and the pace; what a scenario's windows hold is in its own module. Measures nothing of the
-host it runs on, not even its clock: a recording of it is reproducible.
+host it runs on, not even its clock: a recording of it is reproducible. `host` has no end, an incident has one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import count, islice
 from random import Random
 from types import MappingProxyType
 from typing import Self
@@ -16,10 +18,12 @@ from latmon import __version__
 from latmon.errors import UsageError
 from latmon.model import Frame, Missing, Origin
 from latmon_backends import demo_deep, demo_host, demo_outstanding, demo_settings
+from latmon_backends.incidents import INCIDENTS
 
 SCENARIOS: dict[str, str] = {
     "host": "nine devices behind three drivers: one SAS disk waits for a completion thread, one for softirqs that the "
     "tick runs, two requests of a third never complete; a LUN takes three at a time; a backup bursts, an SSD pauses.",
+    **{name: incident.purpose for name, incident in INCIDENTS.items()},
 }
 """Name -> one sentence, for `latmon demo --list`."""
 
@@ -32,6 +36,24 @@ START_MONO_US = 86_400_000_000
 _TRACED = "told of the traced requests alone: request stamps don't have it"
 
 
+_HOST = Origin(
+    backend="demo",
+    host="demo-db-07",
+    kernel="6.12.0-demo",
+    latmon=__version__,
+    tier="A",
+    interval_us=demo_host.INTERVAL_US,
+    start_wall=START_WALL,
+    start_mono_us=START_MONO_US,
+    hz=250,
+    measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
+    absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
+    latency_from="queued",
+    reason="synthetic: nothing of this host is measured",
+    settings=demo_settings.SETTINGS,
+)
+
+
 class DemoBackend:
     """Yields windows of a synthetic host; `speed` 0 is as fast as they can be taken, `limit` ends it after so many."""
 
@@ -40,32 +62,20 @@ class DemoBackend:
             raise UsageError(f"there is no demo {scenario!r}; the demos are: {', '.join(SCENARIOS)}")
         if speed < 0:
             raise UsageError(f"the demo can't run backwards: speed {speed:g}")
-        self._scenario = scenario
+        self._incident = INCIDENTS.get(scenario)
         self._seed = seed
         self._speed = speed
         self._limit = limit
+        self._origin = replace(self._incident.origin if self._incident else _HOST, tool=f"{scenario}, seed {seed}")
 
     @property
     def origin(self) -> Origin:
-        return Origin(
-            backend="demo",
-            host="demo-db-07",
-            kernel="6.12.0-demo",
-            latmon=__version__,
-            tool=f"{self._scenario}, seed {self._seed}",
-            tier="A",
-            interval_us=demo_host.INTERVAL_US,
-            start_wall=START_WALL,
-            start_mono_us=START_MONO_US,
-            hz=250,
-            measured=MappingProxyType(
-                {"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()},
-            ),
-            absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
-            latency_from="queued",
-            reason="synthetic: nothing of this host is measured",
-            settings=demo_settings.SETTINGS,
-        )
+        return self._origin
+
+    @property
+    def windows(self) -> int | None:
+        """How many windows the scenario has; None: it goes on for ever."""
+        return self._incident.windows if self._incident else None
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,19 +85,30 @@ class DemoBackend:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """The same frames from the start at each call."""
-        rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
-        deep = Random(self._seed + 1)  # noqa: S311 - one of its own, so that what is traced changes no I/O
+        drawn = islice(self._drawn(), self._limit)
         loop = asyncio.get_running_loop()
         start = loop.time()
-        seq = 0
-        while self._limit is None or seq < self._limit:
+        for seq in count():
             await asyncio.sleep(max(0.0, start + self._due(seq) - loop.time()))
-            loads = demo_host.drawn(rng, seq)
-            frame = demo_host.framed(rng, loads, seq, START_WALL, START_MONO_US)
-            yield demo_outstanding.told(demo_deep.deepened(deep, frame, loads), loads)
-            seq += 1
+            frame = next(drawn, None)
+            if frame is None:
+                return
+            yield frame
+
+    def _drawn(self) -> Iterator[Frame]:
+        rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
+        if self._incident:
+            return islice(self._incident.frames(rng), self._incident.windows)
+        return _host(rng, Random(self._seed + 1))  # noqa: S311 - one of its own, so that what is traced changes no I/O
 
     def _due(self, seq: int) -> float:
         """Seconds after the start at which window `seq` is due."""
         late = max(0, seq + 1 - BACKFILL)
-        return late * demo_host.INTERVAL_US / 1e6 / self._speed if self._speed else 0.0
+        return late * self._origin.interval_us / 1e6 / self._speed if self._speed else 0.0
+
+
+def _host(rng: Random, deep: Random) -> Iterator[Frame]:
+    for seq in count():
+        loads = demo_host.drawn(rng, seq)
+        frame = demo_host.framed(rng, loads, seq, START_WALL, START_MONO_US)
+        yield demo_outstanding.told(demo_deep.deepened(deep, frame, loads), loads)

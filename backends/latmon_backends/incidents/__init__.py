@@ -1,0 +1,14 @@
+"""Published cases as synthetic hosts, one module each: the numbers of the text, and the same host in health.
+
+Owns their names and order. What a case looks like is its own module's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from latmon_backends.incidents.scenario import Scenario
+
+INCIDENTS: Mapping[str, Scenario] = MappingProxyType({})
+"""By name, each followed by its healthy counterpart."""
