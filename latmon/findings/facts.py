@@ -1,0 +1,187 @@
+"""What a rule reads: the last minute's sums, and the blocks that it is made of, in their order.
+
+Every sum is made when it is first asked for and kept until the facts are gone, so that rules share the work. Owns no
+judgment. Times are us, sums over `window`; a device that did nothing gives empty histograms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from latmon.ages import Aged
+from latmon.deep_sums import DeepSums
+from latmon.depth_totals import DepthSums
+from latmon.findings.block import Block, depths_of
+from latmon.histogram import EMPTY, Histogram, merge
+from latmon.lba_order import LbaOrder, together
+from latmon.minute_sums import add_all
+from latmon.model import (
+    OPS,
+    STAGES,
+    UNACCOUNTED,
+    Completed,
+    Device,
+    Flow,
+    Handler,
+    HandlerRuns,
+    Origin,
+    Outlier,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Traced,
+    Wakeups,
+)
+from latmon.outstanding import Depths
+
+WINDOW_US = 60_000_000
+
+
+class Facts:
+    """`blocks`: those that follow each other without a hole up to now, oldest first; there is at least one."""
+
+    def __init__(self, blocks: tuple[Block, ...], origin: Origin, devices: Mapping[str, Device]) -> None:
+        self.blocks = blocks
+        self.origin = origin
+        self.devices = devices
+        begin_us = blocks[-1].end_us - WINDOW_US
+        self.window = tuple(one for one in blocks if one.begin_us >= begin_us) or blocks[-1:]
+        """The blocks of the last minute; one that is as long by itself."""
+        self._made: dict[tuple[str, str, tuple[str, ...]], Histogram] = {}
+
+    @property
+    def end_us(self) -> int:
+        return self.blocks[-1].end_us
+
+    @property
+    def wall(self) -> float:
+        return self.blocks[-1].wall
+
+    @property
+    def span_us(self) -> int:
+        """How long the window is, as far as it was measured."""
+        return sum(one.measured_us for one in self.window)
+
+    @cached_property
+    def busy(self) -> tuple[str, ...]:
+        """Devices with an I/O in the window, timed by the always-on probe or by the deep ones."""
+        found = {series.device for one in self.window for series in one.histograms}
+        found |= {series.device for series in self.traced.histograms}
+        return tuple(sorted(found))
+
+    def latency(self, device: str, *ops: str) -> Histogram:
+        """To completion, by the always-on probe; of devices that only the deep probes time by those. No op: all."""
+        found = self.stage("total", device, *ops)
+        return found or self.traced_stage("total", device, *ops)
+
+    def stage(self, stage: str, device: str, *ops: str) -> Histogram:
+        """As the always-on probe tells it: hba may include irq, softirq and completion (Origin.measured)."""
+        key = (stage, device, ops)
+        if key not in self._made:
+            self._made[key] = merge(
+                one.histograms[series]
+                for one in self.window
+                for op in ops or OPS
+                if (series := Series(device, op, stage)) in one.histograms
+            )
+        return self._made[key]
+
+    def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
+        """Of the requests that deep probes traced; `unaccounted` too."""
+        found = self.traced.histograms
+        return merge(found[series] for op in ops or OPS if (series := Series(device, op, stage)) in found)
+
+    def times(self, device: str, *ops: str) -> dict[str, int]:
+        """Stage -> us in all, disjoint: of the traced requests where some were, else of the always-on probe."""
+        read = self.traced_stage if self.traced_stage("total", device, *ops) else self.stage
+        parts = (*(one for one in STAGES if one not in ("total", "resume")), UNACCOUNTED)
+        return {part: found.sum for part in parts if (found := read(part, device, *ops)) and found.sum is not None}
+
+    def parts(self, device: str, *ops: str, stage: str = "total") -> list[Histogram]:
+        """One per block of all blocks, oldest first: for what must last."""
+        return [
+            merge(found[s] for op in ops or OPS if (s := Series(device, op, stage)) in (found := one.histograms))
+            or EMPTY
+            for one in self.blocks
+        ]
+
+    def completed(self, device: str, *ops: str) -> Completed | None:
+        """By the kernel's own count, else as the probe saw them; None where nobody counted."""
+        for table in (self._kernel, self._seen):
+            found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
+            if found:
+                time = None if any(one.time_us is None for one in found) else sum(one.time_us or 0 for one in found)
+                return Completed(sum(one.count for one in found), sum(one.bytes for one in found), time)
+        return None
+
+    @cached_property
+    def _kernel(self) -> dict[Flow, Completed]:
+        sums: dict[Flow, Completed] = {}
+        for one in self.window:
+            add_all(sums, one.kernel.items())
+        return sums
+
+    @cached_property
+    def _seen(self) -> dict[Flow, Completed]:
+        sums: dict[Flow, Completed] = {}
+        for one in self.window:
+            add_all(sums, one.seen.items())
+        return sums
+
+    @cached_property
+    def _deep(self) -> DeepSums:
+        sums = DeepSums()
+        for one in self.window:
+            sums.add(one.deep)
+        return sums
+
+    @cached_property
+    def traced(self) -> Traced:
+        """What the deep probes traced; `one_in` 0 where they don't run."""
+        return self._deep.traced
+
+    @cached_property
+    def handlers(self) -> Mapping[Handler, HandlerRuns]:
+        return self._deep.handlers
+
+    @cached_property
+    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
+        return self._deep.softirqs
+
+    @cached_property
+    def wakeups(self) -> tuple[Wakeups, ...]:
+        return self._deep.wakeups
+
+    @cached_property
+    def above(self) -> Mapping[Flow, int]:
+        """I/Os above the threshold, all of them."""
+        return self._deep.above
+
+    @cached_property
+    def thresholds_us(self) -> Mapping[str, int]:
+        return self._deep.thresholds_us
+
+    @cached_property
+    def depth_sums(self) -> Mapping[str, DepthSums]:
+        """By device, in us."""
+        return depths_of(self.window)
+
+    def depths(self, device: str) -> Depths:
+        """Moments are ms; empty where nobody looked."""
+        found = self.depth_sums.get(device)
+        return found.depths if found else Depths()
+
+    def outliers(self, device: str = "") -> tuple[Outlier, ...]:
+        """Those that are told one by one; `above` counts all. No device: of all."""
+        return tuple(o for one in self.window for o in one.outliers if not device or o.device == device)
+
+    @property
+    def waiting(self) -> tuple[Aged, ...]:
+        """What has not completed, oldest first."""
+        return self.blocks[-1].waiting
+
+    def order(self, device: str) -> LbaOrder | None:
+        """Of issue against arrival and LBA; None where no burst was read."""
+        found = [one.orders[device] for one in self.window if device in one.orders]
+        return together(found) if found else None

@@ -1,0 +1,19 @@
+"""softirq-delay: slow I/Os wait for the softirq that completes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from latmon.findings.facts import Facts
+from latmon.findings.finding import Finding
+from latmon.findings.rule import Rule, Thresholds
+
+
+def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
+    """Nothing yet."""
+    return ()
+
+
+RULE = Rule(
+    "softirq-delay", "slow I/Os wait for the softirq that completes them", judge, explained_by=("tick-quantum",)
+)
