@@ -1,0 +1,187 @@
+"""What all incidents are made with: an origin, a frame's stamps, and I/Os that add up wherever they are told.
+
+I/Os are drawn as groups that took the same way in the same time; every histogram and count of a frame is made of
+these, so no two tables of a frame can disagree. Knows no incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon import __version__
+from latmon.histogram import Histogram
+from latmon.mark import Settings
+from latmon.model import UNACCOUNTED, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon_backends.synthetic import Group, bucket, histogram
+
+REASON = "synthetic: made from the numbers of a published case; nothing of this host is measured"
+INTERVAL_US = 1_000_000
+START_WALL = 1_767_582_000.0
+"""2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
+START_MONO_US = 86_400_000_000
+ABOVE_DRIVER = ("queue", "requeue")
+BELOW = ("hba", "irq", "softirq", "completion", UNACCOUNTED)
+"""What an always-on probe tells as `hba`: everything from the last issue on."""
+
+
+class Alike(NamedTuple):
+    """`size` I/Os that took the same way in the same time, in us; None: a stage that they didn't pass."""
+
+    size: int
+    queue: int
+    hba: int
+    irq: int | None = None
+    softirq: int | None = None
+    completion: int | None = None
+    requeue: int | None = None
+    unaccounted: int = 0
+    path: str = "hard interrupt"
+
+    @property
+    def below(self) -> int:
+        """From the last issue to completion."""
+        return self.hba + (self.irq or 0) + (self.softirq or 0) + (self.completion or 0) + self.unaccounted
+
+    @property
+    def total(self) -> int:
+        return self.queue + (self.requeue or 0) + self.below
+
+    def stages(self) -> dict[str, int]:
+        """Those that were passed, in their order, without what is unaccounted."""
+        named = (
+            ("queue", self.queue),
+            ("requeue", self.requeue),
+            ("hba", self.hba),
+            ("irq", self.irq),
+            ("softirq", self.softirq),
+            ("completion", self.completion),
+        )
+        return {name: us for name, us in named if us is not None}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The I/Os of one op on one device in one window."""
+
+    flow: Flow
+    parts: tuple[Alike, ...]
+    bytes_each: int
+
+    @cached_property
+    def count(self) -> int:
+        return sum(one.size for one in self.parts)
+
+    @cached_property
+    def totals(self) -> tuple[int, ...]:
+        """Of each of the parts."""
+        return tuple(one.total for one in self.parts)
+
+    @cached_property
+    def total(self) -> Histogram:
+        return histogram([Group(one.size, us) for one, us in zip(self.parts, self.totals, strict=True)])
+
+    @cached_property
+    def stages(self) -> Mapping[str, list[tuple[int, int, int]]]:
+        """Stage -> (size, us, bucket of the total) of those that passed it; `unaccounted` too."""
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for one, total in zip(self.parts, self.totals, strict=True):
+            at = bucket(total)
+            for stage, us in (*one.stages().items(), (UNACCOUNTED, one.unaccounted)):
+                found.setdefault(stage, []).append((one.size, us, at))
+        return found
+
+    def summed(self, *stages: str) -> int:
+        """Their time in us."""
+        return sum(size * us for stage in stages for size, us, _ in self.stages.get(stage, ()))
+
+
+def origin(
+    host: str,
+    kernel: str,
+    *,
+    settings: Mapping[str, Mapping[str, str]],
+    hz: int | None = None,
+    start_wall: float = START_WALL,
+    threshold_us: int | None = None,
+) -> Origin:
+    """Of a synthetic host, measured as a tier A probe would; the stages below `hba` are the deep probes' alone."""
+    traced_alone = ("requeue", "irq", "softirq", "completion", "resume")
+    why = "told of the traced requests alone: request stamps don't have it"
+    told: Settings = MappingProxyType({name: MappingProxyType(dict(section)) for name, section in settings.items()})
+    return Origin(
+        backend="demo",
+        host=host,
+        kernel=kernel,
+        latmon=__version__,
+        tier="A",
+        interval_us=INTERVAL_US,
+        start_wall=start_wall,
+        start_mono_us=START_MONO_US,
+        hz=hz,
+        measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
+        absent=tuple(Missing(stage, why) for stage in traced_alone),
+        latency_from="queued",
+        reason=REASON,
+        settings=told,
+        extra=MappingProxyType({} if threshold_us is None else {"threshold_us": threshold_us}),
+    )
+
+
+def window(
+    of: Origin, seq: int, loads: Iterable[Drawn], devices: tuple[Device, ...], *, absent: tuple[Missing, ...] = ()
+) -> Frame:
+    """Window `seq` from 0: what was drawn, as the always-on probe, the kernel and the deep probes tell it."""
+    every = [one for one in loads if one.parts]
+    counts = {one.flow: Completed(one.count, one.count * one.bytes_each, one.total.sum) for one in every}
+    return Frame(
+        seq=seq,
+        wall=of.start_wall + (seq + 1) * of.interval_us / 1e6,
+        mono_us=of.start_mono_us + (seq + 1) * of.interval_us,
+        dt_us=of.interval_us,
+        histograms={series: found for one in every for series, found in _always_on(one)},
+        seen=counts,
+        kernel=counts,
+        traced=_traced(every, absent),
+        devices=devices if seq == 0 else (),
+        health=Health(probes_attached=1, probes_wanted=1, skipped=0),
+    )
+
+
+def above(loads: Iterable[Drawn], thresholds_us: Mapping[str, int]) -> dict[Flow, int]:
+    """How many I/Os took longer than their device's threshold."""
+    found = {}
+    for one in loads:
+        most = thresholds_us[one.flow.device]
+        count = sum(part.size for part, us in zip(one.parts, one.totals, strict=True) if us > most)
+        if count:
+            found[one.flow] = count
+    return found
+
+
+def _always_on(one: Drawn) -> Iterable[tuple[Series, Histogram]]:
+    queue = histogram([Group(part.size, part.queue + (part.requeue or 0)) for part in one.parts])
+    yield Series(*one.flow, "queue"), queue
+    yield Series(*one.flow, "hba"), histogram([Group(part.size, part.below) for part in one.parts])
+    yield Series(*one.flow, "total"), one.total
+
+
+def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
+    histograms: dict[Series, Histogram] = {}
+    by_total: dict[Series, dict[int, int]] = {}
+    paths: dict[str, dict[str, int]] = {}
+    for one in loads:
+        for stage, passed in one.stages.items():
+            series = Series(*one.flow, stage)
+            histograms[series] = histogram([Group(size, us) for size, us, _ in passed])
+            sums = by_total[series] = {}
+            for size, us, at in passed:
+                sums[at] = sums.get(at, 0) + size * us
+        histograms[Series(*one.flow, "total")] = one.total
+        taken = paths.setdefault(one.flow.device, {})
+        for part in one.parts:
+            taken[part.path] = taken.get(part.path, 0) + part.size
+    return Traced(histograms, by_total, paths=paths, one_in=1, absent=absent)
