@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from latmon.histogram import MAX_US, Histogram
 from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon.peers import chance
 from latmon.store import Store, Window
 from latmon.tui.screens.main import screen_lines
 from latmon.views import empty
@@ -19,7 +20,7 @@ from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelle
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.multiples import grid
-from latmon.views.peers import chance, unlike
+from latmon.views.peers import unlike
 from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, settle
 from latmon.views.scene import Scene
 from latmon.views.table import COLUMNS, Subject, fitting, mix, sparkline

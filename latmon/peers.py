@@ -1,0 +1,137 @@
+"""Which device is unlike its peers: robust, distribution-free, and only when it stays so over several parts of a window.
+
+A device's tail is its slowest I/Os at a rank. The bar is far above the median of the peers' tails, measured in those
+tails' scatter: a maximum is an extreme value and would flag noise (a textbook 1.5 or 2 x IQR rule on maxima was tried by
+OpenZFS and shipped as 50 x). What is above the bar is judged by chance, and must be in several parts: one bad moment is
+many slow I/Os but no sick device. Means play no part. Knows neither frames nor blocks: a device is its parts' I/Os.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model import Device
+
+RANK = 3
+"""The third slowest: the slowest two are anybody's."""
+
+Counts = dict[int, int]
+"""I/Os per bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How far is far."""
+
+    octaves: float = 2.0
+    scatters: float = 5.0
+    peers: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A device whose tail is above the bar; all of them log2 of us."""
+
+    own: float
+    middle: float
+    """The median of its peers' tails."""
+    bar: float
+    peers: int
+
+
+def like(devices: Iterable[Device]) -> list[list[str]]:
+    """Names of devices of one kind behind one driver, and of one model where that is known."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in devices:
+        groups.setdefault((one.kind, one.driver, one.model), []).append(one.name)
+    return list(groups.values())
+
+
+def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Beyond]:
+    """Those whose tail is far above their peers'; None is a device that has none."""
+    known = {name: tail for name, tail in tails.items() if tail is not None}
+    found: dict[str, Beyond] = {}
+    for name, own in known.items():
+        peers = [tail for other, tail in known.items() if other != name]
+        if len(peers) < measure.peers:
+            return {}
+        middle = median(peers)
+        bar = middle + max(measure.octaves, measure.scatters * median(abs(tail - middle) for tail in peers))
+        if own > bar:
+            found[name] = Beyond(own, middle, bar, len(peers))
+    return found
+
+
+def chance(above: int, total: int, share: float) -> float:
+    """At most how likely it is that `above` of `total` are of a device that has this share of all.
+
+    Chernoff's bound of the binomial test: exact when all of them are, and as cheap for a million I/Os.
+    """
+    part = above / total if total else 0.0
+    if part <= share:
+        return 1.0
+    rest = (1 - part) * math.log((1 - part) / (1 - share)) if part < 1 else 0.0
+    return math.exp(-total * (part * math.log(part / share) + rest))
+
+
+def counts_of(some: Iterable[Histogram]) -> Counts:
+    """All of them together, at our scale."""
+    found: Counts = {}
+    for one in some:
+        for index, n in one.buckets:
+            here = at_scale(index, one)
+            found[here] = found.get(here, 0) + n
+    return found
+
+
+def at_scale(index: int, histogram: Histogram) -> int:
+    """A histogram's bucket at our scale."""
+    return index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
+
+
+def tail_of(counts: Counts, rank: int = RANK) -> float | None:
+    """log2 of the I/O at that rank from the slowest; None for fewer."""
+    left = rank
+    for index in sorted(counts, reverse=True):
+        left -= counts[index]
+        if left <= 0:
+            return octaves(index)
+    return None
+
+
+def above(counts: Counts, bar: float) -> int:
+    """I/Os beyond the bar."""
+    return sum(n for index, n in counts.items() if octaves(index) > bar)
+
+
+def octaves(index: int) -> float:
+    """log2 of where a bucket ends."""
+    return _ENDS[index]
+
+
+def slowest_of(sets: Sequence[Counts]) -> Counts:
+    """What waits for one I/O of each: the distribution of the slowest, in millionths; nothing where one has none.
+
+    The product of their distribution functions: who is slow at one is none the slower at the other.
+    """
+    if not sets or not all(sets):
+        return {}
+    totals = [sum(one.values()) for one in sets]
+    below = [0] * len(sets)
+    found: Counts = {}
+    reached = 0
+    for index in sorted({index for one in sets for index in one}):
+        below = [n + one.get(index, 0) for n, one in zip(below, sets, strict=True)]
+        now = round(_MILLION * math.prod(n / total for n, total in zip(below, totals, strict=True)))
+        if now > reached:
+            found[index], reached = now - reached, now
+    return found
+
+
+_MILLION = 1_000_000
+_ENDS = tuple(math.log2(bucket_bounds(index)[1]) for index in range(256))
+"""More than there are buckets: TOP is 239."""
