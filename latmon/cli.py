@@ -55,7 +55,7 @@ def _live(args: argparse.Namespace) -> int:
     if request.record is not None and not args.tui:
         from latmon import headless
 
-        return headless.record(request, request.record)
+        return headless.record(request, request.record, defaults.findings)
     _need_terminal("latmon --record FILE --duration 60s")
     return _watch(request, args.theme or defaults.theme, user, "live", defaults.history)
 
@@ -162,7 +162,8 @@ def _report(args: argparse.Namespace) -> int:
     _settle()
     from latmon.report import report_command
 
-    return report_command(args.files, as_json=args.json, html=args.html)
+    rules = config.load(os.environ).findings
+    return report_command(args.files, as_json=args.json, html=args.html, settings=rules)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -208,11 +209,15 @@ def _import(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
+    from latmon.self_test import check_backend
 
     with privileges.acting_as(_user()):
         defaults = config.load(os.environ)
     _name_tools(defaults)
-    return doctor_command(args.json, defaults.backend or "")
+    backend = args.backend or defaults.backend or ""
+    if args.self_test:
+        check_backend(backend or opening.AUTO)
+    return doctor_command(args.json, backend, test=args.self_test)
 
 
 def _probes(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from latmon import directories
 from latmon.backend import STAGES_MODES
 from latmon.errors import UsageError
+from latmon.findings.thresholds import DEFAULT, Settings, settings_of
 from latmon.quantities import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
@@ -40,6 +41,8 @@ class Config:
     """How far back the screen can go, in us."""
     budget_percent: float | None = None
     """Of one CPU, for the deep probes; 0: none."""
+    findings: Settings = DEFAULT
+    """The rules' own numbers, and which of them are off."""
 
 
 def interval_us(text: str) -> int:
@@ -100,6 +103,9 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "history": history_us,
     "budget_percent": budget_percent,
 }
+_RULES = "findings"
+"""The one key that is a section."""
+_ALL = ", ".join((*_KEYS, _RULES))
 
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
@@ -124,7 +130,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: longer than {MAX_BYTES} bytes, this is no config of latmon's")
     values = _parse(path, raw)
     if not isinstance(values, dict):
-        raise UsageError(f"{path}: expected lines of `key: value` with the keys {', '.join(_KEYS)}")
+        raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
     return {key: _checked(path, key, value) for key, value in values.items()}
 
 
@@ -144,12 +150,25 @@ def _parse(path: Path, raw: bytes) -> Any:
 
 
 def _checked(path: Path, key: object, value: object) -> Any:
+    if key == _RULES:
+        return _rules(path, value)
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
-        raise UsageError(f"{path}: unknown key {key!r}; the keys are {', '.join(_KEYS)}")
+        raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{path}: {key}: expected one value, not {type(value).__name__}")
     try:
         return check(str(value))
     except ValueError as error:
         raise UsageError(f"{path}: {key}: {error}") from None
+
+
+def _rules(path: Path, value: object) -> Settings:
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"{path}: {_RULES}: expected a section of rules: `peer-outlier: {{octaves: 3}}` or `NAME: off`"
+        )
+    try:
+        return settings_of(value)
+    except ValueError as error:
+        raise UsageError(f"{path}: {_RULES}: {error}") from None

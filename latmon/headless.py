@@ -11,6 +11,8 @@ from typing import TextIO
 
 from latmon.capture import Capture, Outcome, Tally
 from latmon.errors import EXIT_INCOMPLETE
+from latmon.findings.thresholds import DEFAULT, Settings
+from latmon.found import Found
 from latmon.model import Frame, Origin
 from latmon.quantities import show_size
 from latmon.request import Request
@@ -29,8 +31,10 @@ ENDING = {
 class Progress:
     """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line, and notices."""
 
-    def __init__(self, path: Path, out: TextIO) -> None:
+    def __init__(self, path: Path, out: TextIO, settings: Settings = DEFAULT) -> None:
+        """`settings` are the rules'."""
         self._path, self._out = path, out
+        self._found = Found(settings)
         self._live = out.isatty()
         self._began_us: int | None = None
         self._traces_stages = True
@@ -51,6 +55,7 @@ class Progress:
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
+        self._found.begin(origin)
         self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
         if origin.reason:
             self._write(f"latmon: {origin.reason}")
@@ -69,6 +74,10 @@ class Progress:
                 self._overwrite("")
             self._noticed = notice
             self._write(f"latmon: {self._noticed}")
+        for said in self._found.take(frame):
+            if self._live:
+                self._overwrite("")
+            self._write(f"latmon: {said}")
         if self._live:
             self._overwrite(self._line)
 
@@ -80,6 +89,8 @@ class Progress:
         rows = self._waiting.ages.oldest
         if waits := not_completed(held((one.device, one.count, one.age_us, one.at_least) for one in rows)):
             self._write(f"latmon: {waits}")
+        for found in self._found.all_told() if self._line else ():
+            self._write(f"latmon: {found}")
         said = [outcome.reason] if outcome.reason != self._noticed else []
         gaps = f"{self._gaps:,} gap{'s' * (self._gaps != 1)}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
@@ -111,8 +122,8 @@ class Progress:
 class _Recording(Progress):
     """Progress that ends the capture when its recording had to end: nobody else would see the frames."""
 
-    def __init__(self, request: Request, path: Path, out: TextIO) -> None:
-        super().__init__(path, out)
+    def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings) -> None:
+        super().__init__(path, out, settings)
         self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
@@ -124,13 +135,13 @@ class _Recording(Progress):
             self.capture.stop(frame.health.recording or "recording stopped")
 
 
-def record(request: Request, path: Path) -> int:
+def record(request: Request, path: Path, settings: Settings = DEFAULT) -> int:
     """Capture to `path` until the duration, a signal or the backend ends it; the exit code."""
-    return asyncio.run(_record(request, path))
+    return asyncio.run(_record(request, path, settings))
 
 
-async def _record(request: Request, path: Path) -> int:
-    progress = _Recording(request, path, sys.stderr)
+async def _record(request: Request, path: Path, settings: Settings) -> int:
+    progress = _Recording(request, path, sys.stderr, settings)
     loop = asyncio.get_running_loop()
     for number, reason in ENDING.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it

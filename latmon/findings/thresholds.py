@@ -32,17 +32,24 @@ class Threshold(NamedTuple):
 TABLE: Mapping[str, Mapping[str, Threshold]] = {
     "outstanding-ceiling": {
         "depth": Threshold(4, "ios", "a driver held at so few is serial; a disk that orders by itself needs 8"),
-        "waiting": Threshold(0.5, "share", "of the I/Os' time is spent above the driver"),
+        "waiting": Threshold(
+            0.4, "share", "of the I/Os' time is spent above the driver; a scheduler counts only twice the driver's tags"
+        ),
+        "lasting_us": Threshold(12_000_000, "us", "it was held so in the last minute: longer than a burst"),
         "critical_waiting": Threshold(0.9, "share", "above this nearly all of the time is lost: critical"),
+        "critical_times": Threshold(3, "times", "the ceiling wait, and its limit is as far above it: critical"),
     },
     "bottleneck-above-device": {
         "waiting": Threshold(0.8, "share", "of the I/Os' time is spent above the driver"),
         "queued": Threshold(2, "ios", "wait above the driver in the mean"),
         "used": Threshold(0.5, "share", "of what the driver may hold is used, or less"),
         "median_us": Threshold(1_000, "us", "the median wait above the driver; a plug or a merge takes less"),
+        "lasting_us": Threshold(12_000_000, "us", "it was so in the last minute: longer than a burst"),
+        "host": Threshold(0.9, "share", "of the host's can_queue is taken by its devices together: it is full"),
     },
     "queue-depth-misconfigured": {
-        "queued": Threshold(0.1, "share", "of the time something waits above the driver: then it is a warning"),
+        "queued": Threshold(0.1, "share", "of the time something waits above a driver at its bound: a warning"),
+        "devices": Threshold(3, "devices", "with the same setting off are told one by one; more as one finding"),
     },
     "tick-quantum": {
         "below": Threshold(0.05, "share", "a mode so far below 1 or 2 ticks of 1/CONFIG_HZ"),
@@ -73,9 +80,11 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "victim": Threshold(0.02, "share", "of the victim's I/O time its handler waited for others"),
     },
     "starved-io": {
-        "age_us": Threshold(5_000_000, "us", "an I/O waits so long or longer"),
+        "age_us": Threshold(5_000_000, "us", "a read or write waits so long or longer"),
+        "flush_us": Threshold(30_000_000, "us", "a flush does: a slow disk takes seconds to empty its cache"),
         "overtaken": Threshold(100, "ios", "that came later and were completed earlier"),
         "times": Threshold(20, "times", "its device's p99, at least"),
+        "silent_us": Threshold(10_000_000, "us", "nothing completes while I/Os wait; a disk spins up in less"),
         "critical_us": Threshold(60_000_000, "us", "a wait of this makes it critical: nine minutes were seen"),
     },
     "bimodal-tail": {
@@ -106,3 +115,29 @@ class Settings:
 
 
 DEFAULT = Settings()
+
+
+def settings_of(section: Mapping[object, object]) -> Settings:
+    """The config's section `findings`; ValueError names the rule or number that isn't there, or what it may be."""
+    values: dict[tuple[str, str], float] = {}
+    off: set[str] = set()
+    for rule, said in section.items():
+        if rule not in TABLE:
+            raise ValueError(f"there is no rule {rule!r}; the rules are {', '.join(TABLE)}")
+        if said is False or said == "off":
+            off.add(str(rule))
+        elif isinstance(said, Mapping):
+            values |= {(str(rule), str(name)): _number(str(rule), name, value) for name, value in said.items()}
+        elif said is not True and said != "on":
+            raise ValueError(f"{rule}: expected off, or numbers by name: {', '.join(TABLE[str(rule)])}")
+    return Settings(values, frozenset(off))
+
+
+def _number(rule: str, name: object, value: object) -> float:
+    if name not in TABLE[rule]:
+        raise ValueError(f"{rule}: there is no number {name!r}; it has {', '.join(TABLE[rule])}")
+    most = TABLE[rule][str(name)].most
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        unit = TABLE[rule][str(name)].unit
+        raise ValueError(f"{rule}: {name}: {value!r} is not a number from 0 to {most:g} ({unit})")
+    return float(value)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from latmon import new_file
 from latmon.errors import EXIT_DONE
+from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.recording import Parts, Recording, open_parts
+from latmon.report.findings import Judged
 from latmon.report.map_columns import MapColumns
 from latmon.report.summary import SCHEMA, added_up, incomplete, summarise, summary_of
 from latmon.report.text import plain, render_text
@@ -20,38 +22,42 @@ STDOUT = Path("-")
 _WHOLE_BYTES = 4 * 1024 * 1024
 
 
-def report_command(paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None) -> int:
+def report_command(
+    paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None, settings: Settings = DEFAULT
+) -> int:
     """Print the report. RecordingError when there is nothing to read; damage that could be read around is in it.
 
-    `html`: a new file for it, or STDOUT.
+    `html`: a new file for it, or STDOUT; `settings` are the rules'.
     """
     recording = open_parts(paths)
     if html is not None:
-        return _to_html(recording, html)
-    summary = summarise(recording)
+        return _to_html(recording, html, settings)
+    summary = summarise(recording, settings)
     said = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
     sys.stdout.write(said if as_json else plain(said, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
 
 
-def _to_html(recording: Recording | Parts, path: Path) -> int:
+def _to_html(recording: Recording | Parts, path: Path, settings: Settings) -> int:
     begin_us, end_us = recording.span()
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
     if path == STDOUT:
-        sys.stdout.buffer.write(_page(recording, columns, parts))
+        sys.stdout.buffer.write(_page(recording, columns, parts, settings))
         return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken
     with new_file.whole(path) as file:
-        file.write(_page(recording, columns, parts))
+        file.write(_page(recording, columns, parts, settings))
     return EXIT_DONE
 
 
-def _page(recording: Recording | Parts, columns: MapColumns, parts: int) -> bytes:
+def _page(recording: Recording | Parts, columns: MapColumns, parts: int, settings: Settings) -> bytes:
     from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
 
     files = recording.parts if isinstance(recording, Parts) else (recording,)
     # columns of windows show more than those of minutes, where all of them are read in a few seconds
     whole = sum(one.path.stat().st_size for one in files) <= _WHOLE_BYTES
-    totals = added_up(recording, columns.add, whole=whole)
-    return render_html(summary_of(recording, totals), totals, columns, parts).encode("utf-8", "replace")
+    judged = Judged(recording, settings)
+    totals = added_up(recording, columns.add, judged.add, whole=whole or judged.by_windows)
+    summary = summary_of(recording, totals) | judged.summary()
+    return render_html(summary, totals, columns, parts).encode("utf-8", "replace")

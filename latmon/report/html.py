@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from latmon.histogram import BITS, merge
-from latmon.report import html_tables, sentences, text_deep, text_outstanding
+from latmon.report import html_findings, html_tables, sentences, text_deep, text_outstanding
 from latmon.report.html_axes import MapFrame, Note
 from latmon.report.html_charts import histogram
 from latmon.report.html_device import Drawn, section
@@ -50,7 +50,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         f"<h1>{text(title)}</h1>",
         _verdict(summary),
         _facts(summary, parts),
-        html_tables.findings(summary),
+        html_findings.findings(summary),
         _overview(summary, shown),
         html_tables.marks(summary),
         _trust(summary),

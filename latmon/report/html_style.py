@@ -91,6 +91,10 @@ ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;fo
 .parts svg{display:inline-block;width:.8em;height:.8em}
 .outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
 .outlier p{margin:.1rem 0}
+.finding{margin:.8rem 0;padding-left:.7rem;border-left:3px solid var(--rule)}
+.finding.warning,.finding.critical{border-left-color:var(--bad)}
+.finding p,.finding h3{margin:.15rem 0}
+.risk{color:var(--dim)}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--accent)}
 footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
@@ -101,7 +105,7 @@ body{max-width:none;padding:0;font-size:9pt}
 h2{margin-top:0}
 section.device,section.page{break-before:page}
 h2,h3,caption{break-after:avoid}
-figure,.outlier,tr,dl{break-inside:avoid}
+figure,.outlier,.finding,tr,dl{break-inside:avoid}
 thead{display:table-header-group}
 .wide{overflow:visible}
 table{font-size:7.6pt}

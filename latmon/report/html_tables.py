@@ -185,18 +185,6 @@ def settings(summary: _Json) -> str:
     return f'<section id="settings"><h2>Configuration</h2>\n{folded}</section>\n'
 
 
-def findings(summary: _Json) -> str:
-    """What rules have found, where some were asked."""
-    found = summary.get("findings")
-    if not found:
-        return ""
-    told = (
-        "; ".join(f"{text(k)}: {text(v)}" for k, v in one.items()) if isinstance(one, Mapping) else text(one)
-        for one in found
-    )
-    return f'<section id="findings"><h2>Findings</h2>\n{listed(told)}</section>\n'
-
-
 def _delays(q: _Json) -> tuple[str, ...]:
     return (*(quantile(q, each) for each in _Q), maximum(q))
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from latmon.coverage import NONE
 from latmon.deep import added, untraced_share
-from latmon.mark import Settings
+from latmon.findings.thresholds import DEFAULT, Settings
+from latmon.mark import Settings as HostSettings
 from latmon.minute import Minute
 from latmon.model import Frame, Health, Origin, Traced
 from latmon.recording import End, Gap, Mark, Parts, Recording
 from latmon.report.devices import devices
 from latmon.report.figures import missing, rfc3339, rounded
+from latmon.report.findings import Judged
 from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
 from latmon.report.opens import opens
 from latmon.report.outliers import outliers
@@ -28,9 +30,10 @@ SCHEMA = "latmon.report/1"
 Item = Frame | Gap | Mark | End
 
 
-def summarise(recording: Recording | Parts) -> dict[str, Any]:
-    """One pass over the recording; `damage` is in it when there was any."""
-    return summary_of(recording, added_up(recording))
+def summarise(recording: Recording | Parts, settings: Settings = DEFAULT) -> dict[str, Any]:
+    """One pass over the recording; `damage` is in it when there was any. `settings` are the rules'."""
+    judged = Judged(recording, settings)
+    return summary_of(recording, added_up(recording, judged.add, whole=judged.by_windows)) | judged.summary()
 
 
 def added_up(recording: Recording | Parts, *others: Callable[[Item | Minute], None], whole: bool = False) -> Totals:
@@ -119,7 +122,7 @@ def _noted(origin: Origin, totals: Totals) -> dict[str, Any]:
     return {**({"settings": settings} if settings else {}), **({"marks": marks} if marks else {})}
 
 
-def _plain(changed: Settings | None) -> dict[str, dict[str, str]] | None:
+def _plain(changed: HostSettings | None) -> dict[str, dict[str, str]] | None:
     """None: nobody read them."""
     return None if changed is None else {name: dict(of) for name, of in changed.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report import quantile_words, sentences, text_deep, text_outstanding, text_settings
+from latmon.report import quantile_words, sentences, text_deep, text_findings, text_outstanding, text_settings
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
 from latmon.report.wrapping import wrapped
@@ -21,7 +21,7 @@ _Json = Mapping[str, Any]
 
 def render_text(summary: _Json) -> str:
     """The whole report, with a newline at its end."""
-    blocks = [_head(summary), _trust(summary), text_settings.marks(summary)]
+    blocks = [_head(summary), text_findings.findings(summary), _trust(summary), text_settings.marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], text_outstanding.remarks(summary)]

@@ -16,6 +16,7 @@ from latmon.mark import Mark
 from latmon.model import Frame, Health
 from latmon.recorded import Recorded, open_several
 from latmon.recording import Writer, open_recording
+from latmon.report.findings import Judged
 from latmon.report.summary import summarise, summary_of
 from latmon.report.totals import Totals
 from latmon.request import Request
@@ -333,7 +334,7 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
     """All that a report says, to the digit and with nothing left out of it; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"
     started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=2_000_000))
-    live = Totals(100_000)
+    live, frames = Totals(100_000), []
     ended = ""
     try:
         async with asyncio.timeout(60), started.feed as feed:
@@ -341,6 +342,7 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
                 async for one in feed.frames():
                     if live.first is None:
                         started.mark("at the start")
+                    frames.append(one)
                     for item in (*one.marks, replace(one, marks=())):
                         live.add(item)
             except LatmonError as error:
@@ -351,7 +353,11 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
     live.finish()
     assert "as asked" in ended
     recording = open_recording(path)
-    shown = summary_of(SimpleNamespace(origin=origin, damage=[], is_live=False), live)
+    source = SimpleNamespace(origin=origin, devices=(), damage=[], is_live=False, span=lambda: (0, 0))
+    judged = Judged(source)
+    for one in frames:
+        judged.add(one)
+    shown = summary_of(source, live) | judged.summary()
     read = summarise(recording)
     assert read["intervals"] >= 5
     assert read["marks"]
@@ -362,4 +368,4 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
             for item in (*one.marks, replace(one, marks=())):
                 replayed.add(item)
     replayed.finish()
-    assert summary_of(recording, replayed) == read
+    assert read.items() >= summary_of(recording, replayed).items()

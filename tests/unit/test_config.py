@@ -7,6 +7,7 @@ import pytest
 from latmon import config
 from latmon.config import Config
 from latmon.errors import UsageError
+from latmon.findings.thresholds import DEFAULT
 
 
 @pytest.fixture
@@ -93,3 +94,31 @@ def test_a_pipe_in_its_place_is_not_waited_for(home):
     os.mkfifo(home / "cfg/latmon/config.yaml")
     with pytest.raises(UsageError, match="not a regular file"):
         load(home)
+
+
+def test_the_rules_numbers_and_which_are_off(home):
+    found = load(home, "findings:\n  peer-outlier: {octaves: 3}\n  bimodal-tail: off\n  starved-io: on\n").findings
+    assert found.of("peer-outlier")["octaves"] == 3.0
+    assert found.of("peer-outlier")["run"] == DEFAULT.of("peer-outlier")["run"]
+    assert found.off == {"bimodal-tail"}
+    assert load(home, "theme: dark\n").findings == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("findings: off", "expected a section of rules"),
+        ("findings: {peers: off}", "no rule 'peers'; the rules are outstanding-ceiling"),
+        ("findings: {peer-outlier: 3}", "peer-outlier: expected off, or numbers by name: octaves"),
+        ("findings: {peer-outlier: {octave: 3}}", "no number 'octave'; it has octaves"),
+        ("findings: {softirq-delay: {tail: 2}}", "tail: 2 is not a number from 0 to 1 (share)"),
+        ("findings: {softirq-delay: {tail: yes}}", "tail: True is not a number"),
+        ("findings: {softirq-delay: {tail: .nan}}", "tail: nan is not a number"),
+        ("findings: {softirq-delay: {tail: [1]}}", "is not a number"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_named(home, text, says):
+    with pytest.raises(UsageError) as caught:
+        load(home, text)
+    assert says in str(caught.value)
+    assert "config.yaml: findings" in str(caught.value)

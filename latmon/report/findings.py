@@ -1,0 +1,75 @@
+"""What rules find in a recording, for its summary: as in a live capture, from windows; in long ones from minutes.
+
+Owns the keys `findings` and `findings_by`; what is found is latmon.findings' business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latmon.findings.finding import Fact, Finding
+from latmon.findings.registry import RULES
+from latmon.findings.thresholds import DEFAULT, Settings
+from latmon.findings.told import Told, told
+from latmon.findings.watch import Watch
+from latmon.minute import Minute
+from latmon.model import Frame
+from latmon.recording import End, Gap, Mark, Parts, Recording
+from latmon.report.figures import rfc3339, rounded
+
+SHORT_US = 11 * 60 * 1_000_000
+"""A recording that is no longer is read window by window: rules see what they see live. Seconds for 24 devices."""
+
+
+class Judged:
+    """Fed by `add` with a recording's items; `summary` is what came of it."""
+
+    def __init__(self, recording: Recording | Parts, settings: Settings = DEFAULT) -> None:
+        begin_us, end_us = recording.span()
+        self.by_windows = end_us - begin_us <= SHORT_US
+        self._off = settings.off
+        self._watch = Watch(recording.origin, tuple(recording.devices), settings)
+
+    def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
+        """Gaps need no word: a hole in the frames ends what lasts."""
+        if isinstance(item, Frame | Minute):
+            self._watch.take(item)
+
+    def summary(self) -> dict[str, Any]:
+        """`findings`, empty where rules were asked and found nothing; no key where there was nothing to ask about."""
+        self._watch.finish()
+        if not self._watch.judged:
+            return {}
+        found = told(self._watch.episodes)
+        by = {"judged_by": "windows" if self.by_windows else "minutes"}
+        off = {"rules_off": sorted(self._off)} if self._off else {}
+        return {"findings": [_finding(one) for one in found], "findings_by": {"rules": len(RULES), **by, **off}}
+
+
+def _finding(one: Told) -> dict[str, Any]:
+    finding = one.finding
+    return {
+        "id": finding.id,
+        "severity": finding.severity,
+        "device": finding.device,
+        "summary": finding.summary,
+        "begin": rfc3339(one.begin_wall),
+        "end": rfc3339(one.end_wall),
+        "episodes": one.episodes,
+        "share": rounded(finding.share, 4),
+        "evidence": {fact.name: _fact(fact) for fact in finding.facts},
+        "view": _where(finding),
+        "next_steps": [{"text": step.text, "risk": step.risk} for step in finding.steps],
+        "refuted_by": finding.refuted_by,
+    }
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    value = fact.value if isinstance(fact.value, str) else rounded(fact.value, 6)
+    unit = {"unit": fact.unit} if fact.unit else {}
+    return {"value": value, **unit, **({} if fact.of is None else {"samples": fact.of}), "text": fact.said}
+
+
+def _where(finding: Finding) -> dict[str, Any]:
+    """What is known of the view, by the names of Where."""
+    return {name: value for name, value in finding.where._asdict().items() if value not in ("", None)}

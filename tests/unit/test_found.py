@@ -1,0 +1,77 @@
+"""What a capture without a screen says of findings."""
+
+from dataclasses import replace
+
+import pytest
+
+from latmon import found
+from latmon.findings import watch
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, Where
+from latmon.findings.thresholds import Settings
+from latmon.found import Found
+from latmon.model import Frame, Origin
+
+ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
+SICK = Finding("starved-io", WARNING, "sda", "sda: one waits", (), Where("outstanding"), (), "nothing")
+
+
+def frames(n, begin=0):
+    return [Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000) for i in range(begin, begin + n)]
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Rules that find what the test says, block by block."""
+    told = []
+
+    def rules(facts, _settings):
+        return tuple(told[len(told) - 1 if len(facts.blocks) > len(told) else len(facts.blocks) - 1]) if told else ()
+
+    monkeypatch.setattr(watch, "findings", rules)
+    return told
+
+
+def said(found, n):
+    found.begin(ORIGIN)
+    return [line for one in frames(n) for line in found.take(one)]
+
+
+def test_a_new_one_is_said_once(judged):
+    judged += [(), (SICK,), (SICK,)]
+    one = Found(Settings())
+    assert said(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
+    assert list(one.all_told()) == ["finding, for 5s: warning, starved-io: sda: one waits"]
+
+
+def test_a_notice_waits_for_the_end_and_the_worst_comes_first(judged):
+    judged += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
+    one = Found(Settings())
+    assert said(one, 5) == ["finding after 5s: critical, requeue-storm: sda: one waits"]
+    assert list(one.all_told()) == [
+        "finding, once: critical, requeue-storm: sda: one waits",
+        "finding, once: notice, starved-io: sda: one waits",
+    ]
+
+
+@pytest.mark.usefixtures("judged")
+def test_none_is_said_of_what_was_long_enough():
+    one = Found(Settings())
+    assert said(one, 4) == []
+    assert list(one.all_told()) == []
+    assert said(one, 5) == []
+    assert list(one.all_told()) == ["no finding, by 11 rules"]
+
+
+def test_one_that_comes_and_goes_is_one_line(judged):
+    judged += [(SICK,), (), (SICK,), ()]
+    one = Found(Settings())
+    assert len(said(one, 20)) == 1
+    assert list(one.all_told()) == ["finding, 2 times: warning, starved-io: sda: one waits"]
+
+
+def test_a_flood_is_bounded(judged, monkeypatch):
+    monkeypatch.setattr(found, "MAX_SAID", 2)
+    judged += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
+    one = Found(Settings())
+    assert len(said(one, 5)) == 2
+    assert list(one.all_told())[-1] == "and 3 more findings, which `latmon report` tells"
