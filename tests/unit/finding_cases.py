@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 
 from latmon.findings.block import BlockSums
 from latmon.findings.facts import Facts
-from latmon.findings.registry import RULES
 from latmon.findings.thresholds import DEFAULT
-from latmon.findings.watch import BLOCK_US
 from latmon.histogram import EMPTY, Histogram, bucket_index
 from latmon.model import UNACCOUNTED, Completed, Device, Flow, Frame, Limit, Origin, Series, Traced
 from latmon.outstanding import PROBE, Depths
@@ -22,7 +21,7 @@ from latmon.waiting import Waiting
 S = 1_000_000
 BEGIN_S = 100
 WALL = 1_700_000_000.0
-JUDGES = {rule.id: rule.judge for rule in RULES}
+BLOCK_US = 5 * S
 
 
 def hist(counts):
@@ -132,4 +131,5 @@ def facts_of(frames, devices=(), **origin):
 
 def found(rule, frames, devices=(), limits=None, **origin):
     """What one rule says of them, by its id; `limits`: other thresholds by name."""
-    return list(JUDGES[rule](facts_of(frames, devices, **origin), DEFAULT.of(rule) | (limits or {})))
+    judge = import_module(f"latmon.findings.{rule.replace('-', '_')}").RULE.judge
+    return list(judge(facts_of(frames, devices, **origin), DEFAULT.of(rule) | (limits or {})))
