@@ -1,0 +1,29 @@
+"""Guided tours: what is bundled can be read, and fits the smallest screen."""
+
+import pytest
+
+from latmon.errors import UsageError
+from latmon.tour import MAX_TEXT, load_tour, tours
+
+SCREENS = {"overview", "stages", "outstanding", "order", "outliers", "interrupts", "findings"}
+
+
+@pytest.mark.parametrize("name", tours())
+def test_five_steps_that_fit(name):
+    tour = load_tour(name)
+    assert len(tour.stops) == 5
+    assert 0 < len(tour.title) <= 60
+    for stop in tour.stops:
+        assert stop.where.screen in SCREENS
+        assert 0 < len(stop.text) <= MAX_TEXT
+        assert "\n" not in stop.text
+    assert "findings" in {stop.where.screen for stop in tour.stops}
+
+
+def test_the_five():
+    assert tours() == ("bubbles", "e810", "emulex", "qumulo", "serialised")
+
+
+def test_none_for_another_demo():
+    with pytest.raises(UsageError, match=r"no tour of the demo 'host'; the tours are bubbles, e810"):
+        load_tour("host")
