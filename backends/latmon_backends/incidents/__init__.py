@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from latmon_backends.incidents.emulex import EMULEX, EMULEX_HEALTHY
 from latmon_backends.incidents.scenario import Scenario
 
-INCIDENTS: Mapping[str, Scenario] = MappingProxyType({})
+INCIDENTS: Mapping[str, Scenario] = MappingProxyType(
+    {
+        "emulex": EMULEX,
+        "emulex-healthy": EMULEX_HEALTHY,
+    }
+)
 """By name, each followed by its healthy counterpart."""

@@ -26,6 +26,7 @@ START_MONO_US = 86_400_000_000
 ABOVE_DRIVER = ("queue", "requeue")
 BELOW = ("hba", "irq", "softirq", "completion", UNACCOUNTED)
 """What an always-on probe tells as `hba`: everything from the last issue on."""
+_STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 
 
 class Alike(NamedTuple):
@@ -52,15 +53,17 @@ class Alike(NamedTuple):
 
     def stages(self) -> dict[str, int]:
         """Those that were passed, in their order, without what is unaccounted."""
-        named = (
-            ("queue", self.queue),
-            ("requeue", self.requeue),
-            ("hba", self.hba),
-            ("irq", self.irq),
-            ("softirq", self.softirq),
-            ("completion", self.completion),
-        )
-        return {name: us for name, us in named if us is not None}
+        times = (self.queue, self.requeue, self.hba, self.irq, self.softirq, self.completion)
+        return {name: us for name, us in zip(_STAGES, times, strict=True) if us is not None}
+
+
+class Passed(NamedTuple):
+    """I/Os that passed a stage."""
+
+    ios: dict[int, int]
+    """By how long they took in it, in us."""
+    by_total: dict[int, int]
+    """Bucket of the total -> their time in it."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,26 @@ class Drawn:
         return histogram([Group(one.size, us) for one, us in zip(self.parts, self.totals, strict=True)])
 
     @cached_property
-    def stages(self) -> Mapping[str, list[tuple[int, int, int]]]:
-        """Stage -> (size, us, bucket of the total) of those that passed it; `unaccounted` too."""
-        found: dict[str, list[tuple[int, int, int]]] = {}
+    def stages(self) -> Mapping[str, Passed]:
+        """Those that any passed; `unaccounted` too."""
+        found = {stage: Passed({}, {}) for stage in (*_STAGES, UNACCOUNTED)}
+        tables = tuple(found.values())
         for one, total in zip(self.parts, self.totals, strict=True):
-            at = bucket(total)
-            for stage, us in (*one.stages().items(), (UNACCOUNTED, one.unaccounted)):
-                found.setdefault(stage, []).append((one.size, us, at))
-        return found
+            size, at = one.size, bucket(total)
+            times = (one.queue, one.requeue, one.hba, one.irq, one.softirq, one.completion, one.unaccounted)
+            for us, (ios, by_total) in zip(times, tables, strict=True):
+                if us is not None:
+                    ios[us] = ios.get(us, 0) + size
+                    by_total[at] = by_total.get(at, 0) + size * us
+        return {stage: passed for stage, passed in found.items() if passed.ios}
 
     def summed(self, *stages: str) -> int:
         """Their time in us."""
-        return sum(size * us for stage in stages for size, us, _ in self.stages.get(stage, ()))
+        return sum(sum(self.stages[stage].by_total.values()) for stage in stages if stage in self.stages)
+
+    def times(self, stage: str) -> list[Group]:
+        """Of those that passed it."""
+        return [Group(size, us) for us, size in self.stages[stage].ios.items()] if stage in self.stages else []
 
 
 def origin(
@@ -163,9 +174,14 @@ def above(loads: Iterable[Drawn], thresholds_us: Mapping[str, int]) -> dict[Flow
 
 
 def _always_on(one: Drawn) -> Iterable[tuple[Series, Histogram]]:
-    queue = histogram([Group(part.size, part.queue + (part.requeue or 0)) for part in one.parts])
-    yield Series(*one.flow, "queue"), queue
-    yield Series(*one.flow, "hba"), histogram([Group(part.size, part.below) for part in one.parts])
+    below: dict[int, int] = {}
+    queue: dict[int, int] = {}
+    for part, total in zip(one.parts, one.totals, strict=True):
+        us = part.below
+        below[us] = below.get(us, 0) + part.size
+        queue[total - us] = queue.get(total - us, 0) + part.size
+    yield Series(*one.flow, "queue"), histogram([Group(size, us) for us, size in queue.items()])
+    yield Series(*one.flow, "hba"), histogram([Group(size, us) for us, size in below.items()])
     yield Series(*one.flow, "total"), one.total
 
 
@@ -175,11 +191,8 @@ def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
     paths: dict[str, dict[str, int]] = {}
     for one in loads:
         for stage, passed in one.stages.items():
-            series = Series(*one.flow, stage)
-            histograms[series] = histogram([Group(size, us) for size, us, _ in passed])
-            sums = by_total[series] = {}
-            for size, us, at in passed:
-                sums[at] = sums.get(at, 0) + size * us
+            histograms[Series(*one.flow, stage)] = histogram(one.times(stage))
+            by_total[Series(*one.flow, stage)] = passed.by_total
         histograms[Series(*one.flow, "total")] = one.total
         taken = paths.setdefault(one.flow.device, {})
         for part in one.parts:
