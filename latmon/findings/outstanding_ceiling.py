@@ -1,21 +1,198 @@
-"""outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it."""
+"""outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it.
+
+It fires when the driver of a device is held at `depth` I/Os or fewer: at most of the busy moments it has just so many
+and hardly ever more, at as many moments others wait (limits.wall), and so it was for `lasting_us` of the last minute.
+A good part of the I/Os' time, `waiting`, must pass above the driver, or more in flight would win little. It is
+critical where nearly all of the time passes there, far more wait than are sent, and the setting is below the driver's
+own minimum or far above what the driver sends.
+It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the application sends no
+more. Nor for drivers that take one command at a time by design. Where the kernel doesn't count who waits for a driver
+that is full at a limit as low, that is a notice: nobody can say whether anything waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from latmon.audit import Audited, audit
+from latmon.audit_checks import Remark, Seen
+from latmon.findings.above_driver import Above, above_driver, depths_in, law, mean
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
+from latmon.findings.raising import raising
 from latmon.findings.rule import Rule, Thresholds
+from latmon.limits import at_limit, elevator, wall
+from latmon.model import Device, Limit
+from latmon.outstanding import Depths
+from latmon.words import part, rate, spelled, whole
+
+ID = "outstanding-ceiling"
+_ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", "requests-below-depth", "global-setting")
+"""Remarks of the audit on settings that keep the depth low."""
+_REFUTED = (
+    "more in the driver at any time, or a time in the driver that grows as the depth does once the limit is lifted: "
+    "then the device itself is what is slow"
+)
 
 
-def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
-    """Nothing yet."""
-    return ()
+class _Off(NamedTuple):
+    limit: Limit
+    remark: Remark
+
+
+class _Held(NamedTuple):
+    """A device that is held at `n`, or full there."""
+
+    device: Device
+    n: int
+    bound: Limit | None
+    depths: Depths
+    off: tuple[_Off, ...]
+
+    @property
+    def reached(self) -> bool:
+        """Whether its own limit is what holds it."""
+        return self.bound is not None and int(self.bound.value) <= self.n
+
+    @property
+    def queued(self) -> float:
+        """In the mean of the moments at which some wait."""
+        return mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
+
+
+def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """One finding per device that is held."""
+    depths = {name: facts.depths(name) for name in facts.depth_sums}
+    known = [one for one in facts.devices.values() if one.name in depths and not Seen(one, {}, ()).one_by_one]
+    audited = {one.device: one for one in audit(facts.devices.values(), depths)}
+    for device in sorted(known, key=lambda one: one.name):
+        name = device.name
+        found = audited.get(name) or Audited(name, (), held_at=wall(depths[name]))
+        n = int(found.bound.value) if found.at_limit and found.bound else found.held_at
+        if n is None or n > limits["depth"]:
+            continue
+        off = tuple(_Off(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
+        held = _Held(device, n, found.bound, depths[name], off)
+        yield from _full(facts, held, limits) if found.at_limit else _walled(facts, held, limits)
+
+
+def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
+    name, n = held.device.name, held.n
+    above = above_driver(facts, name)
+    if above is None or above.share < limits["waiting"]:
+        return
+    lasted = [one for one in facts.window if wall(depths_in(one, name), held.bound) == n]
+    if sum(one.measured_us for one in lasted) < limits["lasting_us"]:
+        return
+    yield Finding(
+        ID,
+        CRITICAL if _is_critical(held, above, limits) else WARNING,
+        name,
+        f"{name}: its driver is held at {_ios(n)} in flight while {_many(held.queued)} wait above it, where "
+        f"{part(above.share)} of their time passes; {_why(held)}",
+        (*_depth_facts(held), *_time_facts(facts, held, above), *_setting_facts(held)),
+        Where("outstanding", name),
+        tuple(_steps(held)),
+        _REFUTED,
+        above.share,
+    )
+
+
+def _full(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
+    """At so low a limit, and the kernel has no count of who waits."""
+    name, bound, scheduler = held.device.name, held.bound, elevator(held.device.limits)
+    full = [one for one in facts.window if at_limit(depths_in(one, name), bound, scheduler)]
+    if bound is None or sum(one.measured_us for one in full) < limits["lasting_us"]:
+        return
+    yield Finding(
+        ID,
+        NOTICE,
+        name,
+        f"{name}: its driver is full at {_ios(held.n)} for most of the busy time, which is all that {bound.name} "
+        "allows; the kernel doesn't count who waits for it",
+        (*_depth_facts(held), *_setting_facts(held)),
+        Where("outstanding", name),
+        tuple(_steps(held)),
+        "an application that never sends more at once: a larger limit changes nothing then",
+    )
+
+
+def _is_critical(held: _Held, above: Above, limits: Thresholds) -> bool:
+    lower = any(one.remark.id in ("depth-below-minimum", "tagged-queueing-off") for one in held.off)
+    far = held.bound is not None and int(held.bound.value) >= limits["critical_times"] * held.n
+    many = held.queued >= limits["critical_times"] * held.n
+    return above.share >= limits["critical_waiting"] and many and (lower or far)
+
+
+def _why(held: _Held) -> str:
+    bound = held.bound
+    if bound is None:
+        return "no limit of it is known"
+    if not held.reached:
+        return f"its limit would be {int(bound.value):,} ({bound.name})"
+    off = next((one.remark.text for one in held.off if one.limit.name == bound.name), "")
+    return f"{bound.name} of {off}" if off else f"that is all that {bound.name} allows"
+
+
+def _depth_facts(held: _Held) -> Iterator[Fact]:
+    """The ceiling and the mode, each by itself: that one is the other is what makes it a wall."""
+    n, busy = held.n, {depth: ms for depth, ms in held.depths.in_driver.items() if depth}
+    ms = sum(busy.values())
+    mode = max(busy, key=lambda depth: busy[depth])
+    below = sum(count for depth, count in busy.items() if depth <= n) / ms
+    most = f"never above {n}" if held.depths.highest <= n else f"at most {n} for {part(below)} of the busy time"
+    yield Fact("ceiling", n, f"in the driver: {most}", "ios", ms)
+    yield Fact("mode", mode, f"mostly {mode}, for {part(busy[mode] / ms)} of the busy time", "ios", ms)
+
+
+def _time_facts(facts: Facts, held: _Held, above: Above) -> Iterator[Fact]:
+    name = held.device.name
+    said = f"{_many(held.queued)} wait above the driver in the mean, whenever some do"
+    yield Fact("queued", round(held.queued, 1), said, "ios", sum(held.depths.queued.values()))
+    by = f"{rate(above.of)} timed I/Os" if above.timed else "the depths alone, by Little's law"
+    said = f"{part(above.share)} of the I/Os' time passes above the driver: {by}"
+    yield Fact("waiting", round(above.share, 3), said, "share", above.of)
+    driver, queue = facts.stage("hba", name), facts.stage("queue", name)
+    if driver.mean is not None and queue.mean is not None:
+        said = f"an I/O takes {spelled(driver.mean)} from the driver on and {spelled(queue.mean)} before, in the mean"
+        yield Fact("driver_us", round(driver.mean), said, "us", driver.count)
+    found = law(facts, name, held.bound)
+    if found is not None:
+        yield Fact("littles_law", found.sentence, f"Little's law: {found.sentence}")
+
+
+def _setting_facts(held: _Held) -> Iterator[Fact]:
+    if held.bound is not None:
+        name, value, source = held.bound
+        yield Fact("limit", value, f"configured: {name} {int(value):,}{f' ({source})' if source else ''}", "ios")
+    for limit, remark in held.off:
+        yield Fact(limit.name, limit.value, f"{limit.name}: {remark.text}")
+
+
+def _steps(held: _Held) -> Iterator[Step]:
+    if held.reached and held.bound is not None:
+        yield from raising(held.device, held.bound.name)
+    else:
+        driver = held.device.driver or "the driver"
+        yield Step(f"look for what serialises in {driver}: its version, known bugs, tagged queueing that is off")
+    yield Step(
+        f"run fio with iodepth {held.n} and with 32 on it: equal IOPS prove the ceiling",
+        "it loads the device; a write test destroys what is on it, so read only (--readonly)",
+    )
+    yield Step("record on a host where it is well and compare the two: latmon diff")
+
+
+def _ios(n: int) -> str:
+    return "1 I/O" if n == 1 else f"{n:,} I/Os"
+
+
+def _many(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else whole(round(value))  # noqa: PLR2004 - below, a digit behind the point tells
 
 
 RULE = Rule(
-    "outstanding-ceiling",
+    ID,
     "a driver never has more than a few I/Os of a device in flight while more wait above it",
     judge,
 )

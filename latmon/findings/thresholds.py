@@ -73,6 +73,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "scatters": Threshold(5.0, "times", "or by so many of their tails' scatter, whichever is more"),
         "peers": Threshold(3, "devices", "like it at least, of which the median is taken"),
         "run": Threshold(3, "blocks", "in which it must have been so: one bad moment is no sick device"),
+        "ios": Threshold(100, "ios", "of the op at least, of it and of each peer"),
+        "hot": Threshold(4.0, "times", "as many I/Os as its peers' median: then it is a notice, it has more to do"),
+        "size": Threshold(2.0, "times", "as large I/Os as its peers' median: more is a load of another kind"),
     },
     "slow-shared-handler": {
         "run_us": Threshold(2, "us", "a stranger's handler takes in the mean, on the vector of a disk's"),
@@ -93,6 +96,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "ios": Threshold(10, "ios", "in the far mode at least"),
         "share": Threshold(0.01, "share", "of all I/Os in the far mode at most: more are a load of two kinds"),
         "between": Threshold(0.05, "share", "of the far mode's count may lie between the two"),
+        "run": Threshold(3, "blocks", "in which some of them were: one pause of everything is no second mode"),
+        "time": Threshold(0.2, "share", "of all the I/O time in the far mode makes it a warning"),
+        "long_us": Threshold(10_000_000, "us", "a far mode from here on is a warning too"),
     },
     "requeue-storm": {
         "share": Threshold(0.05, "share", "of the I/Os were refused by the driver and sent again"),

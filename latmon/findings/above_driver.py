@@ -1,0 +1,88 @@
+"""How much of a device's time passes above its driver, by stages where they are timed, else by the depths alone.
+
+What rules on queues share: sums of a window or of one block, no judgment. By Little's law the share of the time that
+passes above is the share of the outstanding I/Os that wait there, so gauges without any timed I/O tell it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from latmon.findings.block import Block
+from latmon.findings.facts import Facts
+from latmon.histogram import EMPTY, Histogram, merge
+from latmon.littles_law import COUNTED, Found, Times
+from latmon.littles_law import of as law_of
+from latmon.model import Limit, Series
+from latmon.outstanding import Depths, bucket_middle
+
+
+class Above(NamedTuple):
+    """The share of the time above the driver, and how many I/Os, or ms that gauges looked at, it is of."""
+
+    share: float
+    of: int
+    timed: bool
+    """By stages; else by how many I/Os wait and how many the driver has."""
+
+
+def above_driver(facts: Facts, device: str) -> Above | None:
+    """Of the window; None where nobody tells what waits from what the driver has."""
+    waits = [facts.stage(stage, device, *COUNTED) for stage in ("queue", "requeue")]
+    return _above(waits, facts.stage("total", device, *COUNTED), facts.depths(device))
+
+
+def above_in(block: Block, device: str) -> Above | None:
+    """The same of one block."""
+    waits = [_stage(block, stage, device) for stage in ("queue", "requeue")]
+    return _above(waits, _stage(block, "total", device), depths_in(block, device))
+
+
+def depths_in(block: Block, device: str) -> Depths:
+    """Moments are ms."""
+    return block.depths[device].depths if device in block.depths else Depths()
+
+
+def mean(moments: Mapping[int, int]) -> float:
+    """Over all of the time; 0 where nobody looked."""
+    whole = sum(moments.values())
+    return sum(bucket_middle(depth) * n for depth, n in moments.items()) / whole if whole else 0.0
+
+
+def busy_share(moments: Mapping[int, int], least: int = 1) -> float:
+    """Of the time there are so many or more."""
+    whole = sum(moments.values())
+    return sum(n for depth, n in moments.items() if depth >= least) / whole if whole else 0.0
+
+
+def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
+    """Little's law of a device over the window, and what lifting its ceiling would give."""
+    sums = facts.depth_sums.get(device)
+    if sums is None:
+        return None
+    timed = facts.stage("total", device, *COUNTED)
+    by_issue = facts.origin.latency_from == "issue"
+    whole = None if by_issue else _times(timed)
+    if not timed and (counted := facts.completed(device, *COUNTED)) and counted.count and counted.time_us:
+        whole = Times(counted.count, counted.time_us / counted.count)
+    driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
+    return law_of(sums.depths, sums.span_us, facts.span_us, whole=whole, driver=_times(driver), bound=bound)
+
+
+def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | None:
+    if any(waits) and total.sum:
+        return Above(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count, True)
+    queued, in_driver = mean(depths.queued), mean(depths.in_driver)
+    if not queued or not depths.in_driver:
+        return None
+    return Above(queued / (queued + in_driver), sum(depths.in_driver.values()), False)
+
+
+def _stage(block: Block, stage: str, device: str) -> Histogram:
+    found = block.histograms
+    return merge(found[s] for op in COUNTED if (s := Series(device, op, stage)) in found) or EMPTY
+
+
+def _times(found: Histogram) -> Times | None:
+    return Times(found.count, found.mean) if found and found.mean is not None else None
