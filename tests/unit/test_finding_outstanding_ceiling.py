@@ -134,7 +134,7 @@ def test_who_waits_for_a_tag_has_no_request_and_that_is_said():
     assert one.severity == "notice"
     assert one.summary == (
         "sda: its driver is full at 3 I/Os for most of the busy time, which is all that nr_tags allows; "
-        "the kernel doesn't count who waits for it",
+        "the kernel doesn't count who waits for it"
     )
     assert not found(RULE, lasting(**values), [disk(limits=limits | {"nr_tags": 32})])
 
