@@ -48,6 +48,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         _check_needs(args, _NEEDS_RECORD)
     elif name == "demo":
         _check_needs(args, ("duration",))
+    elif name == "doctor" and args.backend and not args.self_test:
+        raise UsageError("--backend needs --self-test")
     elif name == "check" and args.repair != (args.out is not None):
         raise UsageError("--repair needs -o OUT" if args.repair else "-o needs --repair")
     return args
@@ -184,7 +186,17 @@ def _check(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code 0: latmon can measure here; 3: it can't. With --self-test 0: every panel that measures here shows "
+        "the delay that was made; 1: one doesn't; 3: the test can't run here, and why is said."
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="make a known delay on a loop device of its own, and check that the panels show it; takes root",
+    )
+    parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this one")
 
 
 def _probes(parser: argparse.ArgumentParser) -> None:

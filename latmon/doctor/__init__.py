@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Sequence
 
 from latmon import __version__, host
-from latmon.doctor import dtrace, kernel, privilege, software, terminal, tier
+from latmon.doctor import dtrace, kernel, privilege, self_tested, software, terminal, tier
 from latmon.doctor.check import Check, Place, Status
 from latmon.doctor.tier import TierReport
 from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
+from latmon.opening import AUTO
+from latmon.self_test import SelfTest, self_test
 
 SCHEMA = "latmon.doctor/1"
 _LINUX: tuple[Callable[[Place], Check], ...] = (
@@ -73,8 +75,8 @@ def render_text(found: Sequence[Check], explained: TierReport) -> str:
     return "\n".join(lines)
 
 
-def render_json(found: Sequence[Check], explained: TierReport) -> str:
-    """The same for scripts; `remedy` is absent where there is nothing to do."""
+def render_json(found: Sequence[Check], explained: TierReport, tested: SelfTest | None = None) -> str:
+    """The same for scripts; `remedy` is absent where there is nothing to do, `self_test` where none was asked for."""
     listed = [
         {"name": check.name, "status": check.status.value, "what": check.what}
         | ({"remedy": check.remedy} if check.remedy else {})
@@ -84,13 +86,26 @@ def render_json(found: Sequence[Check], explained: TierReport) -> str:
     if stages := tier.as_values(explained):
         whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
         whole |= {"drivers": dict(explained.drivers), "in_flight": tier.in_flight(explained)}
+    if tested is not None:
+        whole["self_test"] = self_tested.values(tested)
     return json.dumps(whole, indent=2)
 
 
-def doctor_command(as_json: bool, backend: str = "") -> int:
-    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: the config's."""
+def doctor_command(as_json: bool, backend: str = "", *, test: bool = False) -> int:
+    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: as it was asked for.
+
+    `test`: with the self-test, whose exit code counts.
+    """
     here = Place()
     explained = tier.report(here, backend=backend)
     found = [*checks(here, explained), *tier.beside(here, explained)]
-    print(render_json(found, explained) if as_json else render_text(found, explained))
+    if not as_json:
+        print(render_text(found, explained), flush=True)
+    tested = self_test(backend or AUTO, self_tested.say) if test else None
+    if as_json:
+        print(render_json(found, explained, tested))
+    elif tested is not None:
+        print("\n".join(["", *self_tested.lines(tested)]))
+    if tested is not None:
+        return self_tested.exit_code(tested)
     return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE

@@ -1,0 +1,204 @@
+"""The device: a loop device of our own on a file system that can be frozen, all of it in memory, seen by nobody else.
+
+A shell in a mount namespace of its own makes all of it, holds what is written, and takes all of it away when its
+standard input closes: so it does when we are killed. It thaws by itself, whatever becomes of us. No file is made on any
+disk: the images are in a tmpfs that ends with the namespace. Knows nothing of what is written or measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from latmon.errors import UnavailableError
+from latmon.text import clean
+from latmon.tools import search_path
+
+SYS_BLOCK = Path("/sys/class/block")
+COMMAND = "sudo latmon doctor --self-test"
+SIZE = 16 << 20
+"""Bytes of the device."""
+_TOOLS = ("unshare", "mount", "umount", "losetup", "truncate")
+_FILE_SYSTEMS = (
+    ("ext4", "64M", ("mkfs.ext4", "-q", "-F")),
+    ("xfs", "320M", ("mkfs.xfs", "-q", "-f")),
+    ("btrfs", "256M", ("mkfs.btrfs", "-q", "-f")),
+)
+"""Name, size of its image (what is not written takes no memory), how it is made: those that can be frozen."""
+_MOUNT_POINTS = ("/tmp", "/run", "/mnt")  # noqa: S108  covered in a namespace of our own, nothing is written below it
+_ANSWER_S = 30.0
+_ENDED_S = 5.0
+
+# $1: where the tmpfs is mounted; $2: the device's size; $3: a file system or nothing; $4: its image's size; then its
+# mkfs. A line on stdin is for how long writes are to be held, in seconds. SIGPIPE would end the shell without its trap,
+# Ctrl-C and a hang-up are the business of who started it. No step of the undoing depends on the one before.
+_SHELL = """
+set -eu
+trap '' PIPE INT HUP
+at=$1 size=$2 fs=$3 room=$4 upper= lower=
+shift 4
+undo() {
+    set +e
+    exec 2>/dev/null
+    [ -z "$lower" ] || fsfreeze -u "$at/fs"
+    [ -z "$upper" ] || losetup -d "$upper"
+    [ -z "$lower" ] || { umount "$at/fs" || umount -l "$at/fs"; losetup -d "$lower"; }
+}
+trap undo EXIT
+trap 'exit 1' TERM
+mount -t tmpfs -o size=512m,mode=0700 latmon-self-test "$at"
+mkdir "$at/fs"
+if [ -n "$fs" ]; then
+    truncate -s "$room" "$at/lower"
+    "$@" "$at/lower" >/dev/null
+    lower=$(losetup --find --show "$at/lower")
+    mount -t "$fs" "$lower" "$at/fs"
+fi
+truncate -s "$size" "$at/fs/latmon-self-test"
+upper=$(losetup --find --show "$at/fs/latmon-self-test")
+echo "ready $upper"
+while read -r seconds; do
+    fsfreeze -f "$at/fs"
+    echo frozen
+    sleep "$seconds"
+    fsfreeze -u "$at/fs"
+    echo thawed
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The device, while it is there."""
+
+    path: Path
+    holds: bool
+    """Whether what is written can be held."""
+    how: str
+    shell: subprocess.Popen[bytes]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def hold(self, us: int) -> None:
+        """From when this returns on nothing that is written completes, for that long from a moment ago."""
+        assert self.shell.stdin is not None  # noqa: S101  it was started with pipes
+        with contextlib.suppress(BrokenPipeError):  # then it answers nothing
+            self.shell.stdin.write(b"%.3f\n" % (us / 1e6))
+            self.shell.stdin.flush()
+        _expect(self.shell, "frozen")
+
+    def held(self) -> None:
+        """Waits until it is over."""
+        _expect(self.shell, "thawed")
+
+    def written(self) -> int:
+        """Writes that the kernel's own counters say have completed."""
+        return int((SYS_BLOCK / self.name / "stat").read_text().split()[4])
+
+
+def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path("/dev")) -> None:
+    """UnavailableError where no device can be made, with what to do."""
+    if platform != "linux":
+        raise UnavailableError(f"the self-test makes a loop device of Linux, and this is {platform}.")
+    if uid != 0:
+        raise UnavailableError(f"the self-test makes a loop device of its own, which takes root: {COMMAND}")
+    missing = [tool for tool in _TOOLS if _find(tool, environ) is None]
+    if missing:
+        raise UnavailableError(
+            f"the self-test makes its device with {', '.join(missing)}, which can't be found: install util-linux."
+        )
+    if not (dev / "loop-control").exists():
+        raise UnavailableError(
+            "the self-test needs a loop device, and there is no /dev/loop-control: modprobe loop; "
+            "in a container, run it on the host instead."
+        )
+
+
+@contextlib.contextmanager
+def made(environ: Mapping[str, str]) -> Iterator[Own]:
+    """The device; gone when this is left, however it is left. UnavailableError says why there is none."""
+    system = file_system(environ)
+    shell = _start(system, environ)
+    try:
+        yield _own(shell, "" if system is None else system[0])
+    finally:
+        _end(shell)
+
+
+def file_system(environ: Mapping[str, str]) -> tuple[str, str, Sequence[str]] | None:
+    """The first that can be made and frozen here; None: writes can't be held."""
+    if _find("fsfreeze", environ) is None:
+        return None
+    return next((one for one in _FILE_SYSTEMS if _find(one[2][0], environ)), None)
+
+
+def _find(tool: str, environ: Mapping[str, str]) -> str | None:
+    return shutil.which(tool, path=search_path(environ))
+
+
+def _start(system: tuple[str, str, Sequence[str]] | None, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    name, room, make = system or ("", "0", ())
+    at = next((one for one in _MOUNT_POINTS if Path(one).is_dir()), "/")
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SHELL, "latmon-self-test"]
+    pipe = subprocess.PIPE
+    # A session of its own: neither Ctrl-C nor a hang-up of the terminal may end it before its work is undone.
+    return subprocess.Popen(  # noqa: S603  our own words, no shell but the one above
+        [*words, at, str(SIZE), name, room, *make],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env={**environ, "PATH": search_path(environ), "LC_ALL": "C"},
+        start_new_session=True,
+    )
+
+
+def _own(shell: subprocess.Popen[bytes], system: str) -> Own:
+    path = Path(_expect(shell, "ready"))
+    on = f" on {system}" if system else ""
+    what = "frozen to hold writes" if system else "whose writes can't be held"
+    return Own(path, bool(system), f"a loop device{on} in memory, {what}", shell)
+
+
+def _expect(shell: subprocess.Popen[bytes], word: str) -> str:
+    """What the shell says after that word; UnavailableError where it says anything else."""
+    assert shell.stdout is not None  # noqa: S101  it was started with pipes
+    ready, _, _ = select.select([shell.stdout], [], [], _ANSWER_S)
+    line = clean(_line(shell.stdout.fileno())) if ready else ""
+    said, _, rest = line.partition(" ")
+    if said == word:
+        return rest
+    raise UnavailableError(_why(shell, word))
+
+
+def _line(file: int) -> bytes:
+    """Unbuffered, so that a second line is still seen by select."""
+    line = b""
+    while (byte := os.read(file, 1)) not in (b"", b"\n"):
+        line += byte
+    return line
+
+
+def _why(shell: subprocess.Popen[bytes], word: str) -> str:
+    _end(shell)
+    complaints = shell.stderr.read() if shell.stderr and shell.poll() is not None else b""
+    lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
+    why = clean(lines[-1].strip().rstrip("."), 300) if lines else f"nothing was heard for {_ANSWER_S:.0f} s"
+    what = "can't make its device" if word == "ready" else "can't hold what is written to its device"
+    return f"the self-test {what}: {why}; in a container, run it on the host instead."
+
+
+def _end(shell: subprocess.Popen[bytes]) -> None:
+    """Its input closes, so it undoes what it did; never killed, for then nobody would."""
+    if shell.stdin is not None:
+        with contextlib.suppress(OSError):
+            shell.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        shell.wait(_ENDED_S)
