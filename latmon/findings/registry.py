@@ -5,6 +5,8 @@ The one place that knows all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from latmon.findings import (
     bimodal_tail,
     bottleneck_above_device,
@@ -40,7 +42,18 @@ RULES: tuple[Rule, ...] = (
 
 def findings(facts: Facts, settings: Settings = DEFAULT) -> tuple[Finding, ...]:
     """What the rules find, without what another finding on the same device explains."""
-    found = [one for rule in RULES if rule.id not in settings.off for one in rule.judge(facts, settings.of(rule.id))]
+    return unexplained([one for some in asked(facts, settings) for one in some])
+
+
+def asked(facts: Facts, settings: Settings = DEFAULT) -> Iterator[tuple[Finding, ...]]:
+    """Rule by rule, all that each finds."""
+    for rule in RULES:
+        if rule.id not in settings.off:
+            yield tuple(rule.judge(facts, settings.of(rule.id)))
+
+
+def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Without what another one on the same device explains."""
     known = {one.key for one in found}
     why = {rule.id: rule.explained_by for rule in RULES}
     return tuple(one for one in found if not any((cause, one.device) in known for cause in why[one.id]))

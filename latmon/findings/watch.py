@@ -6,12 +6,13 @@ Owns the blocks that are kept and when rules are asked. Knows no rule by name, n
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from latmon.findings.block import Block, BlockSums, of_minute
 from latmon.findings.facts import WINDOW_US, Facts
 from latmon.findings.finding import Finding, in_order
-from latmon.findings.registry import findings
+from latmon.findings.registry import asked, unexplained
 from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
@@ -43,23 +44,45 @@ class Episode:
 
 
 class Watch:
-    """Fed by `take`, in order; `current` are the findings after the last whole block, the most urgent first."""
+    """Fed by `take`, in order; `current` are the findings after the last whole block, the most urgent first.
 
-    def __init__(self, origin: Origin, devices: tuple[Device, ...] = (), settings: Settings = DEFAULT) -> None:
+    A block ends where a multiple of BLOCK_US since the capture began does, so that one who begins in the middle of a
+    capture has the blocks of one who saw all of it.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        devices: tuple[Device, ...] = (),
+        settings: Settings = DEFAULT,
+        waiting: Waiting | None = None,
+    ) -> None:
+        """`waiting`: what was in flight before the first frame, where that is known."""
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
         self.left_out = 0
         """Episodes for which there was no room."""
         self.judged = 0
         """Blocks after which rules were asked."""
+        self.quiet = False
+        """Blocks are kept, and no rule is asked."""
+        self.facts: Facts | None = None
+        """What rules were asked about last."""
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
         self._sums = BlockSums()
-        self._waiting = Waiting()
+        self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
         self._end_us: int | None = None
+        self._slot: int | None = None
+        """Of the block that is being filled, counted from where the capture began."""
+
+    @property
+    def lasting(self) -> tuple[Episode, ...]:
+        """Of the current findings, in their order."""
+        return tuple(self._open[one.key] for one in self.current)
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
@@ -68,49 +91,69 @@ class Watch:
 
     def take(self, item: Frame | Minute) -> bool:
         """The next frame, or a minute of them; whether rules were asked."""
+        before = self.judged
+        for _ in self.taking(item):
+            pass
+        return self.judged > before
+
+    def taking(self, item: Frame | Minute) -> Iterator[None]:
+        """The same in parts of some milliseconds each, for who has other things to do in between."""
         begin_us = item.mono_us - item.dt_us
         if self._end_us is not None and (item.mono_us <= self._end_us or begin_us - self._end_us > item.dt_us):
-            self._start_over(item.mono_us <= self._end_us)
+            yield from self._start_over(item.mono_us <= self._end_us)
         self._end_us = item.mono_us
         if isinstance(item, Minute):
-            self._settle()
-            return self._judge(of_minute(item, self._waiting))
+            yield from self._settle()
+            yield from self._judge(of_minute(item, self._waiting))
+            return
         self._devices.update((one.name, one) for one in item.devices)
         for name in item.removed:
             self._devices.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
-        begun_us = self._sums.begin_us
-        # half a frame early: clocks wobble
-        return item.mono_us + item.dt_us // 2 - (begun_us or 0) >= BLOCK_US and self._settle()
+        now = self._slot_of(begin_us, item) if self._slot is None else self._slot
+        self._slot = self._slot_of(item.mono_us, item)
+        if self._slot > now:
+            yield from self._settle()
 
     def finish(self) -> None:
         """No more frames come: what is left is judged as well."""
-        self._settle()
+        for _ in self._settle():
+            pass
 
-    def _start_over(self, other_boot: bool) -> None:
+    def _slot_of(self, mono_us: int, frame: Frame) -> int:
+        """Half a frame early: clocks wobble."""
+        return (mono_us + frame.dt_us // 2 - self.origin.start_mono_us) // BLOCK_US
+
+    def _start_over(self, other_boot: bool) -> Iterator[None]:
         """Blocks behind a hole say nothing of what lasts."""
-        self._settle()
+        yield from self._settle()
+        self._slot = None
         self._blocks.clear()
         if other_boot:
             self._waiting = Waiting()
 
-    def _settle(self) -> bool:
+    def _settle(self) -> Iterator[None]:
         """The frames that were added up become a block."""
-        if self._sums.begin_us is None:
-            return False
-        block, self._sums = self._sums.block(self._waiting), BlockSums()
-        return self._judge(block)
+        if self._sums.begin_us is not None:
+            block, self._sums = self._sums.block(self._waiting), BlockSums()
+            yield
+            yield from self._judge(block)
 
-    def _judge(self, block: Block) -> bool:
+    def _judge(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)
         while len(self._blocks) > KEEP and self._blocks[0].begin_us < block.end_us - WINDOW_US:
             self._blocks.popleft()
-        facts = Facts(tuple(self._blocks), self.origin, self._devices)
-        self.current = in_order(findings(facts, self._settings))
+        if self.quiet:
+            return
+        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices))
+        found: list[Finding] = []
+        for some in asked(facts, self._settings):
+            found += some
+            yield
+        self.facts, self.current = facts, in_order(unexplained(found))
         self.judged += 1
         self._note(block)
-        return True
 
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}
