@@ -64,12 +64,12 @@ def audit(
     hosts: dict[str, list[Device]] = {}
     alike: dict[tuple[str, str, str], list[Device]] = {}
     for one in each:
-        hosts.setdefault(_host(one), []).append(one)
+        hosts.setdefault(host_of(one), []).append(one)
         alike.setdefault(_sort(one), []).append(one)
     walls = {one.name: wall(depths[one.name], ceiling(one.limits)) for one in each if one.name in depths}
     return tuple(
         _audited(
-            _seen(one, hosts[_host(one)], alike[_sort(one)], (had or {}).get(one.name)),
+            _seen(one, hosts[host_of(one)], alike[_sort(one)], (had or {}).get(one.name)),
             depths.get(one.name, Depths()),
             walls,
         )
@@ -78,7 +78,7 @@ def audit(
 
 
 def _seen(device: Device, neighbours: list[Device], alike: list[Device], had: int | None) -> Seen:
-    shared = tuple(neighbours) if _host(device) else (device,)
+    shared = tuple(neighbours) if host_of(device) else (device,)
     peers = tuple(alike) if device.model else ()
     return Seen(device, {one.name: one.value for one in device.limits}, shared, peers, had)
 
@@ -128,6 +128,6 @@ def _sort(device: Device) -> tuple[str, str, str]:
     return device.driver, device.kind, device.model
 
 
-def _host(device: Device) -> str:
-    """`host0` of `host0/can_queue`; empty where there is none."""
+def host_of(device: Device) -> str:
+    """Whose can_queue a device shares: `host0` of `host0/can_queue`; empty where there is none."""
     return next((one.source.partition("/")[0] for one in device.limits if one.name == "can_queue"), "")

@@ -16,6 +16,7 @@ from latmon.littles_law import COUNTED, Found, Times
 from latmon.littles_law import of as law_of
 from latmon.model import Limit, Series
 from latmon.outstanding import Depths, bucket_middle
+from latmon.words import whole
 
 
 class Above(NamedTuple):
@@ -48,6 +49,11 @@ def mean(moments: Mapping[int, int]) -> float:
     """Over all of the time; 0 where nobody looked."""
     whole = sum(moments.values())
     return sum(bucket_middle(depth) * n for depth, n in moments.items()) / whole if whole else 0.0
+
+
+def many(ios: float) -> str:
+    """So many in the mean, in words: 2.9, 41."""
+    return f"{ios:.1f}" if ios < 10 else whole(round(ios))  # noqa: PLR2004 - below, a digit behind the point tells
 
 
 def busy_share(moments: Mapping[int, int], least: int = 1) -> float:

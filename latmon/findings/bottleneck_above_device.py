@@ -1,22 +1,202 @@
-"""bottleneck-above-device: I/Os spend their time above a driver that has room for them."""
+"""bottleneck-above-device: I/Os spend their time above a driver that has room for them.
+
+It fires where nearly all of the I/Os' time, `waiting`, passes before the driver has them, `queued` of them wait there
+in the mean, and the driver uses at most `used` of what it may hold, all of that for `lasting_us` of the last minute.
+The median wait must be above `median_us`: a plug or a merge takes less. Then the device isn't what is slow, and a
+faster one would help nobody.
+It doesn't fire for a full driver: a load that is too much for a device queues above it, and should. Nor for one burst,
+nor where the limit isn't known, nor beside outstanding-ceiling, starved-io or requeue-storm, which say more.
+Devices that share the host adapter's can_queue and fill it together have room each for itself: that is named.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from latmon.audit import host_of
+from latmon.audit_checks import Seen
+from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean
+from latmon.findings.block import Block
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
+from latmon.limits import ceiling, elevator, number
+from latmon.model import Device, Limit
+from latmon.outstanding import Depths
+from latmon.words import part, rate, spelled
+
+ID = "bottleneck-above-device"
+_HOSTS = ("can_queue", "nr_tags")
+"""Limits of the whole host adapter."""
+_NEARLY = 0.95
+"""Of the busy moments the driver has so many or fewer: what it uses."""
+_REFUTED = (
+    "a driver that is full in the moments at which I/Os wait, or a wait that stays where the scheduler is none and no "
+    "limit or cgroup holds I/Os back"
+)
 
 
-def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
-    """Nothing yet."""
-    return ()
+class _Shared(NamedTuple):
+    """A host adapter that its devices fill together."""
+
+    host: str
+    bound: int
+    used: float
+    devices: tuple[str, ...]
+
+
+class _Held(NamedTuple):
+    """A device whose I/Os wait above it."""
+
+    device: Device
+    bound: Limit
+    depths: Depths
+    above: Above
+    wait_us: int | None
+    """The median; by Little's law the mean."""
+    shared: _Shared | None
+
+
+def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """One finding per device whose I/Os wait above it."""
+    for name in sorted(facts.depth_sums):
+        device = facts.devices.get(name)
+        above = above_driver(facts, name)
+        if device is None or above is None or above.share < limits["waiting"]:
+            continue
+        shared = _shared(facts, device, limits)
+        bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)
+        if bound is None:
+            continue
+        blocks = [one for one in facts.window if _is_above(one, name, bound, limits)]
+        wait_us = _median_us(facts, name)
+        if sum(one.measured_us for one in blocks) < limits["lasting_us"]:
+            continue
+        if wait_us is None or wait_us >= limits["median_us"]:
+            yield _finding(facts, _Held(device, bound, facts.depths(name), above, wait_us, shared))
+
+
+def _is_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
+    above, depths = above_in(block, name), depths_in(block, name)
+    if above is None or above.share < limits["waiting"] or mean(depths.queued) < limits["queued"]:
+        return False
+    return used(depths) <= limits["used"] * int(bound.value)
+
+
+def used(depths: Depths) -> int:
+    """What the driver has at nearly all of the busy moments, or less."""
+    busy = {depth: ms for depth, ms in depths.in_driver.items() if depth}
+    rest = _NEARLY * sum(busy.values())
+    for depth in sorted(busy):
+        rest -= busy[depth]
+        if rest <= 0:
+            return depth
+    return 0
+
+
+def _median_us(facts: Facts, name: str) -> int | None:
+    """Of the waits, all of them together; by the means of Little's law where none is timed."""
+    timed = facts.stage("queue", name)
+    if timed:
+        return timed.quantile(0.5)
+    done, waits = facts.completed(name), mean(facts.depths(name).queued)
+    return round(waits * facts.span_us / done.count) if done and done.count else None
+
+
+def _shared(facts: Facts, device: Device, limits: Thresholds) -> _Shared | None:
+    """Where the host's can_queue is taken by all of its devices, of which this is one."""
+    host = host_of(device)
+    bound = ceiling(one for one in device.limits if one.name in ("can_queue", "nr_hw_queues", "host_tagset"))
+    peers = tuple(sorted(one.name for one in facts.devices.values() if host and host_of(one) == host))
+    if bound is None or Seen(device, {}, ()).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
+        return None
+    together = sum(mean(facts.depths(name).in_driver) for name in peers)
+    most = int(bound.value)
+    return _Shared(host, most, together, peers) if together >= limits["host"] * most else None
+
+
+def _finding(facts: Facts, held: _Held) -> Finding:
+    name, shared, most = held.device.name, held.shared, int(held.bound.value)
+    why = f"its driver has room: {used(held.depths):,} of {most:,} ({held.bound.name}) are in use"
+    if shared is not None:
+        why = (
+            f"its driver has room, but {len(shared.devices)} devices fill the {shared.bound:,} of {shared.host} "
+            "together (can_queue)"
+        )
+    return Finding(
+        ID,
+        WARNING,
+        name,
+        f"{name}: {part(held.above.share)} of the I/Os' time passes above the driver, where "
+        f"{many(mean(held.depths.queued))} wait in the mean, and {why}",
+        tuple(_facts(facts, held)),
+        Where("stages", name),
+        tuple(_steps(facts, held.device, shared)),
+        _REFUTED,
+        held.above.share,
+    )
+
+
+def _facts(facts: Facts, held: _Held) -> Iterator[Fact]:
+    name, depths, above, shared = held.device.name, held.depths, held.above, held.shared
+    by = f"{rate(above.of)} timed I/Os" if above.timed else "the depths alone, by Little's law"
+    said = f"{part(above.share)} of the I/Os' time passes above the driver: {by}"
+    yield Fact("waiting", round(above.share, 3), said, "share", above.of)
+    queued, ms = mean(depths.queued), sum(depths.queued.values())
+    yield Fact(
+        "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean of all the time", "ios", ms
+    )
+    most = f"{int(held.bound.value):,} ({held.bound.source or held.bound.name})"
+    said = f"{used(depths):,} or fewer in the driver for {part(_NEARLY)} of the busy time, of {most}"
+    yield Fact("used", used(depths), said, "ios", sum(depths.in_driver.values()))
+    if held.wait_us is not None:
+        timed = facts.stage("queue", name)
+        how = "half of the waits are above" if timed else "by Little's law the wait in the mean is"
+        yield Fact("wait_us", held.wait_us, f"{how} {spelled(held.wait_us)}", "us", timed.count or None)
+    driver = facts.stage("hba", name)
+    if driver.mean is not None:
+        said = f"from the driver on an I/O takes {spelled(driver.mean)} in the mean"
+        yield Fact("driver_us", round(driver.mean), said, "us", driver.count)
+    if shared is not None:
+        said = f"{many(shared.used)} in the drivers of {', '.join(shared.devices)} together, of {shared.bound:,}"
+        yield Fact("host", round(shared.used, 1), said, "ios")
+    scheduler = elevator(held.device.limits)
+    if scheduler is not None:
+        yield Fact("scheduler", scheduler, f"scheduler: {scheduler}")
+
+
+def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Step]:
+    name, settings = device.name, {one.name: one.value for one in device.limits}
+    if shared is not None:
+        some = ", ".join(shared.devices)
+        yield Step(
+            f"move some of {some} to another adapter, or raise its can_queue by a parameter of its driver",
+            "all of its disks are gone while the driver is loaded anew",
+        )
+    scheduler = elevator(device.limits)
+    if scheduler not in (None, "none"):
+        yield Step(
+            f"try without the scheduler: echo none > /sys/block/{name}/queue/scheduler",
+            f"{scheduler} no longer shares the device fairly or sorts for it; undone by its name",
+        )
+    if number(settings.get("wbt_lat_usec", 0)):
+        yield Step(
+            f"try without writeback throttling: echo 0 > /sys/block/{name}/queue/wbt_lat_usec",
+            "background writes slow down reads; undone by the old value",
+        )
+    if facts.origin.kernel.startswith("SunOS"):
+        yield Step("look at sd's wait queue: iostat -xn has wsvc_t high and asvc_t low where sd holds them")
+        return
+    yield Step("look for a limit on a cgroup: io.max, io.latency and io.weight of the one that issues, io.pressure")
+    yield Step(
+        f"look for a layer that is frozen or suspended: dmsetup info, /sys/block/{name}/device/state, the kernel's log"
+    )
 
 
 RULE = Rule(
-    "bottleneck-above-device",
+    ID,
     "I/Os spend their time above a driver that has room for them",
     judge,
-    explained_by=("outstanding-ceiling",),
+    explained_by=("outstanding-ceiling", "starved-io", "requeue-storm"),
 )

@@ -17,19 +17,21 @@ from typing import NamedTuple
 
 from latmon.audit import Audited, audit
 from latmon.audit_checks import Remark, Seen
-from latmon.findings.above_driver import Above, above_driver, depths_in, law, mean
+from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.raising import raising
 from latmon.findings.rule import Rule, Thresholds
-from latmon.limits import at_limit, elevator, wall
+from latmon.limits import at_limit, elevator, number, wall
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
-from latmon.words import part, rate, spelled, whole
+from latmon.words import part, rate, spelled
 
 ID = "outstanding-ceiling"
 _ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", "requests-below-depth", "global-setting")
 """Remarks of the audit on settings that keep the depth low."""
+_NEARLY = 0.9
+"""Of a scheduler's requests in use: others wait for one."""
 _REFUTED = (
     "more in the driver at any time, or a time in the driver that grows as the depth does once the limit is lifted: "
     "then the device itself is what is slow"
@@ -89,7 +91,7 @@ def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
         ID,
         CRITICAL if _is_critical(held, above, limits) else WARNING,
         name,
-        f"{name}: its driver is held at {_ios(n)} in flight while {_many(held.queued)} wait above it, where "
+        f"{name}: its driver is held at {_ios(n)} in flight while {many(held.queued)} wait above it, where "
         f"{part(above.share)} of their time passes; {_why(held)}",
         (*_depth_facts(held), *_time_facts(facts, held, above), *_setting_facts(held)),
         Where("outstanding", name),
@@ -148,11 +150,17 @@ def _depth_facts(held: _Held) -> Iterator[Fact]:
 
 def _time_facts(facts: Facts, held: _Held, above: Above) -> Iterator[Fact]:
     name = held.device.name
-    said = f"{_many(held.queued)} wait above the driver in the mean, whenever some do"
+    said = f"{many(held.queued)} wait above the driver in the mean, whenever some do"
     yield Fact("queued", round(held.queued, 1), said, "ios", sum(held.depths.queued.values()))
     by = f"{rate(above.of)} timed I/Os" if above.timed else "the depths alone, by Little's law"
     said = f"{part(above.share)} of the I/Os' time passes above the driver: {by}"
     yield Fact("waiting", round(above.share, 3), said, "share", above.of)
+    requests = next((number(one.value) for one in held.device.limits if one.name == "nr_requests"), None)
+    if requests and held.n + held.queued >= _NEARLY * requests:
+        said = (
+            f"all of its {requests} requests (nr_requests) are taken: who waits for one isn't counted and isn't timed"
+        )
+        yield Fact("requests", requests, said, "ios")
     driver, queue = facts.stage("hba", name), facts.stage("queue", name)
     if driver.mean is not None and queue.mean is not None:
         said = f"an I/O takes {spelled(driver.mean)} from the driver on and {spelled(queue.mean)} before, in the mean"
@@ -185,10 +193,6 @@ def _steps(held: _Held) -> Iterator[Step]:
 
 def _ios(n: int) -> str:
     return "1 I/O" if n == 1 else f"{n:,} I/Os"
-
-
-def _many(value: float) -> str:
-    return f"{value:.1f}" if value < 10 else whole(round(value))  # noqa: PLR2004 - below, a digit behind the point tells
 
 
 RULE = Rule(

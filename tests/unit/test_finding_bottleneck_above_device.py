@@ -1,0 +1,97 @@
+"""bottleneck-above-device: I/Os wait where the driver has room, and loads that are simply too much or too short."""
+
+import pytest
+from finding_cases import depths, disk, done, found, frame, lasting, timed
+
+RULE = "bottleneck-above-device"
+LOAD = ((4000, {"queue": 45_000, "hba": 5_000}),)
+BFQ = {"queue_depth": 32, "scheduler": "bfq", "wbt_lat_usec": 75_000}
+
+
+def waits(load=LOAD, queued=36, in_driver=4, name="sda"):
+    values = {"depths": {name: depths({in_driver: 5000}, {queued: 5000})}, "kernel": done(name, 4000)}
+    return values | ({"histograms": timed(name, load)} if load else {})
+
+
+def test_the_driver_has_room_and_the_device_isn_t_what_is_slow():
+    (one,) = found(RULE, lasting(**waits()), [disk(limits=BFQ)])
+    assert (one.severity, one.where.screen, one.share) == ("warning", "stages", pytest.approx(0.9))
+    assert one.summary == (
+        "sda: 90% of the I/Os' time passes above the driver, where 36 wait in the mean, "
+        "and its driver has room: 4 of 32 (queue_depth) are in use"
+    )
+    text = " ".join(step.text for step in one.steps)
+    assert all(word in text for word in ("scheduler", "wbt_lat_usec", "cgroup", "suspended"))
+    assert {fact.name: fact.value for fact in one.facts}["wait_us"] >= 45_000
+
+
+def test_depths_alone_tell_it_by_little_s_law():
+    (one,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
+    assert one.share == pytest.approx(0.9)
+    assert next(fact.said for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
+
+
+def test_a_requeue_is_a_wait_above_the_driver_too():
+    load = ((4000, {"queue": 5_000, "requeue": 40_000, "hba": 5_000}),)
+    assert found(RULE, lasting(**waits(load)), [disk(limits=BFQ)])
+
+
+@pytest.mark.parametrize(("queue_us", "fires"), [(39_000, False), (41_000, True)])
+def test_the_share(queue_us, fires):
+    load = ((4000, {"queue": queue_us, "hba": 50_000 - queue_us}),)
+    assert bool(found(RULE, lasting(**waits(load)), [disk(limits=BFQ)])) is fires
+
+
+@pytest.mark.parametrize(("queued", "fires"), [(1, False), (2, True)])
+def test_how_many_wait(queued, fires):
+    assert bool(found(RULE, lasting(**waits(queued=queued)), [disk(limits=BFQ)])) is fires
+
+
+@pytest.mark.parametrize(("in_driver", "fires"), [(16, True), (17, False), (32, False)])
+def test_a_driver_that_is_in_use_is_a_busy_device(in_driver, fires):
+    assert bool(found(RULE, lasting(**waits(in_driver=in_driver)), [disk(limits=BFQ)])) is fires
+
+
+@pytest.mark.parametrize(("us", "fires"), [(800, False), (1_100, True)])
+def test_a_plug_takes_less(us, fires):
+    load = ((4000, {"queue": us, "hba": us // 10}),)
+    assert bool(found(RULE, lasting(**waits(load)), [disk(limits=BFQ)])) is fires
+
+
+@pytest.mark.parametrize(("blocks", "fires"), [(1, False), (2, False), (3, True)])
+def test_one_burst_is_none(blocks, fires):
+    busy = [frame(100 + 5 * n, **waits()) for n in range(blocks)]
+    idle = [frame(100 + 5 * n, depths={"sda": depths({0: 5000}, {0: 5000})}) for n in range(blocks, 12)]
+    assert bool(found(RULE, [*busy, *idle], [disk(limits=BFQ)])) is fires
+
+
+@pytest.mark.parametrize("limits", [{}, {"scheduler": "bfq"}])
+def test_where_no_limit_is_known_nobody_knows_of_room(limits):
+    assert not found(RULE, lasting(**waits()), [disk(limits=limits)])
+
+
+def test_devices_that_fill_their_host_together_are_named():
+    limits = BFQ | {"can_queue": (16, "host3/can_queue")}
+    both = {
+        "depths": {name: depths({8: 5000}, {72: 5000}) for name in ("sda", "sdb")},
+        "histograms": timed("sda", LOAD) | timed("sdb", LOAD),
+    }
+    first, second = found(RULE, lasting(**both), [disk(name, limits) for name in ("sda", "sdb")])
+    assert first.summary.endswith("its driver has room, but 2 devices fill the 16 of host3 together (can_queue)")
+    assert (second.device, "another adapter" in second.steps[0].text) == ("sdb", True)
+    uneven = both | {"depths": both["depths"] | {"sda": depths({13: 5000}, {117: 5000}), "sdb": depths({3: 5000})}}
+    assert [one.device for one in found(RULE, lasting(**uneven), [disk("sda", limits), disk("sdb", limits)])] == ["sda"]
+    (alone,) = found(RULE, lasting(**waits()), [disk("sda", limits), disk("sdb", limits)])
+    assert "4 of 16 (can_queue)" in alone.summary
+
+
+def test_solaris_has_no_cgroups():
+    limits = {"un_throttle": (256, ""), "un_f_disksort_disabled": (0, "")}
+    (one,) = found(RULE, lasting(**waits()), [disk(limits=limits)], kernel="SunOS 5.11")
+    assert "wsvc_t" in one.steps[0].text
+    assert len(one.steps) == 1
+
+
+def test_idle_and_unknown_devices_are_none():
+    assert not found(RULE, lasting(), [disk(limits=BFQ)])
+    assert not found(RULE, lasting(**waits()))
