@@ -66,6 +66,8 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is the completion thread's"),
         "delay_us": Threshold(10_000, "us", "that wait, in the slow I/Os' mean"),
         "ios": Threshold(3, "ios", "slow ones at least"),
+        "long_us": Threshold(100_000, "us", "one wait of this says enough; a busy host keeps a worker waiting for less"),
+        "blocks": Threshold(3, "blocks", "of a minute with such a wait, where none is so long"),
         "critical_us": Threshold(500_000, "us", "a wait of this makes it critical: a log writer's warning"),
     },
     "peer-outlier": {
