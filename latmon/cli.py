@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from latmon import arguments, config, opening, privileges, standard_output, target
@@ -209,15 +210,18 @@ def _import(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
-    from latmon.self_test import check_backend
 
     with privileges.acting_as(_user()):
         defaults = config.load(os.environ)
     _name_tools(defaults)
     backend = args.backend or defaults.backend or ""
-    if args.self_test:
-        check_backend(backend or opening.AUTO)
-    return doctor_command(args.json, backend, test=args.self_test)
+    if not args.self_test:
+        return doctor_command(args.json, backend)
+    from latmon.doctor.self_tested import say
+    from latmon.self_test.running import check_backend, self_test
+
+    check_backend(backend or opening.AUTO)
+    return doctor_command(args.json, backend, test=partial(self_test, backend or opening.AUTO, say))
 
 
 def _probes(args: argparse.Namespace) -> int:

@@ -14,8 +14,7 @@ from latmon.doctor import dtrace, kernel, privilege, self_tested, software, term
 from latmon.doctor.check import Check, Place, Status
 from latmon.doctor.tier import TierReport
 from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
-from latmon.opening import AUTO
-from latmon.self_test import SelfTest, self_test
+from latmon.self_test import SelfTest
 
 SCHEMA = "latmon.doctor/1"
 _LINUX: tuple[Callable[[Place], Check], ...] = (
@@ -91,17 +90,17 @@ def render_json(found: Sequence[Check], explained: TierReport, tested: SelfTest 
     return json.dumps(whole, indent=2)
 
 
-def doctor_command(as_json: bool, backend: str = "", *, test: bool = False) -> int:
+def doctor_command(as_json: bool, backend: str = "", test: Callable[[], SelfTest] | None = None) -> int:
     """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: as it was asked for.
 
-    `test`: with the self-test, whose exit code counts.
+    `test`: the self-test, whose exit code counts instead.
     """
     here = Place()
     explained = tier.report(here, backend=backend)
     found = [*checks(here, explained), *tier.beside(here, explained)]
     if not as_json:
         print(render_text(found, explained), flush=True)
-    tested = self_test(backend or AUTO, self_tested.say) if test else None
+    tested = test() if test is not None else None
     if as_json:
         print(render_json(found, explained, tested))
     elif tested is not None:

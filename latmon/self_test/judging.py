@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from latmon.deep import by_vector
 from latmon.histogram import bucket_bounds
 from latmon.model import OPS, Flow, Frame, Origin, Outlier
+from latmon.self_test import Shown, Verdict
 from latmon.self_test.capturing import INTERVAL_US, THRESHOLD_US, Captured
 from latmon.self_test.load import BYTES, COMM, Held
 from latmon.views import empty
@@ -33,23 +33,6 @@ _SHARE = 0.25
 _WINDOW_US = 600_000_000
 _SOFTIRQ = "softirq"
 """In the name of each path on which one completes the I/O."""
-
-
-class Verdict(StrEnum):
-    """`unmeasured`: nobody measures it here, for the reason that is told."""
-
-    OK = "ok"
-    FAILED = "failed"
-    UNMEASURED = "unmeasured"
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One check: of which panel, what it shows and what was made."""
-
-    name: str
-    verdict: Verdict
-    what: str
 
 
 @dataclass(frozen=True, slots=True)

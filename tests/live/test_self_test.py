@@ -1,0 +1,126 @@
+"""The self-test for real: a loop device, a held write, every panel; and nothing is left of it, however it ends."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bpftraces import each_bpftrace, tool
+from terminal import environment, latmon, wait_for
+
+ALONE = """
+import sys
+from latmon.self_test.running import self_test
+found = self_test("procfs", lambda text: print(text, file=sys.stderr, flush=True))
+print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.shown), sep="\\n")
+"""
+"""Without the doctor's own checks, which ask bpftrace for seconds."""
+GONE_S = 2.0
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not Path("/dev/loop-control").exists() or not shutil.which("mkfs.ext4"),
+        reason="needs root, loop devices and mkfs.ext4",
+    ),
+]
+
+
+def loops():
+    """The self-test's own loop devices: what lies under them is in a namespace that nobody else sees."""
+    found = []
+    for one in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            found += [one.parts[3]] * bool(re.search(r"latmon-self-test|^/(tmp/)?lower", one.read_text()))
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def mounts():
+    """Of any process: the namespace is gone when none shows it."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            found += [one] * ("latmon-self-test" in one.read_text())
+        except OSError:
+            continue
+    return found
+
+
+def shells():
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [one] * (b"latmon-self-test\0" in one.read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+def left():
+    return [*loops(), *mounts(), *shells()]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    assert not left()
+    yield
+    assert wait_for(lambda: not left(), GONE_S), left()
+
+
+def test_the_kernels_counters_show_what_they_can():
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    refused, *told = done.stdout.splitlines()
+    assert not refused, done.stderr
+    verdicts = dict(line.split("=") for line in told)
+    assert {name for name, verdict in verdicts.items() if verdict == "ok"} >= {"device", "diskstats", "depths"}, (
+        verdicts
+    )
+    assert {verdicts[name] for name in ("counts", "latency map", "stages", "outliers")} == {"unmeasured"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["made /dev", "writing", "holding a write for 1,200"])
+def test_however_it_ends_nothing_is_left_after_2_s(number, when):
+    running = subprocess.Popen(
+        [sys.executable, "-c", ALONE], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    with running:
+        assert any(line.startswith(when) for line in running.stderr)
+        assert shells()
+        time.sleep(0.2)
+        running.send_signal(number)
+        ended = time.monotonic()
+        assert wait_for(lambda: not left(), GONE_S, 0.05), left()
+        assert time.monotonic() - ended < GONE_S + 0.5
+
+
+@pytest.mark.slow
+@each_bpftrace
+def test_every_panel_shows_the_delay(suite, tmp_path):
+    named = str(tool(suite, tmp_path).path)
+    done = subprocess.run(
+        latmon("doctor", "--json", "--self-test"),
+        env=environment(LATMON_BPFTRACE=named),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    told = json.loads(done.stdout)["self_test"]
+    assert done.returncode == 0, told
+    verdicts = {one["name"]: one["status"] for one in told["checks"]}
+    always = {"device", "counts", "diskstats", "latency map", "stages", "depths", "outliers"}
+    assert {name for name, status in verdicts.items() if status == "ok"} >= always
+    assert told["measured_with"].startswith("bpftrace")
+    assert "holding a write for 1,200 ms" in done.stderr

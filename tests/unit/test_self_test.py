@@ -1,0 +1,114 @@
+"""Where the self-test can't run, and how what it found is said. Needs no root."""
+
+import json
+
+import pytest
+
+from latmon import arguments, cli
+from latmon.doctor import render_json, self_tested
+from latmon.doctor.check import Check, Status
+from latmon.doctor.tier import Unexplained
+from latmon.errors import UnavailableError, UsageError
+from latmon.self_test import SelfTest, Shown, Verdict, device
+from latmon.self_test.running import check_backend
+
+TOOLS = ("unshare", "mount", "umount", "losetup", "truncate")
+OK = Shown("outliers", Verdict.OK, "write of 4 KiB at sector 2,048 took 301 ms, 300 ms was made")
+FAILED = Shown("latency map", Verdict.FAILED, "no I/O of that latency")
+UNMEASURED = Shown("stages", Verdict.UNMEASURED, "not measured with procfs, tier D")
+
+
+def host(root, tools=TOOLS, *, loops=True):
+    """An environment with these programs alone, and its /dev."""
+    (root / "bin").mkdir()
+    for tool in tools:
+        (root / "bin" / tool).write_text("#!/bin/sh\n")
+        (root / "bin" / tool).chmod(0o755)
+    if loops:
+        (root / "loop-control").touch()
+    return {"PATH": str(root / "bin")}
+
+
+@pytest.fixture(autouse=True)
+def no_admin_directories(monkeypatch):
+    monkeypatch.setattr("latmon.self_test.device.search_path", lambda environ: environ["PATH"])
+
+
+def test_another_system_a_user_and_a_host_without_loops_or_tools_are_refused_with_what_to_do(tmp_path):
+    environ = host(tmp_path)
+    device.refuse("linux", 0, environ, tmp_path)
+    with pytest.raises(UnavailableError, match="this is sunos5"):
+        device.refuse("sunos5", 0, environ, tmp_path)
+    with pytest.raises(UnavailableError, match="sudo latmon doctor --self-test"):
+        device.refuse("linux", 1000, environ, tmp_path)
+    with pytest.raises(UnavailableError, match="modprobe loop"):
+        device.refuse("linux", 0, environ, tmp_path / "bin")
+    (tmp_path / "bin" / "losetup").unlink()
+    with pytest.raises(UnavailableError, match="losetup, which can't be found: install util-linux"):
+        device.refuse("linux", 0, environ, tmp_path)
+
+
+def test_the_first_file_system_that_can_be_frozen_is_taken(tmp_path):
+    environ = host(tmp_path, ("mkfs.xfs", "mkfs.btrfs", "fsfreeze"))
+    assert device.file_system(environ)[0] == "xfs"
+    (tmp_path / "bin" / "fsfreeze").unlink()
+    assert device.file_system(environ) is None
+
+
+def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_said(tmp_path):
+    environ = host(tmp_path, ("sh",))
+    for name, text in (("unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1'), ("sh", "")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    why = r"can't make its device: unshare: .* Operation not permitted; in a"
+    with pytest.raises(UnavailableError, match=why), device.made(environ):
+        pass
+
+
+def test_a_line_for_each_check_and_one_for_all():
+    found = SelfTest("", "loop9", "bpftrace 0.23.2, tier A", (OK, FAILED, UNMEASURED))
+    assert self_tested.lines(found) == [
+        "self-test on loop9 with bpftrace 0.23.2, tier A",
+        "outliers     ok        write of 4 KiB at sector 2,048 took 301 ms, 300 ms was made",
+        "latency map  FAILED    no I/O of that latency",
+        "stages       -         not measured with procfs, tier D",
+        "self-test: 1 of 3 checks FAILED; 1 could not be checked.",
+    ]
+    assert self_tested.exit_code(found) == 1
+
+
+def test_what_is_not_measured_is_no_failure():
+    found = SelfTest("", "loop9", "procfs, tier D", (OK, UNMEASURED))
+    assert self_tested.lines(found)[-1] == "self-test: passed; 1 could not be checked."
+    assert self_tested.exit_code(found) == 0
+
+
+def test_a_refusal_is_a_line_and_exit_code_3():
+    found = SelfTest(refused="it takes root: sudo latmon doctor --self-test")
+    assert self_tested.lines(found) == ["self-test  MISSING   it takes root: sudo latmon doctor --self-test"]
+    assert self_tested.values(found) == {"ran": False, "refused": found.refused}
+    assert self_tested.exit_code(found) == 3
+
+
+def test_the_json_has_it_where_it_was_asked_for():
+    checks = [Check("python", Status.OK, ""), Check("tier", Status.OK, "")]
+    found = SelfTest("", "loop9", "procfs", (OK,))
+    told = json.loads(render_json(checks, Unexplained(""), found))["self_test"]
+    assert told["passed"] is True
+    assert told["checks"] == [{"name": "outliers", "status": "ok", "what": OK.what}]
+    assert "self_test" not in json.loads(render_json(checks, Unexplained("")))
+
+
+def test_the_options():
+    args = arguments.parse(["doctor", "--self-test", "--backend", "procfs"])
+    assert (args.self_test, args.backend) == (True, "procfs")
+    with pytest.raises(UsageError, match="--backend needs --self-test"):
+        arguments.parse(["doctor", "--backend", "procfs"])
+    with pytest.raises(UsageError, match="and demo doesn't"):
+        check_backend("demo")
+    check_backend("auto")
+
+
+def test_a_backend_that_is_none_is_refused_before_anything_runs(capsys):
+    assert cli.main(["doctor", "--self-test", "--backend", "nothing"]) == 2
+    assert "there is no 'nothing'" in capsys.readouterr().err
