@@ -61,10 +61,20 @@ def crowds(
     for name, now in busy.items():
         here, cap = (held or {}).get(name), (most or {}).get(name, MOST)
         still = here.ios if here is not None and here.still else 0
-        driver = min(poisson(rng, now.below_us / INTERVAL_US), cap)
+        service = crowd(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
+        driver = _at_one_moment(rng, service)
         found.outstanding[name] = Outstanding(driver + still, poisson(rng, now.queue_us / INTERVAL_US))
-        found.depths[name] = _depths(now, here, cap)
+        found.depths[name] = _depths(now, service, here, cap)
     return found
+
+
+def _at_one_moment(rng: Random, shares: Mapping[int, float]) -> int:
+    far = rng.random()
+    for depth, share in shares.items():
+        far -= share
+        if far < 0:
+            return depth
+    return max(shares)
 
 
 def _add(busy: _Busy, one: Drawn) -> None:
@@ -76,8 +86,7 @@ def _add(busy: _Busy, one: Drawn) -> None:
             busy.queue_us += part.size * (total - part.below)
 
 
-def _depths(busy: _Busy, held: Held | None, most: int) -> Depths:
-    service = crowd(busy.below_us / INTERVAL_US, most) if busy.below_us else {0: 1.0}
+def _depths(busy: _Busy, service: Mapping[int, float], held: Held | None, most: int) -> Depths:
     waiting = line(busy.queue_us / INTERVAL_US, 1.0) if busy.queue_us else {0: 1.0}
     after: dict[int, float] = {}
     for depth, share in service.items():
