@@ -156,3 +156,21 @@ def test_two_recordings_of_one_seed_are_the_same_bytes(tmp_path, monkeypatch):
     for path in files:
         demonstration.record("host", 5, path)
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+async def test_an_incident_ends_and_the_host_does_not():
+    backend = DemoBackend("emulex-healthy", speed=0, limit=2)
+    assert backend.windows == 180
+    assert len(await take(backend)) == 2
+    assert DemoBackend().windows is None
+
+
+def test_a_list_fits_its_terminal_and_is_a_line_each_in_a_pipe(monkeypatch, capsys):
+    demonstration.list_scenarios()
+    assert len(capsys.readouterr().out.splitlines()) == len(SCENARIOS)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    demonstration.list_scenarios()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < 60
+    assert lines[0].startswith("host ")

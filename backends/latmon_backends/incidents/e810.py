@@ -199,7 +199,7 @@ E810_CASE = Scenario(
     healthy="e810-healthy",
 )
 E810_HEALTHY = Scenario(
-    "The same load over a Mellanox card, whose interrupt raises the softirq: 0.1 ms each.",
+    "the same load over a Mellanox card, whose interrupt raises the softirq: 0.1 ms each.",
     host.origin(MELLANOX),
     WINDOWS,
     _healthy,

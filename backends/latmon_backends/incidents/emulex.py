@@ -8,7 +8,7 @@ its 8 packets is that 0.001 %. It is a busy hour's load: a table in 40 s, of whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from random import Random
@@ -20,7 +20,7 @@ from latmon_backends.incidents.drawing import Alike, Drawn, above, window
 from latmon_backends.incidents.emulex_drains import BEHIND_OTHERS, PACKETS, UNTIL_IT_RAN, Drain, delays, plan
 from latmon_backends.incidents.emulex_host import EMLXS, LOADS, QLC, Load
 from latmon_backends.incidents.scenario import WINDOWS, Scenario
-from latmon_backends.synthetic import Group, Mode, Shape, bucket, histogram, meet, poisson
+from latmon_backends.synthetic import Group, Mode, Shape, histogram, meet, poisson
 
 COMPLETER = Thread(NAMED_FROM + 1, "emlxs_thread", "", 97)
 TASKQ = Thread(NAMED_FROM + 2, "qlc_completion_thread", "", 99)
@@ -41,7 +41,7 @@ def _sick(rng: Random) -> Iterator[Frame]:
     planned = plan(rng, WINDOWS)
     drains = [one.drain for one in planned if one.drain]
     for seq, now in enumerate(planned):
-        woken = _alike(delays(rng, now.rows))
+        woken = list(delays(rng, now.rows))
         late = _by_load(rng, woken)
         loads = [_drawn(rng, load, late.get(load.flow, {}), now.drain) for load in LOADS]
         held: dict[str, Held] = {}
@@ -79,12 +79,6 @@ def _told(rng: Random, frame: Frame, loads: Sequence[Drawn], driver: str, held: 
         outstanding=crowded.outstanding,
         depths=crowded.depths,
     )
-
-
-def _alike(delays_us: Iterable[int]) -> list[int]:
-    """As they are, but those of one bucket all the same: so a window stays cheap."""
-    first: dict[int, int] = {}
-    return [first.setdefault(bucket(us), us) for us in delays_us]
 
 
 def _by_load(rng: Random, woken: list[int]) -> dict[Flow, dict[int, int]]:
@@ -176,7 +170,7 @@ EMULEX = Scenario(
     healthy="emulex-healthy",
 )
 EMULEX_HEALTHY = Scenario(
-    "The same load on a QLogic HBA, which completes in a task queue of priority 99: no I/O takes 100 ms.",
+    "the same load on a QLogic HBA, which completes in a task queue of priority 99: no I/O takes 100 ms.",
     host.origin(QLC),
     WINDOWS,
     _healthy,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from latmon_backends.incidents.crowding import Held
 from latmon_backends.incidents.drawing import INTERVAL_US, Alike
+from latmon_backends.synthetic import bucket
 
 TABLE_MS: Mapping[int, int] = {
     0: 11_145,
@@ -76,11 +77,13 @@ def plan(rng: Random, windows: int) -> list[Planned]:
 
 
 def delays(rng: Random, rows: Mapping[int, int]) -> Iterator[int]:
-    """One wake-up after the other, in us."""
+    """One wake-up after the other, in us. Those of a row in one bucket are all the same: so a window stays cheap."""
     for low, count in rows.items():
+        first: dict[int, int] = {}
         for _ in range(count):
             far = rng.random()
-            yield int(1000 * far * far * far) if low == 0 else int(1000 * low * (1 + far * far))
+            us = int(1000 * far * far * far) if low == 0 else int(1000 * low * (1 + far * far))
+            yield first.setdefault(bucket(us), us)
 
 
 def _table(rng: Random, table: int) -> Iterator[Planned]:

@@ -1,0 +1,83 @@
+"""What holds for every incident: a seed decides it, its tables agree, and its recording is clean."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from latmon import checking, demonstration
+from latmon.model import STAGES, UNACCOUNTED, Flow, Frame
+from latmon.text import is_clean
+from latmon_backends.demo import SCENARIOS, DemoBackend
+from latmon_backends.incidents import INCIDENTS
+
+pytestmark = pytest.mark.parametrize("name", INCIDENTS)
+FEW = 3
+
+
+def drawn(name: str, seed: int = 1, windows: int = FEW) -> list[Frame]:
+    return list(islice(INCIDENTS[name].frames(Random(seed)), windows))
+
+
+def test_a_seed_decides_every_frame(name):
+    first = drawn(name)
+    assert first == drawn(name)
+    assert first[-1] != drawn(name, seed=2)[-1]
+
+
+def test_it_is_named_in_a_sentence_and_says_that_it_is_synthetic(name):
+    incident = INCIDENTS[name]
+    assert SCENARIOS[name] == incident.purpose
+    assert incident.purpose.endswith(".")
+    assert len(incident.purpose) < 180
+    assert incident.origin.reason.startswith("synthetic")
+    assert DemoBackend(name, seed=4).origin.tool == f"{name}, seed 4"
+    if incident.healthy:
+        assert not INCIDENTS[incident.healthy].healthy
+
+
+def test_windows_follow_each_other(name):
+    frames, origin = drawn(name), INCIDENTS[name].origin
+    assert frames[0].mono_us == origin.start_mono_us + origin.interval_us
+    for seq, frame in enumerate(frames):
+        assert frame.seq == seq
+        assert frame.mono_us == origin.start_mono_us + (seq + 1) * origin.interval_us
+        assert frame.wall == pytest.approx(origin.start_wall + (frame.mono_us - origin.start_mono_us) / 1e6)
+        assert bool(frame.devices) == (seq == 0)
+
+
+def test_its_tables_agree(name):
+    frames = drawn(name)
+    known = {device.name for device in frames[0].devices}
+    for frame in frames:
+        for series, total in frame.histograms.items():
+            assert series.device in known
+            assert is_clean(series.device)
+            if series.stage != "total":
+                continue
+            queue, hba = (frame.histograms[series._replace(stage=stage)] for stage in ("queue", "hba"))
+            assert queue.sum + hba.sum == total.sum
+            assert total.count == frame.seen[Flow(*series[:2])].count <= frame.kernel[Flow(*series[:2])].count
+        for series, total in frame.traced.histograms.items():
+            if series.stage != "total":
+                continue
+            stages = [s for s in (*STAGES, UNACCOUNTED) if s not in ("total", "resume")]
+            parts = [series._replace(stage=stage) for stage in stages]
+            assert sum(frame.traced.histograms[s].sum for s in parts if s in frame.traced.histograms) == total.sum
+            assert sum(sum(frame.traced.by_total.get(s, {}).values()) for s in parts) == total.sum
+        for one in frame.outliers:
+            assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
+            assert one.total_us > frame.thresholds_us[one.device]
+        assert sum(frame.above.values()) == len(frame.outliers) + frame.health.suppressed
+        for device, depths in frame.depths.items():
+            begun = sum(frame.seen[flow].count for flow in frame.seen if flow.device == device)
+            assert not depths.at_issue or sum(depths.at_issue.values()) == begun or device not in frame.seen
+
+
+def test_its_recording_is_clean(name, tmp_path, capsys):
+    path = tmp_path / "f.latmon.jsonl.gz"
+    assert demonstration.record(name, 1, path, 2_000_000) == 0
+    assert checking.check_command(path, None) == 0
+    assert "clean    everything" in capsys.readouterr().out
