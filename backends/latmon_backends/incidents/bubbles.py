@@ -163,14 +163,14 @@ def _sector(block: int) -> int:
 
 
 BUBBLES = Scenario(
-    "disksort on a slow spindle: 302 of 377,506 writes wait for nine minutes while all others pass them",
+    "disksort on a slow spindle: 302 of 377,506 writes wait for nine minutes while all others pass them.",
     _SICK.origin,
     WINDOWS,
     _sick,
     "bubbles-healthy",
 )
 BUBBLES_HEALTHY = Scenario(
-    "the same test with disksort off: every write takes longer, and none as much as a second",
+    "the same test with disksort off: every write takes longer, and none as much as a second.",
     _HEALTHY.origin,
     WINDOWS,
     _healthy,

@@ -172,14 +172,14 @@ def _handlers(rng: Random, drawn: Sequence[Drawn], before: Sequence[Group]) -> d
 
 
 QUMULO = Scenario(
-    "one of 24 NVMe drives waits behind a PCIe switch's interrupt handler: averages tell little, writes fall by half",
+    "one of 24 NVMe drives waits behind a PCIe switch's interrupt handler: averages tell little, writes fall by half.",
     replace(_HOST.origin, settings=_settings(2, switch=True)),
     WINDOWS,
     _sick,
     "qumulo-healthy",
 )
 QUMULO_HEALTHY = Scenario(
-    "the same 24 drives without the module switchtec: all alike, 15 GB/s of writes",
+    "the same 24 drives without the module switchtec: all alike, 15 GB/s of writes.",
     replace(_HOST.origin, settings=_settings(2, switch=False)),
     WINDOWS,
     _healthy,
