@@ -1,9 +1,9 @@
-"""Which device is unlike its peers: robust, distribution-free, and only when it stays so over several parts of a window.
+"""Which device is unlike its peers: robust, distribution-free, and only when it stays so over parts of a window.
 
 A device's tail is its slowest I/Os at a rank. The bar is far above the median of the peers' tails, measured in those
-tails' scatter: a maximum is an extreme value and would flag noise (a textbook 1.5 or 2 x IQR rule on maxima was tried by
-OpenZFS and shipped as 50 x). What is above the bar is judged by chance, and must be in several parts: one bad moment is
-many slow I/Os but no sick device. Means play no part. Knows neither frames nor blocks: a device is its parts' I/Os.
+tails' scatter: a maximum is an extreme value and would flag noise (a textbook 1.5 or 2 x IQR rule on maxima was tried
+by OpenZFS and shipped as 50 x). What is above the bar is judged by chance, and must be in several parts: one bad moment
+is many slow I/Os but no sick device. Means play no part. Knows neither frames nor blocks.
 """
 
 from __future__ import annotations
@@ -106,6 +106,11 @@ def tail_of(counts: Counts, rank: int = RANK) -> float | None:
 def above(counts: Counts, bar: float) -> int:
     """I/Os beyond the bar."""
     return sum(n for index, n in counts.items() if octaves(index) > bar)
+
+
+def time_of(counts: Counts, bar: float = -1.0) -> float:
+    """Microseconds that the I/Os beyond the bar took, as near as buckets tell."""
+    return sum(n * sum(bucket_bounds(index)) / 2 for index, n in counts.items() if octaves(index) > bar)
 
 
 def octaves(index: int) -> float:

@@ -1,17 +1,147 @@
-"""peer-outlier: one of several like devices has a far slower tail, and keeps it."""
+"""peer-outlier: one of several like devices is far slower than the others, and stays so.
+
+Like devices are those of one kind, driver and model that do the same op, at least three beside this one. They are
+compared at the median and at the slowest tenth, hundredth, thousandth and third. Fires when a device's is at least two
+doublings beyond the median of its peers', and five times as far as theirs scatter; or when what is slow for all is four
+times as frequent with it. And that in three blocks or more, so many that chance doesn't give one of equal devices as
+many. A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no
+finding. A device that gets larger I/Os than its peers is not compared; one that gets far more of them is a notice: more
+work is a reason to be slower.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from statistics import median
 
+from latmon.findings.alike import Odd, drives_of, unlike
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
+from latmon.peers import above, like, slowest_of, tail_of, time_of
+from latmon.words import part, spelled
+
+OPS = ("read", "write")
+"""Flushes and discards take what they take; a device that gets none of them isn't the faster one."""
+_SAID = {
+    0.5: "half of its {op}s take",
+    0.1: "one {op} in ten takes",
+    0.01: "one {op} in a hundred takes",
+    0.001: "one {op} in a thousand takes",
+    0.0: "its slowest {op}s take",
+}
+"""By the share of the slowest I/Os that are compared."""
 
 
-def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
-    """Nothing yet."""
-    return ()
+def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Group by group, a device's worse op."""
+    for names in like(one for one in facts.devices.values() if one.timed):
+        worst: dict[str, Odd] = {}
+        for op in OPS if len(names) > limits["peers"] else ():
+            for odd in unlike(drives_of(facts, names, op, limits), op, limits):
+                if odd.name not in worst or odd.share > worst[odd.name].share:
+                    worst[odd.name] = odd
+        for odd in worst.values():
+            yield _finding(facts, odd, limits)
 
 
-RULE = Rule("peer-outlier", "one of several like devices has a far slower tail, and keeps it", judge)
+def _sentence(odd: Odd) -> str:
+    own, usual = 2**odd.far.own, 2**odd.far.middle
+    times = own / usual
+    if odd.level.often:
+        told = f"{part(own)} of its {odd.op}s take {spelled(round(2**odd.bar))} or longer"
+        return f"{told}, {times:.0f} times as many as of its {odd.far.peers} peers'"
+    told = _SAID[odd.level.share].format(op=odd.op)
+    return (
+        f"{told} {spelled(round(own))} or longer, {times:.0f} times what its {odd.far.peers} peers' take "
+        f"({spelled(round(usual))})"
+    )
+
+
+def _finding(facts: Facts, odd: Odd, limits: Thresholds) -> Finding:
+    hot = odd.times_busy > limits["hot"]
+    why = f"; it gets {odd.times_busy:.0f} times their I/Os" if hot else ""
+    return Finding(
+        "peer-outlier",
+        NOTICE if hot else WARNING,
+        odd.name,
+        f"{odd.name}: {_sentence(odd)}{why}",
+        tuple(_evidence(facts, odd)),
+        Where("overview", odd.name, odd.op, round(2**odd.bar)),
+        _STEPS,
+        "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
+        odd.share,
+    )
+
+
+def _evidence(facts: Facts, odd: Odd) -> Iterator[Fact]:
+    own, peers = odd.own, odd.peers
+    n, bar = sum(one.ios for one in peers), spelled(round(2**odd.bar))
+    for name, said, value, of in (
+        ("tail_us", f"the slowest {odd.op}s at that rank take", odd.far.own, own.ios),
+        ("peers_tail_us", "in the median its peers' take", odd.far.middle, n),
+    ):
+        if not odd.level.often:
+            yield Fact(name, round(2**value), f"{said} {spelled(round(2**value))}", "us", of)
+    slow, others = above(own.whole, odd.bar), sum(above(one.whole, odd.bar) for one in peers)
+    text = f"{slow} of its {own.ios} {odd.op}s took longer than {bar}, {others} of its peers' {n}"
+    yield Fact("slow_ios", slow, text, "ios", own.ios)
+    blocks = f"so in {odd.blocks} of {len(own.parts)} blocks"
+    yield Fact("blocks", odd.blocks, blocks, "", len(own.parts))
+    mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
+    text = f"means say less: {spelled(round(mean))} against {spelled(round(means))}"
+    yield Fact("mean_us", round(mean), text, "us", own.ios)
+    yield from _fan_out(odd)
+    yield from _stripe(facts, odd)
+
+
+def _fan_out(odd: Odd) -> Iterator[Fact]:
+    """What one I/O takes that waits for all of them, with this device and without it."""
+    every = slowest_of([one.whole for one in odd.drives.values()])
+    others = slowest_of([one.whole for one in odd.peers])
+    for name, share in (("median", 0.5), ("p99", 0.01)):
+        pair = [tail_of(one, max(1, round(share * sum(one.values())))) for one in (every, others)]
+        if None in pair:
+            continue
+        slow, quick = (round(2**one) for one in pair if one is not None)
+        text = (
+            f"a stripe over all {len(odd.drives)} waits for the slowest: its {name} is {spelled(slow)}, "
+            f"without this one {spelled(quick)}"
+        )
+        yield Fact(f"stripe_{name}_us", slow, text, "us", odd.own.ios)
+        yield Fact(f"stripe_{name}_without_us", quick, f"{name} without it: {spelled(quick)}", "us", odd.own.ios)
+
+
+def _stripe(facts: Facts, odd: Odd) -> Iterator[Fact]:
+    """What is built on it and on peers of it."""
+    for one in facts.devices.values():
+        together = [name for name in odd.drives if name in one.members]
+        if odd.name in together and len(together) > 1:
+            text = f"{one.name} is built on it and on {len(together) - 1} of its peers: it waits for the slowest"
+            yield Fact("built_on_it", one.name, text)
+
+
+_STEPS = (
+    Step("see on the stages screen where its slow I/Os spend their time that its peers' don't"),
+    Step("compare it with a peer: firmware, link speed and width, errors (smartctl -x, nvme smart-log, lspci -vv)"),
+    Step("see which other handlers share its interrupt vector (/proc/interrupts, the interrupts screen)"),
+    Step(
+        "move it to a peer's slot: the tail goes with the drive or stays with the slot",
+        "the drive is away while it is moved; what is built on it runs without its redundancy",
+    ),
+)
+
+RULE = Rule(
+    "peer-outlier",
+    "one of several like devices has a far slower tail, and keeps it",
+    judge,
+    explained_by=(
+        "starved-io",
+        "completion-wakeup",
+        "tick-quantum",
+        "softirq-delay",
+        "outstanding-ceiling",
+        "bottleneck-above-device",
+        "requeue-storm",
+    ),
+)

@@ -54,8 +54,10 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
     "tick-quantum": {
         "below": Threshold(0.05, "share", "a mode so far below 1 or 2 ticks of 1/CONFIG_HZ"),
         "ios": Threshold(20, "ios", "in the mode at least"),
-        "share": Threshold(0.001, "share", "of all I/Os in the mode at least"),
-        "narrow": Threshold(3.0, "times", "as many in the mode's bucket as in its neighbours on each side"),
+        "share": Threshold(0.01, "share", "of all I/Os in the mode at least; a busy host has some by chance"),
+        "narrow": Threshold(3.0, "times", "as many in the mode's buckets as in a neighbour on each side"),
+        "most": Threshold(0.5, "share", "of all I/Os in the mode, for a notice where no softirq is watched"),
+        "critical": Threshold(0.9, "share", "of the I/Os' time is that wait: critical"),
     },
     "softirq-delay": {
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is waiting for their softirq"),
