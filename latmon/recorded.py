@@ -22,7 +22,8 @@ from latmon.past import Stamps
 from latmon.recording import Gap, Recording, open_recording
 from latmon.recording.parts import Parts, part_of
 from latmon.recording.placing import is_nameless
-from latmon.recording.reader import Item, item_of, raw_lines
+from latmon.recording.reader import item_of, raw_lines
+from latmon.recording.summed import Item
 from latmon.waiting import Waiting
 
 _PLAIN = re.compile(

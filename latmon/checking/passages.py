@@ -16,10 +16,12 @@ from latmon.checking.roll_ups import WRONG, RollUps
 from latmon.errors import RecordingError
 from latmon.model import Frame, Origin
 from latmon.recording import checks, decode
+from latmon.recording.course import Course, admit
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members, Part
 from latmon.recording.minutes import KIND, decode_minute
-from latmon.recording.reader import MAX_LINES, UNCLOSED, Course, Item, admit, item_of, lines_of
+from latmon.recording.reader import MAX_LINES, UNCLOSED, item_of, lines_of
+from latmon.recording.summed import Item
 from latmon.text import clean
 
 _PATIENCE = 128 * 1024 * 1024

@@ -14,9 +14,10 @@ from latmon.checking.passages import Damage, Line, line_of
 from latmon.errors import RecordingError
 from latmon.model import Frame
 from latmon.recording import Recording, checks, decode, open_recording
+from latmon.recording.course import Course, admit
 from latmon.recording.lines import End
 from latmon.recording.members import Part
-from latmon.recording.reader import UNCLOSED, Course, admit, opened
+from latmon.recording.reader import UNCLOSED, opened
 from latmon.recording.repacked import is_repacked, lines
 from latmon.recording.writer import FLUSH_US
 

@@ -20,7 +20,7 @@ from latmon.minute import Minute
 from latmon.model import Frame
 from latmon.quantities import duration_us
 from latmon.recording import Gap, Recording, open_recording
-from latmon.recording.reader import Item
+from latmon.recording.summed import Item
 from latmon.text import clean
 
 ENOUGH_MINUTES = 20

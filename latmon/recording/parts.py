@@ -17,9 +17,11 @@ from latmon.errors import RecordingError
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks
+from latmon.recording.course import MAX_SERIES
 from latmon.recording.lines import End, Gap
 from latmon.recording.placing import Numbered, begin_of, is_nameless, place
-from latmon.recording.reader import MAX_NOTES, MAX_SERIES, UNCLOSED, Item, Recording, open_recording
+from latmon.recording.reader import MAX_NOTES, UNCLOSED, Recording, open_recording
+from latmon.recording.summed import Item
 
 KEY = "part"
 Kind = TypeVar("Kind", bound=Item | Minute)

@@ -9,27 +9,25 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from latmon.deep_flat import names
 from latmon.errors import RecordingError
-from latmon.mark import Mark
 from latmon.minute import Minute
-from latmon.model import Device, Flow, Frame, Origin, Series
-from latmon.recording import checks, columns, decode, minutes
-from latmon.recording.lines import End, Gap
-from latmon.recording.members import GIVEN_UP, Members, Part, ReadError
+from latmon.model import Device, Frame, Origin
+from latmon.recording import checks, columns, decode
+from latmon.recording.course import Course, admit
+from latmon.recording.lines import End
+from latmon.recording.members import GIVEN_UP, Members, ReadError
 from latmon.recording.places import Places
 from latmon.recording.repacked import is_repacked
-from latmon.recording.summing import Stretch, units
+from latmon.recording.summed import Item, Summed, lying_in
+from latmon.recording.summing import units
 from latmon.recording.written import is_written
 
-Item = Frame | Gap | Mark | End
 UNCLOSED = "ended without a closing line (killed?)"
 UNKNOWN = "unknown"
 MAX_NOTES = 100
@@ -37,34 +35,11 @@ MAX_BEFORE_HEADER = 20
 """Damaged places before anything readable: a file that begins like that is none of ours."""
 MAX_LINES = 100_000
 """In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
-MAX_DEVICES = 16_384
-"""In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
-MAX_SERIES = 65_536
-"""In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
-
 _DECODERS: dict[str, Callable[[checks.Json], Item]] = {
     "gap": decode.decode_gap,
     "mark": decode.decode_mark,
     "end": decode.decode_end,
 }
-
-
-@dataclass
-class Course:
-    """How far one reading has come: what the next window is held against."""
-
-    mono_us: int = -1
-    ended: bool = False
-    series: set[tuple[Any, ...] | str] = field(default_factory=set)
-    devices: set[str] = field(default_factory=set)
-
-
-class _Held(NamedTuple):
-    """A minute that waits for what is behind it; `before_us` is the last window's stamp before it."""
-
-    minute: Minute
-    stretch: Stretch
-    before_us: int
 
 
 class Recording:
@@ -100,81 +75,18 @@ class Recording:
 
         A gap or a mark is its next window's: it is left out with that one.
         """
-        asides: list[Item] = []
-        for item in self._read(since_us, until_us, totals=totals):
-            if not isinstance(item, Frame):
-                asides.append(item)
-                continue
-            if _lies_in(item, since_us, until_us):
-                yield from asides
-                yield item
-            asides = []
-        yield from asides
+        yield from lying_in(self._read(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
-        """As `between`, but a Minute for the windows that a roll-up stands for.
-
-        A sum begins and ends with a window, and a Minute has a window or another one behind it. So no number comes
-        twice; where a roll-up is damaged, or can't be what it says, its windows are read.
-        """
+        """As `between`, but a Minute for the windows that a roll-up stands for (summed.py)."""
         self._begin()
-        course, held, began = Course(), None, False
+        course = Course()
         with opened(self.path) as file:
             members = Members(file, self._note)
             begin = self._places.behind(file, since_us) if since_us else 0
-            for unit in units(members, begin, until_us):
-                minute = self._minute(unit, course) if began and isinstance(unit, Stretch) else None
-                if isinstance(unit, Stretch) and minute is not None:
-                    if held is not None:
-                        yield held.minute
-                    held = _Held(minute, unit, course.mono_us)
-                    course.mono_us = minute.mono_us
-                    continue
-                for part in _parts(members, unit):
-                    for item in self._items(part.text, course):
-                        is_window = isinstance(item, Frame)
-                        if held is not None:
-                            yield from (held.minute,) if is_window else self._released(members, held)
-                            held = None
-                        if not is_window or _lies_in(item, since_us, until_us):
-                            began = began or is_window
-                            yield item
-            if held is not None:
-                yield from self._released(members, held)
+            summed = Summed(members, course, self._items, self._note, self._named)
+            yield from lying_in(summed.items(units(members, begin, until_us), since_us), since_us, until_us)
         self._end(course, until_us)
-
-    def _minute(self, stretch: Stretch, course: Course) -> Minute | None:
-        """What a roll-up says; None where that can't be read, or can't be."""
-        part = stretch.part
-        if part is None or part.damage:
-            return None
-        try:
-            found = minutes.decode_minute(checks.parse(part.text))
-            # a sum of windows begins and ends where their members do, and counts as many as these may hold
-            begins = found.mono_us - found.dt_us + found.first_dt_us == stretch.first_us
-            counts = stretch.fewest <= found.windows <= stretch.most
-            if part.head is None or found.mono_us != part.head.last_us or not begins or not counts:
-                self._note(f"behind {course.mono_us} us: a roll-up is not of its windows, which are read")
-                return None
-            if why := minutes.doubt(found):
-                self._note(f"behind {course.mono_us} us: {why}; its windows are read")
-                return None
-            if not _devices(found).issubset(course.devices | self._named):
-                return None
-            waiting = found.waiting
-            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.held, *waiting.longest}
-            admit(found.frame, replace(course), also)
-        except RecordingError as damage:
-            self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
-            return None
-        hole_us = found.mono_us - found.dt_us - course.mono_us
-        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
-
-    def _released(self, members: Members, held: _Held) -> Iterator[Item]:
-        """A minute's windows after all."""
-        course = Course(held.before_us)
-        for part in _parts(members, held.stretch):
-            yield from self._items(part.text, course)
 
     def span(self) -> tuple[int, int]:
         """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
@@ -250,21 +162,6 @@ class Recording:
             self._unsaid += 1
 
 
-def _devices(minute: Minute) -> set[str]:
-    """Those that a minute has I/Os of: a new one comes with a window that names it."""
-    flows = {(one.device, one.op) for one in minute.histograms} | {*minute.seen, *minute.kernel}
-    return {device for device, _ in flows}
-
-
-def _parts(members: Members, unit: Part | Stretch) -> Iterable[Part]:
-    """What is to be read of it, window by window."""
-    return (unit,) if isinstance(unit, Part) else members.parts(begin=unit.behind, end=unit.roll_up)
-
-
-def _lies_in(item: Item, since_us: int, until_us: int | None) -> bool:
-    return isinstance(item, Frame) and since_us <= item.mono_us and (until_us is None or item.mono_us <= until_us)
-
-
 def open_recording(path: Path) -> Recording:
     """RecordingError when it is no recording of ours, a newer one, or nothing of it can be read."""
     damage: list[str] = []
@@ -313,28 +210,6 @@ def item_of(line: bytes) -> Item | None:
         return decode.decode_frame(value, booleans=checks.may_hold_booleans(line))
     decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     return None if decoder is None else decoder(value)
-
-
-def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
-    """RecordingError when a reader of all frames could not bear this one; `also`: what else is named beside it."""
-    if frame.mono_us <= course.mono_us:
-        raise RecordingError("a window goes back in time and is left out")
-    found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
-    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
-    new = found - course.series
-    if len(course.series) + len(new) > MAX_SERIES:
-        raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
-    devices = {_device_of(one) for one in new} - course.devices
-    if len(course.devices) + len(devices) > MAX_DEVICES:
-        raise RecordingError(f"a window brings the recording's devices beyond {MAX_DEVICES} and is left out")
-    course.mono_us = frame.mono_us
-    course.series |= new
-    course.devices |= devices
-
-
-def _device_of(found: tuple[Any, ...] | str) -> str:
-    """Whose it is; empty for what is no device's."""
-    return found.device if isinstance(found, Series | Flow) else found if isinstance(found, str) else ""
 
 
 def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:

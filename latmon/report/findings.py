@@ -17,8 +17,8 @@ from latmon.model import Frame
 from latmon.recording import End, Gap, Mark, Parts, Recording
 from latmon.report.figures import rfc3339, rounded
 
-SHORT_US = 11 * 60 * 1_000_000
-"""A recording that is no longer is read window by window: rules see what they see live. Seconds for 24 devices."""
+SHORT_US = 4 * 60 * 1_000_000
+"""A recording that is no longer is read window by window: rules see what they see live. One of 24 devices takes 2 s."""
 
 
 class Judged:

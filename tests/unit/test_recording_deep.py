@@ -238,7 +238,7 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
 
 
 def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.recording.reader.MAX_SERIES", 40)
+    monkeypatch.setattr("latmon.recording.course.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)
     for seq in range(20):
         writer.append(frame(seq, handlers={Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}))

@@ -244,7 +244,7 @@ def test_redacting_hides_who_waits_and_keeps_what_for(tmp_path):
 
 
 def test_devices_that_only_depths_name_count_as_series(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.recording.reader.MAX_SERIES", 40)
+    monkeypatch.setattr("latmon.recording.course.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)
     for seq in range(20):
         writer.append(frame(seq, depths={f"sd{seq}.{n}": Depths({1: 1}) for n in range(5)}))

@@ -65,9 +65,10 @@ def test_a_gap_stays_with_its_window_where_many_share_a_member(path):
     writer.close()
     recording = open_recording(path)
     for begin, gaps in ((21, 1), (22, 1), (23, 0), (26, 0)):
-        found = list(recording.between(short[begin].mono_us, short[28].mono_us))
-        assert sum(isinstance(one, Gap) for one in found) == gaps
-        assert stamps(found) == [one.mono_us for one in short[begin:29]]
+        for read in (recording.between, recording.summed):
+            found = list(read(short[begin].mono_us, short[28].mono_us))
+            assert sum(isinstance(one, Gap) for one in found) == gaps
+            assert stamps(found) == [one.mono_us for one in short[begin:29]]
 
 
 def test_a_span_is_where_it_begins_and_ends(writer, path):

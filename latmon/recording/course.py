@@ -1,0 +1,51 @@
+"""How far one reading of a recording has come: what the next window is held against.
+
+Owns the bounds of what one recording may name. Knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from latmon.deep_flat import names
+from latmon.errors import RecordingError
+from latmon.model import Flow, Frame, Series
+
+MAX_DEVICES = 16_384
+"""In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
+MAX_SERIES = 65_536
+"""In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
+
+
+@dataclass
+class Course:
+    """How far one reading has come: what the next window is held against."""
+
+    mono_us: int = -1
+    ended: bool = False
+    series: set[tuple[Any, ...] | str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+
+
+def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
+    """RecordingError when a reader of all frames could not bear this one; `also`: what else is named beside it."""
+    if frame.mono_us <= course.mono_us:
+        raise RecordingError("a window goes back in time and is left out")
+    found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
+    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
+    new = found - course.series
+    if len(course.series) + len(new) > MAX_SERIES:
+        raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
+    devices = {_device_of(one) for one in new} - course.devices
+    if len(course.devices) + len(devices) > MAX_DEVICES:
+        raise RecordingError(f"a window brings the recording's devices beyond {MAX_DEVICES} and is left out")
+    course.mono_us = frame.mono_us
+    course.series |= new
+    course.devices |= devices
+
+
+def _device_of(found: tuple[Any, ...] | str) -> str:
+    """Whose it is; empty for what is no device's."""
+    return found.device if isinstance(found, Series | Flow) else found if isinstance(found, str) else ""
