@@ -58,7 +58,7 @@ def _live(args: argparse.Namespace) -> int:
 
         return headless.record(request, request.record, defaults.findings)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, args.theme or defaults.theme, user, "live", defaults.history)
+    return _watch(request, args.theme or defaults.theme, user, "live", defaults)
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -95,7 +95,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
 
 
 def _watch(
-    request: Request, theme: str | None, user: privileges.Invoker | None, title: str, history_us: int | None
+    request: Request, theme: str | None, user: privileges.Invoker | None, title: str, defaults: config.Config
 ) -> int:
     """The TUI on a collector of its own, which opens its probes while Textual loads."""
     from latmon.session import Session
@@ -117,8 +117,9 @@ def _watch(
             set_stages=session.set_stages,
             deepen=session.deepen,
             mark=session.mark,
-            history_us=history_us,
+            history_us=defaults.history,
             redact=request.redact,
+            findings=defaults.findings,
         )
     finally:
         captured = session.close()
@@ -132,7 +133,8 @@ def _replay(args: argparse.Namespace) -> int:
     from latmon.tui.app import run
 
     source = registry.load("replay")(args.files, speed=args.speed)
-    theme = args.theme or config.load(os.environ).theme
+    defaults = config.load(os.environ)
+    theme = args.theme or defaults.theme
     return run(
         source,
         theme=theme,
@@ -140,6 +142,7 @@ def _replay(args: argparse.Namespace) -> int:
         threshold_us=None,
         toggle_recording=None,
         title="replay",
+        findings=defaults.findings,
     )
 
 
@@ -156,7 +159,7 @@ def _demo(args: argparse.Namespace) -> int:
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ)
-    return _watch(request, args.theme or defaults.theme, user, "demo", defaults.history)
+    return _watch(request, args.theme or defaults.theme, user, "demo", defaults)
 
 
 def _report(args: argparse.Namespace) -> int:

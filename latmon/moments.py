@@ -14,7 +14,7 @@ from latmon.model import Frame
 from latmon.quantities import show_duration
 
 LETTERS: Mapping[str, str] = MappingProxyType(
-    {"mark": "M", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G"},
+    {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G"},
 )
 """By kind, in the order in which one is preferred where several share a cell."""
 STEP_S = 0.5

@@ -42,6 +42,7 @@ _DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order")
 _TABLES = ("interrupts", "tables")
 _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
+_FINDINGS = ("findings",)
 _MARK = "the selected device alone, and a cursor on its heat map"
 
 ACTIONS = (
@@ -50,11 +51,13 @@ ACTIONS = (
     Action("screen", "3", "3", "outstanding I/O: how many, the limit, and what still waits", "outstanding", 2),
     Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
     Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "irqs", 4),
+    Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
     Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
-    Action("enter", "enter", "Enter", "the stages of the selected device", "device", on=("stages",)),
+    Action("enter", "enter", "Enter", "the stages of the selected device", "open", on=("stages",)),
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
-    Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "delays", on=("interrupts",)),
-    Action("gather", "enter", "Enter", "the outliers in the marked region, live", "outliers", on=_CURSOR),
+    Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "map", on=("interrupts",)),
+    Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
+    Action("gather", "enter", "Enter", "the outliers in the marked region, live", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
     Action(
         "busy", "d", "d", "only the time with I/Os in the driver; again: idle time too", "busy", on=("outstanding",)
@@ -117,6 +120,10 @@ ACTIONS = (
     Action("pick", "pagedown,f", "PgDn", "ten outliers down", by=10, on=("outliers",)),
     Action("pick", "home", "Home", "first outlier", by=-100_000, on=("outliers",)),
     Action("pick", "end", "End", "last outlier", by=100_000, on=("outliers",)),
+    Action("found", "up,k", "↑ k", "finding above", by=-1, on=_FINDINGS),
+    Action("found", "down,j", "↓ j", "finding below", by=1, on=_FINDINGS),
+    Action("found", "home", "Home", "first finding", by=-100_000, on=_FINDINGS),
+    Action("found", "end", "End", "last finding", by=100_000, on=_FINDINGS),
     Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
     Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
@@ -127,8 +134,8 @@ ACTIONS = (
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
     Action("through", "pageup,b", "PgUp", "up the list of what is still in flight", by=-1, on=("outstanding",)),
     Action("through", "pagedown,f", "PgDn", "down that list, each I/O by itself", by=1, on=("outstanding",)),
-    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit")),
-    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit")),
+    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings")),
+    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings")),
     Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
     Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
     Action("across", "home", "Home", "cursor to the oldest", by=-1000, on=_CURSOR),
@@ -152,6 +159,7 @@ _SECTIONS = (
     ("Keys of the outstanding I/Os (3)", _WAITING),
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
+    ("Keys of the findings (6)", _FINDINGS),
 )
 _LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
@@ -189,7 +197,7 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
             entry = _entry(action, brief, here=here)
             if brief and width(line) + width(entry[:-1]) <= cells:
                 line = (*line, *entry)
-    return line
+    return line[:-1]
 
 
 def _entry(action: Action, text: str, *, here: bool) -> Line:

@@ -22,6 +22,7 @@ from textual.timer import Timer
 from latmon.archive import Archive
 from latmon.backend import STAGES_MODES, Backend
 from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
+from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.side_thread import SideThread
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
@@ -32,6 +33,7 @@ from latmon.tui.comparing import Comparing
 from latmon.tui.face import face, next_theme, textual_theme
 from latmon.tui.following import follow
 from latmon.tui.foot import foot
+from latmon.tui.judging import Judging
 from latmon.tui.messages import SourceEnded, SourceRefused
 from latmon.tui.narrow import narrow
 from latmon.tui.pace import Pace
@@ -73,10 +75,11 @@ class LatmonApp(App[int]):
         mark: Callable[[str], None] | None = None,
         history_us: int | None = None,
         redact: bool = False,
+        findings: Settings = DEFAULT,
     ) -> None:
         super().__init__(ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)
-        self.scene = Scene(choice, mode=mode, archive=archive)
+        self.scene = Scene(choice, mode=mode, archive=archive, findings=findings)
         self._depth = depth
         self._wear(theme)
         self.failure: LatmonError | None = None
@@ -90,7 +93,8 @@ class LatmonApp(App[int]):
         self._comparing = Comparing(self.scene, self.say, mark)
         self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
         self._unsaying: Timer | None = None
-        self.scene.at_once = False
+        self.scene.at_once = self.scene.watched.at_once = False
+        self._judging = Judging(self.scene.watched, self.set_timer, self._repaint, self.say)
         self._looking: Timer | None = None
 
     def get_default_screen(self) -> Screen[None]:
@@ -142,6 +146,7 @@ class LatmonApp(App[int]):
         line = foot(self.scene.sight, self._asked, self._worn.name, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
+        self._judging.wake()
 
     def _choose(self, choice: Choice) -> None:
         before, screen = looked_at(self.scene.choice), self.scene.choice.screen
@@ -187,6 +192,9 @@ class LatmonApp(App[int]):
 
     def action_choose(self, step: str, by: int) -> None:
         self._choose(STEPS[step](self.scene.sight, by))
+        if step == "evidence":
+            self._travel.to_finding()
+            self._repaint()
 
     def action_travel(self, name: str, by: int) -> None:
         TRAVEL[name](self._travel, by)
@@ -294,12 +302,13 @@ def run(
     mark: Callable[[str], None] | None = None,
     history_us: int | None = None,
     redact: bool = False,
+    findings: Settings = DEFAULT,
 ) -> int:
     """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
 
     `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
     has them. `history_us`: how far back can be gone; the config's default where it is None.
-    `redact`: foreign names are left out of what is saved.
+    `redact`: foreign names are left out of what is saved; `findings`: the config's thresholds of rules.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
@@ -314,6 +323,7 @@ def run(
         mark=mark,
         history_us=history_us,
         redact=redact,
+        findings=findings,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

@@ -20,7 +20,7 @@ STAGES_START = "; the probes are starting, up to a minute"
 
 def looked_at(choice: Choice) -> tuple[str, ...] | None:
     """The devices whose stages are on the screen, empty for all; None where it shows no stages."""
-    if choice.screen == "overview":
+    if choice.screen in ("overview", "findings"):
         return None
     if choice.screen == "outstanding" or (choice.screen == "stages" and choice.opened):
         return (choice.selected,) if choice.selected else ()

@@ -14,6 +14,7 @@ from latmon.errors import LatmonError
 from latmon.past import Stamp, completed
 from latmon.saving import save
 from latmon.tui.asked import NOTE, SEEK
+from latmon.views.panels.findings import key_of
 from latmon.views.scene import Scene
 from latmon.views.units import clock
 from latmon.when import wall_of
@@ -132,6 +133,13 @@ class Travel:
             self._say("a recording isn't changed: marks are put while it is made")
         else:
             self._ask(NOTE)
+
+    def to_finding(self) -> None:
+        """To the end of a finding that is over, whose evidence was asked for."""
+        key, found = self._scene.choice.finding, self._scene.watched.standing
+        over = next((one for one in found.over if key_of(one) == key), None)
+        if over is not None and len(self._scene.archive.stamps):
+            self._go(self._scene.archive.stamps.nearest(over.end_us))
 
     def typed(self, purpose: str, text: str) -> None:
         """A line that was asked for is ready."""

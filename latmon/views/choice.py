@@ -14,9 +14,11 @@ WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
 SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 PANELS = ("overview", "maps", "zoom")
-SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts")
+SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
 ASIDES = ("audit", "order")
 """What the outstanding screen shows instead of a device's depths."""
+FindingKey = tuple[str, str, int]
+"""Rule, device, and when it began: each time that it was found is another line."""
 _CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 
@@ -60,6 +62,14 @@ class Choice:
     """Depths of busy time alone."""
     aside: str = ""
     """One of ASIDES, on the outstanding screen."""
+    finding: FindingKey | None = None
+    """The selected one; the first of the list until the user selects."""
+    band: tuple[int | None, int | None] | None = None
+    """Latencies that are marked on the map of the selected device; None: no bound."""
+    back: Choice | None = None
+    """Where Esc leads from a finding's evidence."""
+    landed: tuple[bool, ...] = ()
+    """The depth at which it was shown."""
 
     @property
     def context(self) -> str:
@@ -76,6 +86,11 @@ class Choice:
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
         return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen
+
+    @property
+    def depth(self) -> tuple[bool, ...]:
+        """What Esc goes back from, one by one."""
+        return self.opened, bool(self.aside), self.cursor is not None, self.region is not None, self.panel == "zoom"
 
     @property
     def is_selected(self) -> bool:

@@ -76,6 +76,18 @@ def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None
     return None if cell is None else Cursor(Point(cell.last, cell.low))
 
 
+def across(band: tuple[int | None, int | None], timeline: Timeline, scale: LatencyScale) -> Cursor | None:
+    """Over all of the map's time, from one latency in us to another; None: to the edge. None where it is empty."""
+    if not timeline.columns:
+        return None
+    newest, (low, high) = timeline.newest(), band
+    oldest = max(timeline.columns[0].number, newest - max(timeline.slots - 2, 0))
+    top = scale.low + (scale.rows - 1) * scale.step
+    buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
+    bottom, upper = (min(max(one, scale.low), top) for one in buckets)
+    return Cursor(Point(newest, max(upper, bottom)), Point(oldest, bottom))
+
+
 def picked(cursor: Cursor, timeline: Timeline, device: str, scale: LatencyScale) -> Picked:
     """What the cursor spans, to the end of a column that is still being filled."""
     region = cursor.region(scale)

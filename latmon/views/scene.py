@@ -13,6 +13,7 @@ from types import MappingProxyType
 from latmon.archive import Archive
 from latmon.deep import untraced_share
 from latmon.diff.comparison import Comparison
+from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
 from latmon.store import Store
@@ -20,10 +21,12 @@ from latmon.views import empty, status
 from latmon.views.choice import Choice
 from latmon.views.compare import panel
 from latmon.views.cursor import carried
+from latmon.views.findings import urgent
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import Line, Span, wrap
 from latmon.views.looking_back import Glass, Look
+from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
@@ -35,8 +38,11 @@ from latmon.views.sweep import NOW, Sweep
 from latmon.views.told import Told
 from latmon.views.travelling import happened
 from latmon.views.units import clock
+from latmon.views.watched import Watched
 
 MIN_SIZE = (40, 10)
+ROOMY = 20
+"""Rows from which on a finding has two lines on the overview."""
 _OF_STAGES = frozenset({"stages"})
 """Screens that show more of the always-on probe's histograms than the totals."""
 Draw = Callable[[Sight, int, int], list[Line]]
@@ -47,6 +53,7 @@ SCREENS: Mapping[str, Draw] = MappingProxyType(
         "outstanding": outstanding_panel,
         "outliers": outliers_panel,
         "interrupts": interrupts_panel,
+        "findings": findings_panel,
     },
 )
 """What stands between the title and the notices, by the choice's screen: (sight, width, room) -> lines."""
@@ -65,7 +72,15 @@ class Panels:
 class Scene:
     """All that the screen shows."""
 
-    def __init__(self, choice: Choice, *, mode: str = "LIVE", ink: Ink = Ink(), archive: Past | None = None) -> None:  # noqa: B008  frozen
+    def __init__(
+        self,
+        choice: Choice,
+        *,
+        mode: str = "LIVE",
+        ink: Ink = Ink(),  # noqa: B008  frozen
+        archive: Past | None = None,
+        findings: Settings = DEFAULT,
+    ) -> None:
         self.edge = History(choice.window_us, choice.ops)
         """Where frames arrive."""
         self.archive: Past = archive or Archive()
@@ -74,6 +89,8 @@ class Scene:
         """Where the user stands, away from the edge; None: at the edge."""
         self._looked: tuple[History, Told] | None = None
         self._told = Told()
+        self.watched = Watched(findings)
+        """What rules find, at the edge and where the user stands."""
         self._glass = Glass()
         self.at_once = True
         """Whether a look is waited for; else it is ready after some calls of `proceed`."""
@@ -124,6 +141,7 @@ class Scene:
             self._mode == "REPLAY",
             self.told.tracing,
             self.at is not None,
+            self.watched.standing,
         )
 
     def _asked(self) -> Choice:
@@ -156,6 +174,7 @@ class Scene:
         if isinstance(self.archive, Archive):
             self.archive.append(frame, line)
         self._told.add(frame)
+        self.watched.take(frame, self.edge.store.origin)
         kept = self.edge.append(frame)
         if self.at is None:
             self._sweep.advance(kept)
@@ -204,6 +223,7 @@ class Scene:
         self._looked, self.at = (seen.history, seen.told), at
         if last := seen.history.window.last:  # by the heads of a recording's members a wall clock is a guess
             self.at = Stamp(last.mono_us, last.wall)
+        self.watched.look(self.archive, self.edge.store.origin, self.at, self.choice.window_us)
         self._restart(clock(self.at.wall))
         if seen.timeline is not None:
             self._sweep.take(seen.timeline)
@@ -218,6 +238,7 @@ class Scene:
         """Go to the edge."""
         self.at = self._looked = None
         self._glass.forget()
+        self.watched.forget()
         self._restart()
 
     def go_on(self) -> None:
@@ -226,6 +247,7 @@ class Scene:
         if self._looked is not None:
             self.edge, self._told = self._looked
             self._edge_lean = self._lean
+            self.watched.go_on()
         self.resume()
 
     def choose(self, choice: Choice) -> None:
@@ -251,14 +273,23 @@ class Scene:
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
-        notes = self._notes(width)
+        notes = [*self._urgent(width, height), *self._notes(width)]
+        found = len(self.watched.standing.urgent) if self.choice.screen != "findings" else 0
         store, window = self.store, self.history.window
         return Panels(
             title=status.title(store.origin, window, self.mode, width),
             body=self._body(width, height - 3 - len(notes)),
             notice=notes,
-            health=status.health(store.origin, window, store.devices, width, self._tracing(), ages=self.history.ages),
+            health=status.health(
+                store.origin, window, store.devices, width, self._tracing(), ages=self.history.ages, found=found
+            ),
         )
+
+    def _urgent(self, width: int, height: int) -> list[Line]:
+        """The most urgent finding, on the overview alone."""
+        if self.choice.screen != "overview" or self.beside is not None:
+            return []
+        return urgent(self.watched.standing.urgent, width, 2 if height >= ROOMY else 1)
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"

@@ -11,6 +11,7 @@ from latmon.views.choice import Choice, shown
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import BLANK, Line, Span, wrap
+from latmon.views.standing import NOTHING, Standing
 from latmon.views.sweep import Sweep
 from latmon.views.table import Subject, order
 
@@ -38,6 +39,8 @@ class Sight:
     """What the deep probes do as of the newest frame, by `tracing_state`."""
     away: bool = False
     """An earlier time is looked at."""
+    found: Standing = NOTHING
+    """What rules found by then."""
 
     @property
     def origin(self) -> Origin | None:

@@ -47,7 +47,7 @@ class Fact(NamedTuple):
     text: str
     bad: bool = False
     weight: int = 1
-    """0: nothing happened; 1: how it is set; 2: what numbers are to be read by."""
+    """-1: it is told elsewhere; 0: nothing happened; 1: how it is set; 2: what numbers are to be read by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,17 @@ def health(
     tracing: Tracing = Tracing(),
     *,
     ages: Ages = NOTHING,
+    found: int = 0,
 ) -> Line:
-    """How far the numbers can be trusted: what is wrong stands out and comes first, what is unknown is `-`."""
+    """How far the numbers can be trusted: what is wrong stands out and comes first, what is unknown is `-`.
+
+    `found`: findings that are more than notices; a word where there is room, as they have a screen.
+    """
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
     facts = sorted(_facts(origin, state, window.coverage(devices), tracing), key=lambda fact: not fact.bad)
+    facts += [Fact(f"{count(found)} finding{'s' * (found > 1)}", weight=-1)] if found else []
     room = cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
     facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts if fact.bad) - 1), *facts]
     spans: list[Span] = [Span(" ")]

@@ -95,7 +95,10 @@ class Timeline:
 
     def note(self, some: Iterable[Moment]) -> None:
         """What happened beside frames that don't tell it themselves."""
+        begin_us = self.columns[0].mono_us - self.column_us if self.columns else 0
         for one in some:
+            if one.mono_us <= begin_us:
+                continue
             inside = (c for c in self.columns if c.mono_us >= one.mono_us > c.mono_us - max(c.filled_us, 1))
             column = next(inside, None)
             if column is not None and one not in column.moments:

@@ -38,4 +38,5 @@ def _here(sight: Sight) -> list[Moment]:
     last = sight.history.window.last
     if not sight.away or last is None:
         return []
-    return [one for one in sight.history.moments() if last.mono_us - last.dt_us < one.mono_us <= last.mono_us]
+    some = [*sight.history.moments(), *sight.found.moments]
+    return [one for one in some if last.mono_us - last.dt_us < one.mono_us <= last.mono_us]

@@ -15,7 +15,7 @@ def move(sight: Sight, by: int) -> Choice:
     if not names:
         return choice
     at = names.index(choice.selected) if choice.selected in names else 0
-    return replace(choice, selected=names[min(max(at + by, 0), len(names) - 1)])
+    return replace(choice, selected=names[min(max(at + by, 0), len(names) - 1)], band=None)
 
 
 def next_panel(sight: Sight, _by: int) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latmon.views.choice import Choice
+from latmon.views.cursor import across as band_cursor
 from latmon.views.cursor import begun, picked
 from latmon.views.sight import Sight, selected
 
@@ -16,8 +17,9 @@ def mark(sight: Sight, _by: int) -> Choice:
         return replace(choice, cursor=choice.cursor.held())
     if drawn is None or chosen is None or choice.panel == "maps":
         return replace(choice, panel="zoom")
-    cursor = begun(drawn.timeline, chosen.device.name, drawn.scale)
-    return replace(choice, panel="zoom", selected=chosen.device.name, cursor=cursor)
+    band, timeline, scale = choice.band, drawn.timeline, drawn.scale
+    cursor = band_cursor(band, timeline, scale) if band else begun(timeline, chosen.device.name, scale)
+    return replace(choice, panel="zoom", selected=chosen.device.name, cursor=cursor, band=None)
 
 
 def across(sight: Sight, by: int) -> Choice:

@@ -11,7 +11,17 @@ from latmon.views.sight import Sight
 
 def screen(sight: Sight, by: int) -> Choice:
     """The screen of that number in SCREENS; the outstanding I/Os open on the device that is worth the look."""
-    choice = replace(sight.choice, screen=SCREENS[by], opened=False, top=0, cursor=None, region=None, aside="")
+    choice = replace(
+        sight.choice,
+        screen=SCREENS[by],
+        opened=False,
+        top=0,
+        cursor=None,
+        region=None,
+        aside="",
+        band=None,
+        back=None,
+    )
     if choice.screen == "outstanding" and not choice.is_selected and (name := worth_a_look(sight)):
         return replace(choice, selected=name, offered=name)
     return choice
@@ -23,8 +33,20 @@ def enter(sight: Sight, _by: int) -> Choice:
 
 
 def leave(sight: Sight, _by: int) -> Choice:
-    """One step back: the closer look, the region's outliers, its cursor, the zoom, the filter, the screen."""
+    """One step back: the closer look, the region's outliers, its cursor, the zoom, the filter, the screen.
+
+    From a finding's evidence to the finding.
+    """
     choice = sight.choice
+    out = _one_back(choice)
+    if choice.back is not None and (choice.depth == choice.landed or out is None):
+        return replace(choice.back, window_us=choice.window_us, stages=choice.stages)
+    panel = PANELS[0] if choice.screen == "overview" else choice.panel
+    return out or replace(choice, screen="overview", panel=panel)
+
+
+def _one_back(choice: Choice) -> Choice | None:
+    """None where it is the screen itself."""
     if choice.aside or choice.opened:
         return replace(choice, aside="", opened=False, top=0)
     if choice.region is not None:
@@ -32,10 +54,10 @@ def leave(sight: Sight, _by: int) -> Choice:
     if choice.cursor is not None:
         return replace(choice, cursor=None)
     if choice.screen == "overview" and choice.panel == "zoom":
-        return replace(choice, panel=PANELS[0])
+        return replace(choice, panel=PANELS[0], band=None)
     if choice.pattern:
         return replace(choice, pattern="")
-    return replace(choice, screen="overview", panel=PANELS[0] if choice.screen == "overview" else choice.panel)
+    return None
 
 
 def ops(sight: Sight, _by: int) -> Choice:

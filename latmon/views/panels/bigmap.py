@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from latmon.model import Flow
 from latmon.views import empty, status
-from latmon.views.cursor import picked
+from latmon.views.cursor import across, picked
 from latmon.views.heatmap import LABEL, TOTALS, axis, labelled, legend
 from latmon.views.lines import BLANK, Line, Span, fit
 from latmon.views.lines import width as line_width
@@ -31,13 +31,13 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     timeline = sight.sweep.slots(
         cut, choice.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
     )
+    timeline.note(sight.found.moments)
     style = sight.sweep.style(timeline, room - 2, cells, sight.ink, choice.threshold_us)
     lines = labelled(timeline, chosen.device.name, style, width)
-    if choice.cursor is not None:
-        region = choice.cursor.region(style.scale)
-        told = sum(
-            map(picked(choice.cursor, timeline, chosen.device.name, style.scale).holds, sight.history.deep.outliers)
-        )
+    cursor = choice.cursor or (across(choice.band, timeline, style.scale) if choice.band else None)
+    if cursor is not None:
+        region = cursor.region(style.scale)
+        told = sum(map(picked(cursor, timeline, chosen.device.name, style.scale).holds, sight.history.deep.outliers))
         head = headline(region, timeline, chosen.device.name, told)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)

@@ -1,0 +1,158 @@
+"""What rules found, as lines: the list, one of them with its evidence, and the most urgent one in two lines. Pure.
+
+`urgent` is for below a map, `Listed` for the screen: what is asked of it by keys is in panels/findings.py. A severity
+is a sign and a word, then a colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding
+from latmon.findings.watch import Episode
+from latmon.views.columns import around
+from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.lines import width as line_width
+from latmon.views.standing import Standing
+from latmon.views.units import clock, count, duration, span
+
+SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTICE: " ·"})
+_ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
+_INDENT = "    "
+_MIN_DETAIL = 9
+"""Lines that the evidence has at least, where the list is longer than the rest."""
+
+
+def urgent(found: Sequence[Finding], width: int, lines: int) -> list[Line]:
+    """The first one in so many lines at most, and how many more there are; nothing where there is none."""
+    if not found:
+        return []
+    one = found[0]
+    who = f"{one.device} {one.id}".strip()
+    sign = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
+    more = (Span(f"  +{count(len(found) - 1)} more", "strong"),) if len(found) > 1 else ()
+    tail = (*more, Span("  6", "accent"), Span(": why ", "dim"))
+    room, last = width - 4, width - 3 - line_width(tail)
+    text = f"{who}: {_said(one)}"
+    said = wrap(text, room)
+    if len(said) == 1 and len(text) > last:
+        said = wrap(text, last)
+    end = cell(" ".join(said[lines - 1 :]), last)
+    several: list[Line] = [(Span("   ") if i else sign[0], Span(part)) for i, part in enumerate(said[: lines - 1])]
+    if len(said) < lines:
+        return [(*sign, Span(cell(text, last)), *tail)]
+    return [*several, (Span("   ") if several else sign[0], Span(end), *tail)]
+
+
+def listed(found: Standing, at: int, width: int, height: int, *, top: int = 0, why: Sequence[str] = ()) -> list[Line]:
+    """The list around the selected one, and that one's evidence below, scrolled by `top`.
+
+    `why`: sentences for where nothing is found now.
+    """
+    lines = [_head(found, width)]
+    if not found.lasting:
+        lines += [BLANK, *((Span(f"  {text}"),) for part in why for text in wrap(part, width - 4)), BLANK]
+    if not found.all:
+        return [fit(line, width) for line in lines][:height]
+    at = min(max(at, 0), len(found.all) - 1)
+    below = evidence(found.all[at].last if at < len(found.lasting) else found.all[at].worst, width)
+    room = max(height - len(lines) - min(len(below), max(_MIN_DETAIL, height // 2)), 3)
+    lines += _rows(found, at, width, room)
+    return [fit(line, width) for line in (*lines, *cut(below, height - len(lines), top))][:height]
+
+
+def evidence(one: Finding, width: int) -> list[Line]:
+    """The numbers that gave it away with how many samples they are of, what to do, and what would refute it."""
+    name = f"{one.device} {one.id}".strip()
+    lines: list[Line] = [(Span(f" {name}", "accent"), Span("  evidence", "strong"))]
+    for fact in one.facts:
+        lines += _item("- ", _of(fact), width)
+    lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
+    lines += [(Span(" next", "strong"),)] if one.steps else []
+    for number, step in enumerate(one.steps, 1):
+        lines += _item(f"{number} ", f"{step.text} (risk: {step.risk})", width)
+    lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
+    return lines
+
+
+def where(one: Finding) -> str:
+    """Which screen, device and region Enter leads to."""
+    shown = one.where
+    low, high = (None if us is None else duration(us) for us in (shown.low_us, shown.high_us))
+    region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
+    return ", ".join(one for one in (shown.screen, shown.device, shown.op, region) if one)
+
+
+def _head(found: Standing, width: int) -> Line:
+    now, over = len(found.lasting), len(found.over)
+    said = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
+    left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.judged else ""))
+    if not found.judged:
+        return left
+    asked = found.rules - sum(map(len, found.unjudged.values()))
+    rules = f"{asked} of {found.rules} rules" if asked < found.rules else f"{found.rules} rules"
+    right = f"{rules}, judged from the last {span(round(found.span_us, -6))} "
+    room = width - line_width(left) - len(right)
+    return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
+
+
+def _rows(found: Standing, at: int, width: int, room: int) -> list[Line]:
+    """As many entries as fit, each whole where all of them do; of the others only the selected one is."""
+    entries = [_entry(found, i, width, selected=i == at, whole=True) for i in range(len(found.all))]
+    if sum(map(len, entries)) > room:
+        entries = [
+            one[:room] if i == at else _entry(found, i, width, selected=False, whole=False)
+            for i, one in enumerate(entries)
+        ]
+    shown = around(len(entries), at, len(entries))
+    while sum(len(entries[i]) for i in shown) > room and len(shown) > 1:
+        shown = range(shown.start, shown.stop - 1) if shown.stop - 1 > at else range(shown.start + 1, shown.stop)
+    lines = [line for i in shown for line in entries[i]]
+    left = len(entries) - len(shown)
+    if left and len(lines) < room:
+        lines.append((Span(f"   … {count(left)} more", "dim"),))
+    return lines
+
+
+def _entry(found: Standing, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
+    """Sign, rule, device, when; its sentence below, or behind it where that is all that fits."""
+    one, lasts = found.all[i], i < len(found.lasting)
+    now = one.last if lasts else one.worst
+    mark = Span("▸" if selected else " ", "accent")
+    sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
+    when = f"  {_since(found, one) if lasts else _from_to(found, one)}  {now.severity}"
+    names = Span(f"{now.id}  {now.device}".rstrip(), "strong" if lasts else "dim")
+    head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"))
+    if not lasts and not (selected and whole):
+        said = f"  {_said(now)}"
+        return [(*head, Span(said, "dim"))] if not selected else [head]
+    if not whole:
+        return [head]
+    return [head, *((Span(f"{_INDENT}{text}", "text" if lasts else "dim"),) for text in wrap(now.summary, width - 6))]
+
+
+def _since(found: Standing, one: Episode) -> str:
+    return f"since {clock(one.begin_wall)}{' or before' if found.before(one) else ''}"
+
+
+def _from_to(found: Standing, one: Episode) -> str:
+    before = "before " if found.before(one) else ""
+    return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
+
+
+def _said(one: Finding) -> str:
+    """Its sentence without the device, which stands before it."""
+    return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
+
+
+def _of(fact: Fact) -> str:
+    """What is said, and how many samples it is of where that isn't said."""
+    if fact.of is None or any(text in fact.said for text in (str(fact.of), f"{fact.of:,}")):
+        return fact.said
+    return f"{fact.said} (of {fact.of:,})"
+
+
+def _item(sign: str, text: str, width: int) -> list[Line]:
+    parts = wrap(text, width - 5 - len(sign))
+    return [(Span(f"   {sign if i == 0 else ' ' * len(sign)}", "dim"), Span(part)) for i, part in enumerate(parts)]
