@@ -1,0 +1,184 @@
+"""peer-outlier: like drives with all the noise that drives have, and one of them that is sick."""
+
+from random import Random
+
+import pytest
+from finding_cases import BEGIN_S, disk, done, found, frame, hist, lasting, shifted
+from like_drives import NOISES, Host, Sick, watched
+
+from latmon.histogram import Histogram
+from latmon.model import Device, Series
+from latmon.peers import counts_of, slowest_of, tail_of
+
+RULE = "peer-outlier"
+NAMES = [f"sd{letter}" for letter in "abcdef"]
+
+
+def drives(names=NAMES, **changed):
+    return [disk(name, **({"model": "SSD 1920G"} | changed)) for name in names]
+
+
+def loads(usual, odd=None, op="read", names=NAMES):
+    """us -> count for all, and for the last of them."""
+    return {Series(name, op, "total"): hist(odd if odd and name == names[-1] else usual) for name in names}
+
+
+def judged(usual, odd, blocks=12, devices=None, **more):
+    return found(RULE, lasting(blocks, histograms=loads(usual, odd, **more)), devices or drives())
+
+
+USUAL = {100: 950, 200: 48, 300: 2}
+
+
+# ---- one that is slower altogether, and what is like it
+
+
+def test_one_of_six_with_a_far_slower_median_is_found():
+    (one,) = judged(USUAL, {2_000: 998, 4_000: 2})
+    assert (one.severity, one.device) == ("warning", "sdf")
+    assert one.summary == "sdf: half of its reads take 2.05 ms or longer, 20 times what its 5 peers' take (104 us)"
+    assert one.share > 0.9
+    assert (one.where.screen, one.where.device, one.where.op) == ("overview", "sdf", "read")
+
+
+@pytest.mark.parametrize(("us", "n"), [(370, 0), (480, 1)])
+def test_two_doublings_are_the_least(us, n):
+    """Buckets are compared, by where they end: 104 us and 4 times as much."""
+    assert len(judged({100: 1000}, {us: 1000})) == n
+
+
+@pytest.mark.parametrize(("blocks", "n"), [(4, 0), (5, 1)])
+def test_five_blocks_of_six_drives_are_no_chance(blocks, n):
+    assert len(judged(USUAL, {2_000: 1000}, blocks)) == n
+
+
+def test_one_bad_moment_is_no_sick_device():
+    frames = lasting(12, histograms=loads(USUAL))
+    bad = lasting(2, histograms=loads(USUAL, {50_000: 200, 100: 800}))
+    assert found(RULE, [*frames[:5], *shifted(bad, 25), *frames[7:]], drives()) == []
+
+
+def test_a_slow_moment_of_all_is_nobodys():
+    slow = {us * 50: n for us, n in USUAL.items()}
+    frames = [frame(BEGIN_S + 5 * n, histograms=loads(slow if n % 3 == 0 else USUAL)) for n in range(12)]
+    assert found(RULE, frames, drives()) == []
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [*drives(NAMES[:3]), *drives(NAMES[3:], driver="nvme")],
+        [*drives(NAMES[:3]), *drives(NAMES[3:], model="HDD 8T")],
+        [*drives(NAMES[:3]), *drives(NAMES[3:], kind="loop")],
+    ],
+    ids=["driver", "model", "kind"],
+)
+def test_only_like_devices_are_compared(devices):
+    assert judged(USUAL, {2_000: 1000}, devices=devices) == []
+
+
+@pytest.mark.parametrize(("n", "found_"), [(3, 0), (4, 1)])
+def test_three_peers_are_needed(n, found_):
+    assert len(judged(USUAL, {2_000: 1000}, names=NAMES[:n], devices=drives(NAMES[:n]))) == found_
+
+
+def test_ops_are_compared_apart():
+    """A drive that only writes isn't the slow one of the readers."""
+    told = {**loads(USUAL, names=NAMES[:5]), Series("sdf", "write", "total"): hist({5_000: 1000})}
+    assert found(RULE, lasting(histograms=told), drives()) == []
+    flushes = loads({100: 100}, {9_000: 100}, op="flush")
+    assert found(RULE, lasting(histograms={**loads(USUAL), **flushes}), drives()) == []
+
+
+@pytest.mark.parametrize(("ios", "n"), [(99, 0), (100, 1)])
+def test_a_hundred_ios_are_needed(ios, n):
+    frames = lasting(9, histograms=loads({100: 10}, {2_000: 10}))
+    frames.append(frame(BEGIN_S + 45, histograms=loads({100: ios - 90}, {2_000: ios - 90})))
+    assert len(found(RULE, frames, drives())) == n
+
+
+# ---- another load
+
+
+def test_larger_ios_are_another_load():
+    def case(size):
+        flows = {flow: one for name in NAMES[:5] for flow, one in done(name, 1000).items()}
+        return found(
+            RULE,
+            lasting(histograms=loads(USUAL, {2_000: 1000}), seen={**flows, **done("sdf", 1000, size=size)}),
+            drives(),
+        )
+
+    assert len(case(8192)) == 1
+    assert case(8193) == []
+
+
+def test_a_hot_device_is_a_notice():
+    (one,) = judged({100: 100}, {2_000: 410})
+    assert one.severity == "notice"
+    assert one.summary.endswith("; it gets 4 times their I/Os")
+    assert judged({100: 100}, {2_000: 400})[0].severity == "warning"
+
+
+# ---- evidence
+
+
+def test_what_a_stripe_waits_for_is_said():
+    told = {fact.name: fact.value for fact in judged(USUAL, {2_000: 1000})[0].facts}
+    assert told["stripe_median_us"] == 2048
+    assert told["stripe_median_without_us"] == 104
+    assert told["stripe_p99_without_us"] == 320
+    assert told["blocks"] == 12
+
+
+def test_the_slowest_of_n_is_the_product_of_distributions():
+    """Of two dice: the greater is at most 3 in 9 of 36 throws."""
+    one = counts_of([Histogram.record(range(1, 7))])
+    both = slowest_of([one, one])
+    assert sum(n for us, n in both.items() if us <= 3) == pytest.approx(1e6 * 9 / 36, abs=1)
+    assert tail_of(both, 1) == tail_of(one, 1)
+    assert slowest_of([one, {}]) == slowest_of([]) == {}
+
+
+def test_what_is_built_on_it_is_named():
+    md = Device("md0", 9, 0, "md", members=tuple(NAMES), timed=False)
+    (one,) = judged(USUAL, {2_000: 1000}, devices=[*drives(), md])
+    assert any(fact.said.startswith("md0 is built on it and on 5 of its peers") for fact in one.facts)
+
+
+# ---- the noise that drives have
+
+
+@pytest.mark.parametrize("name", ["lognormal", "Pareto 1.2"])
+def test_equal_drives_are_left_alone(name):
+    assert watched(Host(NOISES[name], 8).seconds(Random(1), 30), RULE)[0] == []
+
+
+def test_a_hundredth_of_slow_ios_is_found_soon():
+    (first, *_), _ = watched(Host(NOISES["Pareto 2"], 12, odd="nvme7n1").seconds(Random(2), 25), RULE)
+    assert first[0] <= 25
+    assert first[1:] == (RULE, "nvme7n1")
+
+
+LATER = {f"nvme{i}n1": i % 6 * 3 for i in range(8)}
+
+
+@pytest.mark.parametrize(("odd", "found_"), [("", []), ("nvme3n1", ["nvme3n1"])])
+def test_averages_that_differ_by_15_us_are_no_tail(odd, found_):
+    host = Host(NOISES["narrow"], 8, odd=odd, later=LATER, sick=Sick(0.002, 30))
+    assert [device for _, _, device in watched(host.seconds(Random(3), 30), RULE)[0]] == found_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(NOISES))
+def test_a_thousand_intervals_of_24_equal_drives_give_no_finding(name):
+    assert watched(Host(NOISES[name]).seconds(Random(name), 1000), RULE)[0] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NOISES if name != "Pareto 1.2"])
+@pytest.mark.parametrize("seed", range(5))
+def test_one_drive_with_a_hundredth_at_twenty_times_is_found_in_thirty_intervals(name, seed):
+    """Under Pareto 1.2 that is but a third more of what all have."""
+    (first, *_), _ = watched(Host(NOISES[name], odd="nvme7n1").seconds(Random(seed), 30), RULE)
+    assert first[1:] == (RULE, "nvme7n1")
