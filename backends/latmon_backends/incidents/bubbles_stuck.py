@@ -78,7 +78,7 @@ def told(rng: Random, frame: Frame, stuck: Sequence[Stuck], done: Sequence[int])
     worth = bisect_left(began, frame.mono_us - _WORTH_US)
     rows = tuple(_in_flight(one, frame, done) for one in stuck[: min(worth, MOST_TOLD)])
     older = {s: bisect_left(began, frame.mono_us - s * _SECOND) for s in AGES_S}
-    return replace(frame, in_flight=StillInFlight(rows, older, START_MONO_US, frame.mono_us))
+    return replace(frame, in_flight=StillInFlight(rows, older, at_us=frame.mono_us))
 
 
 def _in_flight(one: Stuck, frame: Frame, done: Sequence[int]) -> InFlight:

@@ -3,7 +3,7 @@
 The numbers are of a published case: un_throttle 3 below un_min_throttle 8, un_f_opt_queueing 1 and m_notag 0xffff where
 Solaris 10 has 256, 0 and 0xffc0; 1,000 reads a second against 140,000. The array is idle: what it takes for one I/O
 doesn't depend on how many it has. That time follows by Little's law from the published rates: 3 in flight / 1,000 are
-3 ms, and 247 / 140,000 are 1.8 ms. Made up are the time in the queue (48 asynchronous reads are offered at all times),
+3 ms, and 247 / 140,000 are 1.8 ms. Made up are the time in the queue (48 asynchronous reads are under way in the mean),
 the size of the array and what its neighbours do. m_notag is the HBA's, and told of each of its disks here.
 """
 
@@ -26,7 +26,7 @@ from latmon_backends.synthetic import Mode, Shape, meet
 
 DATA = "sd1"
 OFFERED = 48
-"""Asynchronous reads that the database has under way."""
+"""Asynchronous reads that the database has under way, in the mean."""
 THROTTLE, HEALTHY_THROTTLE = 3, 256
 RATE, HEALTHY_RATE = 1_000, 140_000
 _PAGE = 8192
@@ -132,14 +132,14 @@ _HEALTHY = windows.Host(
     absent=SOLARIS_ABSENT,
 )
 SERIALISED = Scenario(
-    "a Solaris 11 guest gives its virtual disk 3 reads at a time while 45 wait above the driver: 1,000 a second",
+    "a Solaris 11 guest gives its virtual disk 3 reads at a time while 45 wait above the driver: 1,000 a second.",
     _SICK.origin,
     WINDOWS,
     _sick,
     "serialised-healthy",
 )
 SERIALISED_HEALTHY = Scenario(
-    "the same host with Solaris 10, whose driver is given up to 256 reads at a time: 140,000 a second",
+    "the same host with Solaris 10, whose driver is given up to 256 reads at a time: 140,000 a second.",
     _HEALTHY.origin,
     WINDOWS,
     _healthy,

@@ -92,7 +92,7 @@ def framed(rng: Random, seq: int, host: Host, drawn: Sequence[Drawn], depths: Ma
         thresholds_us=host.thresholds_us,
         outstanding={name: _gauge(rng, one) for name, one in depths.items()},
         depths=depths,
-        in_flight=StillInFlight((), dict.fromkeys(AGES_S, 0), START_MONO_US, frame.mono_us),
+        in_flight=StillInFlight((), dict.fromkeys(AGES_S, 0), at_us=frame.mono_us),
         health=health,
     )
 

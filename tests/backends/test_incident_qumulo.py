@@ -1,0 +1,93 @@
+"""24 drives: the rates of the max_vec table, and one drive whose average tells little."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from latmon.cli import main
+from latmon.histogram import merge
+from latmon.model import Handler
+from latmon_backends.incidents import qumulo
+from latmon_backends.incidents.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
+
+EACH = 3
+"""Windows of each phase."""
+IRQ = 109
+
+
+@pytest.fixture(scope="module")
+def phases():
+    rng = Random(1)
+    return {max_vec: [qumulo.window(rng, at * PHASE + i) for i in range(EACH)] for at, max_vec in enumerate(MB_S)}
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    return list(islice(QUMULO_HEALTHY.frames(Random(1)), EACH))
+
+
+def totals(frames):
+    drives = {s.device for s in frames[0].histograms}
+    return {d: merge(h for f in frames for s, h in f.histograms.items() if s[::2] == (d, "total")) for d in drives}
+
+
+def mb_s(frames):
+    return sum(done.bytes for f in frames for done in f.seen.values()) / len(frames) / 1e6
+
+
+def test_the_table(phases, healthy):
+    assert [mb_s(frames) for frames in phases.values()] == pytest.approx([8_080, 5_540, 4_540], rel=0.01)
+    assert mb_s(healthy) == pytest.approx(15_000, rel=0.01)
+
+
+def test_one_of_24_is_slower_by_10_to_15_us_in_the_mean_and_far_slower_in_the_tail(phases, healthy):
+    for frames in phases.values():
+        found = totals(frames)
+        others = [h for name, h in found.items() if name != VICTIM]
+        assert len(found) == DRIVES
+        mean = sum(h.mean for h in others) / len(others)
+        assert 8 < found[VICTIM].mean - mean < 17  # few windows scatter more than a recording
+        assert max(h.mean for h in others) - min(h.mean for h in others) < 2
+        assert found[VICTIM].quantile(0.99) > 3 * max(h.quantile(0.99) for h in others)
+        assert found[VICTIM].count == pytest.approx(sum(h.count for h in others) / len(others), rel=0.01)
+    tails = {h.quantile(0.99) for h in totals(healthy).values()}
+    assert max(tails) < 1.2 * min(tails)
+
+
+def test_its_time_is_the_stranger_s_handler(phases, healthy):
+    for frames in phases.values():
+        for frame in frames:
+            slow, ours = frame.handlers[Handler(IRQ, SWITCH)], frame.handlers[Handler(IRQ, "nvme13q1")]
+            assert (slow.run.count, slow.run.sum) == (ours.run.count, ours.before_us)
+            assert 5 < slow.run.mean < 20
+            assert slow.returned["none"] > 0.9 * slow.run.count
+            assert (slow.shared_with, ours.shared_with) == (("nvme13q1",), (SWITCH,))
+            assert not any(runs.shared_with for one, runs in frame.handlers.items() if one.irq != IRQ)
+            irq = {s.device: h for s, h in frame.traced.histograms.items() if s.stage == "irq"}
+            assert irq[VICTIM].sum == slow.run.sum + 2 * slow.run.count
+            assert irq["nvme12n1"].max == 2
+    assert not any(one.name == SWITCH for frame in healthy for one in frame.handlers)
+    assert "module switchtec" in QUMULO.origin.settings
+    assert "module switchtec" not in QUMULO_HEALTHY.origin.settings
+
+
+def test_each_phase_begins_with_its_mark(phases):
+    marks = [frames[0].marks[0] for frames in phases.values()]
+    assert [one.text for one in marks] == ["max_vec=2", "max_vec=4", "max_vec=8"]
+    assert [one.changed for one in marks[1:]] == [{"module vmd": {"max_vec": n}} for n in ("4", "8")]
+    assert all(one.mono_us == frames[0].mono_us - frames[0].dt_us for one, frames in zip(marks, phases.values()))  # noqa: B905
+    assert not any(frame.marks for frames in phases.values() for frame in frames[1:])
+
+
+@pytest.mark.slow
+def test_the_sweep_of_its_marks(tmp_path, capsys):
+    path = tmp_path / "q.latmon.jsonl.gz"
+    assert main(["demo", "qumulo", "--record", str(path)]) == 0
+    capsys.readouterr()
+    main(["diff", *(f"{path}@max_vec={n}" for n in (2, 4, 8))])
+    said = capsys.readouterr().out
+    assert "module vmd max_vec" in said
+    assert "falls" in said
