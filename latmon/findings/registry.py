@@ -40,11 +40,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def findings(facts: Facts, settings: Settings = DEFAULT) -> tuple[Finding, ...]:
-    """What the rules find, without what another finding on the same device explains."""
-    return unexplained([one for some in asked(facts, settings) for one in some])
-
-
 def asked(facts: Facts, settings: Settings = DEFAULT) -> Iterator[tuple[Finding, ...]]:
     """Rule by rule, all that each finds."""
     for rule in RULES:

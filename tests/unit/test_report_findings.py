@@ -33,7 +33,7 @@ SICK = Finding(
 
 
 def judged(monkeypatch, found, *, n=15, minutes=False):
-    monkeypatch.setattr(watch, "findings", lambda _facts, _settings: found)
+    monkeypatch.setattr(watch, "asked", lambda _facts, _settings: iter([found]))
     span = report_findings.SHORT_US + 1 if minutes else n * 1_000_000
     one = Judged(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, span)), Settings(off=frozenset({"x"})))
     for i in range(n):
@@ -95,6 +95,6 @@ def test_the_page_says_the_same_and_escapes_it(monkeypatch):
 
 @pytest.mark.parametrize("render", [as_text, as_html])
 def test_many_are_bounded(monkeypatch, render):
-    many = tuple(Finding("a", WARNING, f"sd{i}", "s", (), Where("overview"), (), "r") for i in range(60))
+    many = tuple(Finding("starved-io", WARNING, f"sd{i}", "s", (), Where("overview"), (), "r") for i in range(60))
     said = render(judged(monkeypatch, many))
     assert re.search(r"and \d+ more", said if isinstance(said, str) else said[-1])
