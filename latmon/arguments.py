@@ -169,7 +169,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="the scenarios")
     parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
     parser.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="write its recording, show nothing")
-    parser.add_argument("--duration", type=_spoken(_duration), help="with --record: so long a recording; default 3m")
+    parser.add_argument("--duration", type=_spoken(_duration), help="with --record: at most so long; host: 3m")
     _devices(parser)
     _theme(parser)
 

@@ -22,12 +22,12 @@ def taken(name: str, windows: int) -> list[Frame]:
 
 @pytest.fixture(scope="module")
 def sick() -> list[Frame]:
-    return taken("e810", 60)
+    return taken("e810", 24)
 
 
 @pytest.fixture(scope="module")
 def healthy() -> list[Frame]:
-    return taken("e810-healthy", 20)
+    return taken("e810-healthy", 8)
 
 
 def stage(frames: list[Frame], device: str, name: str) -> Histogram:

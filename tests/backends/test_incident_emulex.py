@@ -25,7 +25,7 @@ def sick() -> list[Frame]:
 
 @pytest.fixture(scope="module")
 def healthy() -> list[Frame]:
-    return list(islice(INCIDENTS["emulex-healthy"].frames(Random(1)), 12))
+    return list(islice(INCIDENTS["emulex-healthy"].frames(Random(1)), 5))
 
 
 def latency(frames: list[Frame]) -> Histogram:

@@ -110,6 +110,6 @@ def _drain(rng: Random, table: int, seq: int) -> Drain:
     far = rng.random()
     if table == 0:
         return Drain(seq, ends_us, _FIRST)
-    total = _WARNED_US if table == 1 else int(520_000 + 1_450_000 * far * far)
+    total = _WARNED_US if table == 1 else int(530_000 + 1_440_000 * far * far)
     hba, irq = 80 + int(rng.random() * 20), 5 + int(rng.random() * 4)
     return Drain(seq, ends_us, _FIRST._replace(hba=hba, irq=irq, completion=total - 3 - hba - irq - 2))
