@@ -127,7 +127,7 @@ def test_what_a_stripe_waits_for_is_said():
     told = {fact.name: fact.value for fact in judged(USUAL, {2_000: 1000})[0].facts}
     assert told["stripe_median_us"] == 2048
     assert told["stripe_median_without_us"] == 104
-    assert told["stripe_p99_without_us"] == 320
+    assert told["stripe_p99_without_us"] == 208
     assert told["blocks"] == 12
 
 
