@@ -26,7 +26,7 @@ SIZE = 16 << 20
 """Bytes of the device."""
 _TOOLS = ("unshare", "mount", "umount", "losetup", "truncate")
 _FILE_SYSTEMS = (
-    ("ext4", "64M", ("mkfs.ext4", "-q", "-F")),
+    ("ext4", "64M", ("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0")),
     ("xfs", "320M", ("mkfs.xfs", "-q", "-f")),
     ("btrfs", "256M", ("mkfs.btrfs", "-q", "-f")),
 )
@@ -37,18 +37,18 @@ _ENDED_S = 5.0
 
 # $1: where the tmpfs is mounted; $2: the device's size; $3: a file system or nothing; $4: its image's size; then its
 # mkfs. A line on stdin is for how long writes are to be held, in seconds. SIGPIPE would end the shell without its trap,
-# Ctrl-C and a hang-up are the business of who started it. No step of the undoing depends on the one before.
+# Ctrl-C and a hang-up are the business of who started it. A loop device that is still in use is detached when it no
+# longer is: the mounts end with the namespace. On a busy host each program that is started takes its time.
 _SHELL = """
 set -eu
 trap '' PIPE INT HUP
-at=$1 size=$2 fs=$3 room=$4 upper= lower=
+at=$1 size=$2 fs=$3 room=$4 upper= lower= frozen=
 shift 4
 undo() {
     set +e
     exec 2>/dev/null
-    [ -z "$lower" ] || fsfreeze -u "$at/fs"
-    [ -z "$upper" ] || losetup -d "$upper"
-    [ -z "$lower" ] || { umount "$at/fs" || umount -l "$at/fs"; losetup -d "$lower"; }
+    [ -z "$frozen" ] || fsfreeze -u "$at/fs"
+    losetup -d $upper $lower
 }
 trap undo EXIT
 trap 'exit 1' TERM
@@ -64,10 +64,12 @@ truncate -s "$size" "$at/fs/latmon-self-test"
 upper=$(losetup --find --show "$at/fs/latmon-self-test")
 echo "ready $upper"
 while read -r seconds; do
+    frozen=1
     fsfreeze -f "$at/fs"
     echo frozen
     sleep "$seconds"
     fsfreeze -u "$at/fs"
+    frozen=
     echo thawed
 done
 """

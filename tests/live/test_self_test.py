@@ -21,7 +21,8 @@ found = self_test("procfs", lambda text: print(text, file=sys.stderr, flush=True
 print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.shown), sep="\\n")
 """
 """Without the doctor's own checks, which ask bpftrace for seconds."""
-GONE_S = 2.0
+GONE_S = 2.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+"""Each program that takes something away waits for its turn on a busy host."""
 
 pytestmark = [
     pytest.mark.live,
@@ -77,7 +78,7 @@ def nothing_is_left():
 
 def test_the_kernels_counters_show_what_they_can():
     done = subprocess.run(
-        [sys.executable, "-c", ALONE], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", ALONE], env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     refused, *told = done.stdout.splitlines()
     assert not refused, done.stderr
