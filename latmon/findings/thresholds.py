@@ -61,14 +61,16 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
     },
     "softirq-delay": {
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is waiting for their softirq"),
-        "delay_us": Threshold(1_000, "us", "that wait, in the slow I/Os' mean"),
+        "delay_us": Threshold(5_000, "us", "that wait, in the slow I/Os' mean; ksoftirqd may wait for a tick"),
         "ios": Threshold(10, "ios", "slow ones at least"),
+        "blocks": Threshold(3, "blocks", "of a minute in which there is such a wait"),
+        "critical_us": Threshold(500_000, "us", "a mean wait of this makes it critical"),
     },
     "completion-wakeup": {
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is the completion thread's"),
         "delay_us": Threshold(10_000, "us", "that wait, in the slow I/Os' mean"),
         "ios": Threshold(3, "ios", "slow ones at least"),
-        "long_us": Threshold(100_000, "us", "one wait of this says enough; a busy host keeps a worker waiting for less"),
+        "long_us": Threshold(100_000, "us", "one wait of this says enough; on a busy host workers wait less"),
         "blocks": Threshold(3, "blocks", "of a minute with such a wait, where none is so long"),
         "critical_us": Threshold(500_000, "us", "a wait of this makes it critical: a log writer's warning"),
     },
@@ -85,6 +87,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "run_us": Threshold(2, "us", "a stranger's handler takes in the mean, on the vector of a disk's"),
         "runs": Threshold(100, "runs", "of the stranger's at least"),
         "victim": Threshold(0.02, "share", "of the victim's I/O time its handler waited for others"),
+        "tail": Threshold(0.2, "share", "or so much of its slow I/Os' time passed in interrupts"),
+        "warning": Threshold(0.1, "share", "of either: a warning, below it a notice"),
+        "critical": Threshold(0.5, "share", "of the slow I/Os' time: critical"),
     },
     "starved-io": {
         "age_us": Threshold(5_000_000, "us", "a read or write waits so long or longer"),
@@ -107,6 +112,8 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
     "requeue-storm": {
         "share": Threshold(0.05, "share", "of the I/Os were refused by the driver and sent again"),
         "ios": Threshold(50, "ios", "so many of them at least"),
+        "time": Threshold(0.5, "share", "of all I/Os' time is that wait; a full virtio ring alone takes a quarter"),
+        "critical": Threshold(0.9, "share", "of the time: nearly all is lost, critical"),
     },
 }
 """Rule -> name -> number."""
