@@ -100,8 +100,12 @@ def _shared(times: list[Group]) -> dict[Handler, HandlerRuns]:
 def _block(times: list[Group]) -> SoftirqRuns:
     count = sum(one.size for one in times)
     late = sum(one.size for one in times if one.us >= _LATE_US)
-    ran_in = {"irq_exit": count - late, **({"timer": late} if late else {})}
-    return SoftirqRuns(histogram(times), histogram([Group(count, _RUN_US)]), ran_in, {"irq": count})
+    # raised in an interrupt it would run when that one ends: what waits for the tick was raised elsewhere
+    ran_in, raised_in = (
+        {here: count - late, **({there: late} if late else {})}
+        for here, there in (("irq_exit", "timer"), ("irq", "other"))
+    )
+    return SoftirqRuns(histogram(times), histogram([Group(count, _RUN_US)]), ran_in, raised_in)
 
 
 def _nvme(device: str) -> Handler:

@@ -1,17 +1,99 @@
-"""requeue-storm: a driver refuses a good part of the I/Os, which are sent again."""
+"""requeue-storm: a driver refuses a good part of the I/Os, which are sent again.
+
+It fires when `share` or more of a device's traced I/Os, `ios` at least, came back from their driver and waited to be
+sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
+TASK SET FULL or BUSY or the adapter is full.
+It doesn't fire on the count alone: a virtio disk whose ring is full refuses nearly all that a deep queue sends, and
+that costs little, for the I/Os would have to wait anyway. It is critical where `critical` of the time is lost so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from latmon.deep import stages_of, total_of
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
+from latmon.histogram import Histogram
+from latmon.limits import elevator
+from latmon.model import Device
+from latmon.words import part, spelled, whole
+
+ID = "requeue-storm"
+_STAGE = "requeue"
+_SENT = ("queue_depth", "can_queue", "cmd_per_lun", "sqsize", "nr_tags", "nr_requests")
+"""Limits that decide how many I/Os a driver is given at once."""
+_REFUTED = (
+    "a device that gets no faster when fewer are sent: then it is slow, and its refusals only tell that it has enough"
+)
 
 
-def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
-    """Nothing yet."""
-    return ()
+def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """One finding per device."""
+    for device in facts.busy:
+        refused = stages_of(facts.traced, device).get(_STAGE, Histogram())
+        total = total_of(facts.traced, device)
+        if refused.count < limits["ios"] or refused.count < limits["share"] * total.count or not total.sum:
+            continue
+        lost = (refused.sum or 0) / total.sum
+        if lost >= limits["time"]:
+            yield _finding(facts, device, refused, lost, limits)
 
 
-RULE = Rule("requeue-storm", "a driver refuses a good part of the I/Os, which are sent again", judge)
+def _finding(facts: Facts, name: str, refused: Histogram, lost: float, limits: Thresholds) -> Finding:
+    total = total_of(facts.traced, name)
+    share, mean = refused.count / total.count, refused.mean or 0.0
+    device = facts.devices.get(name)
+    return Finding(
+        ID,
+        CRITICAL if lost >= limits["critical"] else WARNING,
+        name,
+        f"{name}: {_driver(device)} refused {part(share)} of the I/Os, which waited {spelled(mean)} in the mean to be "
+        f"sent again: {part(lost)} of their time",
+        tuple(_facts(refused, total, lost, device)),
+        Where("stages", name),
+        tuple(_steps(name, device)),
+        _REFUTED,
+        lost,
+    )
+
+
+def _driver(device: Device | None) -> str:
+    return f"its driver ({device.driver})" if device and device.driver else "its driver"
+
+
+def _facts(refused: Histogram, total: Histogram, lost: float, device: Device | None) -> Iterator[Fact]:
+    share, mean = refused.count / total.count, refused.mean or 0.0
+    told = f"{whole(refused.count)} of {whole(total.count)} traced I/Os"
+    yield Fact("refused", share, f"{told} were refused once or more", "share", total.count)
+    yield Fact("time_share", lost, f"{part(lost)} of the I/Os' time is the wait to be sent again", "share", total.count)
+    yield Fact("wait_mean", mean, f"{spelled(mean)} each in the mean", "us", refused.count)
+    if (p99 := refused.quantile(0.99)) is not None:
+        yield Fact("wait_p99", p99, f"{spelled(p99)} at the p99", "us", refused.count)
+    for one in device.limits if device else ():
+        if one.name in _SENT:
+            yield Fact(one.name, one.value, f"{one.name} is {one.value} ({one.source})")
+
+
+def _steps(name: str, device: Device | None) -> Iterator[Step]:
+    names = {one.name for one in device.limits} if device else set()
+    yield Step("read the kernel's log and the array's: TASK SET FULL, BUSY, a port or a host group that is full?")
+    if "queue_depth" in names:
+        yield Step(
+            f"send less at once: a lower /sys/block/{name}/device/queue_depth, until nothing is refused",
+            "less throughput if it is too low; undone by the old value",
+        )
+    elif "nr_requests" in names:
+        scheduler = elevator(device.limits) if device else ""
+        yield Step(
+            f"send less at once: a lower /sys/block/{name}/queue/nr_requests"
+            + ("" if scheduler and scheduler != "none" else ", or a scheduler that keeps them"),
+            "less throughput if it is too low; undone by the old value",
+        )
+    else:
+        yield Step("let the application send less at once", "less throughput if it is too little")
+    yield Step("share the target among fewer hosts, or let it take more", "others' load: ask who else uses the target")
+
+
+RULE = Rule(ID, "a driver refuses a good part of the I/Os, which are sent again", judge)

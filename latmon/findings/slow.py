@@ -77,5 +77,6 @@ def _by_total(facts: Facts, device: str, op: str, part: str) -> Mapping[int, int
 
 
 def _longest(block: Block, device: str, stage: str) -> int:
-    traced = block.deep.tables.get("traced", {})
+    if (traced := block.deep.tables.get("traced")) is None:
+        return 0
     return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)

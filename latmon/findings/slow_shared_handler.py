@@ -1,17 +1,176 @@
-"""slow-shared-handler: a stranger's slow interrupt handler runs before a disk's on the same vector."""
+"""slow-shared-handler: a stranger's slow interrupt handler runs before a disk's on the same vector.
+
+It fires when a handler that is no disk's shares its vector with a disk's, takes `run_us` or more in the mean of `runs`
+runs at least, most of which were not its own (it returns IRQ_NONE), and the disk's handler waited for those before it
+for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time.
+It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is half of the latter.
+A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in the way.
+Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.slow import Slow, slow
+from latmon.model import Handler, HandlerRuns
+from latmon.words import part, spelled, whole
+
+ID = "slow-shared-handler"
+_STAGE = "irq"
+_MORE = re.compile(r" and \d+ more$")
+_UNIT = re.compile(r"\d+$")
+_REFUTED = (
+    "the same slow I/Os once its module is gone or its vector is another: then the time passes in the device, or "
+    "before the interrupt"
+)
 
 
-def judge(_facts: Facts, _limits: Thresholds) -> Iterable[Finding]:
-    """Nothing yet."""
-    return ()
+class _Met(NamedTuple):
+    """A stranger's handler and a disk's on one vector, and what the disk's I/Os lose by it."""
+
+    stranger: Handler
+    runs: HandlerRuns
+    victim: Handler
+    waited: HandlerRuns
+    devices: tuple[str, ...]
+    """Behind the victim's handler, those with I/O."""
+    ios: int
+    lost: float
+    """Share of all their I/O time."""
+    tail: Slow | None
+    """The slow I/Os of the first of them."""
+
+    @property
+    def tail_share(self) -> float:
+        return self.tail.share(_STAGE) if self.tail else 0.0
 
 
-RULE = Rule("slow-shared-handler", "a stranger's slow interrupt handler runs before a disk's on the same vector", judge)
+def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """One finding per disk's handler, on the device behind it that is hit the most."""
+    for victim, waited in sorted(facts.handlers.items()):
+        devices = _devices(facts, waited.device)
+        if devices and waited.before_us and (slowest := _stranger(facts, victim, waited, limits)):
+            met = _met(facts, slowest, (victim, waited), devices)
+            if met and (met.lost >= limits["victim"] or (met.lost and met.tail_share >= limits["tail"])):
+                yield _finding(met, limits)
+
+
+def _stranger(
+    facts: Facts, victim: Handler, waited: HandlerRuns, limits: Thresholds
+) -> tuple[Handler, HandlerRuns] | None:
+    """Of those on its vector the one that took the most time."""
+    found = [
+        (handler, runs)
+        for handler, runs in facts.handlers.items()
+        if handler.irq == victim.irq
+        and handler.name in waited.shared_with
+        and not _devices(facts, runs.device)
+        and runs.run.count >= limits["runs"]
+        and (runs.run.mean or 0) >= limits["run_us"]
+        and runs.returned.get("none", 0) > runs.run.count / 2
+    ]
+    return max(found, key=lambda one: (one[1].run.sum or 0, one[0]), default=None)
+
+
+def _met(
+    facts: Facts, slowest: tuple[Handler, HandlerRuns], mine: tuple[Handler, HandlerRuns], devices: tuple[str, ...]
+) -> _Met | None:
+    timed = {name: found for name in devices if (found := facts.latency(name)).sum}
+    whole_us = sum(one.sum or 0 for one in timed.values())
+    if not whole_us:
+        return None
+    tails = {name: _tail(facts, name) for name in timed}
+    hit = sorted(timed, key=lambda name: (-(one.share(_STAGE) if (one := tails[name]) else 0.0), name))
+    ios = sum(one.count for one in timed.values())
+    return _Met(*slowest, *mine, tuple(hit), ios, min(1.0, mine[1].before_us / whole_us), tails[hit[0]])
+
+
+def _tail(facts: Facts, device: str) -> Slow | None:
+    return max(slow(facts, device), key=lambda one: one.share(_STAGE), default=None)
+
+
+def _devices(facts: Facts, text: str) -> tuple[str, ...]:
+    """Block devices behind a handler, by its controller's address or a list of names that may have been cut."""
+    listed = set(_MORE.sub("", text).split(", "))
+    at = {one.name: (one.controller.split() or [""])[-1] for one in facts.devices.values()}
+    behind = {text, *(address for name, address in at.items() if name in listed)} - {""}
+    return tuple(name for name, address in at.items() if name in listed or address in behind)
+
+
+def _finding(met: _Met, limits: Thresholds) -> Finding:
+    share = max(met.tail_share, met.lost)
+    severe = CRITICAL if met.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
+    device = met.devices[0]
+    return Finding(
+        ID,
+        severe,
+        device,
+        _summary(met),
+        tuple(_facts(met)),
+        Where("interrupts", device),
+        tuple(_steps(met)),
+        _REFUTED,
+        share,
+    )
+
+
+def _summary(met: _Met) -> str:
+    device, tail = met.devices[0], met.tail
+    others = f" (and {len(met.devices) - 1} more disks behind it)" if len(met.devices) > 1 else ""
+    begin = f"{device}{others}: its interrupts wait for the handler {met.stranger.name}, which shares their vector"
+    runs = f"and runs {spelled(met.runs.run.mean or 0)} in the mean, up to {spelled(met.runs.run.max_bound or 0)}"
+    if tail and met.tail_share > met.lost:
+        cost = f"{part(met.tail_share)} of the time of I/Os above {spelled(tail.cut_us)} passes in interrupts"
+    else:
+        cost = f"{part(met.lost)} of the I/Os' time is that wait"
+    return f"{begin} {runs}, mostly for nothing; {cost}"
+
+
+def _facts(met: _Met) -> Iterator[Fact]:
+    runs, none = met.runs.run, met.runs.returned.get("none", 0)
+    yield Fact("handler", met.stranger.name, f"{met.stranger.name} shares irq {met.victim.irq} with {met.victim.name}")
+    if runs.mean is not None:
+        yield Fact("run_mean", runs.mean, f"it runs {spelled(runs.mean)} in the mean", "us", runs.count)
+    if runs.max_bound is not None:
+        yield Fact("run_max", runs.max_bound, f"{spelled(runs.max_bound)} the longest", "us", runs.count)
+    nothing = none / runs.count
+    yield Fact("not_its_own", nothing, f"{part(nothing)} of its runs were not for its device", "share", runs.count)
+    each = met.waited.before_us / met.ios
+    yield Fact("before_each", each, f"{spelled(each)} per I/O of the disk it ran before the disk's", "us", met.ios)
+    yield Fact("time_share", met.lost, f"{part(met.lost)} of the I/Os' time", "share", met.ios)
+    if met.tail:
+        above = f"I/Os above {spelled(met.tail.cut_us)}"
+        yield Fact(
+            "tail_share",
+            met.tail_share,
+            f"{part(met.tail_share)} of the time of {above} passes in interrupts",
+            "share",
+            met.tail.count,
+        )
+    if len(met.devices) > 1:
+        yield Fact("devices", ", ".join(met.devices), f"behind {met.victim.name}: {whole(len(met.devices))} disks")
+
+
+def _steps(met: _Met) -> Iterator[Step]:
+    module = _UNIT.sub("", met.stranger.name.partition(":")[0])
+    yield Step(
+        f"find out what {met.stranger.name} is for, and unload its module ({module}) if nobody needs it",
+        "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
+    )
+    yield Step(
+        "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
+        "they are shared out (vmd's max_vec)",
+        "a module loaded anew takes its disks away meanwhile, or a reboot",
+    )
+    yield Step(
+        f"look at who shares irq {met.victim.irq}: /proc/interrupts, and screen 5 for what each of them takes",
+    )
+
+
+RULE = Rule(ID, "a stranger's slow interrupt handler runs before a disk's on the same vector", judge)
