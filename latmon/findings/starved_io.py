@@ -23,7 +23,7 @@ from latmon.findings.silence import OPS, Silent, silent_of
 from latmon.findings.unsorting import sorter, unsorting
 from latmon.lba_order import summary
 from latmon.model import Device, Outlier
-from latmon.words import spelled, whole
+from latmon.words import spelled
 
 ID = "starved-io"
 _HELD = ("queue", "requeue", "hba")
@@ -126,7 +126,7 @@ def _found(facts: Facts, device: Device, starved: list[_Starved], limits: Thresh
 def _who(starved: list[_Starved], waiting: list[_Starved]) -> str:
     """`2 I/Os have waited for up to 1:56 min`."""
     worst, n = starved[0], len(starved)
-    some = f"a {worst.op}" if n == 1 else f"{whole(n)} I/Os"
+    some = f"a {worst.op}" if n == 1 else f"{n:,} I/Os"
     by = f" of {worst.comm}" if n == 1 and worst.comm else ""
     if not waiting:
         return f"{some}{by} waited for {'' if n == 1 else 'up to '}{spelled(worst.age_us)}"
@@ -136,7 +136,7 @@ def _who(starved: list[_Starved], waiting: list[_Starved]) -> str:
 
 def _least(starved: list[_Starved]) -> str:
     fewest = min(one.overtaken for one in starved)
-    return whole(fewest) if len(starved) == 1 else f"{whole(fewest)} or more"
+    return f"{fewest:,}" if len(starved) == 1 else f"{fewest:,} or more"
 
 
 def _holder(facts: Facts, device: Device, worst: _Starved, *, alone: bool) -> str:

@@ -1,0 +1,156 @@
+"""starved-io: who waits while others pass, who holds it, devices that complete nothing, and slow ones."""
+
+import pytest
+from finding_cases import BEGIN_S, WALL, S, disk, done, found, frame, timed
+
+from latmon.model import Completed, Flow, Outlier, Outstanding
+from latmon.outstanding import InFlight, Issue, StillInFlight
+
+RULE = "starved-io"
+LOAD = ((1000, {"queue": 1_000, "hba": 9_000}),)
+"""Of a frame: 10 ms each."""
+BUSY = {"histograms": timed("sda", LOAD), "kernel": done("sda", 1000)}
+DEADLINE = disk(limits={"scheduler": "mq-deadline", "queue_depth": 32})
+
+
+def still(at_s, age_s, op="read", overtaken=5000, **changed):
+    values = {"sector": 7, "comm": "oracle", "issued": True, "overtaken_by": overtaken} | changed
+    one = InFlight("sda", op, int((at_s - age_s) * S), **values)
+    return StillInFlight((one,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
+
+
+def waiting(age_s, blocks=12, base=BUSY, **changed):
+    """Frames of which the last one tells of an I/O that is so old."""
+    last = BEGIN_S + 5 * (blocks - 1)
+    at = [BEGIN_S + 5 * n for n in range(blocks)]
+    return [frame(s, **base, **({"in_flight": still(s, age_s, **changed)} if s == last else {})) for s in at]
+
+
+def late(total_s, overtaken=5000, op="write", **stages):
+    told = stages or {"queue": int(total_s * S) - 1_000, "hba": 1_000}
+    return Outlier(WALL, BEGIN_S * S, "sda", op, int(total_s * S), told, overtaken_by=overtaken)
+
+
+def completed(*outliers):
+    return [frame(BEGIN_S + 5 * n, **BUSY, outliers=outliers if n == 5 else ()) for n in range(6)]
+
+
+def test_one_that_still_waits_is_told_with_who_holds_it():
+    (one,) = found(RULE, waiting(116), [DEADLINE])
+    assert (one.severity, one.where.screen, one.where.op) == ("critical", "outstanding", "read")
+    assert one.summary == (
+        "sda: a read of oracle has waited for 1:56 min while 5,000 that came later were completed; "
+        "it is in the driver, its adapter or the device"
+    )
+    assert {fact.name: fact.value for fact in one.facts}["age_us"] == 116 * S
+    assert "scheduler" not in " ".join(step.text for step in one.steps)
+
+
+def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
+    sorted_by_lba = tuple(Issue(100 + n, 1000 * n, 4096, "read", 5_000 + (n * 31 % 64) * 100) for n in range(64))
+    frames = [frame(BEGIN_S, **BUSY, issues={"sda": sorted_by_lba}), *waiting(20, issued=False)[1:]]
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.severity == "warning"
+    assert one.summary.endswith("it is held above the driver, where mq-deadline sorts by LBA")
+    assert "read_expire" in one.steps[1].text
+    assert all("seek" in step.risk for step in one.steps[:2])
+    (one,) = found(RULE, waiting(20, issued=False), [DEADLINE])
+    assert one.summary.endswith("where mq-deadline decides who is next")
+    (one,) = found(RULE, waiting(20, issued=False), [disk()])
+    assert one.summary.endswith("it is held above the driver")
+
+
+def test_disksort_of_solaris():
+    limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
+    (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")
+    assert one.summary == (
+        "sda: a write waited for 8:50 min while 5,000 that came later were completed; "
+        "it was held above the driver, where disksort decides who is next"
+    )
+    assert "disksort:false" in one.steps[0].text
+    assert one.where.screen == "outliers"
+
+
+@pytest.mark.parametrize(("age_s", "fires"), [(4.9, False), (5.1, True)])
+def test_the_age(age_s, fires):
+    assert bool(found(RULE, waiting(age_s), [DEADLINE])) is fires
+    assert bool(found(RULE, completed(late(age_s)), [DEADLINE])) is fires
+
+
+@pytest.mark.parametrize(("overtaken", "fires"), [(99, False), (100, True)])
+def test_how_many_passed(overtaken, fires):
+    assert bool(found(RULE, waiting(30, overtaken=overtaken), [DEADLINE])) is fires
+    assert bool(found(RULE, completed(late(30, overtaken)), [DEADLINE])) is fires
+
+
+def test_completions_since_then_where_the_probe_doesn_t_tell():
+    assert found(RULE, waiting(30, overtaken=None), [DEADLINE])
+    few = {"histograms": timed("sda", ((30, {"hba": 9_000}),)), "kernel": done("sda", 10)}
+    assert not found(RULE, waiting(30, base=few, overtaken=None), [DEADLINE])
+
+
+@pytest.mark.parametrize(("usual_us", "fires"), [(450_000, True), (600_000, False)])
+def test_a_device_on_which_all_are_slow_starves_none(usual_us, fires):
+    slow = BUSY | {"histograms": timed("sda", ((1000, {"hba": usual_us}),))}
+    assert bool(found(RULE, waiting(10, base=slow), [DEADLINE])) is fires
+
+
+@pytest.mark.parametrize(("age_s", "severity"), [(59, "warning"), (61, "critical")])
+def test_a_minute_is_critical(age_s, severity):
+    assert [one.severity for one in found(RULE, waiting(age_s), [DEADLINE])] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("op", "age_s", "fires"),
+    [("flush", 29, False), ("flush", 31, True), ("discard", 300, False), ("write", 6, True), ("other", 6, True)],
+)
+def test_flushes_and_discards_take_longer(op, age_s, fires):
+    assert bool(found(RULE, waiting(age_s, op=op), [DEADLINE])) is fires
+
+
+def test_a_wait_for_its_completion_is_another_rule_s():
+    assert not found(RULE, completed(late(30, completion=29 * S, hba=S)), [DEADLINE])
+    assert found(RULE, completed(late(30, hba=29 * S, completion=S)), [DEADLINE])
+
+
+def test_several_are_one_finding():
+    (one,) = found(RULE, completed(late(30, 400), late(20, 300), late(3)), [DEADLINE])
+    assert one.summary.startswith("sda: 2 I/Os waited for up to 30 s while 300 or more that came later")
+
+
+def silent(seconds, begin=3, in_flight=4, **changed):
+    """A device with completions, then none for so long, by gauges alone."""
+    frames = []
+    for n in range(begin + seconds):
+        count = 100 if n < begin else 0
+        kernel = {Flow("sda", "read"): Completed(count, 0)}
+        now = {"sda": Outstanding(in_flight, 0)}
+        frames.append(frame(BEGIN_S + n, dt_us=S, kernel=kernel, outstanding=now, **changed))
+    return frames
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (12, True)])
+def test_a_device_that_completes_nothing_is_said_to(seconds, fires):
+    some = found(RULE, silent(seconds), [DEADLINE])
+    assert bool(some) is fires
+    if some:
+        assert some[0].summary == "sda: nothing has completed for 12 s though 4 I/Os wait"
+        assert some[0].severity == "warning"
+
+
+def test_it_is_critical_after_a_minute():
+    (one,) = found(RULE, silent(70), [DEADLINE])
+    assert (one.severity, one.facts[1].value) == ("critical", 4)
+
+
+def test_a_probe_tells_where_they_are():
+    frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
+    frames.append(frame(BEGIN_S + 30, in_flight=still(BEGIN_S + 30, 31, overtaken=0)))
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.summary == "sda: nothing has completed for 30 s though 1 I/O waits in its driver or below"
+
+
+def test_idle_and_a_device_that_is_slow_to_begin_are_none():
+    assert not found(RULE, silent(30, in_flight=0), [DEADLINE])
+    assert not found(RULE, completed(), [DEADLINE])
+    assert not found(RULE, waiting(1.5), [DEADLINE])
