@@ -31,7 +31,7 @@ from latmon_backends.synthetic import Mode, Shape
 
 THROTTLE = 32
 THRESHOLD_US = 1_000_000
-_IN_DRIVER = 31.0
+_IN_DRIVER = 31.75
 """In the mean: the driver is hardly ever given fewer than it may have."""
 _MEAN_US, _SPREAD_US = 198_000, 22_000
 _HEALTHY_MEAN_US, _HEALTHY_SPREAD_US = 462_000, 26_000

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from latmon import __version__
 from latmon.mark import Mark, Settings
-from latmon.model import Device, Flow, Frame, Handler, HandlerRuns, Limit, SoftirqCpu, SoftirqRuns
+from latmon.model import Device, Flow, Frame, Handler, HandlerRuns, Limit, Missing, SoftirqCpu, SoftirqRuns
 from latmon_backends.incidents import depths, drawing, windows
 from latmon_backends.incidents.drawing import Alike, Drawn
 from latmon_backends.incidents.scenario import WINDOWS, Scenario
@@ -74,7 +74,10 @@ def _drive(at: int) -> Device:
 
 DEVICES = tuple(_drive(at) for at in range(DRIVES))
 _HOST = windows.Host(
-    drawing.origin("demo-nvme-24", "5.3.0-demo", settings={}, hz=250),
+    replace(
+        drawing.origin("demo-nvme-24", "5.3.0-demo", settings={}, hz=250),
+        untraced=(Missing("wake-ups", windows.WITHOUT),),
+    ),
     DEVICES,
     {one.name: _THRESHOLD_US for one in DEVICES},
     {one.name: ("fsd", 3120) for one in DEVICES},

@@ -22,6 +22,8 @@ ROWS = 40
 _APART = "sd's own probes don't tell it apart, its time is in hba"
 SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in ("irq", "softirq", "completion"))
 
+WITHOUT = "no numbers of it were published, and none are made up"
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -63,8 +65,9 @@ def solaris(host: str, release: str, settings: Settings) -> Origin:
     """Of a host of Solaris, where nothing behind the HBA is told apart."""
     requeue = Missing("requeue", "told of the traced requests alone: sd sends none again here")
     resume = Missing("resume", "no script of these follows the thread that waits")
+    tables = (Missing(table, WITHOUT) for table in ("softirqs", "handlers", "wake-ups"))
     made = drawing.origin(host, f"SunOS {release}-demo", settings=settings, hz=100)
-    return replace(made, absent=(requeue, *SOLARIS_ABSENT, resume), untraced=(*SOLARIS_ABSENT, resume))
+    return replace(made, absent=(requeue, *SOLARIS_ABSENT, resume), untraced=(*SOLARIS_ABSENT, resume, *tables))
 
 
 def ordinary(rng: Random, load: Load, path: str) -> Drawn:
