@@ -11,6 +11,8 @@ from itertools import chain
 
 from latmon.exports.source import Damage, Source
 from latmon.exports.wish import Wish, moment_us
+from latmon.findings.facts import WINDOW_US
+from latmon.findings.thresholds import DEFAULT
 from latmon.mark import Mark
 from latmon.model import Frame
 from latmon.recording import Gap
@@ -26,6 +28,7 @@ from latmon.views.whole_screen import screen_lines
 _LEAD_US = 600_000_000
 """Of the recording before a picture: what the longest window of the screen looks back on."""
 _PANELS = ("maps", "zoom")
+_WITH_FINDINGS = ("overview", "findings")
 FOLD_OF = {"offsets": "second", "ticks": "tick"}
 
 
@@ -38,7 +41,9 @@ class Moments:
         screen = "overview" if on_overview else wish.screen
         panel = wish.screen if wish.screen in _PANELS else "overview"
         choice = Choice(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(wish.screen, ""))
-        self._scene = Scene(choice, mode="REPLAY", ink=ink)
+        rules = DEFAULT if screen in _WITH_FINDINGS else None
+        self._scene = Scene(choice, mode="REPLAY", ink=ink, findings=rules)
+        self._scene.watched.at_once, self._scene.watched.late_us = False, WINDOW_US
         self._scene.store.origin = source.origin
         self.last: Frame | None = None
 
@@ -49,6 +54,7 @@ class Moments:
 
     def lines(self) -> list[Line]:
         """The screen as it is now."""
+        self._scene.watched.finish()
         return screen_lines(self._scene, self._caption(), *self._size)
 
     def _caption(self) -> Line:

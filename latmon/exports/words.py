@@ -16,7 +16,10 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "cast": "a film of one, for asciinema",
     }
 )
-SCREENS = ("overview", "maps", "zoom", "offsets", "ticks", "stages", "outstanding", "outliers", "interrupts")
+SCREENS = (
+    *("overview", "maps", "zoom", "offsets", "ticks"),
+    *("stages", "outstanding", "outliers", "interrupts", "findings"),
+)
 """What a picture may show: the TUI's screens, and the other forms of its first."""
 VERSIONS = (2, 3)
 GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -75,7 +75,7 @@ class LatmonApp(App[int]):
         mark: Callable[[str], None] | None = None,
         history_us: int | None = None,
         redact: bool = False,
-        findings: Settings = DEFAULT,
+        findings: Settings | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from latmon.archive import Archive
 from latmon.deep import untraced_share
 from latmon.diff.comparison import Comparison
-from latmon.findings.thresholds import DEFAULT, Settings
+from latmon.findings.thresholds import Settings
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
 from latmon.store import Store
@@ -79,8 +79,9 @@ class Scene:
         mode: str = "LIVE",
         ink: Ink = Ink(),  # noqa: B008  frozen
         archive: Past | None = None,
-        findings: Settings = DEFAULT,
+        findings: Settings | None = None,
     ) -> None:
+        """`findings`: the thresholds of rules; None: none is asked."""
         self.edge = History(choice.window_us, choice.ops)
         """Where frames arrive."""
         self.archive: Past = archive or Archive()

@@ -10,15 +10,13 @@ from collections import deque
 from collections.abc import Iterator
 
 from latmon.findings.facts import WINDOW_US
-from latmon.findings.thresholds import DEFAULT, Settings
+from latmon.findings.thresholds import Settings
 from latmon.findings.watch import BLOCK_US, KEEP, Watch
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
 from latmon.views.standing import NOTHING, Standing, standing_at, standing_of
 from latmon.waiting import Waiting
 
-_BEHIND_US = 2 * BLOCK_US
-"""Further behind the newest frame no rule is asked: a fast replay on a slow host has the findings of now."""
 _FIRST_US = WINDOW_US + BLOCK_US
 """Of what comes first, maybe at once, each block is judged."""
 
@@ -26,9 +24,12 @@ _FIRST_US = WINDOW_US + BLOCK_US
 class Watched:
     """Fed with the frames of the edge; an earlier time is looked at between `look` and `forget`."""
 
-    def __init__(self, settings: Settings = DEFAULT, *, at_once: bool = True) -> None:
+    def __init__(self, settings: Settings | None, *, at_once: bool = True) -> None:
+        """`settings`: of the rules; None: none is asked."""
         self.at_once = at_once
         """Whether each frame is judged as it comes, else by `proceed`."""
+        self.late_us = 2 * BLOCK_US
+        """So far behind the newest frame no rule is asked: a fast replay on a slow host has the findings of now."""
         self.settings = settings
         self._edge: Watch | None = None
         self._line: deque[Frame] = deque()
@@ -40,7 +41,7 @@ class Watched:
 
     def take(self, frame: Frame, origin: Origin | None) -> None:
         """The next frame at the edge."""
-        if origin is None:
+        if origin is None or self.settings is None:
             return
         if self._edge is None or self._edge.origin is not origin:
             self._edge, self._begun_us = Watch(origin, (), self.settings), frame.mono_us - frame.dt_us
@@ -67,7 +68,9 @@ class Watched:
     def _stands(self) -> Standing:
         if self._back is not None:
             return self._back.standing
-        return standing_of(self._edge, self.settings, self._begun_us) if self._edge is not None else NOTHING
+        if self._edge is None or self.settings is None:
+            return NOTHING
+        return standing_of(self._edge, self.settings, self._begun_us)
 
     @property
     def behind(self) -> bool:
@@ -84,7 +87,7 @@ class Watched:
         before = edge.judged
         if self._coming is None:
             frame = self._line.popleft()
-            late = self._until_us - frame.mono_us > _BEHIND_US
+            late = self._until_us - frame.mono_us > self.late_us
             edge.quiet = late and frame.mono_us - self._first_us > _FIRST_US
             if edge.quiet:
                 self._begun_us = frame.mono_us
@@ -100,7 +103,7 @@ class Watched:
 
     def look(self, past: Past, origin: Origin | None, at: Stamp, window_us: int) -> None:
         """An earlier time is looked at."""
-        if origin is None:
+        if origin is None or self.settings is None:
             return
         edge, known = self._edge, None
         if edge is not None and self._begun_us + WINDOW_US <= at.mono_us <= self._until_us:

@@ -1,0 +1,396 @@
+"""Findings on the screen: below the map, in their list, on the time axis, and from each to its evidence and back."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, deep_host, host
+from test_app import make, settled
+from test_screens import press, text
+
+from latmon.archive import Archive
+from latmon.findings import registry
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
+from latmon.findings.needs import NEEDS
+from latmon.findings.registry import RULES
+from latmon.findings.rule import Rule
+from latmon.findings.thresholds import DEFAULT
+from latmon.findings.watch import Episode
+from latmon.tui.judging import Judging
+from latmon.tui.travel import Travel
+from latmon.views.choice import Choice
+from latmon.views.findings import listed, urgent
+from latmon.views.lines import plain, width
+from latmon.views.scene import Scene
+from latmon.views.standing import Standing
+from latmon.views.units import clock
+from latmon.views.whole_screen import screen_lines
+
+BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
+FRAMES = deep_host(6, 12, ios=8)
+S = 1_000_000
+WAKE_UP = Finding(
+    "completion-wakeup",
+    CRITICAL,
+    ODD,
+    f"{ODD}: 97% of the time of I/Os above 100 ms is waiting for the completion thread emlxs_thread (prio 97), woken "
+    "but not run; the device itself took 85 us",
+    (Fact("tail", 0.97, "97% of the time of I/Os above 100 ms", "share", 31), Fact("prio", 97, "its priority is 97")),
+    Where("overview", ODD, "write", 65_536, None),
+    (Step("raise the thread's priority", "other threads wait instead"), Step("see what ran instead")),
+    "a wake-up delay that is as long for threads of other drivers",
+    0.97,
+)
+_QUEUE = Where("outstanding", "nvme1n1")
+CEILING = replace(WAKE_UP, id="outstanding-ceiling", severity=WARNING, device="nvme1n1", where=_QUEUE)
+SEEN = replace(WAKE_UP, id="bimodal-tail", severity=NOTICE, device="nvme2n1", where=Where("outliers", ODD, "", 100_000))
+
+
+def lasting(one, begin=20, end=55, **changed):
+    made = Episode(one, one, START_MONO + begin * S, START_MONO + end * S, START_WALL + begin, START_WALL + end)
+    return replace(made, **changed)
+
+
+def standing(*now, over=(), **changed):
+    return Standing(tuple(map(lasting, now)), tuple(over), judged=True, span_us=60 * S, **changed)
+
+
+def said(lines):
+    return "\n".join(plain(line) for line in lines)
+
+
+def flat(lines):
+    return " ".join(said(lines).split())
+
+
+@pytest.fixture
+def ruled(monkeypatch):
+    """One rule with a known answer in place of all."""
+
+    def rule(judge, name="completion-wakeup"):
+        monkeypatch.setattr(registry, "RULES", (Rule(name, "", judge),))
+
+    return rule
+
+
+def slow(facts, _limits):
+    """Found while there were slow writes in the last minute; says how many I/Os, and when it was asked."""
+    writes = facts.latency(SICK, "write")
+    if writes.max and writes.max > 70_000:
+        yield replace(WAKE_UP, device=SICK, summary=f"{SICK}: {writes.count} writes by {facts.end_us - START_MONO}")
+
+
+def scene(frames, choice=Choice(), **options):  # noqa: B008  frozen
+    made = Scene(choice, findings=DEFAULT, **options)
+    made.opened(BEGUN)
+    for one in frames:
+        made.append(one)
+    return made
+
+
+# ---- the lines below the map
+
+
+def test_nothing_is_said_below_a_map_where_nothing_is_found():
+    assert urgent((), 80, 2) == []
+
+
+@pytest.mark.parametrize("cells", [40, 80, 160])
+@pytest.mark.parametrize("lines", [1, 2])
+def test_the_most_urgent_one_has_two_lines_at_most_and_a_count_of_the_others(cells, lines):
+    found = urgent((WAKE_UP, CEILING, SEEN), cells, lines)
+    assert len(found) <= lines
+    assert all(width(line) <= cells for line in found)
+    assert said(found).startswith("!! nvme5n1 completion")
+    assert said(found).rstrip().endswith("+2 more  6: why")
+
+
+def test_a_short_one_has_one_line():
+    (line,) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
+    assert plain(line).startswith("!! nvme5n1 completion-wakeup: slow")
+    assert "more" not in plain(line)
+
+
+def test_a_notice_stays_off_the_map():
+    assert standing(SEEN).urgent == ()
+    assert standing(WAKE_UP, SEEN).urgent == (WAKE_UP,)
+
+
+# ---- the list
+
+
+def test_an_empty_list_says_what_could_not_be_judged(ruled):
+    ruled(lambda *_: ())
+    made = scene(host(3, 20))
+    shown = " ".join(press(made, "screen:5").split())
+    assert "none now" in shown
+    assert "No finding in the last 20 s, which is all that can be judged by now." in shown
+    assert "11 rules watch 3 devices." in shown
+    assert "Not judged: starved-io, completion-wakeup, softirq-delay" in shown
+    assert "stages are not traced: press S, or --stages all." in shown
+    assert "nobody counts here how many I/Os are outstanding" in shown
+
+
+def test_before_the_first_block_nothing_is_known(ruled):
+    ruled(lambda *_: ())
+    shown = press(scene(host(3, 3)), "screen:5")
+    assert "nothing is judged yet" in shown
+    assert "No finding" not in shown
+
+
+@pytest.mark.parametrize(("cells", "rows"), [(40, 8), (80, 20), (160, 46)])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
+    over = [lasting(replace(CEILING, device=f"sd{i}"), 1 + i, 10 + i) for i in range(9)]
+    lines = listed(standing(WAKE_UP, CEILING, over=over), at, cells, rows)
+    assert len(lines) <= rows
+    assert all(width(line) <= cells for line in lines)
+    assert sum(plain(line).startswith("▸") for line in lines) == 1
+
+
+def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
+    shown = said(listed(standing(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
+    assert "▸!! completion-wakeup  nvme5n1  since " in shown
+    assert "critical" in shown
+    assert "  ! outstanding-ceiling  nvme1n1  since " in shown
+    assert "  · bimodal-tail  nvme2n1" in shown
+    assert f"outstanding-ceiling  nvme1n1  {clock(START_WALL + 5)} to {clock(START_WALL + 9)}  warning" in shown
+
+
+def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
+    shown = flat(listed(standing(WAKE_UP), 0, 160, 46))
+    assert "97% of the time of I/Os above 100 ms (of 31)" in shown
+    assert "Enter shows it: overview, nvme5n1, write, 65.5m and more" in shown
+    assert "1 raise the thread's priority (risk: other threads wait instead)" in shown
+    assert "refuted by a wake-up delay that is as long for threads of other drivers" in shown
+
+
+def test_what_lasted_when_somebody_began_to_watch_may_have_begun_before():
+    found = Standing((lasting(WAKE_UP, begin=5),), judged=True, span_us=60 * S, since_us=START_MONO)
+    assert f"since {clock(START_WALL + 5)} or before" in said(listed(found, 0, 160, 46))
+    assert found.moments == []
+
+
+def test_every_rule_says_what_it_lives_by():
+    assert set(NEEDS) == {rule.id for rule in RULES}
+
+
+# ---- to the evidence and back
+
+
+def shows(one):
+    return lambda *_: (one,)
+
+
+def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
+    ruled(shows(WAKE_UP))
+    made = scene(FRAMES)
+    assert "!! nvme5n1 completion-wakeup: 97% of the time" in text(made)
+    before = press(made, "screen:5")
+    shown = press(made, "evidence")
+    assert made.choice.context == "zoom"
+    assert (made.choice.selected, made.choice.op) == (ODD, "write")
+    assert " nvme5n1 region " in shown
+    assert " and more" in shown
+    press(made, "mark")  # the region is the cursor's
+    assert made.choice.context == "cursor"
+    assert made.choice.cursor.corner is not None
+    press(made, "leave")
+    assert made.choice.context == "zoom"
+    assert press(made, "leave") == before
+
+
+@pytest.mark.parametrize(
+    ("where", "context", "seen"),
+    [
+        (Where("stages", ODD), "stage", f" {ODD} stages"),
+        (Where("outstanding", ODD), "outstanding", ODD),
+        (Where("outliers", ODD, "", 100_000), "outliers", f"outliers {ODD}, 100m and more"),
+        (Where("interrupts"), "interrupts", "softirq"),
+        (Where("overview", ODD), "zoom", f"{ODD} all ops"),
+    ],
+)
+def test_each_screen_can_be_the_evidence(ruled, where, context, seen):
+    ruled(shows(replace(WAKE_UP, where=where)))
+    made = scene(FRAMES, Choice(screen="findings", pattern="nvme0"))
+    assert seen in press(made, "evidence")
+    assert made.choice.context == context
+    press(made, "leave")
+    assert (made.choice.context, made.choice.pattern) == ("findings", "nvme0")
+
+
+def test_what_is_opened_at_the_evidence_is_closed_first(ruled):
+    ruled(shows(replace(WAKE_UP, where=Where("outliers", ODD))))
+    made = scene(FRAMES, Choice(screen="findings"))
+    press(made, "evidence", "read")
+    assert made.choice.context == "outlier"
+    press(made, "leave")
+    assert made.choice.context == "outliers"
+    press(made, "leave")
+    assert made.choice.context == "findings"
+    press(made, "evidence", "screen:1", "leave")
+    assert made.choice.context == "overview"
+
+
+def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
+    other = replace(CEILING, id="completion-wakeup")
+    ruled(lambda *_: (WAKE_UP, other))
+    made = scene(FRAMES[:6], Choice(screen="findings"))
+    press(made, "found:1", "found:1")
+    assert made.choice.finding[:2] == other.key
+    for one in FRAMES[6:]:
+        made.append(one)
+    assert "▸ ! completion-wakeup  nvme1n1" in press(made, "scroll:10")
+    press(made, "found:-1")
+    assert (made.choice.finding[:2], made.choice.top) == (WAKE_UP.key, 0)
+
+
+# ---- in time
+
+
+SICK = "nvme1n1"
+
+
+def some(seconds=170):
+    """Slow writes from second 70 to 90."""
+    quick, ill = host(2, seconds, ios=8), host(2, seconds, odd=SICK, ios=8)
+    return [ill[i] if 70 <= i < 90 else quick[i] for i in range(seconds)]
+
+
+TIME = some()
+
+
+def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
+    ruled(slow)
+    made = scene(TIME[:100])
+    axis = text(made).splitlines()
+    assert sum("!" in line for line in axis if "└" in line) == 1
+    assert "2 findings" not in text(made)
+    made.travel(made.archive.stamps[74])
+    assert f"found: completion-wakeup on {SICK}" in text(made)
+
+
+@pytest.mark.parametrize("second", [74, 97, 166])
+@pytest.mark.parametrize("jumped", [False, True])
+def test_an_earlier_time_is_judged_as_it_was_then(ruled, second, jumped):
+    ruled(slow)
+    then = scene(TIME[: second + 1], Choice(screen="findings"))
+    if jumped:  # nobody saw it: all that there is are the recording's frames
+        made = Scene(Choice(screen="findings"), findings=DEFAULT, mode="REPLAY")
+        archive = Archive()
+        for one in TIME:
+            archive.append(one)
+        made.opened(BEGUN, archive)
+    else:
+        made = scene(TIME, Choice(screen="findings"))
+    made.travel(made.archive.stamps[second])
+    found = made.watched.standing
+    assert [one.last for one in found.lasting] == [one.last for one in then.watched.standing.lasting]
+    assert found.span_us == then.watched.standing.span_us
+    if not jumped or second != 166:  # its end is behind the window
+        assert said(screen_lines(made, (), 80, 24)[1:-4]) == said(screen_lines(then, (), 80, 24)[1:-4])
+
+
+def test_a_replay_that_goes_on_elsewhere_has_judged_what_was_before(ruled):
+    ruled(slow)
+    made = scene(TIME[:20], mode="REPLAY")
+    archive = Archive()
+    for one in TIME:
+        archive.append(one)
+    made.archive = archive
+    made.travel(archive.stamps[92])
+    made.go_on()
+    for one in TIME[93:100]:
+        made.append(one)
+    assert [one.last for one in made.watched.standing.lasting] == [
+        one.last for one in scene(TIME[:100]).watched.standing.lasting
+    ]
+
+
+def test_one_that_is_over_is_shown_where_it_was(ruled):
+    ruled(slow)
+    made = scene(TIME, Choice(screen="findings"))
+    press(made, "evidence")
+    travel = Travel(made, Source([]), str, str, aside=str)
+    travel.to_finding()
+    assert made.at is not None
+    assert START_MONO + 140 * S < made.at.mono_us <= START_MONO + 155 * S
+    assert made.choice.context == "zoom"
+
+
+def test_rules_wait_until_somebody_has_time_and_the_first_minute_is_judged(ruled):
+    ruled(slow)
+    made = Scene(Choice(), findings=DEFAULT)
+    made.watched.at_once = False
+    made.opened(BEGUN)
+    for one in TIME:
+        made.append(one)
+    assert made.watched.standing.judged is False
+    waits, painted = [], []
+    judging = Judging(made.watched, lambda after, call: waits.append((after, call)), lambda: painted.append(1), str)
+    judging.wake()
+    judging.wake()
+    assert len(waits) == 1
+    while waits:
+        after, call = waits.pop()
+        assert after >= 0.02
+        call()
+    assert painted
+    assert made.watched.behind is False
+    assert 13 <= made.watched._edge.judged <= 17  # the first minute, and what was late is left out
+    assert made.watched.standing == scene(TIME).watched.standing or made.watched.standing.judged
+
+
+def test_no_rule_is_asked_where_none_is_wanted():
+    made = Scene(Choice(screen="findings"))
+    made.opened(BEGUN)
+    for one in FRAMES:
+        made.append(one)
+    assert made.watched.behind is False
+    assert "nothing is judged" in text(made)
+
+
+def test_the_health_line_counts_them_where_there_is_room(ruled):
+    ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup"), replace(SEEN, id="completion-wakeup")))
+    made = scene(FRAMES, Choice(screen="outliers"))
+    assert "2 findings" in text(made, (160, 50))
+    assert "tracing" in text(made)
+
+
+# ---- pictures
+
+
+async def _judged(pilot, keys):
+    await settled(pilot)
+    pilot.app.scene.watched.finish()
+    pilot.app._repaint()
+    await pilot.press(*keys)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "depth"),
+    [
+        ((), (80, 24), "none"),
+        (("6",), (80, 24), "16"),
+        pytest.param(("6",), (160, 50), "256", marks=pytest.mark.slow),
+        pytest.param(("6", "enter"), (80, 24), "256", marks=pytest.mark.slow),
+    ],
+    ids=["overview-none", "list-16", "list-wide", "evidence"],
+)
+def test_pictures_of_findings(snap_compare, ruled, keys, size, depth):
+    ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup")))
+    app = make(Source(FRAMES, origin=BEGUN), depth=depth, findings=DEFAULT)
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _judged(pilot, keys))
+
+
+async def test_the_app_judges_between_pictures(ruled):
+    ruled(slow)
+    app = make(Source(TIME[:12], origin=BEGUN), findings=DEFAULT)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for _ in range(500):
+            if not app.scene.watched.behind:
+                break
+            await asyncio.sleep(0.02)
+        assert app.scene.watched.standing.judged
