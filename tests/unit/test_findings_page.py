@@ -1,0 +1,23 @@
+"""docs/FINDINGS.md says what the rules and their table say."""
+
+from pathlib import Path
+
+from latmon.findings.registry import RULES
+from latmon.findings.thresholds import TABLE
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "FINDINGS.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_thresholds_is_the_rules_own():
+    rows = [
+        f"| {rule} | `{name}` | {one.value:,g} | {one.unit} | {one.meaning} |"
+        for rule, named in TABLE.items()
+        for name, one in named.items()
+    ]
+    told = [line for line in PAGE.partition("## Thresholds")[2].splitlines() if line.count("`") == 2]
+    assert told == rows, "put these into docs/FINDINGS.md:\n" + "\n".join(rows)
+
+
+def test_every_rule_has_its_section_in_their_order():
+    assert [line[4:] for line in PAGE.splitlines() if line.startswith("### ")] == [rule.id for rule in RULES]
+    assert all(rule.fires[1:] in PAGE for rule in RULES)
