@@ -1,0 +1,143 @@
+"""completion-wakeup: a completion thread that is woken late, and waits that look like it and aren't."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import BEGIN_S, S, found, frame, hist, lasting, timed, traced
+
+from latmon.model import Outlier, Thread, Wait, Wakeups
+
+RULE = "completion-wakeup"
+FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
+HOG = "zpool-data (prio 99)"
+THREAD = Thread(388, "mpt3sas_cmpl", "other", 120)
+
+
+def held(us, n, at_us=90):
+    return (n, {"hba": at_us, "irq": 5, "completion": us + 15})
+
+
+def told(us, n, device="sda", *, at_s=BEGIN_S, instead=HOG, thread=THREAD):
+    """`n` that one wake-up held."""
+    wait = Wait("completion", thread.comm, thread.pid, thread.priority, at_s * S - us, us, instead)
+    stages = {"hba": 90, "irq": 5, "completion": us + 15}
+    return tuple(
+        Outlier(float(at_s), at_s * S - us - 110, device, "read", us + 110, stages, waits=(wait,)) for _ in range(n)
+    )
+
+
+def once(us, n, *, thread=THREAD, outliers=True, woken=True, threshold=None, kernel="6.1.0", blocks=11):
+    """A minute in which one wake-up is late by `us`, and holds `n` I/Os."""
+    values = {"thresholds_us": {"sda": threshold}} if threshold else {}
+    quiet = lasting(blocks, traced=traced("sda", (FAST,)), **values)
+    bad = frame(
+        BEGIN_S + 5 * blocks,
+        traced=traced("sda", (FAST, held(us, n))),
+        outliers=told(us, n, at_s=BEGIN_S + 5 * blocks, thread=thread) if outliers else (),
+        wakeups=(Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}),) if woken else (),
+        **values,
+    )
+    return found(RULE, [*quiet, bad], kernel=kernel)
+
+
+def test_a_drain_of_a_second_is_critical_and_named():
+    thread = replace(THREAD, comm="emlxs_thread", priority=97)
+    (one,) = once(1_238_738, 8, thread=thread, threshold=500_000, kernel="SunOS 5.11")
+    assert (one.severity, one.device, one.where.screen, one.where.low_us) == ("critical", "sda", "stages", 524_288)
+    assert one.summary == (
+        "sda: >99% of the time of I/Os above 524 ms is a wait for the completion thread emlxs_thread (prio 97), which "
+        "was woken and ran up to 1.24 s later while zpool-data (prio 99) had its CPU; the device itself took 90 us"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["at_once"].value, said["at_once"].of) == (8, 8)
+    assert said["priority"].said == "its priority is 97; a higher number goes first"
+    assert (said["wakeup_max"].value, said["wakeup_max"].of) == (1_238_738, 1001)
+    assert all(step.risk for step in one.steps)
+    assert not any("chrt" in step.text for step in one.steps)
+
+
+def test_on_linux_a_lower_number_goes_first():
+    (one,) = once(200_000, 4, threshold=50_000)
+    assert one.severity == "warning"
+    assert "its priority is 120 (an ordinary thread's); a lower number goes first" in [f.said for f in one.facts]
+    assert any("chrt -f -p 50 388" in step.text for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    ("us", "n", "fires"),
+    [
+        pytest.param(120_000, 3, True, id="one long wait of three"),
+        pytest.param(120_000, 2, False, id="two I/Os are not enough"),
+        pytest.param(60_000, 30, False, id="one wait of 60 ms: a busy host"),
+    ],
+)
+def test_one_wait_counts_when_it_is_long(us, n, fires):
+    assert bool(once(us, n, threshold=20_000)) is fires
+
+
+@pytest.mark.parametrize(
+    ("us", "blocks", "fires"),
+    [
+        pytest.param(12_000, 3, True, id="in three blocks"),
+        pytest.param(12_000, 2, False, id="in two"),
+        pytest.param(9_000, 12, False, id="too short however often"),
+    ],
+)
+def test_shorter_waits_must_last(us, blocks, fires):
+    values = {"thresholds_us": {"sda": 5_000}}
+    bad = lasting(12, traced=traced("sda", (FAST, held(us, 5))), outliers=told(us, 5), **values)
+    quiet = lasting(12, traced=traced("sda", (FAST,)), **values)
+    assert bool(found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])) is fires
+
+
+def test_devices_that_wait_for_the_same_thread_are_one_finding():
+    parts = [traced(name, (FAST, held(600_000, n))) for name, n in (("sda", 2), ("sdb", 1))]
+    both = replace(
+        parts[0],
+        histograms={**parts[0].histograms, **parts[1].histograms},
+        by_total={**parts[0].by_total, **parts[1].by_total},
+    )
+    rows = (*told(600_000, 2), *told(600_000, 1, "sdb"))
+    values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
+    (one,) = found(RULE, [frame(traced=both, outliers=rows, **values)])
+    assert one.device == "sda"
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["others"].said, said["at_once"].value) == ("sdb waited for the same thread", 3)
+
+
+def test_without_known_wakeups_it_is_a_notice():
+    (one,) = once(600_000, 8, outliers=False, woken=False, threshold=100_000)
+    assert one.severity == "notice"
+    assert one.summary.endswith("600 ms in the mean; whether it was woken late is not known here")
+
+
+def test_a_thread_that_works_for_long_was_not_woken_late():
+    """dm-crypt's worker: its wake-ups are short and its work is long."""
+    (one,) = found(
+        RULE,
+        [
+            frame(
+                traced=traced("sda", (FAST, held(300_000, 20))),
+                wakeups=(Wakeups(THREAD, hist({20: 1000})),),
+                thresholds_us={"sda": 100_000},
+            )
+        ],
+    )
+    assert one.severity == "notice"
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(((20, {"hba": 900_000, "completion": 100_000}),), id="the device is slow itself"),
+        pytest.param(((20, {"queue": 900_000, "hba": 90, "completion": 200_000}),), id="most of it waits in the queue"),
+        pytest.param(((20, {"hba": 90, "completion": 20, "resume": 900_000}),), id="its waiter, after completion"),
+    ],
+)
+def test_time_elsewhere_is_none_of_it(load):
+    rows = told(150_000, 3)
+    assert not found(RULE, lasting(traced=traced("sda", (FAST, *load)), outliers=rows, thresholds_us={"sda": 50_000}))
+
+
+def test_untraced_devices_say_nothing():
+    assert not found(RULE, lasting(histograms=timed("sda", ((20, {"hba": 900_000}),))))

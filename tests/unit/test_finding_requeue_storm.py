@@ -1,0 +1,46 @@
+"""requeue-storm: a driver that refuses I/Os at a price, and a full ring that costs little."""
+
+import pytest
+from finding_cases import disk, found, lasting, timed, traced
+
+RULE = "requeue-storm"
+SDA = disk(limits={"queue_depth": 64})
+
+
+def stormy(refused=400, wait=20_000, others=600, hba=5_000):
+    load = ((others, {"hba": hba}), (refused, {"queue": 10, "requeue": wait, "hba": hba}))
+    return found(RULE, lasting(traced=traced("sda", load)), [SDA])
+
+
+def test_share_wait_and_cost_are_told():
+    (one,) = stormy()
+    assert (one.severity, one.device, one.where.screen) == ("warning", "sda", "stages")
+    assert one.summary == (
+        "sda: its driver (sd) refused 40% of the I/Os, which waited 20 ms in the mean to be sent again: 62% of their "
+        "time"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert said["refused"].said == "4.80k of 12.0k traced I/Os were refused once or more"
+    assert said["queue_depth"].said == "queue_depth is 64 (at/queue_depth)"
+    assert all(step.risk for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    ("changed", "severities"),
+    [
+        pytest.param({"refused": 950, "others": 50, "hba": 60_000}, [], id="a full ring: a quarter of the time"),
+        pytest.param({"refused": 10, "others": 190, "wait": 990_000}, ["critical"], id="one in twenty, at any price"),
+        pytest.param({"refused": 10, "others": 191, "wait": 990_000}, [], id="fewer than one in twenty"),
+        pytest.param({"refused": 5, "others": 5}, ["warning"], id="60 of them"),
+        pytest.param({"refused": 4, "others": 4}, [], id="48 of them"),
+        pytest.param({"wait": 12_700}, ["warning"], id="half of the time"),
+        pytest.param({"wait": 12_300}, [], id="less than half"),
+        pytest.param({"wait": 200_000}, ["critical"], id="nearly all"),
+    ],
+)
+def test_thresholds(changed, severities):
+    assert [one.severity for one in stormy(**changed)] == severities
+
+
+def test_without_deep_probes_requeues_are_not_told_apart():
+    assert not found(RULE, lasting(histograms=timed("sda", ((400, {"queue": 20_000, "hba": 90}),))), [SDA])

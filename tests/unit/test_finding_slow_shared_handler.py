@@ -1,0 +1,78 @@
+"""slow-shared-handler: a switch's handler before a drive's, and neighbours on a vector that do no harm."""
+
+import pytest
+from finding_cases import disk, found, hist, lasting, timed, traced
+
+from latmon.model import Handler, HandlerRuns
+
+RULE = "slow-shared-handler"
+DRIVE = disk("nvme13n1", controller="PCI 0000:02:00.0")
+STRANGER, MINE = Handler(109, "switchtec0"), Handler(109, "nvme13q1")
+
+
+def shared(run_us=13, n=1000, *, none=None, before=None, device="nvme13n1", stranger_s="0000:b3:00.1", with_=()):
+    none = n if none is None else none
+    runs = HandlerRuns(hist({run_us: n}), {"none": none, "handled": n - none}, 0, stranger_s, (MINE.name,))
+    mine = HandlerRuns(
+        hist({2: n}), {"handled": n}, run_us * n if before is None else before, device, with_ or (STRANGER.name,)
+    )
+    return {STRANGER: runs, MINE: mine}
+
+
+def judged(handlers, slow_irq=600, hba=63, devices=(DRIVE,)):
+    load = ((990, {"hba": hba, "irq": 15}), (10, {"hba": hba, "irq": slow_irq}))
+    frames = lasting(traced=traced("nvme13n1", load), handlers=handlers)
+    return found(RULE, frames, devices)
+
+
+def test_the_victim_is_named_with_the_stranger():
+    (one,) = judged(shared())
+    assert (one.severity, one.device, one.where.screen) == ("critical", "nvme13n1", "interrupts")
+    assert one.summary == (
+        "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us in the "
+        "mean, up to 13 us, mostly for nothing; 90% of the time of I/Os above 80 us passes in interrupts"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["before_each"].value, said["before_each"].of) == (13, 12_000)
+    assert said["not_its_own"].said == "100% of its runs were not for its device"
+    assert "unload its module (switchtec)" in one.steps[0].text
+    assert all(step.risk for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    ("hba", "severities"),
+    [
+        pytest.param(100, ["warning"], id="a tenth of the time"),
+        pytest.param(300, ["notice"], id="2 percent"),
+        pytest.param(1000, [], id="below: a disk's own time is long"),
+    ],
+)
+def test_by_the_share_of_the_time(hba, severities):
+    assert [one.severity for one in judged(shared(), slow_irq=15, hba=hba)] == severities
+
+
+@pytest.mark.parametrize(
+    "handlers",
+    [
+        pytest.param(shared(run_us=1), id="quick"),
+        pytest.param(shared(n=8), id="too few runs: 96"),
+        pytest.param(shared(none=400), id="mostly its own device's"),
+        pytest.param(shared(before=0), id="it runs behind the disk's"),
+        pytest.param(shared(device="0000:00:1f.6"), id="no disk behind the other"),
+        pytest.param(shared(stranger_s="0000:02:00.0"), id="the disk's own second handler"),
+        pytest.param(shared(with_=("eth0",)), id="not known to share the vector"),
+    ],
+)
+def test_handlers_that_do_no_harm(handlers):
+    assert not judged(handlers)
+
+
+def test_all_disks_behind_an_hba_are_its_victims():
+    """A list of names may have been cut; the HBA's address tells the others."""
+    disks = [disk(name, controller="0000:3b:00.0") for name in ("sda", "sdb")]
+    load = ((1000, {"hba": 63, "irq": 15}),)
+    parts = {**timed("sda", load), **timed("sdb", load)}
+    for device in ("0000:3b:00.0", "sda and 1 more"):
+        (one,) = found(RULE, lasting(histograms=parts, handlers=shared(n=2000, device=device)), disks)
+        assert one.summary.startswith("sda (and 1 more disks behind it): its interrupts wait for")
+        assert one.share == pytest.approx(13 / 78)

@@ -1,0 +1,107 @@
+"""tick-quantum: 3.966 ms at 250 Hz, and times that are as long for another reason."""
+
+import pytest
+from finding_cases import found, hist, lasting, timed, traced
+
+from latmon.model import SoftirqCpu, SoftirqRuns
+
+RULE = "tick-quantum"
+NEAR = (300, {"hba": 80, "irq": 5, "softirq": 3881})
+"""3.966 ms: from 58225.458457 to 58225.462423."""
+
+
+def polled(waits, raised="other", ran="timer", vector="IRQ_POLL"):
+    n = sum(waits.values())
+    return {SoftirqCpu(vector, 3): SoftirqRuns(hist(waits), hist({4: n}), {ran: n}, {raised: n})}
+
+
+def tick(load=(NEAR,), hz=250, softirqs=None, path="IRQ_POLL softirq"):
+    waits = {stages["softirq"]: n for n, stages in load if "softirq" in stages}
+    told = polled(waits) if softirqs is None and waits else softirqs or {}
+    return found(RULE, lasting(traced=traced("nvme0n1", load, path=path), softirqs=told), hz=hz)
+
+
+def test_a_tick_less_what_came_before_it():
+    (one,) = tick((NEAR, (6, {"hba": 80, "irq": 5, "softirq": 12})))
+    assert (one.severity, one.device, one.where.screen) == ("critical", "nvme0n1", "stages")
+    assert one.summary == (
+        "nvme0n1: 98% of I/Os take 3.97 ms, just below one tick of 1/250 s, for they wait for the softirq IRQ_POLL: it "
+        "is raised outside of interrupts and runs only when the timer's interrupt ends"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert said["mode_us"].said == "3.97 ms each: 0.992 ticks"
+    assert (said["run_by_timer"].value, said["raised_outside"].of) == (3672, 3672)
+    assert "may crash the kernel" in " ".join(step.risk for step in one.steps)
+
+
+@pytest.mark.parametrize("hz", [1000, 300, 100, None])
+def test_the_same_times_at_another_hz_are_no_tick(hz):
+    assert not tick(hz=hz)
+
+
+@pytest.mark.parametrize(
+    ("us", "fires"),
+    [
+        pytest.param(3_700, False, id="below the band, in its first bucket"),
+        pytest.param(3_830, True, id="in the band"),
+        pytest.param(4_088, False, id="above the tick, in its bucket"),
+        pytest.param(7_930, True, id="two ticks"),
+        pytest.param(11_950, False, id="three"),
+    ],
+)
+def test_a_bucket_is_wider_than_the_band(us, fires):
+    load = ((300, {"hba": 80, "softirq": us - 80}),)
+    assert bool(tick(load)) is fires
+
+
+@pytest.mark.parametrize(
+    "softirqs",
+    [
+        pytest.param(polled({3881: 300}, raised="irq"), id="raised in an interrupt"),
+        pytest.param(polled({3881: 300}, ran="ksoftirqd"), id="ksoftirqd ran it"),
+        pytest.param(polled({12: 300}), id="its own waits are short"),
+        pytest.param(polled({3881: 300}, vector="NET_RX"), id="another vector"),
+    ],
+)
+def test_the_softirq_must_tell_the_same(softirqs):
+    assert not tick(softirqs=softirqs)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "fires"),
+    [
+        pytest.param(10, False, id="fewer than one in a hundred"),
+        pytest.param(11, True, id="one in a hundred"),
+    ],
+)
+def test_a_part_of_the_i_os_is_enough(waiting, fires):
+    """The wait alone is the tick: its device's own times differ."""
+    load = ((1000, {"hba": 300, "irq": 5, "softirq": 4}), (waiting, {"hba": 9000, "irq": 5, "softirq": 3950}))
+    some = tick(load, path="BLOCK softirq", softirqs=polled({4: 1000, 3950: waiting}, vector="BLOCK"))
+    assert bool(some) is fires
+    assert [one.severity for one in some] == ["warning"] * fires
+    assert not fires or some[0].summary.startswith("nvme0n1: 1% of I/Os wait just below one tick of 1/250 s (4 ms) for")
+
+
+def test_a_broad_distribution_has_no_mode():
+    load = tuple((40, {"hba": 80, "softirq": us}) for us in range(2_000, 6_000, 100))
+    assert not tick(load, softirqs=polled({3881: 300}))
+
+
+@pytest.mark.parametrize(
+    ("load", "severities"),
+    [
+        pytest.param(((300, {"hba": 3_966}),), ["notice"], id="all of it: may be the tick"),
+        pytest.param(((300, {"hba": 4_010}),), [], id="not below the tick"),
+        pytest.param(((300, {"hba": 3_966}), (400, {"hba": 80})), [], id="flushes of an SSD beside its reads"),
+    ],
+)
+def test_without_deep_probes_it_is_a_notice_at_most(load, severities):
+    frames = lasting(histograms=timed("nvme0n1", load))
+    some = found(RULE, frames, hz=250)
+    assert [one.severity for one in some] == severities
+    assert all(one.summary.endswith("is not known: no softirq is watched") for one in some)
+
+
+def test_a_device_that_completes_in_the_hard_interrupt_takes_4_ms_by_itself():
+    assert not tick(((300, {"hba": 3_966}),), path="hard interrupt")
