@@ -69,6 +69,15 @@ _OUTSTANDING = (
     ("held", "the number at which the driver was held while more waited; blank: that wasn't seen"),
     ("off", "what to look at, by name; it is explained below the table, at the setting; notes are usual defaults"),
 )
+_FINDINGS = (
+    ("!! critical", "I/Os that somebody waits for are stuck, or nearly all of their time is lost"),
+    ("! warning", "I/Os are slow for this; below the map of the overview stands the most urgent, and how many more"),
+    ("· notice", "worth knowing; only in the list"),
+    ("when", "rules are asked after each 5 s, over the last minute; `or before`: nobody watched before that"),
+    ("not judged", "what isn't measured here: then no finding says nothing"),
+    ("(of 31)", "how many samples a number is of"),
+    ("back in time", "what stands there is what was found then; where less than a minute was seen it says so"),
+)
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
@@ -115,8 +124,8 @@ _NUMBERS = (
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),
     (
-        "M R S C L G",
-        "on a time axis: a mark, a probe's restart, a suspended host, a clock that was set, losses, a gap; it is named",
+        "M ! R S C L G",
+        "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set, losses, a gap; it is named",
     ),
     ("", "where the cursor or the step stands"),
     (
@@ -137,6 +146,7 @@ def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: i
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
     lines += [BLANK, (Span(" Outstanding I/O", "strong"),), *_pairs(_OUTSTANDING, width)]
+    lines += [BLANK, (Span(" Findings", "strong"),), *_pairs(_FINDINGS, width)]
     lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
     if origin is not None:
         lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
