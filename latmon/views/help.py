@@ -125,7 +125,8 @@ _NUMBERS = (
     ("╎", "time without data"),
     (
         "M ! R S C L G",
-        "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set, losses, a gap; it is named",
+        "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set, "
+        "losses, a gap; it is named",
     ),
     ("", "where the cursor or the step stands"),
     (

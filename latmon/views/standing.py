@@ -27,6 +27,8 @@ class Standing:
     """The latest first."""
     judged: bool = False
     """Whether rules were asked at all; else nothing is known."""
+    coming: bool = False
+    """They are being asked."""
     span_us: int = 0
     """Of how much time."""
     rules: int = len(RULES)
@@ -66,7 +68,7 @@ class Standing:
         return replace(self, lasting=lasting, over=over, since_us=known.since_us)
 
 
-NOTHING = Standing()
+NOTHING, COMING = Standing(), Standing(coming=True)
 
 
 def standing_of(watch: Watch, settings: Settings, since_us: int = 0) -> Standing:

@@ -14,7 +14,7 @@ from latmon.findings.thresholds import Settings
 from latmon.findings.watch import BLOCK_US, KEEP, Watch
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
-from latmon.views.standing import NOTHING, Standing, standing_at, standing_of
+from latmon.views.standing import COMING, NOTHING, Standing, standing_at, standing_of
 from latmon.waiting import Waiting
 
 _FIRST_US = WINDOW_US + BLOCK_US
@@ -149,7 +149,7 @@ class Back:
     def standing(self) -> Standing:
         """As far as it is known by now."""
         if self.watch is None:
-            return self._known or NOTHING
+            return self._known or COMING
         found = standing_of(self.watch, self._settings, self.since_us)
         return found if self._known is None else found.with_past(self._known)
 

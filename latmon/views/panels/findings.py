@@ -43,6 +43,9 @@ def position(found: Standing, key: FindingKey | None) -> int:
 def _why(sight: Sight) -> Iterator[str]:
     """Why there is no finding, and of what that says nothing."""
     found = sight.found
+    if found.coming:
+        yield "the minute before is being judged …"
+        return
     if not found.judged:
         yield "nothing is judged yet: rules are asked after each 5 s, over the last minute"
         return
