@@ -125,10 +125,9 @@ _NUMBERS = (
     ("╎", "time without data"),
     (
         "M ! R S C L G",
-        "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set, "
-        "losses, a gap; it is named",
+        "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set,",
     ),
-    ("", "where the cursor or the step stands"),
+    ("", "losses, a gap; it is named where the cursor or the step stands"),
     (
         "PAUSED 13:04:12",
         "the screen as it was then, and how much came since (in a replay: is still to come); data keeps arriving",
