@@ -49,6 +49,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
     },
     "queue-depth-misconfigured": {
         "queued": Threshold(0.1, "share", "of the time something waits above a driver at its bound: a warning"),
+        "lasting_us": Threshold(12_000_000, "us", "was looked at for a warning: longer than a first burst"),
         "devices": Threshold(3, "devices", "with the same setting off are told one by one; more as one finding"),
     },
     "tick-quantum": {
@@ -86,7 +87,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
     "slow-shared-handler": {
         "run_us": Threshold(2, "us", "a stranger's handler takes in the mean, on the vector of a disk's"),
         "runs": Threshold(100, "runs", "of the stranger's at least"),
-        "victim": Threshold(0.02, "share", "of the victim's I/O time its handler waited for others"),
+        "victim": Threshold(0.05, "share", "of the victim's I/O time its handler waited for others"),
         "tail": Threshold(0.2, "share", "or so much of its slow I/Os' time passed in interrupts"),
         "warning": Threshold(0.1, "share", "of either: a warning, below it a notice"),
         "critical": Threshold(0.5, "share", "of the slow I/Os' time: critical"),

@@ -178,7 +178,8 @@ def _begin(mode: _Mode, vector: str) -> str:
     if mode.stage == "total":
         what = f"{mode.device}: {part(mode.share)} of I/Os take {spelled(mode.us)}, just below {tick}"
         return f"{what}, for they wait for the softirq {vector}" if vector else what
-    return f"{mode.device}: {part(mode.share)} of I/Os wait just below {tick} ({spelled(mode.us)}) for the softirq {vector}"
+    what = f"{mode.device}: {part(mode.share)} of I/Os wait just below {tick} ({spelled(mode.us)})"
+    return f"{what} for the softirq {vector}"
 
 
 def _ticks(mode: _Mode) -> str:

@@ -43,8 +43,8 @@ def test_the_victim_is_named_with_the_stranger():
     ("hba", "severities"),
     [
         pytest.param(100, ["warning"], id="a tenth of the time"),
-        pytest.param(300, ["notice"], id="2 percent"),
-        pytest.param(1000, [], id="below: a disk's own time is long"),
+        pytest.param(220, ["notice"], id="5 percent"),
+        pytest.param(260, [], id="below: a disk's own time is long"),
     ],
 )
 def test_by_the_share_of_the_time(hba, severities):
