@@ -44,10 +44,11 @@ class _Off(NamedTuple):
     remark: Remark
     queued: float
     full: float
+    span_us: int
 
     def costs(self, limits: Thresholds) -> bool:
-        """Whether I/Os wait for it now."""
-        return min(self.queued, self.full) >= limits["queued"]
+        """Whether I/Os wait for it now, and not in a first burst alone."""
+        return self.span_us >= limits["lasting_us"] and min(self.queued, self.full) >= limits["queued"]
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -74,7 +75,7 @@ def _off(facts: Facts, audited: Audited) -> list[_Off]:
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
     found = [
-        _Off(device, setting.limit, remark, busy_share(depths.queued), full)
+        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us)
         for setting in audited.settings
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note

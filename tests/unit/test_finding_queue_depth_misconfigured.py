@@ -80,3 +80,8 @@ def test_a_host_that_its_devices_share():
     assert one.summary == (
         "sda: can_queue is short: 2 devices share 16, and their depths come to 64: a busy one takes from all"
     )
+
+
+@pytest.mark.parametrize(("blocks", "severity"), [(2, "notice"), (3, "warning")])
+def test_a_first_burst_is_no_warning(blocks, severity):
+    assert [one.severity for one in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [severity]
