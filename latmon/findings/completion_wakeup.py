@@ -54,11 +54,19 @@ class _Woken(NamedTuple):
 
     number: int
     name: str
-    priority: int
+    priority: int | None
     longest_us: int
     instead: str
     """Who most often had its CPU, as comm (prio N); empty when not known."""
     wakeups: Wakeups | None
+
+    @property
+    def said(self) -> str:
+        return " ".join(filter(None, ("the completion thread", self.name, self.prio)))
+
+    @property
+    def prio(self) -> str:
+        return "" if self.priority is None else f"(prio {self.priority})"
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -101,7 +109,8 @@ def _woken(facts: Facts, held: _Held, limits: Thresholds) -> _Woken | None:
         return None
     one = max(late, key=lambda some: (some.delay.max_bound or 0, some.thread.pid))
     thread = one.thread
-    return _Woken(thread.pid, thread.comm, thread.priority, one.delay.max_bound or 0, _most(one), one)
+    priority = thread.priority if thread.priority >= 0 else None
+    return _Woken(thread.pid, thread.comm, priority, one.delay.max_bound or 0, _most(one), one)
 
 
 def _of_waits(waits: list[Wait], facts: Facts) -> _Woken:
@@ -109,7 +118,9 @@ def _of_waits(waits: list[Wait], facts: Facts) -> _Woken:
     told = next((one for one in facts.wakeups if one.thread.pid == longest.pid), None)
     instead = Counter({wait.instead: wait.delay_us for wait in waits if wait.instead}).most_common(1)
     known = instead[0][0] if instead else _most(told) if told else ""
-    return _Woken(longest.pid, longest.thread, longest.priority, longest.delay_us, known, told)
+    priorities = (longest.priority, told.thread.priority if told else -1)
+    priority = next((one for one in priorities if one >= 0), None)
+    return _Woken(longest.pid, longest.thread, priority, longest.delay_us, known, told)
 
 
 def _finding(facts: Facts, group: list[_Held], woken: _Woken | None, limits: Thresholds) -> Finding:
@@ -141,7 +152,7 @@ def _summary(held: _Held, woken: _Woken | None) -> str:
     device = _device_us(held)
     itself = f"; the device itself took {spelled(device)}" if device is not None else ""
     return (
-        f"{begin} is a wait for the completion thread {woken.name} (prio {woken.priority}), which was woken and ran "
+        f"{begin} is a wait for {woken.said}, which was woken and ran "
         f"up to {spelled(woken.longest_us)} later{instead}{itself}"
     )
 
@@ -162,8 +173,10 @@ def _facts(facts: Facts, group: list[_Held], woken: _Woken | None) -> Iterator[F
         yield Fact("others", others, f"{others} waited for the same thread", of=sum(one.ios for one in group[1:]))
     if woken is None:
         return
-    yield Fact("thread", woken.name, f"{woken.name} completes them")
-    yield Fact("priority", woken.priority, f"its priority is {_priority(facts, woken.priority)}")
+    if woken.name:
+        yield Fact("thread", woken.name, f"{woken.name} completes them")
+    if woken.priority is not None:
+        yield Fact("priority", woken.priority, f"its priority is {_priority(facts, woken.priority)}")
     if woken.instead:
         yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU meanwhile")
     if woken.wakeups is not None:
@@ -189,12 +202,13 @@ def _steps(facts: Facts, woken: _Woken | None) -> Iterator[Step]:
             "keep the load off those CPUs (psrset, a smaller pool of busy threads)", "less throughput for that load"
         )
         return
+    thread = woken.name or "the completion thread"
     yield Step(
-        f"move what runs instead to other CPUs (taskset, cpuset), or lower it below {woken.name}",
+        f"move what runs instead to other CPUs (taskset, cpuset), or lower it below {thread}",
         "its own work gets slower, which may be real-time work",
     )
     yield Step(
-        f"else give {woken.name} real-time priority: chrt -f -p 50 {pid_of(woken.number) or 'PID'}",
+        f"else give {thread} real-time priority: chrt -f -p 50 {pid_of(woken.number) or 'PID'}",
         "it may now keep others from the CPU; gone after a reboot or when the thread is made anew",
     )
 

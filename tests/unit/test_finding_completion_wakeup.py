@@ -63,6 +63,12 @@ def test_on_linux_a_lower_number_goes_first():
     assert any("chrt -f -p 50 388" in step.text for step in one.steps)
 
 
+def test_a_thread_of_unknown_name_and_priority():
+    (one,) = once(200_000, 4, thread=replace(THREAD, comm="", priority=-1), threshold=50_000)
+    assert " a wait for the completion thread, which was woken and ran up to" in one.summary
+    assert not {"thread", "priority"} & {fact.name for fact in one.facts}
+
+
 @pytest.mark.parametrize(
     ("us", "n", "fires"),
     [
