@@ -228,11 +228,11 @@ def test_three_parts_their_rows_and_a_vectors_delays():
 
 def test_only_softirqs_have_a_closer_look():
     made = scene(FRAMES[:20])
-    assert "Enter delays" in press(made, "screen:4")
+    assert "Enter map" in press(made, "screen:4")
     for _ in range(2):
         assert "Enter" not in press(made, "part:1").splitlines()[-1]
         assert not works("delays", 0, made.choice.context)
-    assert "Enter delays" in press(made, "part:1")
+    assert "Enter map" in press(made, "part:1")
 
 
 def test_rows_that_are_scrolled_away_above_are_marked():
