@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from random import Random
 
@@ -100,7 +101,7 @@ def _requeued(size: float, seed: int) -> bool:
 
 
 def _softirq(size: float, seed: int) -> bool:
-    load = [*_usual(seed, BLOCK), (2, {"hba": 90, "softirq": round(size * 1000)})]
+    load = [*_usual(seed, BLOCK), (50, {"hba": 90, "softirq": round(size * 1000)})]
     told = traced("sda", load, path="softirq")
     return _asked("softirq-delay", lasting(traced=told, histograms=timed("sda", load)))
 
@@ -109,12 +110,17 @@ def _mixed(rule: str, name: str) -> Callable[[float, int], bool]:
     """So many of a minute's seconds are the case's, spread evenly; the others are its healthy counterpart's."""
 
     def seen(size: float, seed: int) -> bool:
-        sick, well = INCIDENTS[name], INCIDENTS[INCIDENTS[name].healthy]
-        pairs = zip(islice(sick.frames(Random(seed)), 60), islice(well.frames(Random(seed)), 60), strict=True)
+        sick = INCIDENTS[name]
+        pairs = zip(_minute(name, seed), _minute(sick.healthy, seed), strict=True)
         watch = Watch(sick.origin, settings=Settings(off=frozenset(TABLE) - {rule}))
         return any(watch.take(pair[not _nth(size / 100, n)]) and bool(watch.current) for n, pair in enumerate(pairs))
 
     return seen
+
+
+@lru_cache(maxsize=4)
+def _minute(name: str, seed: int) -> tuple[Frame, ...]:
+    return tuple(islice(INCIDENTS[name].frames(Random(seed)), 60))
 
 
 def _nth(each: float, n: int) -> int:
@@ -125,7 +131,7 @@ def _nth(each: float, n: int) -> int:
 def _soon(rule: str, name: str, seconds: float, seed: int) -> bool:
     case = INCIDENTS[name]
     watch = Watch(case.origin, settings=Settings(off=frozenset(TABLE) - {rule}))
-    return any(watch.take(one) and bool(watch.current) for one in islice(case.frames(Random(seed)), round(seconds)))
+    return any(watch.take(one) and bool(watch.current) for one in _minute(name, seed)[: round(seconds)])
 
 
 _ORIGIN = next(iter(INCIDENTS.values())).origin
@@ -141,7 +147,7 @@ EFFECTS = (
     ),
     Effect("bimodal-tail", "I/Os of 500 ms in 5 s, of 5,000", "ios", 0.1, 40, _far),
     Effect("requeue-storm", "share of I/Os that are sent again after 3 ms", "%", 0.1, 100, _requeued, 1),
-    Effect("softirq-delay", "wait for the softirq, of 2 I/Os in 5 s, of 5,000", "ms", 0.1, 1000, _softirq, 1),
+    Effect("softirq-delay", "wait for the softirq of 1 % of the I/Os", "ms", 0.1, 1000, _softirq, 1),
     Effect(
         "completion-wakeup",
         "seconds as in the case emulex, of a minute",
