@@ -171,8 +171,11 @@ def _facts(facts: Facts, group: list[_Held], woken: _Woken | None) -> Iterator[F
     if len(group) > 1:
         others = ", ".join(one.device for one in group[1:])
         yield Fact("others", others, f"{others} waited for the same thread", of=sum(one.ios for one in group[1:]))
-    if woken is None:
-        return
+    if woken is not None:
+        yield from _thread_facts(facts, woken)
+
+
+def _thread_facts(facts: Facts, woken: _Woken) -> Iterator[Fact]:
     if woken.name:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
     if woken.priority is not None:

@@ -57,6 +57,8 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "ios": Threshold(20, "ios", "in the mode at least"),
         "share": Threshold(0.01, "share", "of all I/Os in the mode at least; a busy host has some by chance"),
         "narrow": Threshold(3.0, "times", "as many in the mode's buckets as in a neighbour on each side"),
+        "raises": Threshold(0.5, "share", "of its softirq's raises outside of interrupts wait so long or longer"),
+        "waiting": Threshold(0.5, "share", "of the time of the I/Os in the mode is waiting for the softirq"),
         "most": Threshold(0.5, "share", "of all I/Os in the mode, for a notice where no softirq is watched"),
         "critical": Threshold(0.9, "share", "of the I/Os' time is that wait: critical"),
     },

@@ -4,7 +4,9 @@ It fires when the latency of a device, or its wait for the softirq that complete
 ends at 1 or 2 ticks of 1/CONFIG_HZ and is `below` of them wide: `ios` I/Os and `share` of all, `narrow` times as many
 as in the buckets beside it. A bucket is wider than the band: where exact times are known, their mean must lie in it.
 It is a warning only if the softirq tells the same: it was raised outside of interrupts, the timer's interrupt ran it,
-and its own wait lies in the band. That is a raise that wakes nobody (__raise_softirq_irqoff in a thread).
+and its own wait lies in the band. That is a raise that wakes nobody (__raise_softirq_irqoff in a thread), so `raises`
+of those that were raised there wait so long or longer: on a busy host some softirqs wait for the tick by chance. I/Os
+whose latency is the tick must have spent `waiting` of it on that softirq.
 Where no softirq is watched, a mode that holds `most` of the I/Os is a notice: an SSD may happen to take 4 ms too.
 A kernel of 1000 Hz has ticks of 1 ms, so 3.97 ms are none of its 1 or 2 ticks. It is critical where `critical` of the
 device's time is that wait.
@@ -20,6 +22,7 @@ from latmon.findings import softirqs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.slow import long_ones
 from latmon.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model import OPS, Series, SoftirqRuns
 from latmon.words import part, spelled, whole
@@ -133,9 +136,20 @@ def _polled(facts: Facts, mode: _Mode, limits: Thresholds) -> _Polled | None:
     for vector, runs in softirqs.of_device(facts, mode.device):
         band = range(bucket_index(least, runs.delay.bits), bucket_index(int(upto) - 1, runs.delay.bits) + 1)
         waits = sum(n for index, n in runs.delay.buckets if index in band)
-        if min(waits, runs.raised_in.get("other", 0), runs.ran_in.get("timer", 0)) >= limits["ios"]:
+        outside = runs.raised_in.get("other", 0)
+        few = min(waits, outside, runs.ran_in.get("timer", 0)) < limits["ios"]
+        if not few and long_ones(runs.delay, least) >= limits["raises"] * outside and _is_wait(facts, mode, limits):
             return _Polled(vector, runs, waits)
     return None
+
+
+def _is_wait(facts: Facts, mode: _Mode, limits: Thresholds) -> bool:
+    """Whether those in the mode spent their time waiting for the softirq, and not 4 ms in the device."""
+    if mode.stage == _SOFTIRQ:
+        return True
+    buckets = range(bucket_index(mode.low_us), bucket_index(mode.high_us - 1) + 1)
+    whole = sum(_summed(facts, mode.device, part, buckets) for part in deep.PARTS if part != "resume")
+    return _summed(facts, mode.device, _SOFTIRQ, buckets) >= limits["waiting"] * whole
 
 
 def _proven(facts: Facts, mode: _Mode, polled: _Polled, limits: Thresholds) -> Finding:
