@@ -249,6 +249,7 @@ CONTEXTS = (
     "interrupts",
     "tables",
     "delays",
+    "findings",
 )
 
 
