@@ -62,6 +62,12 @@ def busy_share(moments: Mapping[int, int], least: int = 1) -> float:
     return sum(n for depth, n in moments.items() if depth >= least) / whole if whole else 0.0
 
 
+def mean_bytes(facts: Facts, device: str) -> float:
+    """Of an I/O; 0 where nobody counted."""
+    done = facts.completed(device)
+    return done.bytes / done.count if done and done.count else 0.0
+
+
 def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
     """Little's law of a device over the window, and what lifting its ceiling would give."""
     sums = facts.depth_sums.get(device)

@@ -4,8 +4,9 @@ It fires where nearly all of the I/Os' time, `waiting`, passes before the driver
 in the mean, and the driver uses at most `used` of what it may hold, all of that for `lasting_us` of the last minute.
 The median wait must be above `median_us`: a plug or a merge takes less. Then the device isn't what is slow, and a
 faster one would help nobody.
-It doesn't fire for a full driver: a load that is too much for a device queues above it, and should. Nor for one burst,
-nor where the limit isn't known, nor beside outstanding-ceiling, starved-io or requeue-storm, which say more.
+It doesn't fire for I/Os of `bytes` and more in the mean: a few of them fill a ring of segments. Nor for a full driver:
+a load that is too much for a device queues above it, and should. Nor for one burst, nor where the limit isn't known,
+nor beside outstanding-ceiling, starved-io or requeue-storm, which say more.
 Devices that share the host adapter's can_queue and fill it together have room each for itself: that is named.
 """
 
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from latmon.audit import host_of
 from latmon.audit_checks import Seen
-from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean
+from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean, mean_bytes
 from latmon.findings.block import Block
 from latmon.findings.facts import Facts
 from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
@@ -63,7 +64,12 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for name in sorted(facts.depth_sums):
         device = facts.devices.get(name)
         above = above_driver(facts, name)
-        if device is None or above is None or above.share < limits["waiting"]:
+        if (
+            device is None
+            or above is None
+            or above.share < limits["waiting"]
+            or mean_bytes(facts, name) >= limits["bytes"]
+        ):
             continue
         shared = _shared(facts, device, limits)
         bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)

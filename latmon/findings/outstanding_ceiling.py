@@ -6,8 +6,9 @@ A good part of the I/Os' time, `waiting`, must pass above the driver, or more in
 critical where nearly all of the time passes there, far more wait than are sent, and the setting is below the driver's
 own minimum or far above what the driver sends.
 It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the application sends no
-more. Nor for drivers that take one command at a time by design. Where the kernel doesn't count who waits for a driver
-that is full at a limit as low, that is a notice: nobody can say whether anything waits.
+more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for drivers that take one
+command at a time by design. Where the kernel doesn't count who waits for a driver that is full at a limit as low, that
+is a notice: nobody can say whether anything waits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from latmon.audit import Audited, audit
 from latmon.audit_checks import Remark, Seen
-from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean
+from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean, mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.raising import raising
@@ -82,7 +83,7 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
     name, n = held.device.name, held.n
     above = above_driver(facts, name)
-    if above is None or above.share < limits["waiting"]:
+    if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
         return
     lasted = [one for one in facts.window if wall(depths_in(one, name), held.bound) == n]
     if sum(one.measured_us for one in lasted) < limits["lasting_us"]:

@@ -20,7 +20,7 @@ class Threshold(NamedTuple):
 
     value: float
     unit: str
-    """us, ios, share (0..1), times, octaves, blocks, devices, runs."""
+    """us, ios, bytes, share (0..1), times, octaves, blocks, devices, runs."""
     meaning: str
 
     @property
@@ -36,6 +36,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
             0.4, "share", "of the I/Os' time is spent above the driver; a scheduler counts only twice the driver's tags"
         ),
         "lasting_us": Threshold(12_000_000, "us", "it was held so in the last minute: longer than a burst"),
+        "bytes": Threshold(
+            131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, and nothing is said"
+        ),
         "critical_waiting": Threshold(0.9, "share", "above this nearly all of the time is lost: critical"),
         "critical_times": Threshold(3, "times", "the ceiling wait, and its limit is as far above it: critical"),
     },
@@ -45,6 +48,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "used": Threshold(0.5, "share", "of what the driver may hold is used, or less"),
         "median_us": Threshold(1_000, "us", "the median wait above the driver; a plug or a merge takes less"),
         "lasting_us": Threshold(12_000_000, "us", "it was so in the last minute: longer than a burst"),
+        "bytes": Threshold(
+            131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, and nothing is said"
+        ),
         "host": Threshold(0.9, "share", "of the host's can_queue is taken by its devices together: it is full"),
     },
     "queue-depth-misconfigured": {

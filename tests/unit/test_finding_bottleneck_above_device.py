@@ -95,3 +95,9 @@ def test_solaris_has_no_cgroups():
 def test_idle_and_unknown_devices_are_none():
     assert not found(RULE, lasting(), [disk(limits=BFQ)])
     assert not found(RULE, lasting(**waits()))
+
+
+@pytest.mark.parametrize(("size", "fires"), [(131_071, True), (131_072, False)])
+def test_a_few_large_ones_fill_a_ring_of_segments(size, fires):
+    values = waits() | {"kernel": done("sda", 5000, size=size)}
+    assert bool(found(RULE, lasting(**values), [disk(limits=BFQ)])) is fires

@@ -151,3 +151,9 @@ def test_a_scheduler_with_twice_the_driver_s_tags_shows_half():
 def test_idle_is_none():
     assert not found(RULE, lasting(depths={"sda": depths({0: 5000}, {0: 5000})}), [disk(limits=FAR)])
     assert not found(RULE, lasting(), [disk(limits=FAR)])
+
+
+@pytest.mark.parametrize(("size", "fires"), [(131_071, True), (131_072, False)])
+def test_a_few_large_ones_fill_a_ring_of_segments(size, fires):
+    values = held() | {"kernel": done("sda", 5000, size=size)}
+    assert bool(found(RULE, lasting(**values), [disk(limits=FAR)])) is fires
