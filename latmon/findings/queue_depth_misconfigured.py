@@ -45,6 +45,8 @@ class _Off(NamedTuple):
     queued: float
     full: float
     span_us: int
+    held: bool
+    """At a wall, of which outstanding-ceiling tells what it costs."""
 
     def costs(self, limits: Thresholds) -> bool:
         """Whether I/Os wait for it now, and not in a first burst alone."""
@@ -75,7 +77,7 @@ def _off(facts: Facts, audited: Audited) -> list[_Off]:
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
     found = [
-        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us)
+        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, audited.held_at is not None)
         for setting in audited.settings
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
@@ -85,7 +87,7 @@ def _off(facts: Facts, audited: Audited) -> list[_Off]:
 
 def _finding(device: str, off: list[_Off], devices: list[_Off], limits: Thresholds) -> Finding:
     """`off`: all that is off with one of the `devices`, of each of which there is one."""
-    first, costing = off[0], [one for one in devices if one.costs(limits)]
+    first, costing = off[0], [one for one in devices if one.costs(limits) and (device or not one.held)]
     names = [one.device.name for one in devices]
     who = device or f"{names[0]}, {names[1]} and {len(names) - 2} more"
     now = f": I/Os wait for it {part(max(one.queued for one in costing))} of the time" if costing else ""

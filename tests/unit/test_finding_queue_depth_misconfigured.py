@@ -85,3 +85,12 @@ def test_a_host_that_its_devices_share():
 @pytest.mark.parametrize(("blocks", "severity"), [(2, "notice"), (3, "warning")])
 def test_a_first_burst_is_no_warning(blocks, severity):
     assert [one.severity for one in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [severity]
+
+
+def test_of_many_the_one_that_is_held_is_another_rule_s():
+    names = ("sda", "sdb", "sdc", "sdd")
+    values = {
+        "depths": {name: depths({1: 5000}) for name in names} | used(5000, 5000)["depths"],
+        "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
+    }
+    assert [one.severity for one in found(RULE, lasting(**values), [disk(name, LOW) for name in names])] == ["notice"]
