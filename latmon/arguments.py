@@ -48,6 +48,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         _check_needs(args, _NEEDS_RECORD)
     elif name == "demo":
         _check_needs(args, ("duration",))
+        _check_tour(args)
     elif name == "doctor" and args.backend and not args.self_test:
         raise UsageError("--backend needs --self-test")
     elif name == "check" and args.repair != (args.out is not None):
@@ -98,6 +99,13 @@ def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(args, name) and args.record is None:
             raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
+
+
+def _check_tour(args: argparse.Namespace) -> None:
+    """UsageError for a tour without a screen."""
+    other = "--record" if args.record is not None else "--list" if args.list else ""
+    if args.tour and other:
+        raise UsageError(f"--tour is on the screen and goes without {other}: latmon demo NAME --tour")
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
@@ -167,6 +175,7 @@ def _moment(text: str) -> float:
 def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", default="host")
     parser.add_argument("--list", action="store_true", help="the scenarios")
+    parser.add_argument("--tour", action="store_true", help="five stops that say what is to be seen; . goes on")
     parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
     parser.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="write its recording, show nothing")
     parser.add_argument("--duration", type=_spoken(_duration), help="with --record: at most so long; host: 3m")

@@ -11,12 +11,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from latmon import arguments, config, opening, privileges, standard_output, target
 from latmon.backend import Options
 from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.request import Request
 from latmon.text import clean
+
+if TYPE_CHECKING:
+    from latmon.tour import Tour
 
 MAX_SENTENCE = 1000
 
@@ -95,7 +99,13 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
 
 
 def _watch(
-    request: Request, theme: str | None, user: privileges.Invoker | None, title: str, defaults: config.Config
+    request: Request,
+    theme: str | None,
+    user: privileges.Invoker | None,
+    title: str,
+    defaults: config.Config,
+    *,
+    tour: Tour | None = None,
 ) -> int:
     """The TUI on a collector of its own, which opens its probes while Textual loads."""
     from latmon.session import Session
@@ -120,6 +130,7 @@ def _watch(
             history_us=defaults.history,
             redact=request.redact,
             findings=defaults.findings,
+            tour=tour,
         )
     finally:
         captured = session.close()
@@ -148,10 +159,12 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _demo(args: argparse.Namespace) -> int:
     from latmon import demonstration
+    from latmon.tour import load_tour
 
     if args.list:
         return demonstration.list_scenarios()
     demonstration.check(args.scenario)
+    tour = load_tour(args.scenario) if args.tour else None
     user = _user()
     if args.record is not None:
         with privileges.acting_as(user):
@@ -159,7 +172,7 @@ def _demo(args: argparse.Namespace) -> int:
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ)
-    return _watch(request, args.theme or defaults.theme, user, "demo", defaults)
+    return _watch(request, args.theme or defaults.theme, user, "demo", defaults, tour=tour)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -28,6 +28,8 @@ class Tour(NamedTuple):
 
     title: str
     stops: tuple[Stop, ...]
+    then: str = ""
+    """What to try next."""
 
 
 def tours() -> tuple[str, ...]:
@@ -38,9 +40,17 @@ def tours() -> tuple[str, ...]:
 def load_tour(scenario: str) -> Tour:
     """UsageError for a demo without one."""
     if scenario not in tours():
-        raise UsageError(f"there is no tour of the demo {scenario!r}; the tours are {', '.join(tours())}")
+        known = ", ".join(tours())
+        raise UsageError(f"there is no tour of the demo {scenario!r}; the tours are {known}: latmon demo NAME --tour")
     tree: Any = strict_yaml.load((data_dir("tours") / f"{scenario}.yaml").read_bytes())
-    return Tour(tree["title"], tuple(_stop(one) for one in tree["steps"]))
+    return Tour(tree["title"], tuple(_stop(one) for one in tree["steps"]), _then(scenario))
+
+
+def _then(scenario: str) -> str:
+    return (
+        f"The tour is over, the demo goes on. Next: `latmon demo {scenario}-healthy`, the same load without the fault. "
+        f"What happened, what fixed it, and `latmon diff` of both: docs/incidents/{scenario}.md"
+    )
 
 
 def _stop(one: dict[str, Any]) -> Stop:

@@ -33,6 +33,8 @@ class Action:
         """What Textual runs."""
         if self.name in STEPS:
             return f"choose({self.name!r}, {self.by})"
+        if self.name in _TOUR:
+            return f"tour({self.by})"
         return f"travel({self.name!r}, {self.by})" if self.name in TRAVEL else self.name
 
 
@@ -43,6 +45,7 @@ _TABLES = ("interrupts", "tables")
 _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
 _FINDINGS = ("findings",)
+_TOUR = ("tour",)
 _MARK = "the selected device alone, and a cursor on its heat map"
 
 ACTIONS = (
@@ -82,6 +85,9 @@ ACTIONS = (
     Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
     Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
     Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
+    Action("tour", "full_stop,greater_than_sign", ".", "the next stop of the tour", "next", 1, on=_TOUR),
+    Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
+    Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
     Action("leave", "escape,backspace", "Esc", "back; clears the filter", "back"),
     Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
     Action("stop", "q", "q", "quit", "quit"),
@@ -160,6 +166,7 @@ _SECTIONS = (
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
     ("Keys of the findings (6)", _FINDINGS),
+    ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
 )
 _LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
@@ -198,6 +205,12 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
             if brief and width(line) + width(entry[:-1]) <= cells:
                 line = (*line, *entry)
     return line[:-1]
+
+
+def tour_keys() -> Line:
+    """Those of a tour, for the band that has its text."""
+    entries = [_entry(action, action.brief, here=False) for action in ACTIONS if action.on == _TOUR]
+    return tuple(span for entry in entries for span in entry)[:-1]
 
 
 def _entry(action: Action, text: str, *, here: bool) -> Line:

@@ -26,7 +26,8 @@ from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.side_thread import SideThread
 from latmon.text import clean
 from latmon.theme import Theme, load_theme
-from latmon.tui.actions import bindings, works
+from latmon.tour import Tour
+from latmon.tui.actions import bindings, tour_keys, works
 from latmon.tui.asked import FILTER, Asked
 from latmon.tui.attention import LOOK_S, STAGES_SAID, STAGES_START, looked_at
 from latmon.tui.comparing import Comparing
@@ -40,7 +41,9 @@ from latmon.tui.pace import Pace
 from latmon.tui.screens.help import HelpScreen
 from latmon.tui.screens.main import MainScreen
 from latmon.tui.steps import STEPS
+from latmon.tui.steps.findings import view
 from latmon.tui.terminal import colour_depth, leaving
+from latmon.tui.touring import Touring
 from latmon.tui.travel import TRAVEL, Travel
 from latmon.tui.typed import Typed
 from latmon.views.choice import Choice, after
@@ -76,6 +79,7 @@ class LatmonApp(App[int]):
         history_us: int | None = None,
         redact: bool = False,
         findings: Settings | None = None,
+        tour: Tour | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)
@@ -96,6 +100,7 @@ class LatmonApp(App[int]):
         self.scene.at_once = self.scene.watched.at_once = False
         self._judging = Judging(self.scene.watched, self.set_timer, self._repaint, self.say)
         self._looking: Timer | None = None
+        self._tour = Touring(tour, tour_keys()) if tour else None
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
@@ -110,6 +115,7 @@ class LatmonApp(App[int]):
 
     def on_frame_arrived(self) -> None:
         self._comparing.arrived()
+        self._guide()
         wait = self._pace.due(time.monotonic())
         if wait == 0:
             self._repaint()
@@ -118,6 +124,7 @@ class LatmonApp(App[int]):
 
     def on_source_opened(self) -> None:
         self._travel.opened()
+        self._show_stop()
         self._repaint()
 
     def on_source_ended(self, message: SourceEnded) -> None:
@@ -190,7 +197,41 @@ class LatmonApp(App[int]):
     def action_help(self) -> None:
         self.push_screen(HelpScreen(self.scene.known, self._face, colourless=self._depth == "none"))
 
+    @property
+    def _seq(self) -> int:
+        """Of the newest window."""
+        last = self.scene.edge.window.last
+        return last.seq if last is not None else 0
+
+    def _guide(self) -> None:
+        """On to the tour's next stop when its window has come; not while somebody pauses, types or reads the help."""
+        if self._tour is None:
+            return
+        if self.scene.goal is not None or self._asked is not None or self.screen is not self._main:
+            self._tour.stay(self._seq)
+        elif self._tour.arrived(self._seq):
+            self._show_stop()
+
+    def _show_stop(self) -> None:
+        if self._tour is None:
+            return
+        self.scene.band = self._tour.band
+        if self._tour.stop is not None:
+            self._choose(view(self.scene.sight, self._tour.stop.where))
+
+    def action_tour(self, by: int) -> None:
+        if self._tour is None:
+            return
+        if by:
+            self._tour.go(by, self._seq)
+            self._show_stop()
+        else:
+            self._tour = self.scene.band = None
+        self._repaint()
+
     def action_choose(self, step: str, by: int) -> None:
+        if self._tour is not None:
+            self._tour.stay(self._seq)
         self._choose(STEPS[step](self.scene.sight, by))
         if step == "evidence":
             self._travel.to_finding()
@@ -277,6 +318,8 @@ class LatmonApp(App[int]):
         """A key is a command where the table says so; while a line is typed, or the help is open, only quit is."""
         if self._asked is not None or isinstance(self.screen, HelpScreen):
             return action == "stop_now"
+        if action == "tour":
+            return self._tour is not None
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         return works(str(name), int(str(by)), self.scene.choice.context)
 
@@ -303,12 +346,14 @@ def run(
     history_us: int | None = None,
     redact: bool = False,
     findings: Settings = DEFAULT,
+    tour: Tour | None = None,
 ) -> int:
     """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
 
     `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
     has them. `history_us`: how far back can be gone; the config's default where it is None.
-    `redact`: foreign names are left out of what is saved; `findings`: the config's thresholds of rules.
+    `redact`: foreign names are left out of what is saved; `findings`: the config's thresholds of rules;
+    `tour`: shown from its first stop on.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
@@ -324,6 +369,7 @@ def run(
         history_us=history_us,
         redact=redact,
         findings=findings,
+        tour=tour,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

@@ -36,6 +36,7 @@ from latmon.views.sight import OFF, STARTING, Sight, traced_share
 from latmon.views.still import worst
 from latmon.views.sweep import NOW, Sweep
 from latmon.views.told import Told
+from latmon.views.tour import Band, banded
 from latmon.views.travelling import happened
 from latmon.views.units import clock
 from latmon.views.watched import Watched
@@ -102,6 +103,8 @@ class Scene:
         self.beside: Comparison | None = None
         """Two stretches side by side, instead of a panel."""
         self.message = ""
+        self.band: Band | None = None
+        """What a tour says of the screen."""
         self.ended: str | None = None
         self._mode = mode
         self._sweep, self._waits, self._depths = Sweep(), Sweep(), Sweep()
@@ -275,6 +278,8 @@ class Scene:
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
         notes = [*self._urgent(width, height), *self._notes(width)]
+        if self.band is not None:
+            notes += banded(self.band, width)
         found = len(self.watched.standing.urgent) if self.choice.screen != "findings" else 0
         store, window = self.store, self.history.window
         return Panels(
@@ -290,7 +295,7 @@ class Scene:
         """The most urgent finding, on the overview alone."""
         if self.choice.screen != "overview" or self.beside is not None:
             return []
-        return urgent(self.watched.standing.urgent, width, 2 if height >= ROOMY else 1)
+        return urgent(self.watched.standing.urgent, width, 2 if height >= ROOMY and self.band is None else 1)
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
@@ -331,6 +336,6 @@ class Scene:
         # the list itself is on the outstanding screen
         waits = worst(self.history.ages) if self.choice.screen != "outstanding" else ""
         reading = f"reading {clock(self.towards.wall)} …" if self.towards else ""
-        text = reading or self.message or notice or waits or lasting
+        text = reading or self.message or notice or waits or (lasting if self.band is None else "")
         role = "strong" if reading or self.message else "bad" if notice or waits else "dim"
         return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:2]]

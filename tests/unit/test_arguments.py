@@ -66,6 +66,8 @@ def test_other_commands():
         ("report", "FILE"),
         ("report x --json --text", "--text: not allowed with argument --json"),
         ("demo --seed -5", "--seed"),
+        ("demo emulex --tour --record f", "--tour is on the screen and goes without --record: latmon demo NAME --tour"),
+        ("demo --tour --list", "goes without --list"),
         ("demo --duration 5s", "--duration needs --record FILE"),
         ("demo --seed 1.5", "--seed: '1.5' is not a whole number"),
         ("probes drop", "action: invalid choice: 'drop'"),

@@ -71,6 +71,8 @@ def is_one_sentence(done):
         ("--backend nope", 2, "--backend: there is no 'nope'"),
         ("--backend replay", 2, "--backend"),
         ("demo nope", 2, "there is no demo 'nope'"),
+        ("demo --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
+        ("demo nope --tour", 2, "there is no demo 'nope'"),
         ("demo nope --record f", 2, "there is no demo 'nope'"),
         ("nope", 2, "there is no command 'nope'"),
         ("probes show nope", 2, "there is no probe 'nope'"),

@@ -1,9 +1,12 @@
 """Guided tours: what is bundled can be read, and fits the smallest screen."""
 
+from random import Random
+
 import pytest
 
 from latmon.errors import UsageError
 from latmon.tour import MAX_TEXT, load_tour, tours
+from latmon_backends.incidents import INCIDENTS
 
 SCREENS = {"overview", "stages", "outstanding", "order", "outliers", "interrupts", "findings"}
 
@@ -18,6 +21,17 @@ def test_five_steps_that_fit(name):
         assert 0 < len(stop.text) <= MAX_TEXT
         assert "\n" not in stop.text
     assert "findings" in {stop.where.screen for stop in tour.stops}
+
+
+@pytest.mark.parametrize("name", tours())
+def test_each_device_is_in_its_scenario(name):
+    first = next(iter(INCIDENTS[name].frames(Random(1))))
+    assert {stop.where.device for stop in load_tour(name).stops} <= {"", *(one.name for one in first.devices)}
+
+
+def test_it_ends_with_what_to_try_next():
+    assert "latmon demo emulex-healthy" in load_tour("emulex").then
+    assert set(tours()) == {name for name in INCIDENTS if INCIDENTS[name].healthy}
 
 
 def test_the_five():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from latmon.findings.finding import Where
 from latmon.findings.watch import Episode
 from latmon.histogram import bucket_index
-from latmon.views.choice import OP_CHOICES, SCREENS, Choice, shown
+from latmon.views.choice import OP_CHOICES, PANELS, SCREENS, Choice, shown
 from latmon.views.cursor import Picked
 from latmon.views.findings import where
 from latmon.views.panels.findings import key_of, position
@@ -42,25 +42,35 @@ def evidence(sight: Sight, _by: int) -> Choice:
     there = finding.where
     back = replace(choice, finding=key_of(one), back=None)
     landed = replace(
-        back,
-        screen=there.screen if there.screen in SCREENS else SCREENS[0],
-        opened=False,
+        view(replace(sight, choice=back), there),
+        region=_region(there, where(finding)) if there.screen == "outliers" else None,
+        back=back,
+    )
+    if landed.screen == "overview":
+        landed = replace(landed, panel="zoom")
+    return replace(landed, landed=landed.depth)
+
+
+def view(sight: Sight, there: Where) -> Choice:
+    """A screen with a device selected and a region marked on its map."""
+    choice = sight.choice
+    screen, aside = ("outstanding", "order") if there.screen == "order" else (there.screen, "")
+    return replace(
+        choice,
+        screen=screen if screen in SCREENS else SCREENS[0],
+        opened=screen == "stages" and bool(there.device),
         top=0,
-        aside="",
+        aside=aside,
+        panel=PANELS[0],
         cursor=None,
         fold="",
         selected=there.device or choice.selected,
         op=there.op if there.op in _OPS else "all",
         pattern=choice.pattern if _is_shown(sight, there.device) else "",
         band=_band(there),
-        region=_region(there, where(finding)) if there.screen == "outliers" else None,
-        back=back,
+        region=None,
+        back=None,
     )
-    if landed.screen == "overview":
-        landed = replace(landed, panel="zoom")
-    elif landed.screen == "stages":
-        landed = replace(landed, opened=bool(there.device))
-    return replace(landed, landed=landed.depth)
 
 
 def _is_shown(sight: Sight, device: str) -> bool:

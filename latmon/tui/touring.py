@@ -1,0 +1,56 @@
+"""A tour on its way: which stop is shown, and at which window of the stream the next one comes.
+
+It goes by windows and by no clock: two recordings of the screen show the same. Knows no widget and no key.
+"""
+
+from __future__ import annotations
+
+from latmon.tour import Stop, Tour
+from latmon.views.lines import Line
+from latmon.views.tour import Band
+
+HISTORY = 60
+"""Windows that a demo tells at once, before anything is looked at."""
+EVERY = 15
+"""Windows that a stop is shown: four lines are read in as many seconds."""
+_OVER = "end"
+
+
+class Touring:
+    """The stops of a tour one by one, then what to try next."""
+
+    def __init__(self, tour: Tour, keys: Line = ()) -> None:
+        self.tour, self._keys = tour, keys
+        self._at = 0
+        self._due = HISTORY + EVERY
+        """The window at which it goes on."""
+
+    @property
+    def stop(self) -> Stop | None:
+        """What is to be shown; None behind the last."""
+        return self.tour.stops[self._at] if self._at < len(self.tour.stops) else None
+
+    @property
+    def band(self) -> Band:
+        """What is said now."""
+        stop, many = self.stop, len(self.tour.stops)
+        if stop is None:
+            return Band(_OVER, self.tour.title, self.tour.then, self._keys)
+        return Band(f"{self._at + 1}/{many}", self.tour.title, stop.text, self._keys)
+
+    def arrived(self, seq: int) -> bool:
+        """A window came; whether it goes on to the next stop."""
+        if seq < self._due or self.stop is None:
+            return False
+        self._at += 1
+        self._due += EVERY
+        return True
+
+    def stay(self, seq: int) -> None:
+        """Somebody looks around here: the next stop comes that much later."""
+        self._due = max(self._due, seq + EVERY)
+
+    def go(self, by: int, seq: int) -> None:
+        """To the next stop or the one before."""
+        self._at = min(max(self._at + by, 0), len(self.tour.stops))
+        self._due = max(seq, HISTORY) + EVERY
