@@ -18,7 +18,7 @@ from latmon.mark import Settings
 from latmon.model import UNACCOUNTED, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon_backends.synthetic import Group, bucket, histogram
 
-REASON = "synthetic: made from the numbers of a published case; nothing of this host is measured"
+REASON = "synthetic, from the numbers of a published case: no host is measured"
 INTERVAL_US = 1_000_000
 START_WALL = 1_767_582_000.0
 """2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
