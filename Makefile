@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-bootstrap bench clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-bootstrap bench incidents clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -30,6 +30,9 @@ test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroo
 
 bench: # root: writes docs/BENCHMARKS.md
 	@sh ./bootstrap python tests/bench $(ARGS)
+
+incidents: # recordings, pictures and quoted output of docs/incidents
+	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache snapshot_report.html

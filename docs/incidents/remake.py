@@ -1,0 +1,155 @@
+# ruff: noqa: INP001  a script beside what it makes, no package
+"""The bundled recordings, the pictures and the quoted output of these pages, made anew: `make incidents`.
+
+Owns which recordings are bundled and which moments are drawn. What is quoted stands in a page between a line
+`<!-- latmon COMMAND -->` and the end of the code block after it. A name given as an argument: only that incident.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from latmon import cli
+from latmon.demonstration import record
+from latmon.exports.palette import palette
+from latmon.exports.svg import picture
+from latmon.findings.finding import Where
+from latmon.findings.thresholds import DEFAULT
+from latmon.model import Frame
+from latmon.recording.reader import open_recording
+from latmon.theme import load_theme
+from latmon.tour import load_tour, tours
+from latmon.tui.steps.findings import view
+from latmon.tui.touring import EVERY, HISTORY
+from latmon.views.choice import Choice
+from latmon.views.lines import Span, fit
+from latmon.views.scene import Scene
+from latmon.views.whole_screen import screen_lines
+
+HERE = Path(__file__).parent
+SIZE = (100, 28)
+MINUTE_US = 60_000_000
+LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in (incident, f"{incident}-healthy")} | {
+    f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")
+}
+"""Of each bundled recording; None: all of the demo. A host in health looks the same all the time: its first minute
+will do, but where what is missing is a wait of ten minutes."""
+DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
+"""Stops of the tours, as they are when the first one ends."""
+_ENTRIES = 6
+"""Of a paragraph that is quoted; the rest is counted."""
+_QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
+
+
+class Picture(NamedTuple):
+    """A moment of a recording: what is looked at after how many windows."""
+
+    recording: str
+    name: str
+    where: Where
+    windows: int
+    window_us: int = MINUTE_US
+
+
+def pictures(incident: str) -> Iterator[Picture]:
+    """Stops of the tour, and what a tour has no time for."""
+    stops = load_tour(incident).stops
+    for number in DRAWN[incident]:
+        yield Picture(incident, f"{incident}-{number}", stops[number - 1].where, HISTORY + EVERY - 1)
+    if incident == "serialised":
+        yield Picture("serialised-healthy", "serialised-healthy", stops[2].where, HISTORY)
+    if incident == "bubbles":
+        for name, drawn in (("bubbles", "bubbles-end"), ("bubbles-healthy", "bubbles-healthy")):
+            yield Picture(name, drawn, Where("overview", "sd1"), 600, 10 * MINUTE_US)
+
+
+def recording(name: str) -> Path:
+    """Where it is kept."""
+    return HERE / "recordings" / f"{name}.latmon.jsonl.gz"
+
+
+def bundle(name: str) -> None:
+    """Its recording, of seed 1."""
+    with tempfile.TemporaryDirectory(dir=HERE) as directory:
+        made = Path(directory) / "made"
+        record(name, 1, made, LENGTHS[name])
+        made.chmod(0o644)
+        made.replace(recording(name))
+
+
+def draw(one: Picture) -> None:
+    """The screen of that moment as SVG."""
+    colours = palette(load_theme("dark"))
+    source = open_recording(recording(one.recording))
+    scene = Scene(Choice(window_us=one.window_us), mode="DEMO", ink=colours.ink, findings=DEFAULT)
+    scene.opened(source.origin)
+    for number, frame in enumerate((item for item in source if isinstance(item, Frame)), 1):
+        scene.append(frame)
+        if number == one.windows:
+            break
+    scene.choose(view(scene.sight, one.where))
+    caption = (Span(f" latmon demo {one.recording} --seed 1, after {scene.store.arrived} s", "dim"),)
+    screen_lines(scene, caption, *SIZE)
+    lines = [fit(line, SIZE[0]) for line in screen_lines(scene, caption, *SIZE)]
+    (HERE / "img" / f"{one.name}.svg").write_text("\n".join(picture(lines, SIZE, colours)))
+
+
+def quote(page: Path) -> None:
+    """What the commands in a page print now."""
+
+    def printed(match: re.Match[str]) -> str:
+        words = match[1].split()
+        with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
+            cli.main(words)
+        text = out.getvalue()
+        if words[0] == "report":
+            text = text[text.index("\nfindings (") + 1 :].split("\n\n")[0]
+        return f"{match[1]}{match[2]}{shortened(text.strip())}\n"
+
+    page.write_text(_QUOTED.sub(printed, page.read_text()))
+
+
+def shortened(text: str) -> str:
+    """Of each paragraph the first entries; of a report's findings all that are more than notices."""
+    if text.startswith("findings ("):
+        every = re.split(r"\n(?=  [A-Z]+  )", text)
+        told = [one for one in every if not one.startswith("  NOTICE")]
+        left = len(every) - len(told)
+        return "\n".join((*told, *([f"  … and {left} notices"] if left else [])))
+    return "\n\n".join("\n".join(_some(part.splitlines())) for part in text.split("\n\n"))
+
+
+def _some(lines: Sequence[str]) -> Iterator[str]:
+    begins = [at for at, line in enumerate(lines) if not line.startswith("    ")]
+    end = begins[_ENTRIES] if len(begins) > _ENTRIES + 1 else len(lines)
+    yield from lines[:end]
+    if end < len(lines):
+        yield f"  … {len(lines) - end} more lines"
+
+
+def main(names: Sequence[str]) -> None:
+    """All of it, or that of some incidents."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    with tempfile.TemporaryDirectory() as nothing:
+        os.environ["XDG_CONFIG_HOME"] = nothing
+        for incident in names or tours():
+            for name in (incident, f"{incident}-healthy"):
+                bundle(name)
+            for one in pictures(incident):
+                draw(one)
+            quote(HERE / f"{incident}.md")
+            os.umask(0o022)  # a command's own is stricter
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
