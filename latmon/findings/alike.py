@@ -104,6 +104,21 @@ def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> di
     return found
 
 
+def alike(drives: Mapping[str, Drive], most: float) -> Iterator[dict[str, Drive]]:
+    """Groups of those whose I/Os are about as large, up to `most` times the smallest: the others do other work."""
+    group: dict[str, Drive] = {}
+    least: float | None = None
+    for name, one in sorted(drives.items(), key=lambda pair: (pair[1].size or 0, pair[0])):
+        size = one.size or 0
+        if group and size > most * (least or 0):
+            yield group
+            group = {}
+        least = least if group else size
+        group[name] = one
+    if group:
+        yield group
+
+
 def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator[Odd]:
     """Each device at most once, at the first level at which it is unlike the others."""
     measure = Measure(limits["octaves"], limits["scatters"], int(limits["peers"]))
@@ -112,7 +127,7 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
         return
     for level in LEVELS:
         for name, far, bar in _often(drives, level, measure) if level.often else _slow(drives, level, measure):
-            if name in told or _larger(drives, name, limits["size"]):
+            if name in told:
                 continue
             share = 2**far.bar if level.often else level.share
             blocks = _lasting(drives, name, share, bar)
@@ -146,9 +161,3 @@ def _lasting(drives: Mapping[str, Drive], name: str, share: float, bar: float) -
     blocks = {other: one.blocks_above(share, bar) for other, one in drives.items()}
     part = max(1 / len(drives), drives[name].ios / sum(one.ios for one in drives.values()))
     return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < _CHANCE else 0
-
-
-def _larger(drives: Mapping[str, Drive], name: str, most: float) -> bool:
-    own = drives[name].size
-    sizes = [one.size for other, one in drives.items() if other != name and one.size is not None]
-    return own is not None and bool(sizes) and own > most * median(sizes)

@@ -1,12 +1,12 @@
 """peer-outlier: one of several like devices is far slower than the others, and stays so.
 
-Like devices are those of one kind, driver and model that do the same op, at least three beside this one. They are
-compared at the median and at the slowest tenth, hundredth, thousandth and third. Fires when a device's is at least two
-doublings beyond the median of its peers', and five times as far as theirs scatter; or when what is slow for all is four
-times as frequent with it. And that in three blocks or more, so many that chance doesn't give one of equal devices as
-many. A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no
-finding. A device that gets larger I/Os than its peers is not compared; one that gets far more of them is a notice: more
-work is a reason to be slower.
+Like devices are those of one kind, driver and model that do the same op with I/Os about as large (`size`), at least
+three beside this one. They are compared at the median and at the slowest tenth, hundredth, thousandth and third. Fires
+when a device's is at least two doublings beyond the median of its peers', and five times as far as theirs scatter; or
+when what is slow for all is four times as frequent with it. And that in three blocks or more, so many that chance
+doesn't give one of equal devices as many. A single bad moment, a slow moment of all, a mean that is a little higher and
+a heavy tail that all have are no finding. Nor is a device that gets far more I/Os than its peers (`hot`): more work is
+a reason to be slower.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from statistics import median
 
-from latmon.findings.alike import Odd, drives_of, unlike
+from latmon.findings.alike import Odd, alike, drives_of, unlike
 from latmon.findings.facts import Facts
-from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
 from latmon.peers import above, like, slowest_of, tail_of, time_of
 from latmon.words import part, spelled
@@ -38,11 +38,17 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for names in like(one for one in facts.devices.values() if one.timed):
         worst: dict[str, Odd] = {}
         for op in OPS if len(names) > limits["peers"] else ():
-            for odd in unlike(drives_of(facts, names, op, limits), op, limits):
+            for odd in _unlike(facts, names, op, limits):
                 if odd.name not in worst or odd.share > worst[odd.name].share:
                     worst[odd.name] = odd
         for odd in worst.values():
-            yield _finding(facts, odd, limits)
+            yield _finding(facts, odd)
+
+
+def _unlike(facts: Facts, names: list[str], op: str, limits: Thresholds) -> Iterator[Odd]:
+    """Without those that have more to do: that is a reason to be slower."""
+    for group in alike(drives_of(facts, names, op, limits), limits["size"]):
+        yield from (odd for odd in unlike(group, op, limits) if odd.times_busy <= limits["hot"])
 
 
 def _sentence(odd: Odd) -> str:
@@ -58,14 +64,12 @@ def _sentence(odd: Odd) -> str:
     )
 
 
-def _finding(facts: Facts, odd: Odd, limits: Thresholds) -> Finding:
-    hot = odd.times_busy > limits["hot"]
-    why = f"; it gets {odd.times_busy:.0f} times their I/Os" if hot else ""
+def _finding(facts: Facts, odd: Odd) -> Finding:
     return Finding(
         "peer-outlier",
-        NOTICE if hot else WARNING,
+        WARNING,
         odd.name,
-        f"{odd.name}: {_sentence(odd)}{why}",
+        f"{odd.name}: {_sentence(odd)}",
         tuple(_evidence(facts, odd)),
         Where("overview", odd.name, odd.op, round(2**odd.bar)),
         _STEPS,

@@ -89,8 +89,12 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "peers": Threshold(3, "devices", "like it at least, of which the median is taken"),
         "run": Threshold(3, "blocks", "in which it must have been so: one bad moment is no sick device"),
         "ios": Threshold(100, "ios", "of the op at least, of it and of each peer"),
-        "hot": Threshold(4.0, "times", "as many I/Os as its peers' median: then it is a notice, it has more to do"),
-        "size": Threshold(2.0, "times", "as large I/Os as its peers' median: more is a load of another kind"),
+        "hot": Threshold(
+            2.0, "times", "as many I/Os as its peers' median: with more it has more to do, and is no finding"
+        ),
+        "size": Threshold(
+            1.15, "times", "as large as the smallest I/Os of its group: else it is a load of another kind"
+        ),
     },
     "slow-shared-handler": {
         "run_us": Threshold(2, "us", "a stranger's handler takes in the mean, on the vector of a disk's"),
