@@ -63,6 +63,11 @@ class Facts:
         """How long the window is, as far as it was measured."""
         return sum(one.measured_us for one in self.window)
 
+    @property
+    def is_sun(self) -> bool:
+        """Whether the host runs illumos or Solaris: its drivers, tools and settings have other names."""
+        return self.origin.kernel.startswith("SunOS")
+
     @cached_property
     def busy(self) -> tuple[str, ...]:
         """Devices with an I/O in the window, timed by the always-on probe or by the deep ones."""

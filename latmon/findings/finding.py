@@ -62,6 +62,8 @@ class Finding:
     """What would show that it is something else."""
     share: float = 0.0
     """Which part of the time of the I/Os that it is about it explains, 0..1."""
+    also: tuple[str, ...] = ()
+    """Other devices that it is about: what it explains on them needn't be told either."""
 
     @property
     def key(self) -> tuple[str, str]:
