@@ -114,8 +114,8 @@ def threads() -> Told:
     return traced(**on_every_disk())
 
 
-def hog(cpu: int) -> None:
-    """Doesn't let go of its CPU for 40 ms in 50, above the interrupt threads and below the measurement.
+def hog(cpu: int, busy_s: float, rest_s: float) -> None:
+    """Doesn't let go of its CPU for a while, above the interrupt threads and below the measurement.
 
     Not all the time: since 6.12 the kernel lets a real-time thread starve the ones below it for good.
     """
@@ -123,17 +123,17 @@ def hog(cpu: int) -> None:
     os.sched_setaffinity(0, {cpu})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(HOG_PRIORITY))
     while True:
-        until = time.monotonic() + 0.04
+        until = time.monotonic() + busy_s
         while time.monotonic() < until:
             pass
-        time.sleep(0.01)
+        time.sleep(rest_s)
 
 
 @contextlib.contextmanager
-def hogs() -> Iterator[None]:
+def hogs(busy_s: float = 0.04, rest_s: float = 0.01) -> Iterator[None]:
     """One on each CPU."""
-    cpus = os.sched_getaffinity(0)
-    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu)]) for cpu in cpus]
+    times = (str(busy_s), str(rest_s))
+    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu), *times]) for cpu in os.sched_getaffinity(0)]
     try:
         yield
     finally:
@@ -202,12 +202,12 @@ INCIDENTS: dict[str, Callable[[], Told]] = {
 }
 
 
-def main(incident: str, result: str) -> None:
+def main(incident: str, result: str, *times: str) -> None:
     if incident == "load":
         fio(WORK, SECONDS, *json.loads(result))
         return
     if incident == HOG:
-        hog(int(result))
+        hog(int(result), *map(float, times))
     WORK.mkdir(exist_ok=True)
     Path(result).write_text(json.dumps(INCIDENTS[incident]()))
 

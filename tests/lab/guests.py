@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import psutil
@@ -10,8 +11,10 @@ import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHARED = ("latmon", "backends", "probes", "themes", "tests/live/terminal.py", "tests/live/workload.py", "tests/lab")
-TIMEOUT_S = 900
+TIMEOUT_S = 3600
 ATTEMPTS = 3
+PACKED = "latmon.tar"
+UNPACK = f'mkdir /tmp/checkout && tar -xf /host/{PACKED} -C /tmp/checkout && exec "$@"'
 EMULATORS_FAULT = "Oops: int3"
 """Emulated CPUs now and then run into the breakpoint by which the kernel patches its own code while they run it."""
 
@@ -39,23 +42,29 @@ def keep(directory, deep):
             manifest.unlink()
 
 
-def run(directory, release, script, *words, deep=None, kernel=None):
+def pack(directory):
+    """All of it as one file: an emulated guest takes minutes to read many over 9p."""
+    with tarfile.open(directory / PACKED, "w") as archive:
+        for name in {Path(shared).parts[0] for shared in (*SHARED, "yaml", "psutil")}:
+            archive.add(directory / name, name)
+
+
+def run(directory, release, script, *words, deep=None, kernel=None, packed=False):
     """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
 
     `deep`: the deep probes that it is about; None: all of them. `kernel`: of which release; None: the same.
+    `packed`: the guest copies us to its memory first.
     """
     stage(directory)
     if deep is not None:
         keep(directory, deep)
     name, *arguments = script
-    inside = [
-        "env",
-        "PYTHONPATH=/host:/host/backends",
-        "python3",
-        f"/host/tests/lab/{name}",
-        *arguments,
-        "/host/result",
-    ]
+    root = "/host"
+    if packed:
+        pack(directory)
+        root = "/tmp/checkout"
+    script = ["env", f"PYTHONPATH={root}:{root}/backends", "python3", f"{root}/tests/lab/{name}"]
+    inside = [*(("sh", "-c", UNPACK, "sh") if packed else ()), *script, *arguments, "/host/result"]
     console = directory / "console"
     guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", kernel or release]
     guest += ["--console", console, "--timeout", TIMEOUT_S, "--share", directory]
