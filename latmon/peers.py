@@ -9,9 +9,9 @@ is many slow I/Os but no sick device. Means play no part. Knows neither frames n
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model import Device
@@ -54,16 +54,29 @@ def like(devices: Iterable[Device]) -> list[list[str]]:
 def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Beyond]:
     """Those whose tail is far above their peers'; None is a device that has none."""
     known = {name: tail for name, tail in tails.items() if tail is not None}
+    peers = len(known) - 1
+    if peers < max(measure.peers, 1):
+        return {}
+    ordered, scattered = sorted(known.values()), dict[float, list[float]]()
     found: dict[str, Beyond] = {}
     for name, own in known.items():
-        peers = [tail for other, tail in known.items() if other != name]
-        if len(peers) < measure.peers:
-            return {}
-        middle = median(peers)
-        bar = middle + max(measure.octaves, measure.scatters * median(abs(tail - middle) for tail in peers))
+        middle = _median_without(ordered, own)
+        if own <= middle + measure.octaves:
+            continue
+        if middle not in scattered:  # there are three medians at most, whoever is left out
+            scattered[middle] = sorted(abs(tail - middle) for tail in ordered)
+        scatter = _median_without(scattered[middle], abs(own - middle))
+        bar = middle + max(measure.octaves, measure.scatters * scatter)
         if own > bar:
-            found[name] = Beyond(own, middle, bar, len(peers))
+            found[name] = Beyond(own, middle, bar, peers)
     return found
+
+
+def _median_without(ordered: Sequence[float], one: float) -> float:
+    """Of all but this one, which is among them: thousands of devices are sorted once."""
+    at, n = bisect_left(ordered, one), len(ordered) - 1
+    low, high = (ordered[k if k < at else k + 1] for k in ((n - 1) // 2, n // 2))
+    return (low + high) / 2
 
 
 def chance(above: int, total: int, share: float) -> float:

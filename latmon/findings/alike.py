@@ -15,9 +15,6 @@ from latmon.findings.facts import Facts
 from latmon.findings.rule import Thresholds
 from latmon.peers import RANK, Beyond, Counts, Measure, above, beyond, chance, counts_of, tail_of, time_of
 
-_CHANCE = 1e-3
-"""Of a finding among equal devices, per group and op."""
-
 
 class Level(NamedTuple):
     """The slowest I/Os, this share of all. `often`: compared by how many take as long as the peers' take there."""
@@ -30,7 +27,7 @@ LEVELS = (
     *(Level(share) for share in (0.5, 0.1, 0.01, 0.001, 0.0)),
     *(Level(share, often=True) for share in (0.01, 0.005, 0.002, 0.001)),
 )
-"""The first that is unlike is told: who is slower altogether is so at all of them."""
+"""The first that is unlike is told: who is slower altogether is so at all of them. docs/FINDINGS.md names them."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,11 @@ class Odd:
         """How many times the I/Os that its peers' median has."""
         return self.own.ios / median(one.ios for one in self.peers)
 
+    @property
+    def times_in_flight(self) -> float:
+        """How many times what its peers' median has in flight: by Little's law that is as the time of all I/Os is."""
+        return time_of(self.own.whole) / median(time_of(one.whole) for one in self.peers)
+
 
 def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> dict[str, Drive]:
     """Those that did enough of the op to be compared."""
@@ -123,6 +125,7 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
     """Each device at most once, at the first level at which it is unlike the others."""
     measure = Measure(limits["octaves"], limits["scatters"], int(limits["peers"]))
     told: set[str] = set()
+    kept: dict[tuple[float, float], dict[str, int]] = {}
     if len(drives) <= limits["peers"]:
         return
     for level in LEVELS:
@@ -130,7 +133,9 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
             if name in told:
                 continue
             share = 2**far.bar if level.often else level.share
-            blocks = _lasting(drives, name, share, bar)
+            if (share, bar) not in kept:
+                kept[share, bar] = {other: one.blocks_above(share, bar) for other, one in drives.items()}
+            blocks = _lasting(drives, name, kept[share, bar], limits["chance"])
             if blocks >= max(limits["run"], 1):
                 told.add(name)
                 yield Odd(name, op, level, far, bar, drives, blocks)
@@ -153,11 +158,10 @@ def _often(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Itera
             yield name, far, bar
 
 
-def _lasting(drives: Mapping[str, Drive], name: str, share: float, bar: float) -> int:
+def _lasting(drives: Mapping[str, Drive], name: str, blocks: Mapping[str, int], least: float) -> int:
     """Blocks in which it was beyond the bar; 0 if one of equal devices may well have as many.
 
     Blocks are counted and not I/Os: slow ones come together. Who does more I/Os has the chance of more such blocks.
     """
-    blocks = {other: one.blocks_above(share, bar) for other, one in drives.items()}
     part = max(1 / len(drives), drives[name].ios / sum(one.ios for one in drives.values()))
-    return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < _CHANCE else 0
+    return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < least else 0

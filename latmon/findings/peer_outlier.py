@@ -1,12 +1,14 @@
 """peer-outlier: one of several like devices is far slower than the others, and stays so.
 
 Like devices are those of one kind, driver and model that do the same op with I/Os about as large (`size`), at least
-three beside this one. They are compared at the median and at the slowest tenth, hundredth, thousandth and third. Fires
-when a device's is at least two doublings beyond the median of its peers', and five times as far as theirs scatter; or
-when what is slow for all is four times as frequent with it. And that in three blocks or more, so many that chance
-doesn't give one of equal devices as many. A single bad moment, a slow moment of all, a mean that is a little higher and
-a heavy tail that all have are no finding. Nor is a device that gets far more I/Os than its peers (`hot`): more work is
-a reason to be slower.
+`peers` beside this one. They are compared at the median, the slowest 10%, 1%, 0.1% and the third slowest. Fires when a
+device's is at least `octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter;
+or when what is slow for all (of theirs the slowest 1%, 0.5%, 0.2%, 0.1%) is as much more frequent with it. And that in
+`run` blocks or more, so many that chance (`chance`) doesn't give one of equal devices as many.
+A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no finding.
+Nor is a device that gets far more I/Os than its peers (`hot`): more work is a reason to be slower. Nor one that has
+less than `in_flight` of theirs in flight: that has another load. Who is slow for a load like theirs has as many in
+flight or more, and completes fewer. A shared handler doesn't explain it away: that says why, this says who.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 
 def _unlike(facts: Facts, names: list[str], op: str, limits: Thresholds) -> Iterator[Odd]:
-    """Without those that have more to do: that is a reason to be slower."""
+    """Without those that have more to do, which is a reason to be slower, or hardly anything."""
     for group in alike(drives_of(facts, names, op, limits), limits["size"]):
-        yield from (odd for odd in unlike(group, op, limits) if odd.times_busy <= limits["hot"])
+        for odd in unlike(group, op, limits):
+            if odd.times_busy <= limits["hot"] and odd.times_in_flight >= limits["in_flight"]:
+                yield odd
 
 
 def _sentence(odd: Odd) -> str:
@@ -88,9 +92,9 @@ def _evidence(facts: Facts, odd: Odd) -> Iterator[Fact]:
         if not odd.level.often:
             yield Fact(name, round(2**value), f"{said} {spelled(round(2**value))}", "us", of)
     slow, others = above(own.whole, odd.bar), sum(above(one.whole, odd.bar) for one in peers)
-    text = f"{slow} of its {own.ios} {odd.op}s took longer than {bar}, {others} of its peers' {n}"
+    text = f"{slow:,} of its {own.ios:,} {odd.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
     yield Fact("slow_ios", slow, text, "ios", own.ios)
-    blocks = f"so in {odd.blocks} of {len(own.parts)} blocks"
+    blocks = f"it was unlike its peers in {odd.blocks:,} of {len(own.parts):,} blocks"
     yield Fact("blocks", odd.blocks, blocks, "", len(own.parts))
     mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
     text = f"means say less: {spelled(round(mean))} against {spelled(round(means))}"
@@ -108,12 +112,12 @@ def _fan_out(odd: Odd) -> Iterator[Fact]:
         if None in pair:
             continue
         slow, quick = (round(2**one) for one in pair if one is not None)
-        text = (
-            f"a stripe over all {len(odd.drives)} waits for the slowest: its {name} is {spelled(slow)}, "
-            f"without this one {spelled(quick)}"
-        )
+        if slow == quick:
+            continue
+        text = f"a stripe over all {len(odd.drives):,} waits for the slowest: its {name} is {spelled(slow)}"
         yield Fact(f"stripe_{name}_us", slow, text, "us", odd.own.ios)
-        yield Fact(f"stripe_{name}_without_us", quick, f"{name} without it: {spelled(quick)}", "us", odd.own.ios)
+        text = f"a stripe without this one: its {name} is {spelled(quick)}"
+        yield Fact(f"stripe_{name}_without_us", quick, text, "us", odd.own.ios)
 
 
 def _stripe(facts: Facts, odd: Odd) -> Iterator[Fact]:
@@ -121,7 +125,7 @@ def _stripe(facts: Facts, odd: Odd) -> Iterator[Fact]:
     for one in facts.devices.values():
         together = [name for name in odd.drives if name in one.members]
         if odd.name in together and len(together) > 1:
-            text = f"{one.name} is built on it and on {len(together) - 1} of its peers: it waits for the slowest"
+            text = f"{one.name} is built on it and on {len(together) - 1:,} of its peers: it waits for the slowest"
             yield Fact("built_on_it", one.name, text)
 
 
@@ -130,7 +134,7 @@ _STEPS = (
     Step("compare it with a peer: firmware, link speed and width, errors (smartctl -x, nvme smart-log, lspci -vv)"),
     Step("see which other handlers share its interrupt vector (/proc/interrupts, the interrupts screen)"),
     Step(
-        "move it to a peer's slot: the tail goes with the drive or stays with the slot",
+        "where all of that tells nothing, move it to a peer's slot: the tail goes with the drive or stays with the slot",
         "the drive is away while it is moved; what is built on it runs without its redundancy",
     ),
 )

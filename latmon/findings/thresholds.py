@@ -90,8 +90,12 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "run": Threshold(3, "blocks", "in which it must have been so: one bad moment is no sick device"),
         "ios": Threshold(100, "ios", "of the op at least, of it and of each peer"),
         "hot": Threshold(
-            2.0, "times", "as many I/Os as its peers' median: with more it has more to do, and is no finding"
+            1.5, "times", "as many I/Os as its peers' median: with more it has more to do, and is no finding"
         ),
+        "in_flight": Threshold(
+            0.5, "times", "what its peers' median has in flight at least: with less it has another load"
+        ),
+        "chance": Threshold(0.001, "share", "of findings among equal devices, per group and op, that chance gives"),
         "size": Threshold(
             1.15, "times", "as large as the smallest I/Os of its group: else it is a load of another kind"
         ),

@@ -8,7 +8,7 @@ from like_drives import NOISES, Host, Sick, watched
 
 from latmon.histogram import Histogram
 from latmon.model import Device, Series
-from latmon.peers import counts_of, slowest_of, tail_of
+from latmon.peers import Measure, beyond, counts_of, slowest_of, tail_of
 
 RULE = "peer-outlier"
 NAMES = [f"sd{letter}" for letter in "abcdef"]
@@ -116,8 +116,27 @@ def test_larger_ios_are_another_load():
 
 
 def test_a_hot_device_has_more_to_do():
-    assert judged({100: 100}, {2_000: 201}) == []
-    assert judged({100: 100}, {2_000: 200})[0].severity == "warning"
+    assert judged({100: 100}, {2_000: 151}) == []
+    assert judged({100: 100}, {2_000: 150})[0].severity == "warning"
+
+
+@pytest.mark.parametrize(("ios", "n"), [(24, 0), (30, 1)])
+def test_a_device_with_hardly_anything_in_flight_has_another_load(ios, n):
+    """Its 2 ms are 20 times as long as the peers' 100 us: in flight as they are it would do a twentieth of their 1000."""
+    assert len(judged({100: 1000}, {2_000: ios})) == n
+
+
+def test_a_closed_loop_that_is_slow_does_fewer_and_is_found():
+    assert len(judged({100: 1000}, {2_000: 50})) == 1
+
+
+def test_a_thousand_drives_are_sorted_once():
+    tails = {f"sd{n}": 7.0 + n % 7 / 10 for n in range(1000)} | {"odd": 12.0, "none": None}
+    odd = beyond(tails, Measure())
+    assert list(odd) == ["odd"]
+    assert (odd["odd"].peers, odd["odd"].middle) == (1000, pytest.approx(7.3))
+    assert odd["odd"].bar == pytest.approx(7.3 + 2)
+    assert beyond({"a": 1.0}, Measure(peers=0)) == {}
 
 
 # ---- evidence
@@ -129,6 +148,9 @@ def test_what_a_stripe_waits_for_is_said():
     assert told["stripe_median_without_us"] == 104
     assert told["stripe_p99_without_us"] == 208
     assert told["blocks"] == 12
+    equal = {fact.name for fact in judged(USUAL, {100: 950, 200: 10, 2_000: 40})[0].facts}
+    assert "stripe_median_us" not in equal
+    assert "stripe_p99_us" in equal
 
 
 def test_the_slowest_of_n_is_the_product_of_distributions():
