@@ -5,7 +5,7 @@ Draws from a generator of its own and changes nothing of what the host did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -14,7 +14,7 @@ from latmon.model import Frame, Missing, Series, Traced
 from latmon_backends import demo_interrupts, demo_outliers
 from latmon_backends.demo_host import Drawn
 from latmon_backends.demo_splits import FIRST, PASSED, Load, Split, load
-from latmon_backends.synthetic import Group, bucket, histogram
+from latmon_backends.synthetic import bucket, histogram
 
 _LOST_WHY = "a user's thread, or an interrupt without a handler"
 _ABSENT = (Missing("requeue", "the demo's drivers refuse no request"),)
@@ -58,16 +58,19 @@ def _traced(loads: Iterable[Load]) -> Traced:
     return Traced(histograms, by_total, unfollowed, paths, one_in=1, absent=_ABSENT)
 
 
-def _stages(splits: Iterable[Split]) -> Iterator[tuple[str, Histogram, dict[int, int]]]:
+def _stages(splits: Sequence[Split]) -> Iterator[tuple[str, Histogram, dict[int, int]]]:
     """Every stage's histogram, and its time by the bucket of the total."""
-    known = [(one, bucket(one.total)) for one in splits]
-    for at, stage in enumerate(PASSED, FIRST):
-        times = [(one.size, us, total) for one, total in known if isinstance(us := one[at], int)]
-        if times:
-            sums: dict[int, int] = {}
-            for size, us, total in times:
+    columns = tuple(zip(*splits, strict=True))
+    sizes, totals = columns[0], [bucket(us) for us in columns[1]]
+    for stage, times in zip(PASSED, columns[FIRST:], strict=False):
+        ios: dict[int, int] = {}
+        sums: dict[int, int] = {}
+        for size, us, total in zip(sizes, times, totals, strict=True):
+            if us is not None:
+                ios[us] = ios.get(us, 0) + size
                 sums[total] = sums.get(total, 0) + size * us
-            yield stage, histogram([Group(size, us) for size, us, _ in times]), sums
+        if ios:
+            yield stage, histogram((size, us) for us, size in ios.items()), sums
 
 
 def _paths(splits: Iterable[Split]) -> Iterator[tuple[str, int]]:

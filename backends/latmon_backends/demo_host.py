@@ -17,7 +17,7 @@ from types import MappingProxyType
 from latmon.histogram import Histogram
 from latmon.model import Completed, Device, Flow, Frame, Health, Outstanding, Series
 from latmon_backends.demo_limits import LIMITS
-from latmon_backends.synthetic import Group, Mode, Shape, binomial, histogram, meet, poisson
+from latmon_backends.synthetic import Mode, Shape, binomial, histogram, meet, poisson
 
 INTERVAL_US = 1_000_000
 UNLIKE = "sdd"
@@ -216,7 +216,7 @@ def _draw(rng: Random, load: Load, seq: int) -> Drawn:
     queue = (_CONGESTED_QUEUE if mood.congested else load.queue).draw(rng, issued - missed)
     hba = load.hba.draw(rng, issued - missed)
     met = meet(rng, queue, hba)
-    total = histogram([Group(n, q + h) for n, q, h in met])
+    total = histogram((n, q + h) for n, q, h in met)
     large = binomial(rng, issued - missed, 0.06)
     size = load.bytes_small * (issued - missed - large) + load.bytes_large * large
     mean_us = 0 if total.mean is None else round(total.mean)

@@ -78,12 +78,12 @@ def _at_one_moment(rng: Random, shares: Mapping[int, float]) -> int:
 
 
 def _add(busy: _Busy, one: Drawn) -> None:
-    for part, total in zip(one.parts, one.totals, strict=True):
+    for part, below, total in zip(one.parts, one.below, one.totals, strict=True):
         busy.ios += part.size
         busy.all_us += part.size * total
         if total <= _HELD_US:
-            busy.below_us += part.size * part.below
-            busy.queue_us += part.size * (total - part.below)
+            busy.below_us += part.size * below
+            busy.queue_us += part.size * (total - below)
 
 
 def _depths(busy: _Busy, service: Mapping[int, float], held: Held | None, most: int) -> Depths:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from latmon import __version__
 from latmon.histogram import Histogram
@@ -79,27 +80,38 @@ class Drawn:
         return sum(one.size for one in self.parts)
 
     @cached_property
+    def below(self) -> tuple[int, ...]:
+        """Of each of the parts."""
+        return tuple(one.below for one in self.parts)
+
+    @cached_property
     def totals(self) -> tuple[int, ...]:
         """Of each of the parts."""
-        return tuple(one.total for one in self.parts)
+        return tuple(one.queue + (one.requeue or 0) + us for one, us in zip(self.parts, self.below, strict=True))
 
     @cached_property
     def total(self) -> Histogram:
-        return histogram([Group(one.size, us) for one, us in zip(self.parts, self.totals, strict=True)])
+        return histogram(zip(self._column("size"), self.totals, strict=True))
 
     @cached_property
     def stages(self) -> Mapping[str, Passed]:
         """Those that any passed; `unaccounted` too."""
-        found = {stage: Passed({}, {}) for stage in (*_STAGES, UNACCOUNTED)}
-        tables = tuple(found.values())
-        for one, total in zip(self.parts, self.totals, strict=True):
-            size, at = one.size, bucket(total)
-            times = (one.queue, one.requeue, one.hba, one.irq, one.softirq, one.completion, one.unaccounted)
-            for us, (ios, by_total) in zip(times, tables, strict=True):
+        sizes, ends = self._column("size"), [bucket(us) for us in self.totals]
+        found: dict[str, Passed] = {}
+        for stage in (*_STAGES, UNACCOUNTED):
+            ios: dict[int, int] = {}
+            by_total: dict[int, int] = {}
+            for size, us, end in zip(sizes, self._column(stage), ends, strict=True):
                 if us is not None:
                     ios[us] = ios.get(us, 0) + size
-                    by_total[at] = by_total.get(at, 0) + size * us
-        return {stage: passed for stage, passed in found.items() if passed.ios}
+                    by_total[end] = by_total.get(end, 0) + size * us
+            if ios:
+                found[stage] = Passed(ios, by_total)
+        return found
+
+    def _column(self, name: str) -> tuple[Any, ...]:
+        """One field of all parts."""
+        return tuple(map(attrgetter(name), self.parts))
 
     def summed(self, *stages: str) -> int:
         """Their time in us."""
@@ -176,12 +188,11 @@ def above(loads: Iterable[Drawn], thresholds_us: Mapping[str, int]) -> dict[Flow
 def _always_on(one: Drawn) -> Iterable[tuple[Series, Histogram]]:
     below: dict[int, int] = {}
     queue: dict[int, int] = {}
-    for part, total in zip(one.parts, one.totals, strict=True):
-        us = part.below
+    for part, us, total in zip(one.parts, one.below, one.totals, strict=True):
         below[us] = below.get(us, 0) + part.size
         queue[total - us] = queue.get(total - us, 0) + part.size
-    yield Series(*one.flow, "queue"), histogram([Group(size, us) for us, size in queue.items()])
-    yield Series(*one.flow, "hba"), histogram([Group(size, us) for us, size in below.items()])
+    yield Series(*one.flow, "queue"), histogram((size, us) for us, size in queue.items())
+    yield Series(*one.flow, "hba"), histogram((size, us) for us, size in below.items())
     yield Series(*one.flow, "total"), one.total
 
 
@@ -191,7 +202,7 @@ def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
     paths: dict[str, dict[str, int]] = {}
     for one in loads:
         for stage, passed in one.stages.items():
-            histograms[Series(*one.flow, stage)] = histogram(one.times(stage))
+            histograms[Series(*one.flow, stage)] = histogram((size, us) for us, size in passed.ios.items())
             by_total[Series(*one.flow, stage)] = passed.by_total
         histograms[Series(*one.flow, "total")] = one.total
         taken = paths.setdefault(one.flow.device, {})
