@@ -5,7 +5,6 @@ A block is 5 s, or a minute where a roll-up stands for its windows. Per-frame wo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,7 +23,7 @@ from latmon.tally import Tally
 from latmon.waiting import Waiting
 
 MAX_OUTLIERS = 1000
-"""Of a block; more are counted and not kept."""
+"""Of a block; more are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +147,4 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthSums]:
     for block in blocks:
         for name, sums in block.depths.items():
             found.setdefault(name, DepthSums()).take(sums)
-    return found
-
-
-def outstanding_counts(blocks: tuple[Block, ...], device: str) -> Counter[int]:
-    """Depth in the driver -> us, in all of them."""
-    found = Counter[int]()
-    for block in blocks:
-        if device in block.depths:
-            found.update(block.depths[device].in_driver)
     return found

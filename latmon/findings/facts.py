@@ -6,7 +6,7 @@ judgment. Times are us, sums over `window`; a device that did nothing gives empt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from latmon.ages import Aged
@@ -18,8 +18,6 @@ from latmon.lba_order import LbaOrder, together
 from latmon.minute_sums import add_all
 from latmon.model import (
     OPS,
-    STAGES,
-    UNACCOUNTED,
     Completed,
     Device,
     Flow,
@@ -36,18 +34,25 @@ from latmon.model import (
 from latmon.outstanding import Depths
 
 WINDOW_US = 60_000_000
+BLOCK_US = 5_000_000
+_TRACED = "traced"
+"""The table of what the deep probes timed."""
 
 
 class Facts:
     """`blocks`: those that follow each other without a hole up to now, oldest first; there is at least one."""
 
-    def __init__(self, blocks: tuple[Block, ...], origin: Origin, devices: Mapping[str, Device]) -> None:
+    def __init__(
+        self, blocks: tuple[Block, ...], origin: Origin, devices: Mapping[str, Device], deep: DeepSums | None = None
+    ) -> None:
+        """`deep`: the sums of the window's, where somebody keeps them; what is read of them holds as long as they."""
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
-        begin_us = blocks[-1].end_us - WINDOW_US
-        self.window = tuple(one for one in blocks if one.begin_us >= begin_us) or blocks[-1:]
+        self.window = tuple(one for one in blocks if in_window(one, blocks[-1].end_us)) or blocks[-1:]
         """The blocks of the last minute; one that is as long by itself."""
+        self._running = deep
+        self._parts: dict[tuple[str, tuple[str, ...]], list[Histogram]] = {}
         self._made: dict[tuple[str, str, tuple[str, ...]], Histogram] = {}
 
     @property
@@ -97,19 +102,15 @@ class Facts:
         found = self.traced.histograms
         return merge(found[series] for op in ops or OPS if (series := Series(device, op, stage)) in found)
 
-    def times(self, device: str, *ops: str) -> dict[str, int]:
-        """Stage -> us in all, disjoint: of the traced requests where some were, else of the always-on probe."""
-        read = self.traced_stage if self.traced_stage("total", device, *ops) else self.stage
-        parts = (*(one for one in STAGES if one not in ("total", "resume")), UNACCOUNTED)
-        return {part: found.sum for part in parts if (found := read(part, device, *ops)) and found.sum is not None}
-
-    def parts(self, device: str, *ops: str, stage: str = "total") -> list[Histogram]:
-        """One per block of all blocks, oldest first: for what must last."""
-        return [
-            merge(found[s] for op in ops or OPS if (s := Series(device, op, stage)) in (found := one.histograms))
-            or EMPTY
-            for one in self.blocks
-        ]
+    def parts(self, device: str, *ops: str) -> list[Histogram]:
+        """As `latency`, one per block of all blocks, oldest first: for what must last."""
+        key = (device, ops)
+        if key not in self._parts:
+            found = _each([one.histograms for one in self.blocks], device, ops or OPS)
+            if not any(found):
+                found = _each([one.deep.tables.get(_TRACED, {}) for one in self.blocks], device, ops or OPS)
+            self._parts[key] = found
+        return self._parts[key]
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """By the kernel's own count, else as the probe saw them; None where nobody counted."""
@@ -136,9 +137,11 @@ class Facts:
 
     @cached_property
     def _deep(self) -> DeepSums:
+        if self._running is not None:
+            return self._running
         sums = DeepSums()
         for one in self.window:
-            sums.add(one.deep)
+            sums.add(one.deep, one.end_us)
         return sums
 
     @cached_property
@@ -159,11 +162,6 @@ class Facts:
         return self._deep.wakeups
 
     @cached_property
-    def above(self) -> Mapping[Flow, int]:
-        """I/Os above the threshold, all of them."""
-        return self._deep.above
-
-    @cached_property
     def thresholds_us(self) -> Mapping[str, int]:
         return self._deep.thresholds_us
 
@@ -178,7 +176,7 @@ class Facts:
         return found.depths if found else Depths()
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
-        """Those that are told one by one; `above` counts all. No device: of all."""
+        """Those that are told one by one, not all that were as slow. No device: of all."""
         return tuple(o for one in self.window for o in one.outliers if not device or o.device == device)
 
     @property
@@ -190,3 +188,13 @@ class Facts:
         """Of issue against arrival and LBA; None where no burst was read."""
         found = [one.orders[device] for one in self.window if device in one.orders]
         return together(found) if found else None
+
+
+def in_window(block: Block, end_us: int) -> bool:
+    """Whether it is one of the last minute's; half a block early, for clocks wobble."""
+    return block.begin_us >= end_us - WINDOW_US - BLOCK_US // 2
+
+
+def _each(tables: Iterable[Mapping[Series, Histogram]], device: str, ops: tuple[str, ...]) -> list[Histogram]:
+    """The device's latencies of each table."""
+    return [merge(table[s] for op in ops if (s := Series(device, op, "total")) in table) or EMPTY for table in tables]

@@ -34,8 +34,8 @@ NEEDS: Mapping[str, str] = MappingProxyType(
 def unjudged(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
     """Kind -> the rules that can't judge for want of it; empty where all can. `off`: rules that aren't asked."""
     told = {
-        LATENCIES: "total" in facts.origin.measured or bool(facts.traced.histograms),
-        TRACED: facts.traced.one_in > 0,
+        LATENCIES: "total" in facts.origin.measured or any(one.deep.tables.get("traced") for one in facts.window),
+        TRACED: facts.window[-1].deep.facts.traced.one_in > 0,
         DEPTHS: bool(facts.depth_sums),
         LIMITS: any(one.limits for one in facts.devices.values()),
     }

@@ -6,22 +6,25 @@ Owns the blocks that are kept and when rules are asked. Knows no rule by name, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from latmon.deep_sums import DeepSums
 from latmon.findings.block import Block, BlockSums, of_minute
-from latmon.findings.facts import WINDOW_US, Facts
-from latmon.findings.finding import Finding, in_order
+from latmon.findings.facts import BLOCK_US, Facts, in_window
+from latmon.findings.finding import SEVERITIES, Finding, in_order
+from latmon.findings.needs import NEEDS, unjudged
 from latmon.findings.registry import asked, unexplained
 from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.waiting import Waiting
 
-BLOCK_US = 5_000_000
 KEEP = 6
 """Blocks that are kept at least, however long they are: what must last is looked for in them."""
 MAX_EPISODES = 1000
+"""That are over. Where there are more, the oldest of the least urgent ones is forgotten."""
+__all__ = ["BLOCK_US", "KEEP", "MAX_EPISODES", "Episode", "Watch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,23 @@ class Watch:
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
         self.left_out = 0
-        """Episodes for which there was no room."""
+        """Episodes that were forgotten."""
+        self.failed: dict[str, str] = {}
+        """Rule -> how it failed at first; the others go on without it."""
+        self.silent: frozenset[str] = frozenset(NEEDS)
+        """Rules that could not judge so far, for want of what they live by (needs.py)."""
         self.judged = 0
         """Blocks after which rules were asked."""
         self.quiet = False
         """Blocks are kept, and no rule is asked."""
         self.facts: Facts | None = None
-        """What rules were asked about last."""
+        """What rules were asked about last; deep sums that are first read later may hold what came since."""
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
         self._sums = BlockSums()
+        self._deep, self._added = DeepSums(), deque[Block]()
+        """Running sums over the window, and the blocks that are in them."""
         self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
@@ -87,7 +96,7 @@ class Watch:
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """All so far, in the order in which they began; those that still last end now."""
-        return tuple(sorted((*self._closed, *self._open.values()), key=lambda one: (one.begin_us, one.key)))
+        return tuple(sorted((*self._closed, *self._open.values()), key=lambda one: (one.begin_wall, one.key)))
 
     def take(self, item: Frame | Minute) -> bool:
         """The next frame, or a minute of them; whether rules were asked."""
@@ -99,11 +108,13 @@ class Watch:
     def taking(self, item: Frame | Minute) -> Iterator[None]:
         """The same in parts of some milliseconds each, for who has other things to do in between."""
         begin_us = item.mono_us - item.dt_us
-        if self._end_us is not None and (item.mono_us <= self._end_us or begin_us - self._end_us > item.dt_us):
+        wobble_us = (item.first_dt_us if isinstance(item, Minute) else item.dt_us) // 2
+        if self._end_us is not None and (item.mono_us <= self._end_us or begin_us - self._end_us > wobble_us):
             yield from self._start_over(item.mono_us <= self._end_us)
         self._end_us = item.mono_us
         if isinstance(item, Minute):
             yield from self._settle()
+            self._slot = None
             yield from self._judge(of_minute(item, self._waiting))
             return
         self._devices.update((one.name, one) for one in item.devices)
@@ -126,10 +137,13 @@ class Watch:
         return (mono_us + frame.dt_us // 2 - self.origin.start_mono_us) // BLOCK_US
 
     def _start_over(self, other_boot: bool) -> Iterator[None]:
-        """Blocks behind a hole say nothing of what lasts."""
+        """Blocks behind a hole say nothing of what lasts: nothing does that is known of."""
         yield from self._settle()
         self._slot = None
         self._blocks.clear()
+        self._deep, self._added = DeepSums(), deque()
+        self.current = ()
+        self._close(tuple(self._open))
         if other_boot:
             self._waiting = Waiting()
 
@@ -142,31 +156,43 @@ class Watch:
 
     def _judge(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)
-        while len(self._blocks) > KEEP and self._blocks[0].begin_us < block.end_us - WINDOW_US:
+        while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us):
             self._blocks.popleft()
         if self.quiet:
             return
-        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices))
+        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._deep)
+        self._add_up(facts.window)
         found: list[Finding] = []
-        for some in asked(facts, self._settings):
+        for some in asked(facts, self._settings, self.failed):
             found += some
             yield
+        missing = unjudged(facts)
+        self.silent &= frozenset(rule for rules in missing.values() for rule in rules)
         self.facts, self.current = facts, in_order(unexplained(found))
         self.judged += 1
         self._note(block)
 
+    def _add_up(self, window: tuple[Block, ...]) -> None:
+        """What left the window is taken away, what came is added."""
+        while self._added and self._added[0].end_us < window[0].end_us:
+            gone = self._added.popleft()
+            self._deep.remove(gone.deep, gone.end_us)
+        for one in window:
+            if not self._added or one.end_us > self._added[-1].end_us:
+                self._deep.add(one.deep, one.end_us)
+                self._added.append(one)
+
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}
-        for key in [key for key in self._open if key not in found]:
-            self._keep(self._open.pop(key))
+        self._close([key for key in self._open if key not in found])
         for key, one in found.items():
             before = self._open.get(key)
             self._open[key] = _begun(one, block) if before is None else _continued(before, one, block)
 
-    def _keep(self, episode: Episode) -> None:
-        if len(self._closed) < MAX_EPISODES:
-            self._closed.append(episode)
-        else:
+    def _close(self, keys: Iterable[tuple[str, str]]) -> None:
+        self._closed += [self._open.pop(key) for key in keys]
+        while len(self._closed) > MAX_EPISODES:
+            self._closed.remove(min(self._closed, key=lambda one: SEVERITIES.index(one.worst.severity)))
             self.left_out += 1
 
 

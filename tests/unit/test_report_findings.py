@@ -33,7 +33,7 @@ SICK = Finding(
 
 
 def judged(monkeypatch, found, *, n=15, minutes=False):
-    monkeypatch.setattr(watch, "asked", lambda _facts, _settings: iter([found]))
+    monkeypatch.setattr(watch, "asked", lambda _facts, _settings, _failed: iter([found]))
     span = report_findings.SHORT_US + 1 if minutes else n * 1_000_000
     one = Judged(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, span)), Settings(off=frozenset({"x"})))
     for i in range(n):
