@@ -45,6 +45,8 @@ class Block:
     outliers: tuple[Outlier, ...] = ()
     waiting: tuple[Aged, ...] = ()
     """What has not completed at its end, oldest first; of a minute what waited the longest in it."""
+    older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Seconds -> I/Os of all devices older than that at its end, all of them; empty of a minute."""
 
 
 class BlockSums:
@@ -90,6 +92,7 @@ class BlockSums:
         first, last = self._first, self._last
         if first is None or last is None:
             raise ValueError("a block of no frame")
+        ages = waiting.ages
         return Block(
             first.mono_us - first.dt_us,
             last.mono_us,
@@ -102,7 +105,8 @@ class BlockSums:
             self._depths,
             self._orders,
             tuple(self._outliers),
-            waiting.ages.oldest,
+            ages.oldest,
+            ages.older,
         )
 
     def _histogram(self, series: Series, one: Histogram) -> None:

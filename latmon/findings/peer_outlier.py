@@ -134,7 +134,7 @@ _STEPS = (
     Step("compare it with a peer: firmware, link speed and width, errors (smartctl -x, nvme smart-log, lspci -vv)"),
     Step("see which other handlers share its interrupt vector (/proc/interrupts, the interrupts screen)"),
     Step(
-        "where all of that tells nothing, move it to a peer's slot: the tail goes with the drive or stays with the slot",
+        "if nothing else tells, move it to a peer's slot: the tail goes with the drive or stays with the slot",
         "the drive is away while it is moved; what is built on it runs without its redundancy",
     ),
 )

@@ -12,8 +12,8 @@ from latmon.ages import Aged
 from latmon.findings.facts import Facts
 from latmon.findings.rule import Thresholds
 
-OPS = ("read", "write", "flush", "other")
-"""A discard may take what it takes."""
+OPS = ("read", "write", "flush")
+"""A discard may take what it takes, and a command of the drive itself: a format, a self-test."""
 
 
 class Silent(NamedTuple):
@@ -21,6 +21,10 @@ class Silent(NamedTuple):
 
     us: int
     ios: int
+    all_along: int
+    """Of them those that were in flight all of that time."""
+    known: bool
+    """One of them is known to be such an operation; gauges alone don't tell."""
     above: bool | None
     """All of them held in the block layer, or in the driver and below; None: both, or not known."""
 
@@ -36,7 +40,9 @@ def silent_of(facts: Facts, name: str, limits: Thresholds) -> Silent | None:
         return None
     issued = {None if one.request is None or one.request.issued is None else one.request.issued for one in rows}
     above = not issued.pop() if issued in ({True}, {False}) else None
-    return Silent(us, sum(one.count for one in rows), above)
+    known = any(one.request is not None and one.age_us >= limits["silent_us"] for one in rows)
+    all_along = sum(one.count for one in rows if one.age_us >= us)
+    return Silent(us, sum(one.count for one in rows), all_along, known, above)
 
 
 def _counts(one: Aged, limits: Thresholds) -> bool:

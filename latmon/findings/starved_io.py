@@ -1,48 +1,37 @@
 """starved-io: an I/O waits while many that came later are completed.
 
 It fires for a read or write that has waited for `age_us`, or did until it was completed at last, for `times` as long
-as its device's p99, and that `overtaken` or more of its device that came later have overtaken. A flush must wait for
-`flush_us`, and a discard may take what it takes. Who holds it is said where it is known: the block layer, where a
-sorting scheduler or disksort passes over what lies far away, or the driver and what is below.
+as its device's p99, and that `overtaken` or more of its device that came later have overtaken (where no probe tells
+that: that were completed since). A flush must wait for `flush_us`, and a discard or a command of the drive itself may
+take what it takes. Who holds it is said where it is known: the block layer, where a sorting scheduler or disksort
+passes over what lies far away, or the driver and what is below.
 It fires as well where a device completes nothing at all for `silent_us` while I/Os wait: nobody is overtaken then, the
-device hangs, is frozen or suspended. It is critical from `critical_us` on.
-It doesn't fire for a load so slow that everything waits (the p99 is as long), nor for a wait that the completion took
-and not the queue, driver or device: other rules are about that. Without a probe that follows requests an age is only
-known while nothing completes.
+device hangs, is frozen or suspended. Where nobody tells which operations wait, that is a notice: a format takes hours.
+It is critical from `critical_us` on.
+It doesn't fire for a load so slow that everything waits (the p99 is as long), nor for a completed one of whose time
+less than `held` passed before the completion: other rules are about that. Without a probe that follows requests an age
+is only known while nothing completes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from latmon.findings.commands import plain
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
+from latmon.findings.raising import sysfs
 from latmon.findings.rule import Rule, Thresholds
-from latmon.findings.silence import OPS, Silent, silent_of
-from latmon.findings.unsorting import sorter, unsorting
+from latmon.findings.silence import Silent, silent_of
+from latmon.findings.starving import Number, Starved, number_of, starved_of
+from latmon.findings.unsorting import classes, sorter, unsorting
 from latmon.lba_order import summary
-from latmon.model import Device, Outlier
+from latmon.model import Device
 from latmon.words import spelled
 
 ID = "starved-io"
-_HELD = ("queue", "requeue", "hba")
-_MOSTLY = 0.5
-"""Of its time, before it is completed: else it is not the one who holds it."""
 _REFUTED = "an order of issue in which nobody is passed over, or a device error that is retried (the kernel's log)"
-
-
-class _Starved(NamedTuple):
-    """One I/O that still waits, or did."""
-
-    age_us: int
-    op: str
-    overtaken: int
-    waits: bool
-    above: bool | None
-    """Held in the block layer; None: not known."""
-    comm: str = ""
-    sector: int | None = None
+_IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -53,93 +42,47 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         silent = silent_of(facts, name, limits)
         if silent is not None:
             yield _hangs(facts, device, silent, limits)
-            continue
-        starved = sorted(_starved(facts, name, limits), key=lambda one: -one.age_us)
-        if starved:
+        elif starved := starved_of(facts, name, limits):
             yield _found(facts, device, starved, limits)
 
 
-def _starved(facts: Facts, name: str, limits: Thresholds) -> Iterator[_Starved]:
-    usual = facts.latency(name).quantile(0.99)
-    if usual is None:
-        return
-    for one in (*_waiting(facts, name), *_completed(facts, name)):
-        least = max(limits["flush_us" if one.op == "flush" else "age_us"], limits["times"] * usual)
-        if one.op in OPS and one.age_us >= least and one.overtaken >= limits["overtaken"]:
-            yield one
-
-
-def _waiting(facts: Facts, name: str) -> Iterator[_Starved]:
-    for one in facts.waiting:
-        request = one.request
-        if one.device == name and request is not None:
-            passed = request.overtaken_by
-            passed = _since(facts, name, one.age_us) if passed is None else passed
-            above = None if request.issued is None else not request.issued
-            yield _Starved(one.age_us, request.op, passed, True, above, request.comm, request.sector)
-
-
-def _completed(facts: Facts, name: str) -> Iterator[_Starved]:
-    for one in facts.outliers(name):
-        if one.overtaken_by is not None and _is_held(one):
-            resume = one.stages_us.get("resume", 0)
-            queue = one.stages_us.get("queue", 0) + one.stages_us.get("requeue", 0)
-            above = queue >= one.stages_us.get("hba", 0) if one.stages_us else None
-            yield _Starved(one.total_us - resume, one.op, one.overtaken_by, False, above, one.comm, one.sector)
-
-
-def _is_held(one: Outlier) -> bool:
-    """By what is above the completion, as far as its stages are known."""
-    held = sum(one.stages_us.get(stage, 0) for stage in _HELD)
-    return not one.stages_us or held >= _MOSTLY * one.total_us
-
-
-def _since(facts: Facts, name: str, age_us: int) -> int:
-    """Completions in the blocks that began since then."""
-    began = facts.end_us - age_us
-    return sum(
-        done.count
-        for b in facts.blocks
-        if b.begin_us >= began
-        for flow, done in b.kernel.items()
-        if flow.device == name
-    )
-
-
-def _found(facts: Facts, device: Device, starved: list[_Starved], limits: Thresholds) -> Finding:
-    worst, name = starved[0], device.name
-    waiting = [one for one in starved if one.waits]
+def _found(facts: Facts, device: Device, starved: list[Starved], limits: Thresholds) -> Finding:
+    worst, name, number = starved[0], device.name, number_of(facts, device.name, starved, limits)
+    later = "that came later were completed" if all(one.later for one in starved) else "were completed meanwhile"
     return Finding(
         ID,
         CRITICAL if worst.age_us >= limits["critical_us"] else WARNING,
         name,
-        f"{name}: {_who(starved, waiting)} while {_least(starved)} that came later were completed; "
-        f"{_holder(facts, device, worst, alone=len(starved) == 1)}",
-        tuple(_facts(facts, device, starved, waiting)),
-        Where("outstanding" if waiting else "outliers", name, worst.op, None if waiting else starved[-1].age_us),
-        tuple(_steps(facts, device, worst.above)),
-        _REFUTED,
+        f"{name}: {_who(worst, number)} while {_least(starved)} {later}; "
+        f"{_holder(facts, device, worst, alone=number.ios == 1)}",
+        tuple(_facts(facts, device, starved, number)),
+        Where("outstanding" if number.waiting else "outliers", name, worst.op, _from_us(starved, number)),
+        tuple(_steps(facts, device, worst)),
+        _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
     )
 
 
-def _who(starved: list[_Starved], waiting: list[_Starved]) -> str:
-    """`2 I/Os have waited for up to 1:56 min`."""
-    worst, n = starved[0], len(starved)
-    some = f"a {worst.op}" if n == 1 else f"{n:,} I/Os"
-    by = f" of {worst.comm}" if n == 1 and worst.comm else ""
-    if not waiting:
-        return f"{some}{by} waited for {'' if n == 1 else 'up to '}{spelled(worst.age_us)}"
-    have = "has" if n == 1 else "have"
-    return f"{some}{by} {have} waited for {'' if n == 1 else 'up to '}{spelled(worst.age_us)}"
+def _from_us(starved: list[Starved], number: Number) -> int | None:
+    """What to see on the map: nothing, where they aren't on it yet."""
+    return None if number.waiting else starved[-1].age_us
 
 
-def _least(starved: list[_Starved]) -> str:
+def _who(worst: Starved, number: Number) -> str:
+    """`at least 64 I/Os have waited for up to 1:56 min`."""
+    one = number.ios == 1 and not number.at_least
+    by = f" of {worst.comm}" if one and worst.comm else ""
+    some = f"a {worst.op}{by}" if one else f"{number.said} I/O{'' if number.ios == 1 else 's'}"
+    have = ("has " if number.ios == 1 else "have ") if number.waiting else ""
+    return f"{some} {have}waited for {'' if one else 'up to '}{spelled(worst.age_us)}"
+
+
+def _least(starved: list[Starved]) -> str:
     fewest = min(one.overtaken for one in starved)
     return f"{fewest:,}" if len(starved) == 1 else f"{fewest:,} or more"
 
 
-def _holder(facts: Facts, device: Device, worst: _Starved, *, alone: bool) -> str:
+def _holder(facts: Facts, device: Device, worst: Starved, *, alone: bool) -> str:
     it, order = "it" if alone else "the oldest", facts.order(device.name)
     if worst.above is None:
         return f"who held {it} is not known"
@@ -152,14 +95,16 @@ def _holder(facts: Facts, device: Device, worst: _Starved, *, alone: bool) -> st
     return f"{it} {held} held above the driver, where {name} {does}"
 
 
-def _facts(facts: Facts, device: Device, starved: list[_Starved], waiting: list[_Starved]) -> Iterator[Fact]:
+def _facts(facts: Facts, device: Device, starved: list[Starved], number: Number) -> Iterator[Fact]:
     worst, whole_of = starved[0], facts.latency(device.name)
-    still = f", {len(waiting):,} of them still" if len(waiting) < len(starved) else " and still do"
-    yield Fact("ios", len(starved), f"{len(starved):,} waited so long{still if waiting else ''}", "ios", whole_of.count)
+    still = f", {number.waiting:,} of them still" if number.waiting < number.ios else " and still do"
+    still = still if number.waiting else ""
+    yield Fact("ios", number.ios, f"{number.said} waited so long{still}", "ios", whole_of.count)
     by = f" of {worst.comm}" if worst.comm else ""
     at = f" at sector {worst.sector:,}" if worst.sector is not None else ""
     yield Fact("age_us", worst.age_us, f"the longest: a {worst.op}{by}{at}, {spelled(worst.age_us)}", "us")
-    said = f"{worst.overtaken:,} I/Os of the device came later than it and were completed"
+    came = "came later than it and were completed" if worst.later else "were completed since it came"
+    said = f"{worst.overtaken:,} I/Os of the device {came}"
     yield Fact("overtaken", worst.overtaken, said, "ios")
     usual = whole_of.quantile(0.99)
     if usual is not None:
@@ -167,9 +112,8 @@ def _facts(facts: Facts, device: Device, starved: list[_Starved], waiting: list[
         yield Fact("p99_us", usual, said, "us", whole_of.count)
     order = facts.order(device.name)
     if order is not None and order.ascending_share is not None:
-        yield Fact(
-            "ascending", round(order.ascending_share, 3), f"order of issue: {summary(order)}", "share", order.pairs
-        )
+        said = summary(order).partition(";")[0]  # not the one that waited longest of those: these wait longer
+        yield Fact("ascending", round(order.ascending_share, 3), f"order of issue: {said}", "share", order.pairs)
 
 
 def _hangs(facts: Facts, device: Device, silent: Silent, limits: Thresholds) -> Finding:
@@ -178,38 +122,46 @@ def _hangs(facts: Facts, device: Device, silent: Silent, limits: Thresholds) -> 
     where = {None: "", True: " above its driver", False: " in its driver or below"}[silent.above]
     steps = [
         Step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone, frozen or suspended"),
-        Step(f"look at its layers: dmsetup info, multipath -ll, /sys/block/{name}/device/state"),
+        Step(f"look at its layers: dmsetup info, multipath -ll, cat {sysfs(name)}/device/state"),
     ]
-    if facts.origin.kernel.startswith("SunOS"):
+    if facts.is_sun:
         steps[1] = Step("look at its paths and errors: iostat -En, fmadm faulty, mpathadm list lu")
+    severity = CRITICAL if silent.us >= limits["critical_us"] else WARNING
+    unknown = "" if silent.known else "; which operations they are isn't known here"
     return Finding(
         ID,
-        CRITICAL if silent.us >= limits["critical_us"] else WARNING,
+        severity if silent.known else NOTICE,
         name,
-        f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}",
+        f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{unknown}",
         (
             Fact("age_us", silent.us, f"without a completion for {spelled(silent.us)} or longer", "us"),
-            Fact("ios", silent.ios, f"in flight all of that time: {silent.ios:,}", "ios"),
+            Fact("ios", silent.ios, f"in flight: {silent.ios:,}", "ios"),
+            Fact("all_along", silent.all_along, f"in flight all of that time: {silent.all_along:,}", "ios"),
         ),
         Where("outstanding", name),
         tuple(steps),
-        "a completion in that time, or a device that spins up or takes a discard of its whole size",
+        "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
         1.0,
     )
 
 
-def _steps(facts: Facts, device: Device, above: bool | None) -> Iterator[Step]:
+def _steps(facts: Facts, device: Device, worst: Starved) -> Iterator[Step]:
     name = device.name
-    if above is not False:
+    if worst.above is not False:
+        if worst.pid is not None and classes(device):
+            who = f" of {worst.comm}" if worst.comm else ""
+            yield Step(f"see the I/O class{who}, idle waits for all others: ionice -p {worst.pid}")
         yield from unsorting(device)
-    if above is not True:
+    if worst.above is not True:
+        at = f"smartctl -x /dev/{name}" if plain(name) else "smartctl -x"
         yield Step(
-            f"read the kernel's log for {name}: errors that are retried, resets, a task abort; smartctl -x"
-            if not facts.origin.kernel.startswith("SunOS")
+            f"read the kernel's log for {name}: errors that are retried, resets, a task abort; {at}"
+            if not facts.is_sun
             else "read its errors: iostat -En, fmdump -e"
         )
+        at = f": echo 8 > {sysfs(name)}/device/queue_depth" if not facts.is_sun else ": a smaller sd_max_throttle"
         yield Step(
-            "let the device queue less, so that it can't put one off for as long: a smaller queue_depth",
+            f"let the device queue less, so that it can't put one off for as long{at}",
             "fewer IOPS; undone by the old value",
         )
     yield Step("see who is passed and how the issues are ordered: the screen of outstanding I/O")

@@ -113,6 +113,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "flush_us": Threshold(30_000_000, "us", "a flush does: a slow disk takes seconds to empty its cache"),
         "overtaken": Threshold(100, "ios", "that came later and were completed earlier"),
         "times": Threshold(20, "times", "its device's p99, at least"),
+        "held": Threshold(0.5, "share", "of a completed one's time passed before its completion, at least"),
         "silent_us": Threshold(10_000_000, "us", "nothing completes while I/Os wait; a disk spins up in less"),
         "critical_us": Threshold(60_000_000, "us", "a wait of this makes it critical: nine minutes were seen"),
     },

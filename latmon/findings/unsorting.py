@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from latmon.findings.finding import Step
+from latmon.findings.raising import sysfs
 from latmon.limits import elevator, number
 from latmon.model import Device
 
@@ -22,14 +23,20 @@ def sorter(device: Device) -> str | None:
     return name if name in _SORTING else None
 
 
+def classes(device: Device) -> bool:
+    """Whether its scheduler lets the idle class (ionice) wait for all others."""
+    return elevator(device.limits) in ("mq-deadline", "bfq", "cfq")
+
+
 def unsorting(device: Device) -> Iterator[Step]:
     """Bounded waits for fewer seeks: the trade-off is in the risk."""
-    name, at = sorter(device), f"/sys/block/{device.name}/queue"
+    name, at = sorter(device), f"{sysfs(device.name)}/queue"
     if name == "disksort":
         yield Step(
-            "turn disksort off: disksort:false in sd.conf (sd-config-list), or un_f_disksort_disabled with mdb -kw",
-            "throughput for a bounded wait: a single spindle seeks more and most I/Os take longer; mdb writes into the "
-            "kernel",
+            "turn disksort off in sd.conf, with vendor (8 characters) and product as iostat -En tells: "
+            'sd-config-list = "VENDOR  PRODUCT", "disksort:false"; then update_drv -vf sd, or a reboot',
+            "throughput for a bounded wait: a single spindle seeks more and most I/Os take longer; undone by "
+            "taking the line out",
         )
     elif name is not None:
         yield Step(
@@ -38,6 +45,6 @@ def unsorting(device: Device) -> Iterator[Step]:
         )
     if name in ("mq-deadline", "deadline"):
         yield Step(
-            f"or let {name} wait less: read_expire, write_expire and fifo_batch in {at}/iosched",
-            "more seeks the smaller they are; undone by the old values",
+            f"or let {name} keep nobody waiting for as long: echo 1 > {at}/iosched/fifo_batch",
+            "more seeks; undone by the old value (16); read_expire and write_expire beside it do the same",
         )

@@ -122,7 +122,7 @@ def test_a_hot_device_has_more_to_do():
 
 @pytest.mark.parametrize(("ios", "n"), [(24, 0), (30, 1)])
 def test_a_device_with_hardly_anything_in_flight_has_another_load(ios, n):
-    """Its 2 ms are 20 times as long as the peers' 100 us: in flight as they are it would do a twentieth of their 1000."""
+    """Its 2 ms are 20 times as long as the peers' 100 us: with as many in flight it would do a twentieth."""
     assert len(judged({100: 1000}, {2_000: ios})) == n
 
 
