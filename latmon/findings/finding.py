@@ -5,6 +5,7 @@ Owns the severities and their order. Knows no rule, no frame and no screen.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,3 +80,10 @@ class Finding:
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """The most urgent one first: by severity, then by the share of time they explain."""
     return tuple(sorted(findings, key=lambda one: (-one.weight[0], -one.weight[1], one.id, one.device)))
+
+
+def sized(said: str, of: int | None) -> str:
+    """What is said, and how many samples it is of where that isn't said."""
+    if of is None or any(re.search(rf"(?<![\d.,]){text}(?!\d|[.,]\d)", said) for text in (str(of), f"{of:,}")):
+        return said
+    return f"{said} (of {of:,})"

@@ -58,6 +58,11 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, setting
     # columns of windows show more than those of minutes, where all of them are read in a few seconds
     whole = sum(one.path.stat().st_size for one in files) <= _WHOLE_BYTES
     judged = Judged(recording, settings)
-    totals = added_up(recording, columns.add, judged.add, whole=whole or judged.by_windows)
+    if whole and not judged.by_windows:  # rules are asked about what text and JSON ask them about
+        for item in recording.summed():
+            judged.add(item)
+        totals = added_up(recording, columns.add, whole=True)
+    else:
+        totals = added_up(recording, columns.add, judged.add, whole=judged.by_windows)
     summary = summary_of(recording, totals) | judged.summary()
     return render_html(summary, totals, columns, parts).encode("utf-8", "replace")

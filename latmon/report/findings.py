@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from latmon.findings.finding import Fact, Finding
+from latmon.findings.needs import by_kind
 from latmon.findings.registry import RULES
 from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.findings.told import Told, told
@@ -27,23 +28,36 @@ class Judged:
     def __init__(self, recording: Recording | Parts, settings: Settings = DEFAULT) -> None:
         begin_us, end_us = recording.span()
         self.by_windows = end_us - begin_us <= SHORT_US
+        """Whether it wants windows alone, in each form of the report: what is found must be the same."""
+        self._of_minutes = False
         self._off = settings.off
         self._watch = Watch(recording.origin, tuple(recording.devices), settings)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
         """Gaps need no word: a hole in the frames ends what lasts."""
+        self._of_minutes = self._of_minutes or isinstance(item, Minute)
         if isinstance(item, Frame | Minute):
             self._watch.take(item)
 
     def summary(self) -> dict[str, Any]:
         """`findings`, empty where rules were asked and found nothing; no key where there was nothing to ask about."""
-        self._watch.finish()
-        if not self._watch.judged:
+        watch = self._watch
+        watch.finish()
+        if not watch.judged:
             return {}
-        found = told(self._watch.episodes)
-        by = {"judged_by": "windows" if self.by_windows else "minutes"}
-        off = {"rules_off": sorted(self._off)} if self._off else {}
-        return {"findings": [_finding(one) for one in found], "findings_by": {"rules": len(RULES), **by, **off}}
+        return {"findings": [_finding(one) for one in told(watch.episodes)], "findings_by": self._by(watch)}
+
+    def _by(self, watch: Watch) -> dict[str, Any]:
+        """How many rules were asked and could judge, in all of it; what is empty is left out, but not `not_judged`."""
+        rules, silent = len(RULES) - len(self._off), watch.silent - self._off
+        told_of = {"rules_off": sorted(self._off), "failed": watch.failed, "episodes_left_out": watch.left_out}
+        return {
+            "rules": rules,
+            "judged": rules - len(silent | watch.failed.keys()),
+            "judged_by": "minutes" if self._of_minutes else "windows",
+            "not_judged": {kind: list(some) for kind, some in by_kind(silent).items()},
+            **{name: value for name, value in told_of.items() if value},
+        }
 
 
 def _finding(one: Told) -> dict[str, Any]:

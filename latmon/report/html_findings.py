@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from latmon.report.html_parts import listed, text
-from latmon.report.text_findings import judged, when
+from latmon.report.text_findings import fact_said, judged, shown_on, when
 
 MAX_FINDINGS = 50
 _Json = Mapping[str, Any]
@@ -34,7 +34,8 @@ def _finding(one: _Json) -> str:
     return (
         f'<article class="finding {text(one["severity"])}"><h3>{text(about)}</h3>\n'
         f"<p><strong>{text(one['summary'])}.</strong></p>\n<p>{text(when(one))}</p>\n"
-        f"{listed(text(fact['text']) for fact in one['evidence'].values())}"
+        f"{listed(text(fact_said(fact)) for fact in one['evidence'].values())}"
+        f"<p>Shown on: {text(shown_on(one))}</p>\n"
         f"<p>What to do next:</p>\n{listed(steps)}"
         f"<p>What would refute it: {text(one['refuted_by'])}</p></article>\n"
     )

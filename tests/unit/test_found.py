@@ -5,14 +5,18 @@ from dataclasses import replace
 import pytest
 
 from latmon import found
-from latmon.findings import watch
+from latmon.findings import registry, watch
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, Where
-from latmon.findings.thresholds import Settings
+from latmon.findings.needs import NEEDS, by_kind, who_judged
+from latmon.findings.rule import Rule
+from latmon.findings.thresholds import TABLE, Settings
 from latmon.found import Found
 from latmon.model import Frame, Origin
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 SICK = Finding("starved-io", WARNING, "sda", "sda: one waits", (), Where("outstanding"), (), "nothing")
+
+NOT_ALL = "; ".join(who_judged(11, by_kind(NEEDS), {}))
 
 
 def frames(n, begin=0):
@@ -40,7 +44,7 @@ def test_a_new_one_is_said_once(judged):
     judged += [(), (SICK,), (SICK,)]
     one = Found(Settings())
     assert said(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
-    assert list(one.all_told()) == ["finding, for 5s: warning, starved-io: sda: one waits"]
+    assert list(one.all_told()) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_notice_waits_for_the_end_and_the_worst_comes_first(judged):
@@ -50,6 +54,7 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(judged):
     assert list(one.all_told()) == [
         "finding, once: critical, requeue-storm: sda: one waits",
         "finding, once: notice, starved-io: sda: one waits",
+        NOT_ALL,
     ]
 
 
@@ -59,14 +64,37 @@ def test_none_is_said_of_what_was_long_enough():
     assert said(one, 4) == []
     assert list(one.all_told()) == []
     assert said(one, 5) == []
-    assert list(one.all_told()) == ["no finding, by 11 rules"]
+    (last,) = one.all_told()
+    assert last.startswith("no finding; 0 of 11 rules judged; not judged: tick-quantum, ")
+    assert last.endswith(
+        "(nobody counted how many I/Os are outstanding), queue-depth-misconfigured (no device told a "
+        "limit of its driver)"
+    )
+
+
+@pytest.mark.usefixtures("judged")
+def test_rules_that_are_off_do_not_count():
+    one = Found(Settings(off=frozenset(TABLE) - {"starved-io"}))
+    said(one, 5)
+    assert list(one.all_told()) == ["no finding; 0 of 1 rules judged; not judged: starved-io (stages were not traced)"]
+
+
+def test_a_rule_that_failed_is_said_once(monkeypatch):
+    def fails(_facts, _limits):
+        return 1 // 0
+
+    monkeypatch.setattr(registry, "RULES", (Rule("tick-quantum", "f", fails),))
+    one = Found(Settings(off=frozenset(TABLE) - {"tick-quantum"}))
+    words = "ZeroDivisionError: integer division or modulo by zero"
+    assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules go on"]
+    assert not any("; the other rules go on" in line for line in one.all_told())
 
 
 def test_one_that_comes_and_goes_is_one_line(judged):
     judged += [(SICK,), (), (SICK,), ()]
     one = Found(Settings())
     assert len(said(one, 20)) == 1
-    assert list(one.all_told()) == ["finding, 2 times: warning, starved-io: sda: one waits"]
+    assert list(one.all_told()) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_flood_is_bounded(judged, monkeypatch):
@@ -74,4 +102,4 @@ def test_a_flood_is_bounded(judged, monkeypatch):
     judged += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
     one = Found(Settings())
     assert len(said(one, 5)) == 2
-    assert list(one.all_told())[-1] == "and 3 more findings, which `latmon report` tells"
+    assert list(one.all_told())[-2] == "and 3 more findings, which `latmon report` tells"

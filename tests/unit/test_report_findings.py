@@ -7,15 +7,25 @@ from types import SimpleNamespace
 import pytest
 
 from latmon.findings import watch
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, sized
 from latmon.findings.thresholds import Settings
+from latmon.minute import Minute
 from latmon.model import Frame, Origin
-from latmon.report import findings as report_findings
+from latmon.recording import Writer, open_recording
+from latmon.report import findings as findings_of
+from latmon.report import report_command, summarise
 from latmon.report.findings import Judged
 from latmon.report.html_findings import findings as as_html
 from latmon.report.text_findings import findings as as_text
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
+OFF = frozenset({"bimodal-tail"})
+SILENT = {
+    "latencies": ["tick-quantum", "peer-outlier"],
+    "traced": ["starved-io", "completion-wakeup", "softirq-delay", "slow-shared-handler", "requeue-storm"],
+    "depths": ["outstanding-ceiling", "bottleneck-above-device"],
+    "limits": ["queue-depth-misconfigured"],
+}
 SICK = Finding(
     "completion-wakeup",
     WARNING,
@@ -24,6 +34,7 @@ SICK = Finding(
     (
         Fact("tail_share", 0.9712345678, "97 % of 1.2 s in 31 I/Os", "share", 31),
         Fact("thread", "emlxs_thread", "it runs at priority 97"),
+        Fact("wait", 3.0, "it took long", "us", 1234),
     ),
     Where("stages", "sdc", low_us=100_000),
     (Step("raise its priority", "starves others of its class"), Step("look at the wake-ups")),
@@ -34,10 +45,11 @@ SICK = Finding(
 
 def judged(monkeypatch, found, *, n=15, minutes=False):
     monkeypatch.setattr(watch, "asked", lambda _facts, _settings, _failed: iter([found]))
-    span = report_findings.SHORT_US + 1 if minutes else n * 1_000_000
-    one = Judged(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, span)), Settings(off=frozenset({"x"})))
+    one = Judged(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, 1)), Settings(off=OFF))
     for i in range(n):
         one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
+    if minutes:
+        one.add(Minute(Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000), 60, 1_000_000, 1_000_000))
     return one.summary()
 
 
@@ -60,18 +72,54 @@ def test_json(monkeypatch):
     assert one["next_steps"][0] == {"text": "raise its priority", "risk": "starves others of its class"}
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
     assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:44.000Z", "2001-09-09T01:46:54.000Z", 1)
-    assert summary["findings_by"] == {"rules": 11, "judged_by": "windows", "rules_off": ["x"]}
+    assert summary["findings_by"] == {
+        "rules": 10,
+        "judged": 0,
+        "judged_by": "windows",
+        "not_judged": SILENT,
+        "rules_off": ["bimodal-tail"],
+    }
 
 
 def test_none_is_told_where_rules_were_asked(monkeypatch):
     assert judged(monkeypatch, ())["findings"] == []
     assert judged(monkeypatch, (), n=0) == {}
-    assert as_text(judged(monkeypatch, (), minutes=True)) == [
-        "findings: none (11 rules, minute by minute; off by the config: x)"
-    ]
+    said = " ".join(" ".join(as_text(judged(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
+    assert said == (
+        "findings: none (0 of 10 rules judged, minute by minute; not judged: tick-quantum, peer-outlier (no latencies "
+        "were timed), starved-io, completion-wakeup, softirq-delay, slow-shared-handler, requeue-storm (stages were "
+        "not traced), outstanding-ceiling, bottleneck-above-device (nobody counted how many I/Os are outstanding), "
+        "queue-depth-misconfigured (no device told a limit of its driver); off by the config: bimodal-tail)"
+    )
     assert as_text({}) == []
     assert as_html({}) == ""
-    assert "None, by 11 rules" in as_html(judged(monkeypatch, ()))
+    assert "None, by 0 of 10 rules judged, every 5 s" in as_html(judged(monkeypatch, ()))
+
+
+def test_what_failed_or_was_left_out_is_told():
+    by = {"rules": 11, "judged": 10, "judged_by": "windows", "not_judged": {}}
+    more = by | {"failed": {"starved-io": "KeyError: 'x'"}, "episodes_left_out": 1200}
+    assert " ".join(" ".join(as_text({"findings": [], "findings_by": more})).split()) == (
+        "findings: none (10 of 11 rules judged, every 5 s over the last minute; not judged: starved-io (it failed: "
+        "KeyError: 'x'); 1,200 episodes left out)"
+    )
+    assert as_text({"findings": [], "findings_by": by | {"judged": 11}}) == [
+        "findings: none (11 rules, every 5 s over the last minute)"
+    ]
+
+
+def test_all_forms_judge_the_same_items(monkeypatch, tmp_path):
+    monkeypatch.setattr(findings_of, "SHORT_US", 100_000_000)
+    path = tmp_path / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, ORIGIN)
+    for i in range(1, 25):
+        writer.append(Frame(i, 1e9 + 10 * i, i * 10_000_000, 10_000_000))
+    writer.close("asked")
+    told = summarise(open_recording(path))["findings_by"]
+    assert told["judged_by"] == "minutes"
+    page = tmp_path / "a.html"
+    report_command([path], html=page)
+    assert "minute by minute" in page.read_text(encoding="utf-8")
 
 
 def test_the_text_fits_a_ticket(monkeypatch):
@@ -81,6 +129,8 @@ def test_the_text_fits_a_ticket(monkeypatch):
     assert "WARNING completion-wakeup sdc 2001-09-09T01:46:44.000Z to 2001-09-09T01:46:54.000Z" in said
     for fact in SICK.facts:
         assert f"- {fact.said}" in said
+    assert "- it took long (of 1,234)" in said
+    assert "shown on: stages screen, sdc, 100 ms and more" in said
     assert "next: raise its priority (risk: starves others of its class)" in said
     assert "refuted by: a tail that stays" in said
 
@@ -91,6 +141,17 @@ def test_the_page_says_the_same_and_escapes_it(monkeypatch):
     assert 'class="finding warning"' in page
     text = re.sub(r"<[^>]+>", " ", page)
     assert "Risk: starves others of its class." in " ".join(text.split())
+    assert "it took long (of 1,234)" in text
+    assert "Shown on: stages screen, sdc, 100 ms and more" in text
+
+
+def test_samples_are_told_once():
+    assert [sized("97 % of 31 I/Os", 31), sized("30 ms each", 3), sized("0.3 ms", 3), sized("all 1,234.", 1234)] == [
+        "97 % of 31 I/Os",
+        "30 ms each (of 3)",
+        "0.3 ms (of 3)",
+        "all 1,234.",
+    ]
 
 
 @pytest.mark.parametrize("render", [as_text, as_html])
