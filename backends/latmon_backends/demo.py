@@ -19,6 +19,7 @@ from latmon.errors import UsageError
 from latmon.model import Frame, Missing, Origin
 from latmon_backends import demo_deep, demo_host, demo_outstanding, demo_settings
 from latmon_backends.incidents import INCIDENTS
+from latmon_backends.incidents.drawing import START_MONO_US, START_WALL
 
 SCENARIOS: dict[str, str] = {
     "host": "nine devices behind three drivers: one SAS disk waits for a completion thread, one for softirqs that the "
@@ -27,11 +28,8 @@ SCENARIOS: dict[str, str] = {
 }
 """Name -> one sentence, for `latmon demo --list`."""
 
-BACKFILL = 60
-"""Windows that come at once, so that a screen of history is there in the first second."""
-START_WALL = 1_767_582_000.0
-"""2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
-START_MONO_US = 86_400_000_000
+BACKFILL = 30
+"""Windows that come as fast as they can be drawn, for a history to look at: on an idle CPU within a second."""
 
 _TRACED = "told of the traced requests alone: request stamps don't have it"
 

@@ -10,19 +10,18 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate, pairwise
 from random import Random
 from typing import NamedTuple
 
-from latmon.histogram import TOP, Histogram, bucket_bounds, bucket_index
+from latmon.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
 
 FEW = 24
 """Up to here single draws cost less than one draw per bucket (about 80 of them)."""
 _NORMAL_FROM = 6
 """Expected counts from here on are drawn from the normal distribution."""
 _NEGLIGIBLE = 1e-8
-_BOUNDS = tuple(bucket_bounds(index) for index in range(TOP + 2))
 bucket = lru_cache(maxsize=1 << 14)(bucket_index)
 """The same times come again and again, and a window asks for thousands."""
 
@@ -47,11 +46,13 @@ class Shape:
     """A latency distribution as a mixture of modes; weights need not add up to 1."""
 
     modes: tuple[Mode, ...]
+    bits: int = BITS
+    """How wide the buckets are that it is drawn in: the fewer bits, the fewer groups and the cheaper a window."""
 
     @cached_property
     def odds(self) -> tuple[tuple[int, float], ...]:
         """(bucket, probability) of every bucket that matters, ascending, adding up to 1."""
-        below = [self._below(bucket_bounds(i)[0]) for i in range(TOP + 2)]
+        below = [self._below(low) for low, _ in _bounds(self.bits)]
         kept = [(i, b - a) for i, (a, b) in enumerate(pairwise(below)) if b - a > _NEGLIGIBLE]
         total = sum(p for _, p in kept)
         return tuple((i, p / total) for i, p in kept)
@@ -70,8 +71,9 @@ class Shape:
     def draw(self, rng: Random, n: int) -> list[Group]:
         """`n` I/Os as groups, ascending; the I/Os of one bucket all take the same time within its bounds."""
         counts = self._few(rng, n) if n <= FEW else self._many(rng, n)
-        random, bounds = rng.random, ((_BOUNDS[index], size) for index, size in counts.items())
-        return [Group(size, low + int(random() * (high - low))) for (low, high), size in bounds]
+        random, bounds = rng.random, _bounds(self.bits)
+        found = ((bounds[index], size) for index, size in counts.items())
+        return [Group(size, low + int(random() * (high - low))) for (low, high), size in found]
 
     def _few(self, rng: Random, n: int) -> dict[int, int]:
         last = len(self.odds) - 1
@@ -147,6 +149,12 @@ def histogram(groups: Iterable[tuple[int, int]]) -> Histogram:
         if us > most:  # noqa: PLR1730  a window asks for thousands, and max() takes four times as long
             most = us
     return Histogram.of(counts, total, most)
+
+
+@cache
+def _bounds(bits: int) -> tuple[tuple[int, int], ...]:
+    """Of every bucket, and of one more."""
+    return tuple(bucket_bounds(index, bits) for index in range(bucket_index(MAX_US, bits) + 2))
 
 
 def _normal_below(x: float) -> float:

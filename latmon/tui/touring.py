@@ -9,7 +9,7 @@ from latmon.tour import Stop, Tour
 from latmon.views.lines import Line
 from latmon.views.tour import Band
 
-HISTORY = 60
+HISTORY = 30
 """Windows that a demo tells at once, before anything is looked at."""
 EVERY = 15
 """Windows that a stop is shown: four lines are read in as many seconds."""

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from latmon.cli import main
-from latmon.histogram import merge
+from latmon.histogram import bucket_bounds, merge
 from latmon.model import Handler
 from latmon_backends.incidents import qumulo
 from latmon_backends.incidents.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
@@ -49,7 +49,7 @@ def test_one_of_24_is_slower_by_10_to_15_us_in_the_mean_and_far_slower_in_the_ta
         others = [h for name, h in found.items() if name != VICTIM]
         assert len(found) == DRIVES
         mean = sum(h.mean for h in others) / len(others)
-        assert 8 < found[VICTIM].mean - mean < 17  # few windows scatter more than a recording
+        assert 8 < found[VICTIM].mean - mean < 17  # few windows scatter more than a whole phase
         assert max(h.mean for h in others) - min(h.mean for h in others) < 2
         assert found[VICTIM].quantile(0.99) > 3 * max(h.quantile(0.99) for h in others)
         assert found[VICTIM].count == pytest.approx(sum(h.count for h in others) / len(others), rel=0.01)
@@ -80,6 +80,30 @@ def test_each_phase_begins_with_its_mark(phases):
     assert [one.changed for one in marks[1:]] == [{"module vmd": {"max_vec": n}} for n in ("4", "8")]
     assert all(one.mono_us == frames[0].mono_us - frames[0].dt_us for one, frames in zip(marks, phases.values()))  # noqa: B905
     assert not any(frame.marks for frames in phases.values() for frame in frames[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_averages_of_whole_phases_are_10_to_15_us_apart(seed):
+    rng = Random(seed)
+    for at in range(len(MB_S)):
+        sums = {}
+        for found in (totals([qumulo.window(rng, at * PHASE + i)]) for i in range(PHASE)):
+            for name, one in found.items():
+                ios, us = sums.get(name, (0, 0))
+                sums[name] = ios + one.count, us + one.sum
+        means = {name: us / ios for name, (ios, us) in sums.items()}
+        slow = means.pop(VICTIM)
+        assert 10 < slow - sum(means.values()) / len(means) < 15
+
+
+def test_the_handler_s_mean_makes_10_to_15_us_of_each_phase():
+    means = []
+    for shape in qumulo._SWITCH_RUN.values():
+        middle = ((p, sum(bucket_bounds(index)) / 2) for index, p in shape.odds)
+        means.append(sum(p * us for p, us in middle))
+    assert means == sorted(means)
+    assert 10.5 < means[0] < means[-1] < 14.5, "with room for what 60 windows scatter"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ these, so no two tables of a frame can disagree. Knows no incident.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -113,6 +114,38 @@ class Drawn:
         """One field of all parts."""
         return tuple(map(attrgetter(name), self.parts))
 
+    @cached_property
+    def always_on(self) -> Mapping[str, Histogram]:
+        """By stage, as the always-on probe tells them."""
+        below: dict[int, int] = {}
+        queue: dict[int, int] = {}
+        for part, us, total in zip(self.parts, self.below, self.totals, strict=True):
+            below[us] = below.get(us, 0) + part.size
+            queue[total - us] = queue.get(total - us, 0) + part.size
+        above = histogram((size, us) for us, size in queue.items())
+        return {"queue": above, "hba": histogram((size, us) for us, size in below.items()), "total": self.total}
+
+    @cached_property
+    def traced(self) -> Mapping[str, Histogram]:
+        """By stage, as the deep probes tell them."""
+        found = {name: histogram((size, us) for us, size in one.ios.items()) for name, one in self.stages.items()}
+        return found | {"total": self.total}
+
+    @cached_property
+    def paths(self) -> Mapping[str, int]:
+        """I/Os by how they completed."""
+        found: dict[str, int] = {}
+        for part in self.parts:
+            found[part.path] = found.get(part.path, 0) + part.size
+        return found
+
+    def on(self, device: str) -> Drawn:
+        """The same I/Os on another device; what they add up to is found once, for all of these devices."""
+        _ = self.always_on, self.traced, self.paths  # they are copied too
+        found = copy(self)
+        object.__setattr__(found, "flow", Flow(device, self.flow.op))
+        return found
+
     def summed(self, *stages: str) -> int:
         """Their time in us."""
         return sum(sum(self.stages[stage].by_total.values()) for stage in stages if stage in self.stages)
@@ -165,7 +198,7 @@ def window(
         wall=of.start_wall + (seq + 1) * of.interval_us / 1e6,
         mono_us=of.start_mono_us + (seq + 1) * of.interval_us,
         dt_us=of.interval_us,
-        histograms={series: found for one in every for series, found in _always_on(one)},
+        histograms={Series(*one.flow, stage): found for one in every for stage, found in one.always_on.items()},
         seen=counts,
         kernel=counts,
         traced=_traced(every, absent),
@@ -185,27 +218,14 @@ def above(loads: Iterable[Drawn], thresholds_us: Mapping[str, int]) -> dict[Flow
     return found
 
 
-def _always_on(one: Drawn) -> Iterable[tuple[Series, Histogram]]:
-    below: dict[int, int] = {}
-    queue: dict[int, int] = {}
-    for part, us, total in zip(one.parts, one.below, one.totals, strict=True):
-        below[us] = below.get(us, 0) + part.size
-        queue[total - us] = queue.get(total - us, 0) + part.size
-    yield Series(*one.flow, "queue"), histogram((size, us) for us, size in queue.items())
-    yield Series(*one.flow, "hba"), histogram((size, us) for us, size in below.items())
-    yield Series(*one.flow, "total"), one.total
-
-
 def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
     histograms: dict[Series, Histogram] = {}
     by_total: dict[Series, dict[int, int]] = {}
     paths: dict[str, dict[str, int]] = {}
     for one in loads:
-        for stage, passed in one.stages.items():
-            histograms[Series(*one.flow, stage)] = histogram((size, us) for us, size in passed.ios.items())
-            by_total[Series(*one.flow, stage)] = passed.by_total
-        histograms[Series(*one.flow, "total")] = one.total
+        histograms |= {Series(*one.flow, stage): found for stage, found in one.traced.items()}
+        by_total |= {Series(*one.flow, stage): passed.by_total for stage, passed in one.stages.items()}
         taken = paths.setdefault(one.flow.device, {})
-        for part in one.parts:
-            taken[part.path] = taken.get(part.path, 0) + part.size
+        for path, size in one.paths.items():
+            taken[path] = taken.get(path, 0) + size
     return Traced(histograms, by_total, paths=paths, one_in=1, absent=absent)

@@ -54,10 +54,13 @@ class Sent(NamedTuple):
 
 
 def one_by_one(rng: Random) -> Iterator[Sent]:
-    """The next begins when the tick has completed the last: it waits a tick less what fio took in between."""
-    now = 0
+    """The next begins when the tick has completed the last: it waits a tick less what fio took in between.
+
+    These are so much alike that a quantile, which a histogram tells as its bucket's end or its largest, is theirs.
+    """
+    now = 8
     while True:
-        now += 22 + int(rng.random() * 25)
+        now += 31 + int(rng.random() * 8)
         sent = Sent(now, "read" if rng.random() < 0.5 else "write", _way(rng, TICK_US - now % TICK_US))  # noqa: PLR2004 - half of them
         now = sent.ends_us
         yield sent
@@ -67,7 +70,7 @@ def _way(rng: Random, tick_us: int) -> Alike:
     """Until `tick_us` from now and some more, or until an interrupt that happens to come."""
     queue, irq, lost = 1 + int(rng.random() * 3), 3 + int(rng.random() * 3), int(rng.random() + 0.3)
     hba = min(95, max(10, round(rng.gauss(74, 8))))
-    late = 2 + int(rng.random() * 7)
+    late = 3 + int(rng.random() * 4)
     chance = rng.random() < _CHANCE
     softirq = _RUN_US + (int(rng.random() * 120) if chance else max(0, tick_us - queue - hba - irq - lost) + late)
     return Alike(1, queue, hba, irq=irq, softirq=softirq, unaccounted=lost, path=_PATH)

@@ -8,6 +8,7 @@ its 8 packets is that 0.001 %. It is a busy hour's load: a table in 40 s, of whi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -30,7 +31,7 @@ HOGS = ("zpool-data (prio 99)", "zpool-redo (prio 99)")
 _IN_TASKQ = "task queue"
 _LATE_US = 1_000
 _IRQ = 60
-_BEHIND = Shape((Mode(1, 14, 0.5),))
+_BEHIND = Shape((Mode(1, 14, 0.5),), bits=1)
 _WOKEN = Shape((Mode(0.996, 6, 0.6), Mode(0.004, 300, 0.7)))
 _WAKEUPS = 381
 _SHARES = tuple(accumulate(one.rate for one in LOADS))
@@ -85,8 +86,7 @@ def _by_load(rng: Random, woken: list[int]) -> dict[Flow, dict[int, int]]:
     """Whose I/O woke a thread, by how often there is one: load -> delay -> I/Os."""
     found: dict[Flow, dict[int, int]] = {}
     for us in woken:
-        pick = rng.random() * _SHARES[-1]
-        load = next(load for load, upto in zip(LOADS, _SHARES, strict=True) if pick < upto)
+        load = LOADS[bisect_right(_SHARES, rng.random() * _SHARES[-1])]
         sizes = found.setdefault(load.flow, {})
         sizes[us] = sizes.get(us, 0) + 1
     return found

@@ -38,9 +38,9 @@ class Load(NamedTuple):
     pid: int
 
 
-_CACHED = Shape((Mode(0.97, 85, 0.18), Mode(0.03, 260, 0.4)))
-_WRITTEN = Shape((Mode(0.95, 110, 0.25), Mode(0.05, 420, 0.4)))
-_READ = Shape((Mode(0.7, 190, 0.3), Mode(0.3, 640, 0.4)))
+_CACHED = Shape((Mode(0.97, 85, 0.18), Mode(0.03, 260, 0.4)), bits=2)
+_WRITTEN = Shape((Mode(0.95, 110, 0.25), Mode(0.05, 420, 0.4)), bits=2)
+_READ = Shape((Mode(0.7, 190, 0.3), Mode(0.3, 640, 0.4)), bits=2)
 _LGWR, _DBWR, _USER = ("ora_lgwr", 5102), ("ora_dbw0", 5110), ("oracle", 5140)
 _LOGS, _FILES = ("sd0", "sd1"), ("sd2", "sd3", "sd4", "sd5")
 LOADS = (

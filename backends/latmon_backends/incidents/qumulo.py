@@ -37,11 +37,13 @@ _WRITE = 131_072
 _QUEUE = Shape((Mode(1, 2.2, 0.2),))
 _DEVICE = Shape((Mode(0.998, 58, 0.16), Mode(0.002, 130, 0.3)))
 _QUICK = Mode(1, 2.5, 0.25)
-_SLOW_SHARE: Mapping[int, float] = MappingProxyType({2: 0.018, 4: 0.021, 8: 0.024})
+_SLOW_SHARE: Mapping[int, float] = MappingProxyType({2: 0.021, 4: 0.0225, 8: 0.024})
 """max_vec -> share of the handler's runs whose register reads stall; the more vectors call it, the more do."""
 _SWITCH_RUN: Mapping[int, Shape] = MappingProxyType(
     {max_vec: Shape((_QUICK._replace(weight=1 - slow), Mode(slow, 400, 0.5))) for max_vec, slow in _SLOW_SHARE.items()}
 )
+_UNLIKE = 5
+"""Drives that are drawn in a window: each of the others did what one of these did, and in the next window another."""
 _DEPTH = 1023
 _FIRST_IRQ = 96
 _CPUS = 32
@@ -136,16 +138,21 @@ def _mark(seq: int, max_vec: int, phase: int) -> Mark:
 def _frame(rng: Random, seq: int, mb_s: int, switch: Shape | None) -> Frame:
     """`switch`: how long its handler takes; None: its module isn't loaded."""
     each = rng.gauss(mb_s * 1e6 / _WRITE / DRIVES, mb_s / 1_000)
-    before: Sequence[Group] = ()
-    drawn: list[Drawn] = []
-    for one in DEVICES:
-        n = round(each + rng.random() * 4 - 2)
-        stranger = switch.draw(rng, n) if switch and one.name == VICTIM else ()
-        before = stranger or before
-        drawn.append(Drawn(Flow(one.name, "write"), _writes(rng, n, stranger), _WRITE))
-    told = {one.flow.device: depths.ordinary([one], _DEPTH) for one in drawn}
+    alike = [_drive_s(rng, each) for _ in range(_UNLIKE)]
+    before = switch.draw(rng, round(each)) if switch else ()
+    picked = {one.name: alike[int(rng.random() * _UNLIKE)] for one in DEVICES}
+    if before:
+        picked[VICTIM] = Drawn(Flow(VICTIM, "write"), _writes(rng, round(each), before), _WRITE)
+    crowds = {id(one): depths.ordinary([one], _DEPTH) for one in picked.values()}
+    told = {name: crowds[id(one)] for name, one in picked.items()}
+    drawn = [one.on(name) for name, one in picked.items()]
     frame = windows.framed(rng, seq, _HOST, drawn, told)
     return replace(frame, handlers=_handlers(rng, drawn, before), softirqs=_SOFTIRQS)
+
+
+def _drive_s(rng: Random, each: float) -> Drawn:
+    """A drive's writes, of which the others' differ in a few."""
+    return Drawn(Flow(VICTIM, "write"), _writes(rng, round(each + rng.random() * 4 - 2), ()), _WRITE)
 
 
 def _writes(rng: Random, n: int, stranger: Sequence[Group]) -> tuple[Alike, ...]:
