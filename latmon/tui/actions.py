@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from textual.binding import Binding
@@ -196,15 +196,28 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
 
     `states` maps an action's name to its current value, empty where it does nothing; `now` is the number of the screen.
     """
+    some = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
+    entries = [_entry(a, states.get(a.name, a.brief), here=a.name == "screen" and a.by == now) for a in some]
+    first = next(i for i, a in enumerate(some) if a.name == "help") + 1
+    if sum(map(width, entries[: _LAST_SCREEN + 2])) - 1 > cells:
+        entries = _narrow(some, entries, first, cells)
     line: Line = (Span(" "),)
-    for action in ACTIONS:
-        if action.brief and (not action.on or context in action.on):
-            here = action.name == "screen" and action.by == now
-            brief = states.get(action.name, action.brief)
-            entry = _entry(action, brief, here=here)
-            if brief and width(line) + width(entry[:-1]) <= cells:
-                line = (*line, *entry)
+    for entry in entries:
+        if width(line) + width(entry[:-1]) <= cells:
+            line = (*line, *entry)
     return line[:-1]
+
+
+def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: int) -> list[Line]:
+    """What Enter does, help and back before the screens, which are digits alone; then the rest."""
+    begin = [i for i, a in enumerate(some) if (i < first and a.name != "screen") or a.name == "leave"]
+    rest = [i for i, a in enumerate(some) if i not in begin and a.name != "screen"]
+    numbers = [a.shown for a in some if a.name == "screen"]
+    all_of_them = " ".join(numbers)
+    room = cells - 1 - sum(width(entries[i]) for i in begin)
+    digits = all_of_them if len(all_of_them) <= room else f"{numbers[0]}-{numbers[-1]}"
+    screens: Line = (Span(digits, "accent"), Span("  "))
+    return [*(entries[i] for i in begin), screens, *(entries[i] for i in rest)]
 
 
 def tour_keys() -> Line:

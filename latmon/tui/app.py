@@ -157,7 +157,10 @@ class LatmonApp(App[int]):
 
     def _choose(self, choice: Choice) -> None:
         before, screen = looked_at(self.scene.choice), self.scene.choice.screen
-        self.scene.choose(choice)
+        try:
+            self.scene.choose(choice)
+        except LatmonError as error:  # a file that is gone: what is shown stays
+            self.say(str(error))
         if choice.screen != screen and self._unsaying is not None:  # it was said of the screen before
             self._unsay()
         self._repaint()

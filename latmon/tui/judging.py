@@ -40,10 +40,13 @@ class Judging:
             while self._watched.behind and not changed and time.monotonic() - began < _AT_ONCE_S:
                 changed = self._watched.proceed()
         except LatmonError as error:  # a file that is gone
-            self._watched.forget()
+            self._watched.fail(str(error))
             self._say(str(error))
-        self._coming = self._watched.behind
-        if self._coming:
+            changed = True
+        finally:
+            self._coming = False
+        if self._watched.behind:
+            self._coming = True
             self._later(max(_REST_S, _SHARE * (time.monotonic() - began)), self._some)
         if changed:
             self._changed()

@@ -56,8 +56,12 @@ class Travel:
         elif self._played is None:
             scene.resume()
         else:
-            scene.go_on()
-            self._played.go_on(scene.edge.until_us)
+            try:
+                scene.go_on()
+            except LatmonError as error:  # a file that is gone: what is shown stays
+                self._say(str(error))
+            else:
+                self._played.go_on(scene.edge.until_us)
 
     def arrive(self) -> bool:
         """Whether a look at another time is ready, after some more of what it takes; keys have their turn meanwhile."""

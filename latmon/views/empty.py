@@ -84,8 +84,10 @@ def not_traced(
 
 
 def no_softirqs(origin: Origin) -> str:
-    """Why this backend will never tell of softirqs; empty where it may."""
-    return "softirqs are the Linux kernel's, and no D script tells of them" if origin.backend == "dtrace" else ""
+    """Why nobody will ever tell of softirqs there; empty where somebody may."""
+    if origin.backend == "dtrace":
+        return "softirqs are the Linux kernel's, and no D script tells of them"
+    return "not on this system: softirqs are the Linux kernel's" if origin.kernel.startswith("SunOS") else ""
 
 
 def unknown_quantiles(histogram: Histogram) -> str:

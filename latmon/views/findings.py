@@ -12,7 +12,7 @@ from types import MappingProxyType
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding
 from latmon.findings.watch import Episode
 from latmon.views.columns import around
-from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, fit, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.standing import Standing
 from latmon.views.units import clock, count, duration, span
@@ -36,7 +36,7 @@ def urgent(found: Sequence[Finding], width: int, lines: int) -> list[Line]:
     room, last = width - 4, width - 3 - line_width(tail)
     text = f"{who}: {_said(one)}"
     said = wrap(text, room)
-    if len(said) == 1 and len(text) > last:
+    if len(said) == 1 and cell_len(text) > last:
         said = wrap(text, last)
     end = cell(" ".join(said[lines - 1 :]), last)
     several: list[Line] = [(Span("   ") if i else sign[0], Span(part)) for i, part in enumerate(said[: lines - 1])]
@@ -59,19 +59,19 @@ def listed(found: Standing, at: int, width: int, height: int, *, top: int = 0, w
     below = evidence(found.all[at].last if at < len(found.lasting) else found.all[at].worst, width)
     room = max(height - len(lines) - min(len(below), max(_MIN_DETAIL, height // 2)), 3)
     lines += _rows(found, at, width, room)
-    return [fit(line, width) for line in (*lines, *cut(below, height - len(lines), top))][:height]
+    return [fit(line, width) for line in (*lines, *cut(below, height - len(lines), top, key="PgDn: "))][:height]
 
 
 def evidence(one: Finding, width: int) -> list[Line]:
-    """The numbers that gave it away with how many samples they are of, what to do, and what would refute it."""
+    """What to do, the numbers that gave it away with how many samples they are of, and what would refute it."""
     name = f"{one.device} {one.id}".strip()
-    lines: list[Line] = [(Span(f" {name}", "accent"), Span("  evidence", "strong"))]
+    lines: list[Line] = [(Span(f" {name}", "accent"), Span("  next" if one.steps else "", "strong"))]
+    for number, step in enumerate(one.steps, 1):
+        lines += _item(f"{number} ", f"{step.text} (risk: {step.risk})", width)
+    lines += [(Span(" evidence", "strong"),)]
     for fact in one.facts:
         lines += _item("- ", _of(fact), width)
     lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
-    lines += [(Span(" next", "strong"),)] if one.steps else []
-    for number, step in enumerate(one.steps, 1):
-        lines += _item(f"{number} ", f"{step.text} (risk: {step.risk})", width)
     lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
     return lines
 
@@ -90,9 +90,11 @@ def _head(found: Standing, width: int) -> Line:
     left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.judged else ""))
     if not found.judged:
         return left
-    asked = found.rules - sum(map(len, found.unjudged.values()))
+    asked = found.rules - len({*found.broken, *(rule for some in found.unjudged.values() for rule in some)})
     rules = f"{asked} of {found.rules} rules" if asked < found.rules else f"{found.rules} rules"
     right = f"{rules}, judged from the last {span(round(found.span_us, -6))} "
+    if found.behind_us:
+        right = f"judged up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
     room = width - line_width(left) - len(right)
     return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
 

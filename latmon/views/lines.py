@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 
 class Span(NamedTuple):
@@ -69,19 +69,28 @@ def cell(text: str, cells: int, *, right: bool = False) -> str:
     return " " * (cells - size) + text if right else text + " " * (cells - size)
 
 
-def cut(lines: Sequence[Line], height: int, top: int = 0) -> list[Line]:
-    """`height` of the lines from `top` on; where some are left out below, the last line says how many."""
+def cut(lines: Sequence[Line], height: int, top: int = 0, *, key: str = "") -> list[Line]:
+    """`height` of the lines from `top` on; where some are left out below, the last line says how many.
+
+    `key`: what shows them, before that.
+    """
     begin = max(0, min(top, len(lines) - height))
     shown = list(lines[begin : begin + max(height, 0)])
     if left := len(lines) - begin - len(shown):
-        shown[-1:] = [(Span(f" … {left + 1} more lines", "dim"),)] if shown else []
+        shown[-1:] = [(Span(f" … {key}{left + 1} more lines", "dim"),)] if shown else []
     return shown
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """Words in lines of at most `cells`; a longer word is cut."""
+    """Words in lines of at most `cells`; a longer word is cut, one of wide letters is split."""
     lines: list[str] = []
     for word in text.split():
+        if cell_len(word) > max(cells, len(word)):
+            rest = cells - cell_len(lines[-1]) - 1 if lines else 0
+            begun = chop_cells(word, rest)[0] if rest > 1 else ""
+            lines[-1:] = [f"{lines[-1]} {begun}"] if begun else lines[-1:]
+            lines += chop_cells(word[len(begun) :], max(cells, 2))
+            continue
         short = cell(word, cells).rstrip()
         if lines and cell_len(lines[-1]) + 1 + cell_len(short) <= cells:
             lines[-1] += f" {short}"

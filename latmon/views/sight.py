@@ -56,6 +56,7 @@ class Sight:
                 for d in devices
             ],
             self.choice.sort,
+            frozenset(one.device for one in self.found.urgent),
         )
         if not rows or any(s.device.name == self.choice.selected for s in rows):
             return rows

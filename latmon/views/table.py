@@ -206,11 +206,14 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
     return (*spans, Span(cell(text, trend), "dim")) if trend else tuple(spans)
 
 
-def order(subjects: list[Subject], sort: str) -> list[Subject]:
-    """The worst first. What is like its peers stands by name, so that rows don't dance, and behind it what is idle."""
+def order(subjects: list[Subject], sort: str, found: frozenset[str] = frozenset()) -> list[Subject]:
+    """The worst first. What is like its peers stands by name, so that rows don't dance, and behind it what is idle.
+
+    `found`: devices of which a rule found more than a notice; they are the most unlike.
+    """
     by_name = sorted(subjects, key=lambda s: (s.gone, not s.ios, not s.device.timed, natural(s.device.name)))
-    keys: dict[str, Callable[[Subject], float | tuple[float, int]]] = {
-        "unlike": lambda s: -(s.times_peers or 0),
+    keys: dict[str, Callable[[Subject], float | tuple[float, float]]] = {
+        "unlike": lambda s: (-float(s.device.name in found), -(s.times_peers or 0)),
         "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
         "max": lambda s: -(s.window.latency(s.device.name, s.choice.ops).max_bound or 0),
         "IOPS": lambda s: -s.ios,

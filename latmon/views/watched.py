@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from latmon.findings.facts import WINDOW_US
 from latmon.findings.thresholds import Settings
 from latmon.findings.watch import BLOCK_US, KEEP, Watch
 from latmon.model import Frame, Origin
 from latmon.past import Past, Stamp
-from latmon.views.standing import COMING, NOTHING, Standing, standing_at, standing_of
+from latmon.views.standing import COMING, NOTHING, Blocks, Standing, standing_at, standing_of
 from latmon.waiting import Waiting
 
 _FIRST_US = WINDOW_US + BLOCK_US
-"""Of what comes first, maybe at once, each block is judged."""
+"""Of what comes first, maybe at once, each block is judged, unless much more has come by then."""
+
+_TOLD_US = 1_000_000
+"""How far it is behind is told anew so often."""
 
 
 class Watched:
@@ -34,67 +38,115 @@ class Watched:
         self._edge: Watch | None = None
         self._line: deque[Frame] = deque()
         self._coming: Iterator[None] | None = None
-        self._first_us = self._begun_us = self._until_us = 0
-        """What the edge has seen: from where on, from where on rules were asked of all of it, until where."""
+        self._begun = self._until = Stamp(0, 0.0)
+        """What the edge has seen: from where on rules were asked of all of it, until where."""
+        self._first_us = 0
+        self._blocks = Blocks()
         self._back: Back | None = None
+        self._next: Back | None = None
+        """What the edge goes on from, once it has judged the minute before; frames wait in line until then."""
         self._shown: tuple[object, Standing] = (None, NOTHING)
 
     def take(self, frame: Frame, origin: Origin | None) -> None:
         """The next frame at the edge."""
         if origin is None or self.settings is None:
             return
-        if self._edge is None or self._edge.origin is not origin:
-            self._edge, self._begun_us = Watch(origin, (), self.settings), frame.mono_us - frame.dt_us
-            self._line, self._coming, self._first_us = deque(), None, self._begun_us
-        elif frame.mono_us <= self._until_us:
-            self._begun_us = frame.mono_us - frame.dt_us
-        self._until_us = frame.mono_us
+        begins = Stamp(frame.mono_us - frame.dt_us, frame.wall - frame.dt_us / 1e6)
+        if self._next is None and (self._edge is None or self._edge.origin is not origin):
+            self._begin(Watch(origin, (), self.settings), begins)
+        elif frame.mono_us <= self._until.mono_us:  # another boot
+            self._begun, self._first_us = begins, begins.mono_us
+        self._until = Stamp(frame.mono_us, frame.wall)
         self._line.append(frame)
         if self.at_once:
             self.finish()
 
+    def _begin(self, edge: Watch, begun: Stamp) -> None:
+        """Another watch is the edge's."""
+        self._edge, self._begun, self._first_us = edge, begun, begun.mono_us
+        self._line, self._coming, self._blocks = deque(), None, Blocks()
+
     @property
     def standing(self) -> Standing:
         """What is found at the moment that is shown."""
+        back = self._back or self._next
         made_of: object = None
-        if self._back is not None:
-            made_of = (self._back, self._back.watch, self._back.judged)
+        if back is not None:
+            made_of = (back, back.watch, back.judged, back.failed)
         elif self._edge is not None:
-            made_of = (self._edge, self._edge.judged)
+            made_of = (self._edge, self._edge.judged, self._behind_us // _TOLD_US)
         if made_of != self._shown[0]:
-            self._shown = made_of, self._stands()
+            self._shown = made_of, self._stands(back)
         return self._shown[1]
 
-    def _stands(self) -> Standing:
-        if self._back is not None:
-            return self._back.standing
+    def _stands(self, back: Back | None) -> Standing:
+        if back is not None:
+            return back.standing
         if self._edge is None or self.settings is None:
             return NOTHING
-        return standing_of(self._edge, self.settings, self._begun_us)
+        return replace(standing_of(self._edge, self.settings, self._blocks.firsts), behind_us=self._behind_us)
+
+    @property
+    def _behind_us(self) -> int:
+        """From the end of what the edge has judged to its newest frame, where that is a block more than it must be."""
+        facts = self._edge.facts if self._edge is not None else None
+        late_us = self._until.mono_us - facts.end_us if facts is not None else 0
+        return late_us if late_us >= 2 * BLOCK_US else 0
 
     @property
     def behind(self) -> bool:
         """Whether something is still to be judged."""
-        return bool(self._line or self._coming) or (self._back is not None and not self._back.done)
+        return bool(self._line or self._coming or self._next) or (self._back is not None and not self._back.done)
 
     def proceed(self) -> bool:
         """A part of it, some milliseconds; whether what stands may be another now."""
         if self._back is not None and not self._back.done:
             return self._back.proceed()
+        if self._next is not None:
+            return self._arrive(self._next)
         edge = self._edge
         if edge is None or not (self._line or self._coming):
             return False
         before = edge.judged
         if self._coming is None:
             frame = self._line.popleft()
-            late = self._until_us - frame.mono_us > self.late_us
-            edge.quiet = late and frame.mono_us - self._first_us > _FIRST_US
+            edge.quiet = self._is_late(frame)
             if edge.quiet:
-                self._begun_us = frame.mono_us
+                self._begun = Stamp(frame.mono_us, frame.wall)
             self._coming = edge.taking(frame)
         if next(self._coming, self) is self:
             self._coming = None
-        return edge.judged != before
+        if edge.judged == before:
+            return False
+        self._blocks.asked(edge)
+        return True
+
+    def _is_late(self, frame: Frame) -> bool:
+        """So much has come since that no rule is asked of it."""
+        until_us, first_us = self._until.mono_us, self._first_us + _FIRST_US
+        is_first = frame.mono_us <= first_us and until_us <= first_us + self.late_us
+        return not is_first and until_us - frame.mono_us > self.late_us
+
+    def _arrive(self, there: Back) -> bool:
+        """More of the minute before what the edge goes on from."""
+        if there.watch is None and not there.done:
+            there.proceed()
+        if there.watch is None:
+            if there.done:
+                self.fail("")
+            return there.done
+        line, self._next = self._line, None
+        self._begin(there.watch, Stamp(there.since_us, there.at.wall))
+        self._line, self._blocks = line, there.blocks
+        return True
+
+    def fail(self, why: str) -> None:
+        """The time that is looked at can't be judged."""
+        if self._back is not None and not self._back.done:
+            self._back.failed, self._back.done = why, True
+        elif self._next is not None:  # nothing before it is known
+            self._edge = Watch(self._next.origin, (), self._next.settings)
+            self._next = None
 
     def finish(self) -> None:
         """All that is still to be judged, now."""
@@ -106,11 +158,16 @@ class Watched:
         if origin is None or self.settings is None:
             return
         edge, known = self._edge, None
-        if edge is not None and self._begun_us + WINDOW_US <= at.mono_us <= self._until_us:
-            known = standing_at(edge, at.mono_us, self.settings, self._begun_us)
+        if edge is not None and self._saw(at):
+            known = standing_at(edge, at, self.settings, self._blocks.firsts)
         self._back = Back(past, origin, at, window_us=window_us, settings=self.settings, known=known)
         if self.at_once:
             self.finish()
+
+    def _saw(self, at: Stamp) -> bool:
+        """Whether the edge has judged what was before that."""
+        begun, until_us = self._begun, self._blocks.until_us + 2 * BLOCK_US
+        return begun.mono_us + WINDOW_US <= at.mono_us < until_us and begun.wall <= at.wall
 
     def forget(self) -> None:
         """The edge is looked at."""
@@ -119,14 +176,12 @@ class Watched:
     def go_on(self) -> None:
         """The time that is looked at is the edge from now on."""
         back = self._back
-        if back is None or back.at.mono_us == self._until_us:
+        if back is None or back.at.mono_us == self._until.mono_us:
             return
-        while back.watch is None and not back.done:
-            back.proceed()
-        if back.watch is not None:
-            self._edge, self._line, self._coming = back.watch, deque(), None
-            self._begun_us, self._until_us = back.since_us, back.at.mono_us
-        self._back = None
+        self._edge, self._line, self._coming = None, deque(), None
+        self._next, self._back, self._until = back, None, back.at
+        if self.at_once:
+            self.finish()
 
 
 class Back:
@@ -135,22 +190,27 @@ class Back:
     def __init__(
         self, past: Past, origin: Origin, at: Stamp, *, window_us: int, settings: Settings, known: Standing | None
     ) -> None:
-        self.at = at
+        self.at, self.origin, self.settings = at, origin, settings
         self.watch: Watch | None = None
         """One that has seen all until then."""
         self.since_us = at.mono_us
         self.judged = 0
         """How often there was something new."""
         self.done = False
-        self._known, self._past, self._origin, self._settings = known, past, origin, settings
+        self.failed = ""
+        """Why it can't be judged."""
+        self.blocks = Blocks()
+        self._known, self._past = known, past
         self._coming = self._work(window_us)
 
     @property
     def standing(self) -> Standing:
         """As far as it is known by now."""
+        if self.failed:
+            return Standing(failed=self.failed)
         if self.watch is None:
             return self._known or COMING
-        found = standing_of(self.watch, self._settings, self.since_us)
+        found = standing_of(self.watch, self.settings, self.blocks.firsts)
         return found if self._known is None else found.with_past(self._known)
 
     def proceed(self) -> bool:
@@ -163,18 +223,18 @@ class Back:
 
     def _work(self, window_us: int) -> Iterator[None]:
         """The minute before it; then all that is on the map, each block with its minute, unless somebody saw it."""
-        minute_us = max(WINDOW_US, KEEP * self._origin.interval_us)
-        judged_us = self._block_us(self.at.mono_us) - self._origin.interval_us // 2
+        minute_us = max(WINDOW_US, KEEP * self.origin.interval_us)
+        judged_us = self._block_us(self.at.mono_us) - self.origin.interval_us // 2
         yield from self._judged(judged_us - minute_us, judged_us)
         if self._known is None:
             yield from self._judged(judged_us - minute_us - window_us, judged_us - window_us)
 
     def _judged(self, begin_us: int, judged_us: int) -> Iterator[None]:
         """A watch from the one time on, whose rules are asked from the other on."""
-        begin_us -= 2 * self._origin.interval_us  # blocks end where frames do: the first one is not whole
+        begin_us -= 2 * self.origin.interval_us  # blocks end where frames do: the first one is not whole
         known = self._past.waiting(begin_us)
         read_us, waiting = known or (begin_us, Waiting())
-        watch = Watch(self._origin, self._past.known(begin_us), self._settings, waiting)
+        watch, blocks = Watch(self.origin, self._past.known(begin_us), self.settings, waiting), Blocks()
         since_us = None
         for frame in self._past.frames(read_us, self.at.mono_us):
             if frame.mono_us <= begin_us:
@@ -182,12 +242,14 @@ class Back:
             else:
                 since_us = frame.mono_us - frame.dt_us if since_us is None else since_us
                 watch.quiet = frame.mono_us < judged_us
-                yield from watch.taking(frame)
+                for _ in watch.taking(frame):
+                    yield
+                blocks.asked(watch)
             yield
         self.since_us = self.at.mono_us if since_us is None else max(since_us, judged_us)
-        self.watch, self.judged = watch, self.judged + 1
+        self.watch, self.blocks, self.judged = watch, blocks, self.judged + 1
 
     def _block_us(self, mono_us: int) -> int:
         """Where the last whole block ends."""
-        start_us = self._origin.start_mono_us
-        return (mono_us + self._origin.interval_us // 2 - start_us) // BLOCK_US * BLOCK_US + start_us
+        start_us = self.origin.start_mono_us
+        return (mono_us + self.origin.interval_us // 2 - start_us) // BLOCK_US * BLOCK_US + start_us

@@ -43,6 +43,9 @@ def position(found: Standing, key: FindingKey | None) -> int:
 def _why(sight: Sight) -> Iterator[str]:
     """Why there is no finding, and of what that says nothing."""
     found = sight.found
+    if found.failed:
+        yield f"Not judged: {found.failed}."
+        return
     if found.coming:
         yield "the minute before is being judged …"
         return
@@ -55,6 +58,8 @@ def _why(sight: Sight) -> Iterator[str]:
     yield f"{found.rules} rules watch {count(devices)} device{'s' * (devices != 1)}."
     for kind, rules in found.unjudged.items():
         yield f"Not judged: {', '.join(rules)}: {_missing(sight, kind)}."
+    for rule, words in found.broken.items():
+        yield f"Not judged: {rule}: {words}."
 
 
 def _missing(sight: Sight, kind: str) -> str:

@@ -80,8 +80,10 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
 
 
 def _why(sight: Sight, what: str, *parts: str) -> str:
-    choice = sight.choice
-    return empty.not_traced(what, sight.origin, parts, mode=choice.stages, recorded=sight.recorded, state=sight.tracing)
+    state, mode = sight.tracing, sight.choice.stages
+    if state == empty.MEASURING and sight.history.deep.traced.histograms:
+        state = "the deep probes run, and told nothing of them in this time"
+    return empty.not_traced(what, sight.origin, parts, mode=mode, recorded=sight.recorded, state=state)
 
 
 def _vector(shown: Interrupts, row: Hashable | None) -> str:

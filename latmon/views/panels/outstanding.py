@@ -117,7 +117,7 @@ def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
     rest = sum(unknown.values()) - followed
     why = "no probe follows requests" if ages.probe is None else f"no probe follows {_some(ages, unknown)}"
     those = "their ages are" if rest == sum(now.values()) else f"the ages of {rest} are"
-    least = "Only a device with I/Os in flight and no completion is told here, with an age of at least so long"
+    least = "Only a device that completes nothing is told here, with a least age"
     return f"{those} not known: {why}. {least}"
 
 
