@@ -11,7 +11,7 @@ from latmon.histogram import Histogram, merge
 from latmon.model import Frame, SoftirqCpu
 from latmon_backends.incidents import INCIDENTS
 from latmon_backends.incidents.e810 import CPU, PER_WINDOW, VECTOR, one_by_one
-from latmon_backends.incidents.e810_host import LOCAL, REMOTE, THRESHOLD_US, TICK_US
+from latmon_backends.incidents.e810_host import LOCAL, REMOTE, THRESHOLD_US
 
 pytestmark = pytest.mark.xdist_group("incident-e810")  # its frames are made once
 

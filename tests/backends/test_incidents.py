@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import islice
 from random import Random
@@ -14,8 +15,15 @@ from latmon.text import is_clean
 from latmon_backends.demo import SCENARIOS, DemoBackend
 from latmon_backends.incidents import INCIDENTS
 
-pytestmark = pytest.mark.parametrize("name", INCIDENTS)
 FEW = 2
+LATER = (
+    ("emulex", 24),
+    pytest.param("qumulo", 60, marks=pytest.mark.slow),
+    pytest.param("bubbles", INCIDENTS["bubbles"].windows - 1, marks=pytest.mark.slow),
+    pytest.param("bubbles-healthy", INCIDENTS["bubbles-healthy"].windows - 1, marks=pytest.mark.slow),
+)
+"""A drain, the first window of a phase, and how a test ends."""
+each = pytest.mark.parametrize("name", INCIDENTS)
 
 
 def drawn(name: str, seed: int = 1) -> list[Frame]:
@@ -25,11 +33,13 @@ def drawn(name: str, seed: int = 1) -> list[Frame]:
 first = cache(drawn)
 
 
+@each
 def test_a_seed_decides_every_frame(name):
     assert first(name) == drawn(name)
     assert first(name) != drawn(name, seed=2)
 
 
+@each
 def test_it_is_named_in_a_sentence_and_says_that_it_is_synthetic(name):
     incident = INCIDENTS[name]
     assert SCENARIOS[name] == incident.purpose
@@ -41,6 +51,7 @@ def test_it_is_named_in_a_sentence_and_says_that_it_is_synthetic(name):
         assert not INCIDENTS[incident.healthy].healthy
 
 
+@each
 def test_windows_follow_each_other(name):
     frames, origin = first(name), INCIDENTS[name].origin
     assert frames[0].mono_us == origin.start_mono_us + origin.interval_us
@@ -51,9 +62,8 @@ def test_windows_follow_each_other(name):
         assert bool(frame.devices) == (seq == 0)
 
 
-def test_its_tables_agree(name):
-    frames = first(name)
-    known = {device.name for device in frames[0].devices}
+def agree(name: str, frames: Iterable[Frame]) -> None:
+    known = {device.name for device in first(name)[0].devices}
     for frame in frames:
         for series, total in frame.histograms.items():
             assert series.device in known
@@ -79,6 +89,18 @@ def test_its_tables_agree(name):
             assert not depths.at_issue or sum(depths.at_issue.values()) == begun
 
 
+@each
+def test_its_tables_agree(name):
+    agree(name, first(name))
+
+
+@pytest.mark.parametrize(("name", "seq"), LATER)
+def test_they_do_where_something_happens_too(name, seq):
+    frame = next(islice(INCIDENTS[name].frames(Random(1)), seq, None))
+    agree(name, [frame])
+
+
+@each
 def test_its_recording_is_clean(name, tmp_path, capsys):
     path = tmp_path / "f.latmon.jsonl.gz"
     assert demonstration.record(name, 1, path, 1_000_000) == 0

@@ -92,7 +92,7 @@ def _sick(rng: Random) -> Iterator[Frame]:
         waiting = bisect_left(stuck, (windows.begin_us(seq + 1),))
         told = _depths(moving, 0 if last else waiting)
         whole = Drawn(moving.flow, (*moving.parts, *bubbles_stuck.parts(stuck, _PATH)), BLOCK) if last else moving
-        frame = _frame(rng, seq, _SICK, whole, _draining(told, waiting) if last else told)
+        frame = _frame(rng, seq, _SICK, whole, _draining(told, waiting, whole.count) if last else told)
         frame = bubbles_stuck.told(rng, frame, stuck, done)
         issues = _sorted_issues(rng, frame, moving, done[seq])
         if last:
@@ -133,9 +133,12 @@ def _depths(drawn: Drawn, stuck: int) -> Depths:
     return depths.depths(*shares, THROTTLE, drawn.count, drawn.total.sum or 0)
 
 
-def _draining(told: Depths, waiting: int) -> Depths:
-    """Nothing comes any more: ever fewer wait."""
-    return replace(told, queued=depths.ends(apportioned(dict.fromkeys(range(waiting + 90), 1.0), 1_000)))
+def _draining(told: Depths, waiting: int, issued: int) -> Depths:
+    """Nothing comes any more: ever fewer wait, and those that waited for minutes are issued too."""
+    queued = depths.ends(apportioned(dict.fromkeys(range(waiting + 90), 1.0), 1_000))
+    return replace(
+        told, queued=queued, at_issue=apportioned({n: float(ios) for n, ios in told.at_issue.items()}, issued)
+    )
 
 
 def _sorted_issues(rng: Random, frame: Frame, drawn: Drawn, before: int) -> tuple[Issue, ...]:
