@@ -112,11 +112,12 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
     """What the two files say together; a file that isn't there says nothing."""
     config = Config()
     for path in (system, directories.config(environ) / "config.yaml"):
-        config = replace(config, **_read(path))
+        config = replace(config, **_read(path, config.findings))
     return config
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, findings: Settings) -> dict[str, Any]:
+    """`findings`: what a file before it says of rules."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a regular file")
     try:
@@ -131,7 +132,7 @@ def _read(path: Path) -> dict[str, Any]:
     values = _parse(path, raw)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
-    return {key: _checked(path, key, value) for key, value in values.items()}
+    return {key: _checked(path, key, value, findings) for key, value in values.items()}
 
 
 def _parse(path: Path, raw: bytes) -> Any:
@@ -149,9 +150,9 @@ def _parse(path: Path, raw: bytes) -> Any:
     return {} if values is None else values
 
 
-def _checked(path: Path, key: object, value: object) -> Any:
+def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
     if key == _RULES:
-        return _rules(path, value)
+        return _rules(path, value, findings)
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
         raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
@@ -163,12 +164,12 @@ def _checked(path: Path, key: object, value: object) -> Any:
         raise UsageError(f"{path}: {key}: {error}") from None
 
 
-def _rules(path: Path, value: object) -> Settings:
+def _rules(path: Path, value: object, known: Settings) -> Settings:
     if not isinstance(value, Mapping):
         raise UsageError(
             f"{path}: {_RULES}: expected a section of rules: `peer-outlier: {{octaves: 3}}` or `NAME: off`"
         )
     try:
-        return settings_of(value)
+        return settings_of(value, known)
     except ValueError as error:
         raise UsageError(f"{path}: {_RULES}: {error}") from None

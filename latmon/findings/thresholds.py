@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-_MOST = {"share": 1.0, "blocks": 12.0}
+_MOST = {"share": 1.0, "blocks": 12.0, "octaves": 60.0}
 """Unit -> the greatest value that makes sense."""
+_LEAST = {"share": 0.0, "times": 0.0, "octaves": 0.0}
+"""The same for the least one: of what is counted, 1."""
 
 
 class Threshold(NamedTuple):
@@ -25,8 +27,13 @@ class Threshold(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The greatest that the config may say; the least is 0."""
+        """The greatest that the config may say."""
         return _MOST.get(self.unit, 1e12)
+
+    @property
+    def least(self) -> float:
+        """The least that it may say: with none of a thing nobody can judge it."""
+        return _LEAST.get(self.unit, 1.0)
 
 
 TABLE: Mapping[str, Mapping[str, Threshold]] = {
@@ -64,6 +71,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "share": Threshold(0.01, "share", "of all I/Os in the mode at least; a busy host has some by chance"),
         "narrow": Threshold(3.0, "times", "as many in the mode's buckets as in a neighbour on each side"),
         "raises": Threshold(0.5, "share", "of its softirq's raises outside of interrupts wait so long or longer"),
+        "late": Threshold(0.9, "share", "or of its softirq's waits of a quarter of a tick or more end there"),
         "waiting": Threshold(0.5, "share", "of the time of the I/Os in the mode is waiting for the softirq"),
         "most": Threshold(0.5, "share", "of all I/Os in the mode, for a notice where no softirq is watched"),
         "critical": Threshold(0.9, "share", "of the I/Os' time is that wait: critical"),
@@ -152,10 +160,12 @@ class Settings:
 DEFAULT = Settings()
 
 
-def settings_of(section: Mapping[object, object]) -> Settings:
-    """The config's section `findings`; ValueError names the rule or number that isn't there, or what it may be."""
-    values: dict[tuple[str, str], float] = {}
-    off: set[str] = set()
+def settings_of(section: Mapping[object, object], known: Settings = DEFAULT) -> Settings:
+    """The config's section `findings`; ValueError names the rule or number that isn't there, or what it may be.
+
+    `known`: what another file says, where this one doesn't.
+    """
+    values, off = dict(known.values), set(known.off)
     for rule, said in section.items():
         if rule not in TABLE:
             raise ValueError(f"there is no rule {rule!r}; the rules are {', '.join(TABLE)}")
@@ -163,7 +173,9 @@ def settings_of(section: Mapping[object, object]) -> Settings:
             off.add(str(rule))
         elif isinstance(said, Mapping):
             values |= {(str(rule), str(name)): _number(str(rule), name, value) for name, value in said.items()}
-        elif said is not True and said != "on":
+        elif said is True or said == "on":
+            off.discard(str(rule))
+        else:
             raise ValueError(f"{rule}: expected off, or numbers by name: {', '.join(TABLE[str(rule)])}")
     return Settings(values, frozenset(off))
 
@@ -171,8 +183,8 @@ def settings_of(section: Mapping[object, object]) -> Settings:
 def _number(rule: str, name: object, value: object) -> float:
     if name not in TABLE[rule]:
         raise ValueError(f"{rule}: there is no number {name!r}; it has {', '.join(TABLE[rule])}")
-    most = TABLE[rule][str(name)].most
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        unit = TABLE[rule][str(name)].unit
-        raise ValueError(f"{rule}: {name}: {value!r} is not a number from 0 to {most:g} ({unit})")
+    one = TABLE[rule][str(name)]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not one.least <= value <= one.most:
+        limits = f"{one.least:g} to {one.most:g} ({one.unit})"
+        raise ValueError(f"{rule}: {name}: {value!r} is not a number from {limits}")
     return float(value)
