@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, sized
 from latmon.findings.watch import Episode
 from latmon.views.columns import around
 from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, fit, wrap
@@ -70,7 +70,7 @@ def evidence(one: Finding, width: int) -> list[Line]:
         lines += _item(f"{number} ", f"{step.text} (risk: {step.risk})", width)
     lines += [(Span(" evidence", "strong"),)]
     for fact in one.facts:
-        lines += _item("- ", _of(fact), width)
+        lines += _item("- ", sized(fact.said, fact.of), width)
     lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
     lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
     return lines
@@ -146,13 +146,6 @@ def _from_to(found: Standing, one: Episode) -> str:
 def _said(one: Finding) -> str:
     """Its sentence without the device, which stands before it."""
     return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
-
-
-def _of(fact: Fact) -> str:
-    """What is said, and how many samples it is of where that isn't said."""
-    if fact.of is None or any(text in fact.said for text in (str(fact.of), f"{fact.of:,}")):
-        return fact.said
-    return f"{fact.said} (of {fact.of:,})"
 
 
 def _item(sign: str, text: str, width: int) -> list[Line]:
