@@ -2,12 +2,15 @@
 
 It fires when the thread that completes a device's I/Os (an interrupt's thread, a worker, a thread of the HBA's driver)
 holds `tail` or more of the slow I/Os' time, `delay_us` or more in their mean and `ios` of them at least. Devices that
-wait for the same thread are one finding, on the one with the most of them.
-The thread's own wake-ups must show it: woken, and run so much later. A thread that works for long, or that has much to
-do, is something else; where nothing here times wake-ups, it is a notice that says so.
+wait for the same thread are one finding, on the first by name of those that have half as many as any other, or more.
+The thread's own wake-ups must show it: woken, and run so much later. A row of a single I/O names the thread; else it is
+one that was late by half of the mean wait or more, and whose name ties it to the device (its interrupt's thread, its
+own or its driver's name). A thread that works for long, or that has much to do, is something else: where no such
+thread is known to have been late, it is a notice that names none.
 A busy host keeps its workers waiting for some ms now and then. So the longest wait must be `long_us`, or there must be
-long ones in `blocks` blocks of a minute. The application's own waiter that is woken late is not meant: its I/O had
-completed. It is critical from a wait of `critical_us` on.
+long ones in `blocks` blocks of a minute, or in as many minutes where a long capture is read by minutes. The
+application's own waiter that is woken late is not meant: its I/O had completed. It is critical from a wait of
+`critical_us` on.
 """
 
 from __future__ import annotations
@@ -17,17 +20,21 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from latmon.deep import stages_of
+from latmon.findings.commands import plain, threads
+from latmon.findings.completer import STAGE, Completer, by_name, by_rows, ordered
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
 from latmon.findings.slow import Slow, lasting, long_ones, slow
 from latmon.histogram import Histogram
-from latmon.model import Outlier, Wait, Wakeups, pid_of
+from latmon.model import Outlier, pid_of
 from latmon.words import part, spelled
 
 ID = "completion-wakeup"
-_STAGE = "completion"
-_REAL_TIME = 100
+_EXPLAINS = 2
+"""A thread explains a mean wait that is at most so many times as long as its own."""
+_NEAR = 2
+"""Counts that differ by less don't say which device is the one to name."""
 _REFUTED = (
     "wake-ups of the completion thread (screen 5) that are short while the I/Os are slow: then it works for long, or "
     "other I/Os are before them in its queue"
@@ -49,81 +56,41 @@ class _Held(NamedTuple):
         return self.slow.device
 
 
-class _Woken(NamedTuple):
-    """The thread, as its wake-ups tell it."""
-
-    number: int
-    name: str
-    priority: int | None
-    longest_us: int
-    instead: str
-    """Who most often had its CPU, as comm (prio N); empty when not known."""
-    wakeups: Wakeups | None
-
-    @property
-    def said(self) -> str:
-        return " ".join(filter(None, ("the completion thread", self.name, self.prio)))
-
-    @property
-    def prio(self) -> str:
-        return "" if self.priority is None else f"(prio {self.priority})"
-
-
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One finding per thread that I/Os wait for, on the device with the most of them."""
-    groups: dict[int | None, list[tuple[_Held, _Woken | None]]] = {}
+    """One finding per thread that I/Os wait for; where none is known, per device."""
+    groups: dict[int | str, list[tuple[_Held, Completer | None]]] = {}
     for device in facts.busy:
         if held := _held(facts, device, limits):
             woken = _woken(facts, held, limits)
-            groups.setdefault(woken.number if woken else None, []).append((held, woken))
+            groups.setdefault(woken.number if woken else device, []).append((held, woken))
     for group in groups.values():
-        group.sort(key=lambda one: (-one[0].ios, one[0].device))
+        most = max(held.ios for held, _ in group)
+        # counts that are near change places from block to block; names don't
+        group.sort(key=lambda one: (one[0].ios < most / _NEAR, one[0].device))
         if sum(held.ios for held, _ in group) >= limits["ios"]:
             yield _finding(facts, [held for held, _ in group], group[0][1], limits)
 
 
 def _held(facts: Facts, device: str, limits: Thresholds) -> _Held | None:
-    waits = stages_of(facts.traced, device).get(_STAGE, Histogram())
-    told = tuple(one for one in facts.outliers(device) if one.stages_us.get(_STAGE, 0) >= limits["delay_us"])
-    longest = max(waits.max_bound or 0, *(one.stages_us[_STAGE] for one in told), 0)
-    if longest < limits["long_us"]:
-        blocks = lasting(facts, device, _STAGE, limits["delay_us"])
-        if blocks < min(limits["blocks"], len(facts.window)):
-            return None
+    waits = stages_of(facts.traced, device).get(STAGE, Histogram())
+    told = tuple(one for one in facts.outliers(device) if one.stages_us.get(STAGE, 0) >= limits["delay_us"])
+    longest = max(waits.max_bound or 0, *(one.stages_us.get(STAGE, 0) for one in told), 0)
+    if longest < limits["long_us"] and lasting(facts, device, STAGE, limits["delay_us"]) < limits["blocks"]:
+        return None
     for one in slow(facts, device):
-        if one.share(_STAGE) >= limits["tail"] and one.mean_us(_STAGE) >= limits["delay_us"]:
+        if one.share(STAGE) >= limits["tail"] and one.mean_us(STAGE) >= limits["delay_us"]:
             ios = min(one.count, long_ones(waits, limits["delay_us"]) or len(told))
-            return _Held(one, ios, one.us[_STAGE] / ios, longest, told) if ios else None
+            return _Held(one, ios, one.us.get(STAGE, 0) / ios, longest, told) if ios else None
     return None
 
 
-def _woken(facts: Facts, held: _Held, limits: Thresholds) -> _Woken | None:
-    """Whom its I/Os waited for; None where no wake-up is known that explains them."""
-    waits = [wait for one in held.told for wait in one.waits if wait.stage == _STAGE]
-    long = [wait for wait in waits if wait.delay_us >= limits["delay_us"]]
-    if long:
-        number = Counter(wait.pid for wait in long).most_common(1)[0][0]
-        return _of_waits([wait for wait in long if wait.pid == number], facts)
-    late = [one for one in facts.wakeups if one.thread.kernel and (one.delay.max_bound or 0) >= held.mean_us / 2]
-    if not late:
-        return None
-    one = max(late, key=lambda some: (some.delay.max_bound or 0, some.thread.pid))
-    thread = one.thread
-    priority = thread.priority if thread.priority >= 0 else None
-    return _Woken(thread.pid, thread.comm, priority, one.delay.max_bound or 0, _most(one), one)
+def _woken(facts: Facts, held: _Held, limits: Thresholds) -> Completer | None:
+    """Whom its I/Os waited for; None where nothing ties a late thread to them."""
+    found = by_rows(facts, held.told, limits["delay_us"])
+    return found or by_name(facts, held.device, held.mean_us / _EXPLAINS)
 
 
-def _of_waits(waits: list[Wait], facts: Facts) -> _Woken:
-    longest = max(waits, key=lambda wait: wait.delay_us)
-    told = next((one for one in facts.wakeups if one.thread.pid == longest.pid), None)
-    instead = Counter({wait.instead: wait.delay_us for wait in waits if wait.instead}).most_common(1)
-    known = instead[0][0] if instead else _most(told) if told else ""
-    priorities = (longest.priority, told.thread.priority if told else -1)
-    priority = next((one for one in priorities if one >= 0), None)
-    return _Woken(longest.pid, longest.thread, priority, longest.delay_us, known, told)
-
-
-def _finding(facts: Facts, group: list[_Held], woken: _Woken | None, limits: Thresholds) -> Finding:
+def _finding(facts: Facts, group: list[_Held], woken: Completer | None, limits: Thresholds) -> Finding:
     held = group[0]
     longest = max(one.longest_us for one in group)
     severity = NOTICE if woken is None else CRITICAL if longest >= limits["critical_us"] else WARNING
@@ -134,14 +101,15 @@ def _finding(facts: Facts, group: list[_Held], woken: _Woken | None, limits: Thr
         _summary(held, woken),
         tuple(_facts(facts, group, woken)),
         Where("stages", held.device, low_us=held.slow.cut_us),
-        tuple(_steps(facts, woken)),
+        tuple(_steps(facts, held, woken)),
         _REFUTED,
-        held.slow.share(_STAGE),
+        held.slow.share(STAGE),
+        tuple(one.device for one in group[1:]),
     )
 
 
-def _summary(held: _Held, woken: _Woken | None) -> str:
-    share = part(held.slow.share(_STAGE))
+def _summary(held: _Held, woken: Completer | None) -> str:
+    share = part(held.slow.share(STAGE))
     begin = f"{held.device}: {share} of the time of I/Os above {spelled(held.slow.cut_us)}"
     if woken is None:
         return (
@@ -157,11 +125,10 @@ def _summary(held: _Held, woken: _Woken | None) -> str:
     )
 
 
-def _facts(facts: Facts, group: list[_Held], woken: _Woken | None) -> Iterator[Fact]:
+def _facts(facts: Facts, group: list[_Held], woken: Completer | None) -> Iterator[Fact]:
     held = group[0]
-    share = held.slow.share(_STAGE)
-    slow_ones = f"I/Os above {spelled(held.slow.cut_us)}"
-    yield Fact("tail_share", share, f"{part(share)} of the time of {slow_ones}", "share", held.slow.count)
+    above = spelled(held.slow.cut_us)
+    yield Fact("slow", held.slow.count, f"{held.slow.count:,} I/Os took {above} or more", "ios")
     yield Fact("wait_mean", held.mean_us, f"{spelled(held.mean_us)} each in the mean", "us", held.ios)
     yield Fact("wait_max", held.longest_us, f"{spelled(held.longest_us)} the longest", "us", held.ios)
     if (device := _device_us(held)) is not None:
@@ -175,11 +142,11 @@ def _facts(facts: Facts, group: list[_Held], woken: _Woken | None) -> Iterator[F
         yield from _thread_facts(facts, woken)
 
 
-def _thread_facts(facts: Facts, woken: _Woken) -> Iterator[Fact]:
+def _thread_facts(facts: Facts, woken: Completer) -> Iterator[Fact]:
     if woken.name:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
     if woken.priority is not None:
-        yield Fact("priority", woken.priority, f"its priority is {_priority(facts, woken.priority)}")
+        yield Fact("priority", woken.priority, f"its priority is {ordered(woken.priority, facts.is_sun)}")
     if woken.instead:
         yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU meanwhile")
     if woken.wakeups is not None:
@@ -190,24 +157,35 @@ def _thread_facts(facts: Facts, woken: _Woken) -> Iterator[Fact]:
             yield Fact("wakeup_max", top, f"its latest wake-up took {spelled(top)}", "us", delay.count)
 
 
-def _steps(facts: Facts, woken: _Woken | None) -> Iterator[Step]:
+def _steps(facts: Facts, held: _Held, woken: Completer | None) -> Iterator[Step]:
     if woken is None:
         yield Step("watch the wake-ups of kernel threads on screen 5: who is woken and when does it run?")
         return
-    yield Step(f"find out why {woken.instead or 'something'} keeps the CPU: is it meant to run so long, and there?")
-    if _is_sun(facts):
-        yield Step(
-            "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
-            "another HBA",
-            "a reboot; each completes in its own way, so compare before and after with latmon diff",
-        )
-        yield Step(
-            "keep the load off those CPUs (psrset, a smaller pool of busy threads)", "less throughput for that load"
-        )
-        return
+    yield Step(
+        f"find out why {woken.instead or 'something'} keeps the CPU, and whether it is meant to run so long, and "
+        f"there: {threads(woken.instead, is_sun=facts.is_sun)}"
+    )
+    yield from _sun(facts, held) if facts.is_sun else _linux(woken)
+
+
+def _sun(facts: Facts, held: _Held) -> Iterator[Step]:
+    driver = known.driver if (known := facts.devices.get(held.device)) else ""
+    now = f" (now: modinfo | grep -w {driver})" if plain(driver) else ""
+    yield Step(
+        "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
+        f"another HBA{now}",
+        "a reboot; each completes in its own way, so compare before and after with latmon diff",
+    )
+    yield Step(
+        "keep the load off those CPUs (psrset, a smaller pool of busy threads); which are busy: mpstat 5",
+        "less throughput for that load",
+    )
+
+
+def _linux(woken: Completer) -> Iterator[Step]:
     thread = woken.name or "the completion thread"
     yield Step(
-        f"move what runs instead to other CPUs (taskset, cpuset), or lower it below {thread}",
+        f"move what runs instead to other CPUs (taskset -cp CPUS TID), or lower it below {thread}",
         "its own work gets slower, which may be real-time work",
     )
     yield Step(
@@ -225,24 +203,9 @@ def _device_us(held: _Held) -> float | None:
 def _at_once(group: list[_Held]) -> int:
     """The most I/Os, of all devices, that one wake-up held."""
     moments = Counter(
-        (wait.pid, wait.woken_us) for held in group for one in held.told for wait in one.waits if wait.stage == _STAGE
+        (wait.pid, wait.woken_us) for held in group for one in held.told for wait in one.waits if wait.stage == STAGE
     )
     return max(moments.values(), default=0)
-
-
-def _priority(facts: Facts, priority: int) -> str:
-    if _is_sun(facts):
-        return f"{priority}; a higher number goes first"
-    kind = "real time" if priority < _REAL_TIME else "an ordinary thread's"
-    return f"{priority} ({kind}); a lower number goes first"
-
-
-def _is_sun(facts: Facts) -> bool:
-    return facts.origin.kernel.startswith("SunOS")
-
-
-def _most(one: Wakeups) -> str:
-    return max(one.instead, key=lambda name: (one.instead[name], name), default="")
 
 
 RULE = Rule(ID, "slow I/Os wait for a completion thread that was woken and not run", judge)

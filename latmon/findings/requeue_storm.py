@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from latmon.deep import stages_of, total_of
+from latmon.findings.commands import sysfs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
 from latmon.histogram import Histogram
-from latmon.limits import elevator
+from latmon.limits import elevator, number
 from latmon.model import Device
-from latmon.words import part, spelled, whole
+from latmon.words import part, spelled
 
 ID = "requeue-storm"
 _STAGE = "requeue"
@@ -34,9 +35,9 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device in facts.busy:
         refused = stages_of(facts.traced, device).get(_STAGE, Histogram())
         total = total_of(facts.traced, device)
-        if refused.count < limits["ios"] or refused.count < limits["share"] * total.count or not total.sum:
+        if refused.count < max(1, limits["ios"]) or refused.count < limits["share"] * total.count or not total.sum:
             continue
-        lost = (refused.sum or 0) / total.sum
+        lost = min(1.0, (refused.sum or 0) / total.sum)
         if lost >= limits["time"]:
             yield _finding(facts, device, refused, lost, limits)
 
@@ -53,7 +54,7 @@ def _finding(facts: Facts, name: str, refused: Histogram, lost: float, limits: T
         f"sent again: {part(lost)} of their time",
         tuple(_facts(refused, total, lost, device)),
         Where("stages", name),
-        tuple(_steps(name, device)),
+        tuple(_steps(name, device, is_sun=facts.is_sun)),
         _REFUTED,
         lost,
     )
@@ -65,7 +66,7 @@ def _driver(device: Device | None) -> str:
 
 def _facts(refused: Histogram, total: Histogram, lost: float, device: Device | None) -> Iterator[Fact]:
     share, mean = refused.count / total.count, refused.mean or 0.0
-    told = f"{whole(refused.count)} of {whole(total.count)} traced I/Os"
+    told = f"{refused.count:,} of {total.count:,} traced I/Os"
     yield Fact("refused", share, f"{told} were refused once or more", "share", total.count)
     yield Fact("time_share", lost, f"{part(lost)} of the I/Os' time is the wait to be sent again", "share", total.count)
     yield Fact("wait_mean", mean, f"{spelled(mean)} each in the mean", "us", refused.count)
@@ -76,24 +77,32 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device | N
             yield Fact(one.name, one.value, f"{one.name} is {one.value} ({one.source})")
 
 
-def _steps(name: str, device: Device | None) -> Iterator[Step]:
-    names = {one.name for one in device.limits} if device else set()
-    yield Step("read the kernel's log and the array's: TASK SET FULL, BUSY, a port or a host group that is full?")
+def _steps(name: str, device: Device | None, *, is_sun: bool) -> Iterator[Step]:
+    names = {one.name: one.value for one in device.limits} if device else {}
+    log = "egrep -i 'full|busy' /var/adm/messages" if is_sun else "dmesg | grep -iE 'full|busy'"
+    yield Step(f"read the array's log and the kernel's: is a target, a port or a host group full? {log}")
+    at = sysfs(name)
     if "queue_depth" in names:
         yield Step(
-            f"send less at once: a lower /sys/block/{name}/device/queue_depth, until nothing is refused",
+            "send less at once, until nothing is refused: "
+            f"echo {_half(names['queue_depth'])} > {at}/device/queue_depth",
             "less throughput if it is too low; undone by the old value",
         )
     elif "nr_requests" in names:
         scheduler = elevator(device.limits) if device else ""
         yield Step(
-            f"send less at once: a lower /sys/block/{name}/queue/nr_requests"
+            f"send less at once: echo {_half(names['nr_requests'])} > {at}/queue/nr_requests"
             + ("" if scheduler and scheduler != "none" else ", or a scheduler that keeps them"),
             "less throughput if it is too low; undone by the old value",
         )
     else:
         yield Step("let the application send less at once", "less throughput if it is too little")
     yield Step("share the target among fewer hosts, or let it take more", "others' load: ask who else uses the target")
+
+
+def _half(value: int | str) -> str:
+    now = number(value)
+    return str(max(now // 2, 1)) if now else "N"
 
 
 RULE = Rule(ID, "a driver refuses a good part of the I/Os, which are sent again", judge)

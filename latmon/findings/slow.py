@@ -16,6 +16,9 @@ from latmon.findings.facts import Facts
 from latmon.histogram import Histogram, bucket_index
 from latmon.model import OPS, UNACCOUNTED, Series
 
+_BEYOND = 1 << 16
+"""No bucket has so great an index."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slow:
@@ -57,23 +60,21 @@ def long_ones(found: Histogram, us: float) -> int:
 
 
 def lasting(facts: Facts, device: str, stage: str, us: float) -> int:
-    """In how many blocks of the window an I/O spent so long in a stage; of a minute's block: in one."""
-    return sum(_longest(block, device, stage) >= us for block in facts.window)
+    """In how many blocks an I/O spent so long in a stage: of the last minute, or minutes where a block is as long."""
+    return sum(_longest(block, device, stage) >= us for block in facts.blocks)
+
+
+def time_in(facts: Facts, device: str, stage: str, buckets: range) -> int:
+    """Of the traced I/Os whose total lies in these buckets the us in one stage."""
+    tables = (facts.traced.by_total.get(Series(device, op, stage), {}) for op in OPS)
+    return sum(us for table in tables for index, us in table.items() if index in buckets)
 
 
 def _traced(facts: Facts, device: str, cut_us: int) -> Slow:
     tail = deep.tail(facts.traced, device, cut_us=cut_us)
-    first = bucket_index(cut_us)
-    sums = {
-        part: sum(us for op in OPS for index, us in _by_total(facts, device, op, part).items() if index >= first)
-        for part in deep.PARTS
-        if part != "resume"
-    }
+    buckets = range(bucket_index(cut_us), _BEYOND)
+    sums = {part: time_in(facts, device, part, buckets) for part in deep.PARTS if part != "resume"}
     return Slow(device, cut_us, tail.count, {part: us for part, us in sums.items() if us})
-
-
-def _by_total(facts: Facts, device: str, op: str, part: str) -> Mapping[int, int]:
-    return facts.traced.by_total.get(Series(device, op, part), {})
 
 
 def _longest(block: Block, device: str, stage: str) -> int:

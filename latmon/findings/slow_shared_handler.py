@@ -1,8 +1,8 @@
 """slow-shared-handler: a stranger's slow interrupt handler runs before a disk's on the same vector.
 
 It fires when a handler that is no disk's shares its vector with a disk's, takes `run_us` or more in the mean of `runs`
-runs at least, most of which were not its own (it returns IRQ_NONE), and the disk's handler waited for those before it
-for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time.
+runs at least, more than half of which were not its own (it returns IRQ_NONE), and the disk's handler waited for those
+before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time.
 It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is half of the latter.
 A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in the way.
 Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from latmon.findings.behind import devices_of
+from latmon.findings.commands import plain
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
@@ -23,7 +25,6 @@ from latmon.words import part, spelled, whole
 
 ID = "slow-shared-handler"
 _STAGE = "irq"
-_MORE = re.compile(r" and \d+ more$")
 _UNIT = re.compile(r"\d+$")
 _REFUTED = (
     "the same slow I/Os once its module is gone or its vector is another: then the time passes in the device, or "
@@ -52,13 +53,16 @@ class _Met(NamedTuple):
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One finding per disk's handler, on the device behind it that is hit the most."""
+    """One finding per device: of each disk's handler on the one behind it that is hit the most, by its worst vector."""
+    worst: dict[str, _Met] = {}
     for victim, waited in sorted(facts.handlers.items()):
-        devices = _devices(facts, waited.device)
+        devices = devices_of(facts, waited.device)
         if devices and waited.before_us and (slowest := _stranger(facts, victim, waited, limits)):
             met = _met(facts, slowest, (victim, waited), devices)
             if met and (met.lost >= limits["victim"] or (met.lost and met.tail_share >= limits["tail"])):
-                yield _finding(met, limits)
+                device = met.devices[0]
+                worst[device] = max(worst.get(device, met), met, key=lambda one: one.lost)
+    return [_finding(met, limits, is_sun=facts.is_sun) for met in worst.values()]
 
 
 def _stranger(
@@ -70,8 +74,8 @@ def _stranger(
         for handler, runs in facts.handlers.items()
         if handler.irq == victim.irq
         and handler.name in waited.shared_with
-        and not _devices(facts, runs.device)
-        and runs.run.count >= limits["runs"]
+        and not devices_of(facts, runs.device)
+        and runs.run.count >= max(1, limits["runs"])
         and (runs.run.mean or 0) >= limits["run_us"]
         and runs.returned.get("none", 0) > runs.run.count / 2
     ]
@@ -95,15 +99,7 @@ def _tail(facts: Facts, device: str) -> Slow | None:
     return max(slow(facts, device), key=lambda one: one.share(_STAGE), default=None)
 
 
-def _devices(facts: Facts, text: str) -> tuple[str, ...]:
-    """Block devices behind a handler, by its controller's address or a list of names that may have been cut."""
-    listed = set(_MORE.sub("", text).split(", "))
-    at = {one.name: (one.controller.split() or [""])[-1] for one in facts.devices.values()}
-    behind = {text, *(address for name, address in at.items() if name in listed)} - {""}
-    return tuple(name for name, address in at.items() if name in listed or address in behind)
-
-
-def _finding(met: _Met, limits: Thresholds) -> Finding:
+def _finding(met: _Met, limits: Thresholds, *, is_sun: bool) -> Finding:
     share = max(met.tail_share, met.lost)
     severe = CRITICAL if met.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
     device = met.devices[0]
@@ -114,9 +110,10 @@ def _finding(met: _Met, limits: Thresholds) -> Finding:
         _summary(met),
         tuple(_facts(met)),
         Where("interrupts", device),
-        tuple(_steps(met)),
+        tuple(_steps(met, is_sun=is_sun)),
         _REFUTED,
         share,
+        met.devices[1:],
     )
 
 
@@ -157,20 +154,21 @@ def _facts(met: _Met) -> Iterator[Fact]:
         yield Fact("devices", ", ".join(met.devices), f"behind {met.victim.name}: {whole(len(met.devices))} disks")
 
 
-def _steps(met: _Met) -> Iterator[Step]:
+def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
     module = _UNIT.sub("", met.stranger.name.partition(":")[0])
+    name = module if plain(module) else "MODULE"
+    unload = f"modinfo | grep -w {name}, then modunload -i ID" if is_sun else f"modprobe -r {name}"
     yield Step(
-        f"find out what {met.stranger.name} is for, and unload its module ({module}) if nobody needs it",
+        f"find out what {met.stranger.name} is for, and unload its module if nobody needs it: {unload}",
         "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
     )
     yield Step(
         "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
-        "they are shared out (vmd's max_vec)",
+        "they are shared out" + ("" if is_sun else " (vmd's max_vec)"),
         "a module loaded anew takes its disks away meanwhile, or a reboot",
     )
-    yield Step(
-        f"look at who shares irq {met.victim.irq}: /proc/interrupts, and screen 5 for what each of them takes",
-    )
+    who = "echo ::interrupts -d | mdb -k" if is_sun else f"grep '^ *{met.victim.irq}:' /proc/interrupts"
+    yield Step(f"look on screen 5 at what each of those on irq {met.victim.irq} takes, and who they are: {who}")
 
 
 RULE = Rule(ID, "a stranger's slow interrupt handler runs before a disk's on the same vector", judge)

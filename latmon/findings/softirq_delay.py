@@ -1,8 +1,9 @@
 """softirq-delay: slow I/Os wait for the softirq that completes them.
 
 It fires when the wait from a softirq's raise to the completion is `tail` or more of the slow I/Os' time, `delay_us` or
-more in their mean, for `ios` of them at least. There must be such waits in `blocks` blocks of a minute: a busy host
-lets ksoftirqd wait for a tick now and then, and a burst that comes once is no trouble to look for.
+more in their mean, for `ios` of them at least. There must be such waits in `blocks` blocks of a minute, or in as many
+minutes where a long capture is read by minutes: a busy host lets ksoftirqd wait for a tick now and then, and a burst
+that comes once is no trouble to look for.
 A wait for the timer's tick has a rule of its own (tick-quantum), which explains this one. A device that completes in
 the hard interrupt has no such stage. It is critical where the mean is `critical_us`.
 """
@@ -14,13 +15,14 @@ from typing import NamedTuple
 
 from latmon.deep import stages_of
 from latmon.findings import softirqs
+from latmon.findings.commands import threads
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
 from latmon.findings.slow import Slow, lasting, slow
 from latmon.histogram import Histogram
 from latmon.model import SoftirqRuns
-from latmon.words import part, spelled, whole
+from latmon.words import part, spelled
 
 ID = "softirq-delay"
 _STAGE = "softirq"
@@ -45,7 +47,7 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """One finding per device."""
     for device in facts.busy:
         found = next((one for one in slow(facts, device) if _waits(one, limits)), None)
-        if found and lasting(facts, device, _STAGE, limits["delay_us"]) >= min(limits["blocks"], len(facts.window)):
+        if found and lasting(facts, device, _STAGE, limits["delay_us"]) >= limits["blocks"]:
             yield _finding(facts, found, limits)
 
 
@@ -124,7 +126,7 @@ def _facts(facts: Facts, found: Slow, vector: _Vector | None) -> Iterator[Fact]:
         if said:
             verb = "run by" if name == "ran_in" else "raised by"
             of = sum(counts.values())
-            yield Fact(name, said, f"it is mostly {verb} {said}: {whole(max(counts.values()))} of {whole(of)}", of=of)
+            yield Fact(name, said, f"it is mostly {verb} {said}: {max(counts.values()):,} of {of:,}", of=of)
     if vector.hog:
         yield Fact("instead", vector.hog, f"{vector.hog} ran instead of ksoftirqd")
 
@@ -133,7 +135,8 @@ def _steps(vector: _Vector | None) -> Iterator[Step]:
     cpu = "" if vector is None or vector.cpu is None else f" of CPU {vector.cpu}"
     if vector and vector.hog:
         yield Step(
-            f"move {vector.hog} to CPUs that take no interrupts of disks (taskset, cpuset), or lower its priority",
+            f"move {vector.hog} to CPUs that take no interrupts of disks (taskset -cp CPUS TID), or lower its "
+            f"priority; where it is now: {threads(vector.hog, is_sun=False)}",
             "its own work gets slower, which may be real-time work",
         )
     else:

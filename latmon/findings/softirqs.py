@@ -9,6 +9,8 @@ from latmon.findings.facts import Facts
 from latmon.model import Outlier, SoftirqRuns
 
 _PATH = " softirq"
+_NUMBERS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+"""As the kernel counts them."""
 _CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
 """Vectors in which drivers of disks complete, or hand on what they complete."""
 _RUNNERS = {
@@ -50,6 +52,12 @@ def hog(told: Iterable[Outlier]) -> str:
     """Who ran instead of ksoftirqd, as comm (prio N), in the longest wait that names one; empty when none does."""
     waits = [wait for one in told for wait in one.waits if wait.stage == "softirq" and wait.instead]
     return max(waits, key=lambda wait: wait.delay_us).instead if waits else ""
+
+
+def raisers(vector: str) -> str:
+    """A command that shows the kernel stacks that raise it."""
+    which = f" /args->vec == {_NUMBERS.index(vector)}/" if vector in _NUMBERS else ""
+    return f"bpftrace -e 'tracepoint:irq:softirq_raise{which} {{ @[kstack] = count() }} interval:s:5 {{ exit() }}'"
 
 
 def most(counts: Iterable[tuple[str, int]]) -> str:

@@ -4,9 +4,11 @@ It fires when the latency of a device, or its wait for the softirq that complete
 ends at 1 or 2 ticks of 1/CONFIG_HZ and is `below` of them wide: `ios` I/Os and `share` of all, `narrow` times as many
 as in the buckets beside it. A bucket is wider than the band: where exact times are known, their mean must lie in it.
 It is a warning only if the softirq tells the same: it was raised outside of interrupts, the timer's interrupt ran it,
-and its own wait lies in the band. That is a raise that wakes nobody (__raise_softirq_irqoff in a thread), so `raises`
-of those that were raised there wait so long or longer: on a busy host some softirqs wait for the tick by chance. I/Os
-whose latency is the tick must have spent `waiting` of it on that softirq.
+and its own wait ends there too: it lies in the band, or so far below as the device and all else takes. That is a raise
+that wakes nobody (__raise_softirq_irqoff in a thread), so `raises` of those that were raised there wait so long or
+longer; or, where others are raised there and run at once, `late` of its waits of a quarter of a tick or more end just
+below one. On a busy host some softirqs wait for the tick by chance, and for any part of it. I/Os whose latency is the
+tick must have spent `waiting` of it on that softirq.
 Where no softirq is watched, a mode that holds `most` of the I/Os is a notice: an SSD may happen to take 4 ms too.
 A kernel of 1000 Hz has ticks of 1 ms, so 3.97 ms are none of its 1 or 2 ticks. It is critical where `critical` of the
 device's time is that wait.
@@ -22,13 +24,16 @@ from latmon.findings import softirqs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
-from latmon.findings.slow import long_ones
+from latmon.findings.slow import long_ones, time_in
 from latmon.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model import OPS, Series, SoftirqRuns
-from latmon.words import part, spelled, whole
+from latmon.model import SoftirqRuns
+from latmon.words import part, spelled
 
 ID = "tick-quantum"
 _SOFTIRQ = "softirq"
+_HZ = range(24, 10_001)
+"""What kernels are built with; another one is a mistake of a recording."""
+_STAGES = tuple(one for one in deep.PARTS if one != "resume")
 _REFUTED = (
     "the same times under a kernel of another CONFIG_HZ, or waits of the softirq (screen 5) that are short: then it is "
     "the device that takes so long"
@@ -72,10 +77,10 @@ class _Polled(NamedTuple):
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """At most one finding per device: on the mode with the most I/Os."""
-    if not facts.origin.hz:
+    if (hz := facts.origin.hz) is None or hz not in _HZ:
         return
     for device in facts.busy:
-        modes = list(_modes(facts, device, 1e6 / facts.origin.hz, limits))
+        modes = list(_modes(facts, device, 1e6 / hz, limits))
         # waits for a softirq that are watched tell it or refute it; nothing is left to guess
         if any(True for _ in softirqs.of_device(facts, device)) or facts.traced.paths.get(device):
             proven = [(mode, polled) for mode in modes if (polled := _polled(facts, mode, limits))]
@@ -94,12 +99,12 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
     for stage, found in (("total", total), (_SOFTIRQ, waits)):
         for ticks in (1, 2):
             upto = ticks * tick_us
-            band = ((1 - limits["below"]) * upto, upto)
+            band = (max(0.0, 1 - limits["below"]) * upto, upto)
             first, last = bucket_index(int(band[0]), found.bits), bucket_index(int(upto) - 1, found.bits)
             counts = dict(found.buckets)
             count = sum(counts.get(index, 0) for index in range(first, last + 1))
             beside = max(counts.get(first - 1, 0), counts.get(last + 1, 0))
-            if count < max(limits["ios"], limits["share"] * total.count) or count < limits["narrow"] * beside:
+            if count < max(1, limits["ios"], limits["share"] * total.count) or count < limits["narrow"] * beside:
                 continue
             exact = _exact(facts, device, stage, found, range(first, last + 1))
             if exact is None or band[0] <= exact <= band[1]:
@@ -111,7 +116,7 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
     """The mean of the mode's own: of traced totals by their stages' sums, else of all where nearly all are in it."""
     inside = sum(n for index, n in found.buckets if index in buckets)
     if stage == "total" and deep.total_of(facts.traced, device):
-        return sum(_summed(facts, device, part, buckets) for part in deep.PARTS if part != "resume") / inside
+        return sum(time_in(facts, device, one, buckets) for one in _STAGES) / inside
     times = [
         us
         for one in facts.outliers(device)
@@ -124,32 +129,30 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
     return found.mean if inside == found.count else None
 
 
-def _summed(facts: Facts, device: str, part: str, buckets: range) -> int:
-    tables = (facts.traced.by_total.get(Series(device, op, part), {}) for op in OPS)
-    return sum(us for table in tables for index, us in table.items() if index in buckets)
-
-
 def _polled(facts: Facts, mode: _Mode, limits: Thresholds) -> _Polled | None:
     """A vector of the device's that is raised outside of interrupts and waits for the timer's."""
     upto = mode.ticks * mode.tick_us
-    least = int((1 - limits["below"]) * upto - 0.05 * mode.tick_us)  # a latency has more in it than its softirq's wait
+    if (others := _others_us(facts, mode, limits)) is None:
+        return None
+    least = int(max(0.0, (1 - limits["below"]) * upto - others))
     for vector, runs in softirqs.of_device(facts, mode.device):
         band = range(bucket_index(least, runs.delay.bits), bucket_index(int(upto) - 1, runs.delay.bits) + 1)
         waits = sum(n for index, n in runs.delay.buckets if index in band)
         outside = runs.raised_in.get("other", 0)
         few = min(waits, outside, runs.ran_in.get("timer", 0)) < limits["ios"]
-        if not few and long_ones(runs.delay, least) >= limits["raises"] * outside and _is_wait(facts, mode, limits):
+        all_wait = long_ones(runs.delay, least) >= limits["raises"] * outside
+        if not few and (all_wait or waits >= limits["late"] * long_ones(runs.delay, mode.tick_us // 4)):
             return _Polled(vector, runs, waits)
     return None
 
 
-def _is_wait(facts: Facts, mode: _Mode, limits: Thresholds) -> bool:
-    """Whether those in the mode spent their time waiting for the softirq, and not 4 ms in the device."""
+def _others_us(facts: Facts, mode: _Mode, limits: Thresholds) -> float | None:
+    """What an I/O of the mode took beside its wait, in the mean; None where that wait isn't what took the time."""
     if mode.stage == _SOFTIRQ:
-        return True
+        return 0.0
     buckets = range(bucket_index(mode.low_us), bucket_index(mode.high_us - 1) + 1)
-    whole = sum(_summed(facts, mode.device, part, buckets) for part in deep.PARTS if part != "resume")
-    return _summed(facts, mode.device, _SOFTIRQ, buckets) >= limits["waiting"] * whole
+    total, wait = (sum(time_in(facts, mode.device, one, buckets) for one in some) for some in (_STAGES, (_SOFTIRQ,)))
+    return (total - wait) / mode.ios if total and wait >= limits["waiting"] * total else None
 
 
 def _proven(facts: Facts, mode: _Mode, polled: _Polled, limits: Thresholds) -> Finding:
@@ -191,7 +194,7 @@ def _begin(mode: _Mode, vector: str) -> str:
     tick = f"{_ticks(mode)} of 1/{round(1e6 / mode.tick_us)} s"
     if mode.stage == "total":
         what = f"{mode.device}: {part(mode.share)} of I/Os take {spelled(mode.us)}, just below {tick}"
-        return f"{what}, for they wait for the softirq {vector}" if vector else what
+        return f"{what}, waiting for the softirq {vector}" if vector else what
     what = f"{mode.device}: {part(mode.share)} of I/Os wait just below {tick} ({spelled(mode.us)})"
     return f"{what} for the softirq {vector}"
 
@@ -203,11 +206,11 @@ def _ticks(mode: _Mode) -> str:
 def _facts(mode: _Mode, polled: _Polled | None, share: float | None) -> Iterator[Fact]:
     hz = round(1e6 / mode.tick_us)
     what = "take" if mode.stage == "total" else "wait"
-    around = f"{spelled(mode.low_us)} to {spelled(mode.high_us)}"
-    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os {what} {around}", "share", mode.of)
     if mode.exact_us is not None:
-        ticks = mode.exact_us / mode.tick_us
-        yield Fact("mode_us", mode.exact_us, f"{spelled(mode.exact_us)} each: {ticks:.3f} ticks", "us", mode.ios)
+        said = f"they {what} {spelled(mode.exact_us)} in the mean: {mode.exact_us / mode.tick_us:.3f} ticks"
+        yield Fact("mode_us", mode.exact_us, said, "us", mode.ios)
+    buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}, the bounds of its buckets"
+    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os lie {buckets}", "share", mode.of)
     yield Fact("hz", hz, f"CONFIG_HZ is {hz}: a tick is {spelled(mode.tick_us)}")
     if share is not None:
         yield Fact("time_share", share, f"{part(share)} of the I/Os' time is that wait", "share", mode.of)
@@ -219,13 +222,13 @@ def _facts(mode: _Mode, polled: _Polled | None, share: float | None) -> Iterator
         ("run_by_timer", ran.get("timer", 0), "was run by the timer's interrupt", sum(ran.values())),
         ("waited_a_tick", polled.waits, "waited as long as a tick", polled.runs.delay.count),
     ):
-        yield Fact(name, n, f"{polled.vector} {said} {whole(n)} times of {whole(of)}", "runs", of)
+        yield Fact(name, n, f"{polled.vector} {said} {n:,} times of {of:,}", "runs", of)
 
 
 def _steps(device: str, vector: str) -> Iterator[Step]:
     yield Step(
-        f"find who raises {vector}: a kernel stack at the tracepoint irq:softirq_raise; __raise_softirq_irqoff from a "
-        "thread wakes nobody, raise_softirq_irqoff wakes ksoftirqd",
+        f"find who raises {vector}; __raise_softirq_irqoff from a thread wakes nobody, raise_softirq_irqoff wakes "
+        f"ksoftirqd: {softirqs.raisers(vector)}",
         "a stack per raise costs CPU: some seconds are enough",
     )
     yield Step(
@@ -234,7 +237,8 @@ def _steps(device: str, vector: str) -> Iterator[Step]:
         "a driver built by hand may not load, may crash the kernel or lose connections: try it on a host of no use",
     )
     yield Step(
-        "leave CONFIG_HZ as it is: with more ticks the wait gets shorter and stays a wait for the tick",
+        "leave CONFIG_HZ as it is: with more ticks the wait gets shorter and stays a wait for the tick: "
+        "grep CONFIG_HZ= /boot/config-$(uname -r)",
         "none: it changes nothing",
     )
 
@@ -242,7 +246,7 @@ def _steps(device: str, vector: str) -> Iterator[Step]:
 def _time_share(facts: Facts, device: str) -> float:
     total = deep.total_of(facts.traced, device).sum or 0
     waits = deep.stages_of(facts.traced, device).get(_SOFTIRQ, Histogram()).sum or 0
-    return waits / total if total else 0.0
+    return min(1.0, waits / total) if total else 0.0
 
 
 RULE = Rule(ID, "I/Os take just below one or two timer ticks, and nothing in between", judge)

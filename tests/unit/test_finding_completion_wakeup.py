@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import BEGIN_S, S, found, frame, hist, lasting, timed, traced
+from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
 
-from latmon.model import Outlier, Thread, Wait, Wakeups
+from latmon.model import Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
 
 RULE = "completion-wakeup"
 FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
@@ -109,6 +109,68 @@ def test_devices_that_wait_for_the_same_thread_are_one_finding():
     assert one.device == "sda"
     said = {fact.name: fact for fact in one.facts}
     assert (said["others"].said, said["at_once"].value) == ("sdb waited for the same thread", 3)
+
+
+def test_the_named_device_stays_where_counts_are_near():
+    def first(counts):
+        parts = [traced(name, (FAST, held(600_000, n))) for name, n in counts.items()]
+        rows = tuple(row for name, n in counts.items() for row in told(600_000, n, name))
+        limit = dict.fromkeys(counts, 100_000)
+        (one,) = found(RULE, [frame(traced=together(*parts), outliers=rows, thresholds_us=limit)])
+        return one.device, one.also
+
+    assert first({"sda": 4, "sdb": 5}) == first({"sda": 5, "sdb": 4}) == ("sda", ("sdb",))
+    assert first({"sda": 2, "sdb": 5}) == ("sdb", ("sda",))
+
+
+def test_where_no_thread_is_known_devices_are_not_said_to_share_one():
+    parts = [traced(name, (FAST, held(600_000, 8))) for name in ("sda", "sdb")]
+    values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
+    some = found(RULE, [frame(traced=together(*parts), **values)])
+    assert [(one.device, one.severity, one.also) for one in some] == [("sda", "notice", ()), ("sdb", "notice", ())]
+
+
+@pytest.mark.parametrize(
+    ("comm", "severity"),
+    [
+        pytest.param("khugepaged", "notice", id="any late thread"),
+        pytest.param("kworker/1:1H", "notice", id="a worker of anybody's"),
+        pytest.param("sdma-engine", "notice", id="begins like a disk's name"),
+        pytest.param("mpt3sas_cmpl", "critical", id="its driver's"),
+        pytest.param("irq/33-mpt3sas0", "critical", id="its driver's interrupt thread"),
+        pytest.param("irq/40-mpt3sas1", "notice", id="an interrupt thread of another adapter"),
+    ],
+)
+def test_without_rows_a_name_ties_a_late_thread_to_the_device(comm, severity):
+    values = {
+        "traced": traced("sda", (FAST, held(600_000, 8))),
+        "wakeups": (Wakeups(Thread(39, comm, "other", 120), hist({20: 1000, 600_000: 1})),),
+        "handlers": {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")},
+        "thresholds_us": {"sda": 100_000},
+    }
+    (one,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])
+    assert one.severity == severity
+    assert (comm in one.summary) is (severity == "critical")
+
+
+def test_a_start_and_minutes_need_as_many_blocks():
+    values = {"traced": traced("sda", (FAST, held(60_000, 30))), "outliers": told(60_000, 30)}
+    values["thresholds_us"] = {"sda": 20_000}
+    for blocks, fires in ((2, False), (3, True)):
+        assert bool(found(RULE, lasting(blocks, **values))) is fires
+        assert bool(found(RULE, [frame(BEGIN_S + 60 * n, dt_us=60 * S, **values) for n in range(blocks)])) is fires
+
+
+def test_a_delay_of_0_counts_all():
+    values = {"traced": traced("sda", (FAST, held(600_000, 8))), "thresholds_us": {"sda": 100_000}}
+    row = Outlier(1.0, BEGIN_S * S, "sda", "read", 900, {"hba": 900})
+    assert found(RULE, [frame(outliers=(row, *told(600_000, 8)), **values)], limits={"delay_us": 0})
+
+
+def test_an_odd_name_is_in_no_command():
+    thread = replace(THREAD, comm="a`b`", priority=97)
+    (one,) = once(1_238_738, 8, thread=thread, threshold=500_000)
+    assert not any("a`b`" in step.text.partition(": ")[2] for step in one.steps)
 
 
 def test_without_known_wakeups_it_is_a_notice():

@@ -20,7 +20,7 @@ def test_share_wait_and_cost_are_told():
         "time"
     )
     said = {fact.name: fact for fact in one.facts}
-    assert said["refused"].said == "4.80k of 12.0k traced I/Os were refused once or more"
+    assert said["refused"].said == "4,800 of 12,000 traced I/Os were refused once or more"
     assert said["queue_depth"].said == "queue_depth is 64 (at/queue_depth)"
     assert all(step.risk for step in one.steps)
 
@@ -40,6 +40,19 @@ def test_share_wait_and_cost_are_told():
 )
 def test_thresholds(changed, severities):
     assert [one.severity for one in stormy(**changed)] == severities
+
+
+def test_sums_that_disagree_are_all_of_the_time_and_no_config_divides_by_0():
+    load = ((100, {"hba": 90, "requeue": 900, "total": 500}),)
+    (one,) = found(RULE, lasting(traced=traced("sda", load)), [SDA])
+    assert (one.share, "100% of their time" in one.summary) == (1, True)
+    assert not found(RULE, lasting(traced=traced("sda", ((9, {"hba": 9}),))), limits={"ios": 0, "share": 0, "time": 0})
+
+
+def test_an_odd_name_is_in_no_command():
+    load = ((100, {"hba": 90, "requeue": 900}),)
+    (one,) = found(RULE, lasting(traced=traced("a;reboot", load)), [disk("a;reboot", limits={"queue_depth": 64})])
+    assert "echo 32 > /sys/block/DEVICE/device/queue_depth" in one.steps[1].text
 
 
 def test_without_deep_probes_requeues_are_not_told_apart():

@@ -35,7 +35,7 @@ def test_the_victim_is_named_with_the_stranger():
     said = {fact.name: fact for fact in one.facts}
     assert (said["before_each"].value, said["before_each"].of) == (13, 12_000)
     assert said["not_its_own"].said == "100% of its runs were not for its device"
-    assert "unload its module (switchtec)" in one.steps[0].text
+    assert "modprobe -r switchtec" in one.steps[0].text
     assert all(step.risk for step in one.steps)
 
 
@@ -67,6 +67,18 @@ def test_handlers_that_do_no_harm(handlers):
     assert not judged(handlers)
 
 
+def test_a_drive_with_two_shared_vectors_is_one_finding():
+    handlers = shared(before=8_000)
+    second = {Handler(110, one.name): runs for one, runs in shared().items()}
+    for both in (handlers | second, second | handlers):
+        (one,) = judged(both, slow_irq=15)
+        assert one.facts[0].said.startswith("switchtec0 shares irq 110")
+
+
+def test_no_runs_at_all_divide_nothing():
+    found(RULE, lasting(traced=traced("nvme13n1", ((9, {"hba": 9}),)), handlers=shared(n=0)), [DRIVE], {"runs": 0})
+
+
 def test_all_disks_behind_an_hba_are_its_victims():
     """A list of names may have been cut; the HBA's address tells the others."""
     disks = [disk(name, controller="0000:3b:00.0") for name in ("sda", "sdb")]
@@ -76,3 +88,4 @@ def test_all_disks_behind_an_hba_are_its_victims():
         (one,) = found(RULE, lasting(histograms=parts, handlers=shared(n=2000, device=device)), disks)
         assert one.summary.startswith("sda (and 1 more disks behind it): its interrupts wait for")
         assert one.share == pytest.approx(13 / 78)
+        assert one.also == ("sdb",)

@@ -1,7 +1,7 @@
 """softirq-delay: slow I/Os that wait for their softirq, and busy hosts on which some do."""
 
 import pytest
-from finding_cases import BEGIN_S, S, found, hist, lasting, traced
+from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
 
 from latmon.findings.registry import RULES
 from latmon.model import Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
@@ -31,7 +31,7 @@ def test_vector_cpu_and_who_ran_instead():
     )
     said = {fact.name: fact for fact in one.facts}
     assert (said["wait_mean"].of, said["vector_p99"].of) == (24, 12_024)
-    assert said["ran_in"].said == "it is mostly run by the end of an interrupt: 12.0k of 12.0k"
+    assert said["ran_in"].said == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
     assert all(step.risk for step in one.steps)
 
 
@@ -61,6 +61,15 @@ def test_half_a_second_is_critical():
 )
 def test_thresholds(changed, fires):
     assert bool(delayed(**changed)) is fires
+
+
+@pytest.mark.parametrize(("bad", "fires"), [(1, False), (2, False), (3, True)])
+def test_a_start_and_minutes_need_as_many_blocks(bad, fires):
+    """After a start, after a hole, and by minutes: one burst is one block, however long that is."""
+    values = {"traced": traced("sda", (FAST, (20, {"hba": 90, "softirq": 20_000}))), **SLOW}
+    assert bool(found(RULE, lasting(bad, **values))) is fires
+    minutes = [frame(BEGIN_S + 60 * n, dt_us=60 * S, **values) for n in range(bad)]
+    assert bool(found(RULE, minutes)) is fires
 
 
 def test_without_the_table_the_stage_alone_tells_it():

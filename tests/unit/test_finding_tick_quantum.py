@@ -1,5 +1,7 @@
 """tick-quantum: 3.966 ms at 250 Hz, and times that are as long for another reason."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import found, hist, lasting, timed, traced
 
@@ -25,11 +27,14 @@ def test_a_tick_less_what_came_before_it():
     (one,) = tick((NEAR, (6, {"hba": 80, "irq": 5, "softirq": 12})))
     assert (one.severity, one.device, one.where.screen) == ("critical", "nvme0n1", "stages")
     assert one.summary == (
-        "nvme0n1: 98% of I/Os take 3.97 ms, just below one tick of 1/250 s, for they wait for the softirq IRQ_POLL: it "
-        "is raised outside of interrupts and runs only when the timer's interrupt ends"
+        "nvme0n1: 98% of I/Os take 3.97 ms, just below one tick of 1/250 s, waiting for the softirq IRQ_POLL: it is "
+        "raised outside of interrupts and runs only when the timer's interrupt ends"
     )
     said = {fact.name: fact for fact in one.facts}
-    assert said["mode_us"].said == "3.97 ms each: 0.992 ticks"
+    assert said["mode_us"].said == "they take 3.97 ms in the mean: 0.992 ticks"
+    assert one.facts[0].name == "mode_us"
+    assert said["run_by_timer"].said == "IRQ_POLL was run by the timer's interrupt 3,672 times of 3,672"
+    assert " /args->vec == 5/ " in one.steps[0].text
     assert (said["run_by_timer"].value, said["raised_outside"].of) == (3672, 3672)
     assert "may crash the kernel" in " ".join(step.risk for step in one.steps)
 
@@ -61,7 +66,7 @@ def test_a_bucket_is_wider_than_the_band(us, fires):
         pytest.param(polled({3881: 300}, ran="ksoftirqd"), id="ksoftirqd ran it"),
         pytest.param(polled({12: 300}), id="its own waits are short"),
         pytest.param(polled({3881: 300}, vector="NET_RX"), id="another vector"),
-        pytest.param(polled({3881: 300, 12: 301}), id="most of those raised there are run at once: a busy host"),
+        pytest.param(polled({3881: 300, 12: 301, 1500: 34}), id="others wait for a part of the tick: a busy host"),
     ],
 )
 def test_the_softirq_must_tell_the_same(softirqs):
@@ -87,6 +92,51 @@ def test_a_part_of_the_i_os_is_enough(waiting, fires):
 def test_4_ms_in_the_device_are_no_wait_for_a_softirq_that_others_wait_for():
     load = ((300, {"hba": 3_950, "softirq": 6}), (30, {"hba": 80, "softirq": 12_000}))
     assert not tick(load, softirqs=polled({3881: 300}))
+
+
+@pytest.mark.parametrize(
+    ("hz", "device_us", "fires"),
+    [
+        pytest.param(250, 400, True, id="a slow device"),
+        pytest.param(1000, 100, True, id="a plain NVMe at 1000 Hz"),
+        pytest.param(1000, 480, True, id="nearly half of the tick"),
+        pytest.param(1000, 510, False, id="more than half: the device's time"),
+    ],
+)
+def test_the_wait_is_the_tick_less_the_device_s_time(hz, device_us, fires):
+    whole = 990_000 // hz
+    load = tuple((100, {"hba": us, "softirq": whole - us}) for us in (device_us - 20, device_us, device_us + 20))
+    assert bool(tick(load, hz=hz)) is fires
+
+
+@pytest.mark.parametrize(
+    ("between", "fires"),
+    [
+        pytest.param(2, True, id="nine in ten of the long waits are a tick's"),
+        pytest.param(3, False, id="fewer"),
+    ],
+)
+def test_a_fifth_of_the_i_os_where_the_others_run_at_once(between, fires):
+    fast = (80, {"hba": 80, "softirq": 6})
+    load = (fast, (20, {"hba": 80, "softirq": 3881}))
+    assert bool(tick(load, softirqs=polled({6: 80, 3881: 20, 1500: between}))) is fires
+
+
+@pytest.mark.parametrize("hz", [0, 23, 10_001, 1_000_001, 10**9])
+def test_a_recording_s_mistaken_hz(hz):
+    assert not tick(hz=hz)
+
+
+def test_whatever_the_config_says():
+    for limits in ({"ios": 0, "share": 0}, {"below": 1}, {"below": 1.5, "narrow": 0, "ios": 0, "share": 0, "late": 0}):
+        found(RULE, lasting(traced=traced("sda", (NEAR,)), softirqs=polled({3881: 300})), hz=250, limits=limits)
+        found(RULE, lasting(histograms=timed("sda", (NEAR,))), hz=250, limits=limits)
+
+
+def test_sums_that_disagree_are_all_of_the_time():
+    frames = lasting(traced=traced("nvme0n1", ((300, {"softirq": 3_950, "total": 3_900}),), path="IRQ_POLL softirq"))
+    (one,) = found(RULE, [replace(one, softirqs=polled({3881: 300})) for one in frames], hz=250)
+    assert one.share == 1
 
 
 def test_a_broad_distribution_has_no_mode():
