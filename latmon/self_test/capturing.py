@@ -16,9 +16,12 @@ from latmon.model import Frame, Origin
 from latmon.request import Request
 from latmon.self_test import load
 from latmon.self_test.device import Own
+from latmon.text import clean
 
 INTERVAL_US = 500_000
 THRESHOLD_US = 100_000
+_OPENING_S = 300.0
+"""A backend gives up by itself long before."""
 _STARTING_S = 60.0
 """bpftrace 0.17 compiles the deep probes for so long on a busy host."""
 _AGES_S = 3.0
@@ -49,11 +52,19 @@ class Captured:
 
 def capture(own: Own, backend: str, say: Callable[[str], None]) -> Captured:
     """UnavailableError where nothing can be captured; privileges are given up as by any capture."""
-    file = os.open(own.path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    try:
+        file = os.open(own.path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnavailableError(_refused(own, "open", error)) from error
     try:
         return asyncio.run(_Watch(own, file, backend, say).run())
     finally:
         os.close(file)
+
+
+def _refused(own: Own, what: str, error: OSError) -> str:
+    why = clean(error.strerror or str(error), 200)
+    return f"the self-test can't {what} its device {own.path}: {why}; it takes 20 MB of memory and no disk, try again."
 
 
 class _Watch:
@@ -81,7 +92,7 @@ class _Watch:
         for number, name in _SIGNALS.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._interrupt, name)
-        self._say("starting the probes; bpftrace compiles for up to a minute")
+        self._say("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
         beside = asyncio.create_task(self._beside())
         try:
             outcome = await self._capture.run()
@@ -90,8 +101,10 @@ class _Watch:
             beside.cancel()
             results = await asyncio.gather(beside, return_exceptions=True)
         if self._interrupted:
-            raise LatmonError(f"the self-test was ended by {self._interrupted}; its device is gone again")
+            raise LatmonError(f"the self-test was ended by {self._interrupted}")
         failed = next((one for one in results if isinstance(one, Exception)), None)
+        if isinstance(failed, OSError):
+            raise UnavailableError(_refused(self._own, "write to", failed)) from failed
         if failed is not None:
             raise failed
         if self._done is None or self._origin is None:
@@ -106,7 +119,11 @@ class _Watch:
     async def _beside(self) -> None:
         """Waits for the probes, plays the load, waits for what is told of it, ends the capture."""
         try:
-            await self._until(lambda: bool(self._frames), None)
+            await self._until(lambda: self._origin is not None, _OPENING_S)
+            await self._until(lambda: bool(self._frames), _STARTING_S)
+            if not self._frames:
+                after = _STARTING_S if self._origin else _OPENING_S
+                raise UnavailableError(f"the self-test waited for {after:.0f} s, and the probes told nothing.")
             await self._until(self._traces, _STARTING_S)
             await self._until(self._ages, _AGES_S)
             self._deep = self._why_not_deep()
@@ -117,10 +134,10 @@ class _Watch:
         finally:
             self._capture.stop("the self-test is over", at_once=True)
 
-    async def _until(self, ready: Callable[[], bool], seconds: float | None) -> None:
+    async def _until(self, ready: Callable[[], bool], seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        end = None if seconds is None else loop.time() + seconds
-        while not ready() and (end is None or loop.time() < end):  # noqa: ASYNC110  time counts as well
+        end = loop.time() + seconds
+        while not ready() and loop.time() < end:  # noqa: ASYNC110  time counts as well
             await asyncio.sleep(_STEP_S)
 
     def _traces(self) -> bool:

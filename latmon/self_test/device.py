@@ -1,8 +1,9 @@
 """The device: a loop device of our own on a file system that can be frozen, all of it in memory, seen by nobody else.
 
 A shell in a mount namespace of its own makes all of it, holds what is written, and takes all of it away when its
-standard input closes: so it does when we are killed. It thaws by itself, whatever becomes of us. No file is made on any
-disk: the images are in a tmpfs that ends with the namespace. Knows nothing of what is written or measured.
+standard input closes: so it does when we are killed. If that shell itself is killed, a second one thaws, for nothing
+that was written would ever end; the loop devices stay then, and we name ours. No file is made on any disk: the images
+are in a tmpfs that ends with the namespace. Knows nothing of what is written or measured.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import select
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ SYS_BLOCK = Path("/sys/class/block")
 COMMAND = "sudo latmon doctor --self-test"
 SIZE = 16 << 20
 """Bytes of the device."""
-_TOOLS = ("unshare", "mount", "umount", "losetup", "truncate")
+_TOOLS = ("unshare", "mount", "umount", "losetup", "truncate", "mkfifo")
 _FILE_SYSTEMS = (
     ("ext4", "64M", ("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0")),
     ("xfs", "320M", ("mkfs.xfs", "-q", "-f")),
@@ -33,12 +34,16 @@ _FILE_SYSTEMS = (
 """Name, size of its image (what is not written takes no memory), how it is made: those that can be frozen."""
 _MOUNT_POINTS = ("/tmp", "/run", "/mnt")  # noqa: S108  covered in a namespace of our own, nothing is written below it
 _ANSWER_S = 30.0
-_ENDED_S = 5.0
+_ENDED_S = 15.0
+_SYS_ADMIN = 21
+"""The capability that mounting takes."""
+_CONTAINERS = (Path("/run/.containerenv"), Path("/.dockerenv"))
 
 # $1: where the tmpfs is mounted; $2: the device's size; $3: a file system or nothing; $4: its image's size; then its
 # mkfs. A line on stdin is for how long writes are to be held, in seconds. SIGPIPE would end the shell without its trap,
 # Ctrl-C and a hang-up are the business of who started it. A loop device that is still in use is detached when it no
-# longer is: the mounts end with the namespace. On a busy host each program that is started takes its time.
+# longer is: the mounts end with the namespace. On a busy host each program that is started takes its time. The second
+# shell reads a pipe that only the first one has open for writing: it ends with that one, however that one ends.
 _SHELL = """
 set -eu
 trap '' PIPE INT HUP
@@ -61,13 +66,20 @@ if [ -n "$fs" ]; then
     mount -t "$fs" "$lower" "$at/fs"
 fi
 truncate -s "$size" "$at/fs/latmon-self-test"
+mkfifo "$at/alive"
+(
+    trap - EXIT TERM
+    read -r _ <"$at/alive" || :
+    [ -z "$fs" ] || fsfreeze -u "$at/fs"
+) </dev/null >/dev/null 2>&1 &
+exec 9>"$at/alive"
 upper=$(losetup --find --show "$at/fs/latmon-self-test")
 echo "ready $upper"
 while read -r seconds; do
     frozen=1
     fsfreeze -f "$at/fs"
     echo frozen
-    sleep "$seconds"
+    sleep "$seconds" 9>&-
     fsfreeze -u "$at/fs"
     frozen=
     echo thawed
@@ -125,14 +137,27 @@ def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path
 
 
 @contextlib.contextmanager
-def made(environ: Mapping[str, str]) -> Iterator[Own]:
-    """The device; gone when this is left, however it is left. UnavailableError says why there is none."""
+def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Own]:
+    """The device; gone when this is left, or it is said that it isn't. UnavailableError says why there is none."""
     system = file_system(environ)
     shell = _start(system, environ)
+    name = "its device"
     try:
-        yield _own(shell, "" if system is None else system[0])
+        own = _own(shell, "" if system is None else system[0])
+        name = str(own.path)
+        yield own
     finally:
-        _end(shell)
+        gone = _end(shell)
+        if name != "its device" or not gone:
+            say(f"{name} is gone again" if gone else left(name, shell.pid))
+
+
+def left(name: str, pid: int) -> str:
+    """What is said of a device that is still there."""
+    return (
+        f"{name} is still there after {_ENDED_S:.0f} s: process {pid} takes it away when it can; if it is gone "
+        f"and `losetup -a` still lists latmon-self-test, `losetup -d` it"
+    )
 
 
 def file_system(environ: Mapping[str, str]) -> tuple[str, str, Sequence[str]] | None:
@@ -194,13 +219,24 @@ def _why(shell: subprocess.Popen[bytes], word: str) -> str:
     lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
     why = clean(lines[-1].strip().rstrip("."), 300) if lines else f"nothing was heard for {_ANSWER_S:.0f} s"
     what = "can't make its device" if word == "ready" else "can't hold what is written to its device"
-    return f"the self-test {what}: {why}; in a container, run it on the host instead."
+    return f"the self-test {what}: {why}{'; in a container, run it on the host instead' if _contained() else ''}."
 
 
-def _end(shell: subprocess.Popen[bytes]) -> None:
-    """Its input closes, so it undoes what it did; never killed, for then nobody would."""
+def _contained(status: Path = Path("/proc/self/status"), marks: Sequence[Path] = _CONTAINERS) -> bool:
+    """Whether this looks like a container: it says so, or root may not mount."""
+    try:
+        found = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
+        may = bool(int(found.split()[1], 16) >> _SYS_ADMIN & 1)
+    except (OSError, StopIteration, ValueError, IndexError):
+        may = True
+    return not may or any(mark.exists() for mark in marks)
+
+
+def _end(shell: subprocess.Popen[bytes]) -> bool:
+    """Its input closes, so it undoes what it did; never killed, for then nobody would. Whether it has."""
     if shell.stdin is not None:
         with contextlib.suppress(OSError):
             shell.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         shell.wait(_ENDED_S)
+    return shell.poll() is not None

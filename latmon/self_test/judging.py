@@ -70,7 +70,10 @@ def judge(captured: Captured) -> tuple[Shown, ...]:
     if not all(one.was_held for one in captured.done.held):
         why = "this kernel doesn't let a loop device wait for its frozen file system, so no delay was made"
         return (*first, Shown("delay", Verdict.UNMEASURED, why))
-    checks: Iterable[Callable[[_Seen], Iterator[Shown]]] = (_map, _stages, _depths, _in_flight, _outliers, _interrupts)
+    checks: Iterable[Callable[[_Seen], Iterator[Shown]]] = (
+        *(_map, _stages, _depths, _in_flight, _outliers, _interrupts),
+        _findings,
+    )
     return (*first, *(shown for check in checks for shown in check(seen)))
 
 
@@ -204,7 +207,10 @@ def _unlike(found: Outlier, one: Held) -> Sequence[str]:
 
 
 def _interrupts(seen: _Seen) -> Iterator[Shown]:
-    """The delay is none of an interrupt's; what a softirq completes is counted there."""
+    """The delay is none of an interrupt's; what a softirq completed of the device's own has its time there.
+
+    The panel's runs are the whole host's: they alone say nothing of this device.
+    """
     deep = seen.scene.history.deep
     paths = deep.traced.paths.get(seen.device, {})
     completed = sum(n for path, n in paths.items() if _SOFTIRQ in path)
@@ -214,8 +220,15 @@ def _interrupts(seen: _Seen) -> Iterator[Shown]:
         return
     block = by_vector(deep.softirqs).get("BLOCK")
     runs = block.run.count if block else 0
-    said = f"the softirq BLOCK ran {runs:,} times; it completed {completed:,} I/Os of {seen.device}"
-    yield _told("interrupts", said, passed=runs > 0)
+    timed = sum(h.count for s, h in deep.traced.histograms.items() if s.device == seen.device and s.stage == _SOFTIRQ)
+    said = f"{completed:,} I/Os of {seen.device} were completed in a softirq, {timed:,} have a time in it"
+    yield _told("interrupts", f"{said}; BLOCK ran {runs:,} times on this host", passed=runs > 0 and timed == completed)
+
+
+def _findings(seen: _Seen) -> Iterator[Shown]:
+    """What was made is too short for any rule."""
+    longest = max(one.asked_us for one in seen.held)
+    yield Shown("findings", Verdict.UNMEASURED, f"no rule is made for a single wait of {_ms(longest)}")
 
 
 def _fits(one: Held, low_us: int, high_us: int) -> bool:

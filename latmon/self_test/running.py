@@ -23,10 +23,10 @@ def check_backend(name: str) -> None:
 
 
 def self_test(backend: str, say: Callable[[str], None]) -> SelfTest:
-    """Takes about ten seconds, and what the probes take to start. `say` is told of its progress."""
+    """Takes about ten seconds of an idle host, and what the probes take to start. `say` is told of its progress."""
     try:
         device.refuse(sys.platform, os.geteuid(), os.environ)
-        with device.made(os.environ) as own:
+        with device.made(os.environ, say) as own:
             say(f"made {own.path}: {own.how}")
             captured = capturing.capture(own, backend, say)
     except UnavailableError as refusal:

@@ -1,6 +1,9 @@
 """Where the self-test can't run, and how what it found is said. Needs no root."""
 
+import asyncio
+import errno
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +12,10 @@ from latmon.doctor import render_json, self_tested
 from latmon.doctor.check import Check, Status
 from latmon.doctor.tier import Unexplained
 from latmon.errors import UnavailableError, UsageError
-from latmon.self_test import SelfTest, Shown, Verdict, device
+from latmon.self_test import SelfTest, Shown, Verdict, capturing, device
 from latmon.self_test.running import check_backend
 
-TOOLS = ("unshare", "mount", "umount", "losetup", "truncate")
+TOOLS = ("unshare", "mount", "umount", "losetup", "truncate", "mkfifo")
 OK = Shown("outliers", Verdict.OK, "write of 4 KiB at sector 2,048 took 301 ms, 300 ms was made")
 FAILED = Shown("latency map", Verdict.FAILED, "no I/O of that latency")
 UNMEASURED = Shown("stages", Verdict.UNMEASURED, "not measured with procfs, tier D")
@@ -60,9 +63,49 @@ def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_said(t
     for name, text in (("unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1'), ("sh", "")):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    why = r"can't make its device: unshare: .* Operation not permitted; in a"
-    with pytest.raises(UnavailableError, match=why), device.made(environ):
+    why = r"can't make its device: unshare: .* Operation not permitted"
+    with pytest.raises(UnavailableError, match=why), device.made(environ, print):
         pass
+
+
+def test_a_container_is_named_only_where_one_is_likely(tmp_path):
+    status = tmp_path / "status"
+    status.write_text("Name:\tlatmon\nCapEff:\t000001ffffffffff\n")
+    assert not device._contained(status, ())
+    assert device._contained(status, (status,))
+    status.write_text("CapEff:\t00000000a80425fb\n")
+    assert device._contained(status, ())
+
+
+class Gone:
+    """A device that can neither be opened nor written to."""
+
+    path = Path("/nowhere/loop9")
+    name = "loop9"
+    holds = False
+
+    def written(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_device_that_can_not_be_opened_or_written_to_is_one_sentence():
+    with pytest.raises(UnavailableError, match="can't open its device /nowhere/loop9: No such file"):
+        capturing.capture(Gone(), "demo", print)
+    watch = capturing._Watch(Gone(), 0, "demo", print)
+    with pytest.raises(UnavailableError, match=r"can't write to its device .*: No space left on device"):
+        asyncio.run(watch.run())
+
+
+def test_a_backend_that_tells_nothing_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(capturing, "_OPENING_S", 0.0)
+    monkeypatch.setattr(capturing, "_STARTING_S", 0.0)
+    watch = capturing._Watch(Gone(), 0, "demo", print)
+    with pytest.raises(UnavailableError, match="the probes told nothing"):
+        asyncio.run(watch.run())
+
+
+def test_a_device_that_is_still_there_is_named():
+    assert device.left("/dev/loop9", 7).startswith("/dev/loop9 is still there after 15 s: process 7 takes it away")
 
 
 def test_a_line_for_each_check_and_one_for_all():

@@ -41,7 +41,13 @@ def traced(*slow_us):
     by = {index: sum(us for us in slow_us if Histogram.record([us]).buckets[0][0] == index) for index, _ in one.buckets}
     hba = Series(NAME, "write", "hba")
     paths = {NAME: {"BLOCK softirq": len(slow_us)}} if slow_us else {}
-    return Traced({TOTAL: one, hba: one} if slow_us else {}, {hba: by} if slow_us else {}, paths=paths, one_in=1)
+    irq = Histogram.record([1] * len(slow_us))
+    return Traced(
+        {TOTAL: one, hba: one, Series(NAME, "write", "softirq"): irq} if slow_us else {},
+        {hba: by} if slow_us else {},
+        paths=paths,
+        one_in=1,
+    )
 
 
 def outlier(held, total_us=None, **others):
@@ -93,8 +99,9 @@ def failed(found):
 
 def test_a_good_capture_passes_in_every_panel():
     found = shown()
-    assert {one.verdict for one in found} == {Verdict.OK}, found
-    names = [one.name for one in found]
+    assert (found[-1].name, found[-1].verdict) == ("findings", Verdict.UNMEASURED)
+    assert {one.verdict for one in found[:-1]} == {Verdict.OK}, found
+    names = [one.name for one in found[:-1]]
     assert names[:4] == ["device", "counts", "diskstats", "latency map"]
     assert names[-4:] == ["in flight", "outliers", "outliers", "interrupts"]
     said = [one.what for one in found if one.name == "outliers"]
@@ -123,6 +130,13 @@ def test_a_bucket_and_a_late_wake_up_are_no_failure(us):
 )
 def test_what_a_panel_shows_wrong_fails_there(change, panels):
     assert failed(shown(change)) == panels
+
+
+def test_softirqs_of_other_devices_are_none_of_this_one_s():
+    bare = frame(5, (HELD[1].took_us,), {0: 40, 1: 60})
+    own = {series: one for series, one in bare.traced.histograms.items() if series.stage != "softirq"}
+    found = shown(replace(bare, traced=replace(bare.traced, histograms=own)))
+    assert failed(found) == ["interrupts"]
 
 
 def test_a_wrong_row_says_what_is_wrong():
