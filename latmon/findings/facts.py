@@ -49,7 +49,7 @@ class Facts:
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
-        self.window = tuple(one for one in blocks if in_window(one, blocks[-1].end_us)) or blocks[-1:]
+        self.window = tuple(one for one in blocks if in_window(one, blocks[-1].end_us, origin)) or blocks[-1:]
         """The blocks of the last minute; one that is as long by itself."""
         self._running = deep
         self._parts: dict[tuple[str, tuple[str, ...]], list[Histogram]] = {}
@@ -190,9 +190,9 @@ class Facts:
         return together(found) if found else None
 
 
-def in_window(block: Block, end_us: int) -> bool:
-    """Whether it is one of the last minute's; half a block early, for clocks wobble."""
-    return block.begin_us >= end_us - WINDOW_US - BLOCK_US // 2
+def in_window(block: Block, end_us: int, origin: Origin) -> bool:
+    """Whether it is one of the last minute's; half a frame early, for clocks wobble."""
+    return block.begin_us >= end_us - WINDOW_US - min(origin.interval_us, BLOCK_US) // 2
 
 
 def _each(tables: Iterable[Mapping[Series, Histogram]], device: str, ops: tuple[str, ...]) -> list[Histogram]:

@@ -156,7 +156,7 @@ class Watch:
 
     def _judge(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)
-        while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us):
+        while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         if self.quiet:
             return
