@@ -203,7 +203,8 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="make a known delay on a loop device of its own, and check that the panels show it; takes root",
+        help="make a known delay on a loop device of its own, and check that the panels show it; takes root, and about "
+        "8 s more than the probes take to start: up to a minute with an old bpftrace, several on a loaded host",
     )
     parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this one")
 

@@ -155,8 +155,8 @@ def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Own
 def left(name: str, pid: int) -> str:
     """What is said of a device that is still there."""
     return (
-        f"{name} is still there after {_ENDED_S:.0f} s: process {pid} takes it away when it can; if it is gone "
-        f"and `losetup -a` still lists latmon-self-test, `losetup -d` it"
+        f"{name} may still be there: process {pid} takes it away when it can; if there is no such process, "
+        "`losetup -d` what `losetup -a` lists of latmon-self-test, then of /lower"
     )
 
 
@@ -239,4 +239,4 @@ def _end(shell: subprocess.Popen[bytes]) -> bool:
             shell.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         shell.wait(_ENDED_S)
-    return shell.poll() is not None
+    return shell.returncode is not None and shell.returncode >= 0

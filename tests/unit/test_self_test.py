@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,10 @@ def test_a_backend_that_tells_nothing_is_not_waited_for_for_ever(monkeypatch):
 
 
 def test_a_device_that_is_still_there_is_named():
-    assert device.left("/dev/loop9", 7).startswith("/dev/loop9 is still there after 15 s: process 7 takes it away")
+    assert device.left("/dev/loop9", 7).startswith("/dev/loop9 may still be there: process 7 takes it away")
+    for how, gone in (("exit 0", True), ("kill -9 $$", False)):
+        with subprocess.Popen(["sh", "-c", how], stdin=subprocess.PIPE) as shell:
+            assert device._end(shell) is gone
 
 
 def test_a_line_for_each_check_and_one_for_all():
