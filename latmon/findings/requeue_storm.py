@@ -4,7 +4,9 @@ It fires when `share` or more of a device's traced I/Os, `ios` at least, came ba
 sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
 TASK SET FULL or BUSY or the adapter is full.
 It doesn't fire on the count alone: a virtio disk whose ring is full refuses nearly all that a deep queue sends, and
-that costs little, for the I/Os would have to wait anyway. It is critical where `critical` of the time is lost so.
+that costs little, for the I/Os would have to wait anyway. Nor does it where that wait is longer than the I/Os took in
+all: then their totals lie outside of the minute, and nothing is known of their share. It is critical where `critical`
+of the time is lost so.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         total = total_of(facts.traced, device)
         if refused.count < max(1, limits["ios"]) or refused.count < limits["share"] * total.count or not total.sum:
             continue
-        lost = min(1.0, (refused.sum or 0) / total.sum)
-        if lost >= limits["time"]:
+        lost = (refused.sum or 0) / total.sum
+        if limits["time"] <= lost <= 1:
             yield _finding(facts, device, refused, lost, limits)
 
 
