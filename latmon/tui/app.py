@@ -51,6 +51,8 @@ from latmon.views.scene import Scene
 
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
+_PAINTED_S = 0.03
+"""A first picture is on the terminal by then: Textual sends one sixty times a second."""
 _REST_S = 0.005
 """Between two parts of a look at an earlier time."""
 
@@ -106,8 +108,12 @@ class LatmonApp(App[int]):
         return self._main
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._open)
+        self.call_after_refresh(self._begin)
         self.set_interval(LOOK_S, self._look)
+
+    def _begin(self) -> None:
+        self._repaint()  # what begins, before it takes its time
+        self.set_timer(_PAINTED_S, self._open)
 
     def _open(self) -> None:
         """The source is opened when the first picture is on the terminal: probes take a second, a user doesn't wait."""

@@ -19,6 +19,8 @@ def no_rows(
     """Why the table has no row. `backend`: the one that was asked for."""
     if origin is None:
         return "; ".join(one for one in ("starting: opening the backend", compiling(backend)) if one)
+    if not frames and origin.backend == "demo":
+        return f"{compiling('demo')} …"
     if not frames:
         return f"started: the first interval ({span(origin.interval_us)}) isn't over yet"
     if not devices:

@@ -300,7 +300,7 @@ class Played(Source):
 
 def some(seconds=140):
     """Slow writes from second 50 to 60."""
-    quick, ill = host(2, seconds, ios=8), host(2, seconds, odd=SICK, ios=8)
+    quick, ill = host(2, seconds, ios=4), host(2, 60, odd=SICK, ios=4)
     return [ill[i] if 50 <= i < 60 else quick[i] for i in range(seconds)]
 
 

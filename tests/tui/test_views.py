@@ -663,3 +663,15 @@ def test_the_help_does_not_call_unmeasured_what_is_traced():
     traced = Traced({Series("nvme0n1", "read", "irq"): Histogram(((5, 1),))}, one_in=1)
     made.append(replace(frame(1), traced=traced))
     assert made.known.absent == ()
+
+
+def test_a_demo_says_what_it_does_before_its_first_window():
+    asked = {"frames": 0, "devices": 0, "pattern": "", "globs": ()}
+    assert "the demo makes its first minute" in empty.no_rows(None, backend="demo", **asked)
+    assert "the demo makes its first minute" in empty.no_rows(replace(ORIGIN, backend="demo"), **asked)
+    assert "the first interval" in empty.no_rows(ORIGIN, **asked)
+
+
+def test_softirqs_are_not_on_every_system():
+    assert empty.no_softirqs(ORIGIN) == ""
+    assert empty.no_softirqs(replace(ORIGIN, kernel="SunOS 5.11")).startswith("not on this system")
