@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from latmon.audit_checks import Remark, Seen, remarks
+from latmon.audit_checks import Group, Remark, Seen, remarks
 from latmon.limits import at_limit, ceiling, wall, within
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
@@ -66,10 +66,12 @@ def audit(
     for one in each:
         hosts.setdefault(host_of(one), []).append(one)
         alike.setdefault(_sort(one), []).append(one)
+    hosted = {host: Group(tuple(some)) for host, some in hosts.items()}
+    sorts = {sort: Group(tuple(some)) for sort, some in alike.items()}
     walls = {one.name: wall(depths[one.name], ceiling(one.limits)) for one in each if one.name in depths}
     return tuple(
         _audited(
-            _seen(one, hosts[host_of(one)], alike[_sort(one)], (had or {}).get(one.name)),
+            _seen(one, hosted[host_of(one)], sorts[_sort(one)], (had or {}).get(one.name)),
             depths.get(one.name, Depths()),
             walls,
         )
@@ -77,9 +79,9 @@ def audit(
     )
 
 
-def _seen(device: Device, neighbours: list[Device], alike: list[Device], had: int | None) -> Seen:
-    shared = tuple(neighbours) if host_of(device) else (device,)
-    peers = tuple(alike) if device.model else ()
+def _seen(device: Device, neighbours: Group, alike: Group, had: int | None) -> Seen:
+    shared = neighbours if host_of(device) else Group((device,))
+    peers = alike if device.model else Group()
     return Seen(device, {one.name: one.value for one in device.limits}, shared, peers, had)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from latmon.limits import ceiling, number
@@ -19,8 +21,12 @@ _ALL_TARGETS = 0xFFFF
 _DEFAULT_REQUESTS = 128
 """The kernel's own nr_requests is never less than this or the tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
 _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
-_ONE_BY_ONE = ("usb-storage", "ums-", "ata_", "pata_", "sr")
+_ONE_BY_ONE = ("usb-storage", "ums-", "ata_", "pata_", "sr", "mmc")
 """Drivers whose devices take one command at a time by design, without tags."""
+_SERIAL_NAMES = re.compile(r"(?:mmcblk|sr)\d")
+"""An SD card's and a CD-ROM's, whose driver may be another's name."""
+_ZONED = ("host-managed", "host-aware")
+"""A zone takes one write at a time: mq-deadline locks it."""
 _OWN_ORDER = ("nvme", "ahci", "sata_", "virtio", "scsi_debug", "uas", "xen", "hv_")
 """Not host adapters in front of arrays."""
 _DEPTH = re.compile(r"depth|can_queue|cmd_per_lun|max_queue|queue_size")
@@ -35,14 +41,37 @@ class Remark(NamedTuple):
     note: bool = False
 
 
+@dataclass(frozen=True)
+class Group:
+    """Devices that have something in common, and what their settings come to: looked at once for all of them."""
+
+    devices: tuple[Device, ...] = ()
+
+    @cached_property
+    def depths(self) -> tuple[int | str, ...]:
+        return tuple(one.value for device in self.devices for one in device.limits if one.name == "queue_depth")
+
+    @cached_property
+    def wanted(self) -> int:
+        return sum(value for value in self.depths if isinstance(value, int))
+
+    @cached_property
+    def highest(self) -> int:
+        return max((value for value in self.depths if isinstance(value, int)), default=0)
+
+    @cached_property
+    def is_same(self) -> bool:
+        return len(set(self.depths)) <= 1
+
+
 class Seen(NamedTuple):
     """A device as its checks see it."""
 
     device: Device
     settings: Mapping[str, int | str]
-    neighbours: tuple[Device, ...]
+    neighbours: Group = Group()
     """Devices with the same host, itself among them."""
-    alike: tuple[Device, ...] = ()
+    alike: Group = Group()
     """Devices of the same driver, kind and model, itself among them."""
     had: int | None = None
     """The highest queue_depth that it had of late."""
@@ -54,7 +83,8 @@ class Seen(NamedTuple):
     @property
     def one_by_one(self) -> bool:
         """Whether its driver gives it one command after the other by design."""
-        return self.driven_by(_ONE_BY_ONE)
+        zoned = self.settings.get("zoned") in _ZONED
+        return zoned or self.driven_by(_ONE_BY_ONE) or _SERIAL_NAMES.match(self.device.name) is not None
 
     def driven_by(self, names: tuple[str, ...]) -> bool:
         return self.device.driver.startswith(names)
@@ -87,8 +117,7 @@ def _queue_depth(seen: Seen) -> Remark | None:
 
 def _is_lowest(seen: Seen, depth: int) -> bool:
     """Whether another such device has more: then it isn't what the driver sets for its kind."""
-    others = [one.value for device in seen.alike for one in device.limits if one.name == "queue_depth"]
-    return any(isinstance(value, int) and value > depth for value in others)
+    return seen.alike.highest > depth
 
 
 def _throttle(seen: Seen) -> Remark | None:
@@ -177,12 +206,11 @@ def _nr_requests(seen: Seen) -> Remark | None:
 
 
 def _can_queue(seen: Seen) -> Remark | None:
-    host, n = seen.number("can_queue"), len(seen.neighbours)
+    host, n = seen.number("can_queue"), len(seen.neighbours.devices)
     if host is None or n < 2 or seen.one_by_one:  # noqa: PLR2004 - one alone shares nothing
         return None
-    depths = [one.value for device in seen.neighbours for one in device.limits if one.name == "queue_depth"]
     queues = 1 if seen.number("host_tagset") == 1 else seen.number("nr_hw_queues") or 1
-    whole, wanted = host * queues, sum(value for value in depths if isinstance(value, int))
+    whole, wanted = host * queues, seen.neighbours.wanted
     if whole >= wanted:
         return None
     why = f"{n} devices share {whole:,}, and their depths come to {wanted:,}: a busy one takes from all"
@@ -190,11 +218,10 @@ def _can_queue(seen: Seen) -> Remark | None:
 
 
 def _same_on_all(seen: Seen, walls: Mapping[str, int | None]) -> Iterator[Remark]:
-    depth, n = seen.number("queue_depth"), len(seen.neighbours)
-    same = {one.value for device in seen.neighbours for one in device.limits if one.name == "queue_depth"}
-    if depth is None or depth >= _LOW_DEPTH or n < 2 or len(same) > 1 or seen.one_by_one:  # noqa: PLR2004
+    depth, n = seen.number("queue_depth"), len(seen.neighbours.devices)
+    if depth is None or depth >= _LOW_DEPTH or n < 2 or not seen.neighbours.is_same or seen.one_by_one:  # noqa: PLR2004
         return
-    held = [device.name for device in seen.neighbours if walls.get(device.name) == depth]
+    held = [device.name for device in seen.neighbours.devices if walls.get(device.name) == depth]
     who = f"; only {held[0]} is held at it" if len(held) == 1 else ""
     yield Remark("global-setting", f"{depth} is the same on all {n} devices of its host: it penalises all{who}")
 

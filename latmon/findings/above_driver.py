@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from latmon.findings.block import Block
 from latmon.findings.facts import Facts
+from latmon.findings.finding import Fact
 from latmon.histogram import EMPTY, Histogram, merge
 from latmon.littles_law import COUNTED, Found, Times
 from latmon.littles_law import of as law_of
 from latmon.model import Limit, Series
 from latmon.outstanding import Depths, bucket_middle
-from latmon.words import whole
+from latmon.words import part, rate, whole
 
 
 class Above(NamedTuple):
@@ -26,6 +27,12 @@ class Above(NamedTuple):
     of: int
     timed: bool
     """By stages; else by how many I/Os wait and how many the driver has."""
+
+    @property
+    def fact(self) -> Fact:
+        by = f"{rate(self.of)} timed I/Os" if self.timed else "the depths alone, by Little's law"
+        said = f"{part(self.share)} of the I/Os' time passes above the driver: {by}"
+        return Fact("waiting", round(self.share, 3), said, "share", self.of)
 
 
 def above_driver(facts: Facts, device: str) -> Above | None:
@@ -47,8 +54,8 @@ def depths_in(block: Block, device: str) -> Depths:
 
 def mean(moments: Mapping[int, int]) -> float:
     """Over all of the time; 0 where nobody looked."""
-    whole = sum(moments.values())
-    return sum(bucket_middle(depth) * n for depth, n in moments.items()) / whole if whole else 0.0
+    ms = sum(moments.values())
+    return sum(bucket_middle(depth) * n for depth, n in moments.items()) / ms if ms else 0.0
 
 
 def many(ios: float) -> str:
@@ -58,8 +65,8 @@ def many(ios: float) -> str:
 
 def busy_share(moments: Mapping[int, int], least: int = 1) -> float:
     """Of the time there are so many or more."""
-    whole = sum(moments.values())
-    return sum(n for depth, n in moments.items() if depth >= least) / whole if whole else 0.0
+    ms = sum(moments.values())
+    return sum(n for depth, n in moments.items() if depth >= least) / ms if ms else 0.0
 
 
 def mean_bytes(facts: Facts, device: str) -> float:
@@ -75,11 +82,11 @@ def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
         return None
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
-    whole = None if by_issue else _times(timed)
+    times = None if by_issue else _times(timed)
     if not timed and (counted := facts.completed(device, *COUNTED)) and counted.count and counted.time_us:
-        whole = Times(counted.count, counted.time_us / counted.count)
+        times = Times(counted.count, counted.time_us / counted.count)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
-    return law_of(sums.depths, sums.span_us, facts.span_us, whole=whole, driver=_times(driver), bound=bound)
+    return law_of(sums.depths, sums.span_us, facts.span_us, whole=times, driver=_times(driver), bound=bound)
 
 
 def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | None:

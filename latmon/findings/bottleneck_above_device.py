@@ -1,7 +1,8 @@
 """bottleneck-above-device: I/Os spend their time above a driver that has room for them.
 
 It fires where nearly all of the I/Os' time, `waiting`, passes before the driver has them, `queued` of them wait there
-in the mean, and the driver uses at most `used` of what it may hold, all of that for `lasting_us` of the last minute.
+in the mean, and the driver uses at most `used` of what it may hold (but for a few of the busy moments: `nearly`), all
+of that for `lasting_us` of the last minute.
 The median wait must be above `median_us`: a plug or a merge takes less. Then the device isn't what is slow, and a
 faster one would help nobody.
 It doesn't fire for I/Os of `bytes` and more in the mean: a few of them fill a ring of segments. Nor for a full driver:
@@ -12,7 +13,7 @@ Devices that share the host adapter's can_queue and fill it together have room e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from latmon.audit import host_of
@@ -21,17 +22,16 @@ from latmon.findings.above_driver import Above, above_driver, above_in, depths_i
 from latmon.findings.block import Block
 from latmon.findings.facts import Facts
 from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
+from latmon.findings.raising import sysfs
 from latmon.findings.rule import Rule, Thresholds
 from latmon.limits import ceiling, elevator, number
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
-from latmon.words import part, rate, spelled
+from latmon.words import part, spelled
 
 ID = "bottleneck-above-device"
 _HOSTS = ("can_queue", "nr_tags")
 """Limits of the whole host adapter."""
-_NEARLY = 0.95
-"""Of the busy moments the driver has so many or fewer: what it uses."""
 _REFUTED = (
     "a driver that is full in the moments at which I/Os wait, or a wait that stays where the scheduler is none and no "
     "limit or cgroup holds I/Os back"
@@ -57,10 +57,14 @@ class _Held(NamedTuple):
     wait_us: int | None
     """The median; by Little's law the mean."""
     shared: _Shared | None
+    share: float
+    """Of the busy moments the driver has so many or fewer: what it uses."""
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """One finding per device whose I/Os wait above it."""
+    hosts = _hosts(facts)
+    used_of: dict[str, float] = {}
     for name in sorted(facts.depth_sums):
         device = facts.devices.get(name)
         above = above_driver(facts, name)
@@ -71,7 +75,7 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             or mean_bytes(facts, name) >= limits["bytes"]
         ):
             continue
-        shared = _shared(facts, device, limits)
+        shared = _shared(facts, device, hosts, used_of, limits)
         bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)
         if bound is None:
             continue
@@ -80,20 +84,20 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if sum(one.measured_us for one in blocks) < limits["lasting_us"]:
             continue
         if wait_us is None or wait_us >= limits["median_us"]:
-            yield _finding(facts, _Held(device, bound, facts.depths(name), above, wait_us, shared))
+            yield _finding(facts, _Held(device, bound, facts.depths(name), above, wait_us, shared, limits["nearly"]))
 
 
 def _is_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
     above, depths = above_in(block, name), depths_in(block, name)
     if above is None or above.share < limits["waiting"] or mean(depths.queued) < limits["queued"]:
         return False
-    return used(depths) <= limits["used"] * int(bound.value)
+    return used(depths, limits["nearly"]) <= limits["used"] * int(bound.value)
 
 
-def used(depths: Depths) -> int:
+def used(depths: Depths, share: float) -> int:
     """What the driver has at nearly all of the busy moments, or less."""
     busy = {depth: ms for depth, ms in depths.in_driver.items() if depth}
-    rest = _NEARLY * sum(busy.values())
+    rest = share * sum(busy.values())
     for depth in sorted(busy):
         rest -= busy[depth]
         if rest <= 0:
@@ -110,21 +114,33 @@ def _median_us(facts: Facts, name: str) -> int | None:
     return round(waits * facts.span_us / done.count) if done and done.count else None
 
 
-def _shared(facts: Facts, device: Device, limits: Thresholds) -> _Shared | None:
-    """Where the host's can_queue is taken by all of its devices, of which this is one."""
-    host = host_of(device)
+def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
+    """Host adapter -> its devices, by name."""
+    found: dict[str, list[str]] = {}
+    for one in facts.devices.values():
+        found.setdefault(host_of(one), []).append(one.name)
+    return {host: tuple(sorted(some)) for host, some in found.items() if host}
+
+
+def _shared(
+    facts: Facts, device: Device, hosts: Mapping[str, tuple[str, ...]], used_of: dict[str, float], limits: Thresholds
+) -> _Shared | None:
+    """Where the host's can_queue is taken by all of its devices, of which this is one; `used_of` keeps the sums."""
+    host, settings = host_of(device), {one.name: one.value for one in device.limits}
     bound = ceiling(one for one in device.limits if one.name in ("can_queue", "nr_hw_queues", "host_tagset"))
-    peers = tuple(sorted(one.name for one in facts.devices.values() if host and host_of(one) == host))
-    if bound is None or Seen(device, {}, ()).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
+    peers = hosts.get(host, ())
+    if bound is None or Seen(device, settings).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
         return None
-    together = sum(mean(facts.depths(name).in_driver) for name in peers)
+    if host not in used_of:
+        used_of[host] = sum(mean(facts.depths(name).in_driver) for name in peers)
+    together = used_of[host]
     most = int(bound.value)
     return _Shared(host, most, together, peers) if together >= limits["host"] * most else None
 
 
 def _finding(facts: Facts, held: _Held) -> Finding:
     name, shared, most = held.device.name, held.shared, int(held.bound.value)
-    why = f"its driver has room: {used(held.depths):,} of {most:,} ({held.bound.name}) are in use"
+    why = f"its driver has room: {used(held.depths, held.share):,} of {most:,} ({held.bound.name}) are in use"
     if shared is not None:
         why = (
             f"its driver has room, but {len(shared.devices)} devices fill the {shared.bound:,} of {shared.host} "
@@ -145,17 +161,15 @@ def _finding(facts: Facts, held: _Held) -> Finding:
 
 
 def _facts(facts: Facts, held: _Held) -> Iterator[Fact]:
-    name, depths, above, shared = held.device.name, held.depths, held.above, held.shared
-    by = f"{rate(above.of)} timed I/Os" if above.timed else "the depths alone, by Little's law"
-    said = f"{part(above.share)} of the I/Os' time passes above the driver: {by}"
-    yield Fact("waiting", round(above.share, 3), said, "share", above.of)
+    name, depths, above, shared, share = held.device.name, held.depths, held.above, held.shared, held.share
+    yield above.fact
     queued, ms = mean(depths.queued), sum(depths.queued.values())
     yield Fact(
         "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean of all the time", "ios", ms
     )
     most = f"{int(held.bound.value):,} ({held.bound.source or held.bound.name})"
-    said = f"{used(depths):,} or fewer in the driver for {part(_NEARLY)} of the busy time, of {most}"
-    yield Fact("used", used(depths), said, "ios", sum(depths.in_driver.values()))
+    said = f"{used(depths, share):,} or fewer in the driver for {part(share)} of the busy time, of {most}"
+    yield Fact("used", used(depths, share), said, "ios", sum(depths.in_driver.values()))
     if held.wait_us is not None:
         timed = facts.stage("queue", name)
         how = "half of the waits are above" if timed else "by Little's law the wait in the mean is"
@@ -183,20 +197,20 @@ def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Ste
     scheduler = elevator(device.limits)
     if scheduler not in (None, "none"):
         yield Step(
-            f"try without the scheduler: echo none > /sys/block/{name}/queue/scheduler",
+            f"try without the scheduler: echo none > {sysfs(name)}/queue/scheduler",
             f"{scheduler} no longer shares the device fairly or sorts for it; undone by its name",
         )
     if number(settings.get("wbt_lat_usec", 0)):
         yield Step(
-            f"try without writeback throttling: echo 0 > /sys/block/{name}/queue/wbt_lat_usec",
+            f"try without writeback throttling: echo 0 > {sysfs(name)}/queue/wbt_lat_usec",
             "background writes slow down reads; undone by the old value",
         )
-    if facts.origin.kernel.startswith("SunOS"):
+    if facts.is_sun:
         yield Step("look at sd's wait queue: iostat -xn has wsvc_t high and asvc_t low where sd holds them")
         return
     yield Step("look for a limit on a cgroup: io.max, io.latency and io.weight of the one that issues, io.pressure")
     yield Step(
-        f"look for a layer that is frozen or suspended: dmsetup info, /sys/block/{name}/device/state, the kernel's log"
+        f"look for a layer that is frozen or suspended: dmsetup info, {sysfs(name)}/device/state, the kernel's log"
     )
 
 

@@ -1,14 +1,15 @@
 """outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it.
 
-It fires when the driver of a device is held at `depth` I/Os or fewer: at most of the busy moments it has just so many
-and hardly ever more, at as many moments others wait (limits.wall), and so it was for `lasting_us` of the last minute.
-A good part of the I/Os' time, `waiting`, must pass above the driver, or more in flight would win little. It is
-critical where nearly all of the time passes there, far more wait than are sent, and the setting is below the driver's
-own minimum or far above what the driver sends.
+It fires when the driver of a device is held at `depth` I/Os or fewer: at half of the busy moments or more it has just
+so many and at 1% at most more, at half others wait, in 1 s and 5% of the time with any I/O at least (limits.wall), and
+so it was for `lasting_us` of the last minute. `queued` must wait where some do, and a good part of the I/Os' time,
+`waiting`, must pass above the driver, or more in flight would win little. It is critical where nearly all of the time
+passes there, far more wait than are sent, and the setting is below the driver's own minimum or far above what the
+driver sends; never while a scheduler may be what holds them: bfq idles for the next of a program by design.
 It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the application sends no
-more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for drivers that take one
-command at a time by design. Where the kernel doesn't count who waits for a driver that is full at a limit as low, that
-is a notice: nobody can say whether anything waits.
+more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for devices that take one
+command at a time by design: ATA without tags, USB storage, SD cards, CD-ROMs, zoned ones. Where the kernel doesn't
+count who waits for a driver that is full at a limit as low, that is a notice: nobody can say whether anything waits.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import NamedTuple
 from latmon.audit import Audited, audit
 from latmon.audit_checks import Remark, Seen
 from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean, mean_bytes
+from latmon.findings.commands import plain
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.raising import raising
+from latmon.findings.raising import raising, sysfs
 from latmon.findings.rule import Rule, Thresholds
 from latmon.limits import at_limit, elevator, number, wall
 from latmon.model import Device, Limit
 from latmon.outstanding import Depths
-from latmon.words import part, rate, spelled
+from latmon.words import part, spelled
 
 ID = "outstanding-ceiling"
 _ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", "requests-below-depth", "global-setting")
@@ -63,11 +65,17 @@ class _Held(NamedTuple):
         """In the mean of the moments at which some wait."""
         return mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
 
+    @property
+    def scheduler(self) -> str:
+        """Of the kernel, which may be what holds them back while no limit does; empty where there is none."""
+        name = elevator(self.device.limits)
+        return "" if self.reached or name in (None, "none") else name or ""
+
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """One finding per device that is held."""
     depths = {name: facts.depths(name) for name in facts.depth_sums}
-    known = [one for one in facts.devices.values() if one.name in depths and not Seen(one, {}, ()).one_by_one]
+    known = [one for one in facts.devices.values() if one.name in depths and not _is_serial(facts, one)]
     audited = {one.device: one for one in audit(facts.devices.values(), depths)}
     for device in sorted(known, key=lambda one: one.name):
         name = device.name
@@ -80,13 +88,18 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         yield from _full(facts, held, limits) if found.at_limit else _walled(facts, held, limits)
 
 
+def _is_serial(facts: Facts, device: Device) -> bool:
+    settings = facts.origin.settings.get(f"device {device.name}", {})
+    return Seen(device, {**settings, **{one.name: one.value for one in device.limits}}).one_by_one
+
+
 def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
     name, n = held.device.name, held.n
     above = above_driver(facts, name)
     if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
         return
     lasted = [one for one in facts.window if wall(depths_in(one, name), held.bound) == n]
-    if sum(one.measured_us for one in lasted) < limits["lasting_us"]:
+    if sum(one.measured_us for one in lasted) < limits["lasting_us"] or held.queued < limits["queued"]:
         return
     yield Finding(
         ID,
@@ -124,16 +137,17 @@ def _full(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
 def _is_critical(held: _Held, above: Above, limits: Thresholds) -> bool:
     lower = any(one.remark.id in ("depth-below-minimum", "tagged-queueing-off") for one in held.off)
     far = held.bound is not None and int(held.bound.value) >= limits["critical_times"] * held.n
-    many = held.queued >= limits["critical_times"] * held.n
-    return above.share >= limits["critical_waiting"] and many and (lower or far)
+    wait = held.queued >= limits["critical_times"] * held.n
+    return above.share >= limits["critical_waiting"] and wait and (lower or far) and not held.scheduler
 
 
 def _why(held: _Held) -> str:
     bound = held.bound
+    by = f", and {held.scheduler} decides what it sends" if held.scheduler else ""
     if bound is None:
-        return "no limit of it is known"
+        return f"no limit of it is known{by}"
     if not held.reached:
-        return f"its limit would be {int(bound.value):,} ({bound.name})"
+        return f"its limit would be {int(bound.value):,} ({bound.name}){by}"
     off = next((one.remark.text for one in held.off if one.limit.name == bound.name), "")
     return f"{bound.name} of {off}" if off else f"that is all that {bound.name} allows"
 
@@ -153,9 +167,7 @@ def _time_facts(facts: Facts, held: _Held, above: Above) -> Iterator[Fact]:
     name = held.device.name
     said = f"{many(held.queued)} wait above the driver in the mean, whenever some do"
     yield Fact("queued", round(held.queued, 1), said, "ios", sum(held.depths.queued.values()))
-    by = f"{rate(above.of)} timed I/Os" if above.timed else "the depths alone, by Little's law"
-    said = f"{part(above.share)} of the I/Os' time passes above the driver: {by}"
-    yield Fact("waiting", round(above.share, 3), said, "share", above.of)
+    yield above.fact
     requests = next((number(one.value) for one in held.device.limits if one.name == "nr_requests"), None)
     if requests and held.n + held.queued >= _NEARLY * requests:
         said = (
@@ -180,14 +192,21 @@ def _setting_facts(held: _Held) -> Iterator[Fact]:
 
 
 def _steps(held: _Held) -> Iterator[Step]:
+    if held.scheduler:
+        yield Step(
+            f"try without its scheduler: echo none > {sysfs(held.device.name)}/queue/scheduler",
+            f"{held.scheduler} no longer shares the device fairly or sorts for it; undone by echo {held.scheduler}",
+        )
     if held.reached and held.bound is not None:
         yield from raising(held.device, held.bound.name)
     else:
         driver = held.device.driver or "the driver"
         yield Step(f"look for what serialises in {driver}: its version, known bugs, tagged queueing that is off")
+    at = f"/dev/{held.device.name}" if plain(held.device.name) else "/dev/DEVICE"
     yield Step(
-        f"run fio with iodepth {held.n} and with 32 on it: equal IOPS prove the ceiling",
-        "it loads the device; a write test destroys what is on it, so read only (--readonly)",
+        f"run it with iodepth {held.n} and with 32, equal IOPS prove the ceiling: fio --name=t --filename={at} "
+        f"--readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --runtime=10 --time_based --iodepth={held.n}",
+        "it loads the device; a write test would destroy what is on it",
     )
     yield Step("record on a host where it is well and compare the two: latmon diff")
 

@@ -4,9 +4,10 @@ It fires for what the audit of a device's limits finds off (audit_checks.py): a 
 too low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill
 what the drivers take, a low parameter that holds for all of a driver's devices. A default that a kernel chooses for
 every such device is never off. Of a device that did no I/O in the last minute nothing is said.
-It is a notice, and a warning where I/Os wait above the driver for `queued` of the time and the driver is at its bound
-for as long: then the setting costs something now. It is left out where outstanding-ceiling says it with what it costs.
-The same on more than `devices` devices is one finding of the host: then one setting is meant for all of them.
+It is a notice, and a warning where I/Os wait above the driver for `queued` of the time, and the driver is at its bound
+for `queued` of it too, of `lasting_us` or more: then the setting costs something now. It is left out where
+outstanding-ceiling says it with what it costs. The same on more than `devices` devices, be they idle or not, is one
+finding of the host, without those of outstanding-ceiling: then one setting is meant for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from latmon.audit import Audited, audit
+from latmon.audit import FEW, Audited, audit
 from latmon.audit_checks import Remark
 from latmon.findings.above_driver import busy_share
 from latmon.findings.facts import Facts
@@ -45,39 +46,53 @@ class _Off(NamedTuple):
     queued: float
     full: float
     span_us: int
-    held: bool
-    """At a wall, of which outstanding-ceiling tells what it costs."""
+    walled: bool
+    """Held at a few, of which outstanding-ceiling tells what it costs."""
+    used: bool
+    """It did an I/O in the last minute."""
+
+    @property
+    def felt(self) -> float:
+        return min(self.queued, self.full)
 
     def costs(self, limits: Thresholds) -> bool:
         """Whether I/Os wait for it now, and not in a first burst alone."""
-        return self.span_us >= limits["lasting_us"] and min(self.queued, self.full) >= limits["queued"]
+        return self.span_us >= limits["lasting_us"] and self.felt >= limits["queued"]
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One per device, or one of the host for what many have in common."""
-    depths = {name: facts.depths(name) for name in facts.depth_sums}
-    each = [found for one in audit(facts.devices.values(), depths) if (found := _off(facts, one))]
+    """One per device, and one of the host for what many have in common."""
+    depths, busy = {name: facts.depths(name) for name in facts.depth_sums}, frozenset(facts.busy)
+    each = [
+        found
+        for one in audit(facts.devices.values(), depths)
+        if (found := _off(facts, one, busy, limits["lasting_us"]))
+    ]
     alike: dict[tuple[str, str], list[list[_Off]]] = {}
     for found in each:
         alike.setdefault((found[0].limit.name, found[0].remark.text), []).append(found)
+    common: list[list[list[_Off]]] = []
     for some in alike.values():
-        if len(some) > limits["devices"]:
-            yield _finding("", some[0], [one[0] for one in some], limits)
-        else:
-            for found in some:
-                yield _finding(found[0].device.name, found, found[:1], limits)
+        told = [one for one in some if one[0].used]
+        if len(some) <= limits["devices"]:
+            yield from (_finding(one[0].device.name, one, (), limits) for one in told)
+        elif told := [one for one in told if not one[0].walled]:
+            common.append(sorted(told, key=lambda one: -one[0].felt))
+    if common:
+        common.sort(key=lambda group: -group[0][0].felt)
+        yield _of_host(common, limits)
 
 
-def _off(facts: Facts, audited: Audited) -> list[_Off]:
-    """What is off with a device that did something, its first and gravest first."""
+def _off(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float) -> list[_Off]:
+    """What is off with a device, its first and gravest first."""
     device, done = facts.devices[audited.device], facts.completed(audited.device)
-    if not (done and done.count) and audited.device not in facts.busy:
-        return []
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
+    walled = audited.held_at is not None and audited.held_at <= FEW and facts.span_us >= lasting_us
+    used = bool(done and done.count) or device.name in busy
     found = [
-        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, audited.held_at is not None)
+        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, walled, used)
         for setting in audited.settings
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
@@ -85,35 +100,53 @@ def _off(facts: Facts, audited: Audited) -> list[_Off]:
     return sorted(found, key=lambda one: _ABOUT.index(one.remark.id))
 
 
-def _finding(device: str, off: list[_Off], devices: list[_Off], limits: Thresholds) -> Finding:
-    """`off`: all that is off with one of the `devices`, of each of which there is one."""
-    first, costing = off[0], [one for one in devices if one.costs(limits) and (device or not one.held)]
-    names = [one.device.name for one in devices]
-    who = device or f"{names[0]}, {names[1]} and {len(names) - 2} more"
-    now = f": I/Os wait for it {part(max(one.queued for one in costing))} of the time" if costing else ""
+def _of_host(common: list[list[list[_Off]]], limits: Thresholds) -> Finding:
+    """Groups of devices with the same off, the one that feels it most first in each, and the worst group first."""
+    worst = common[0][0]
+    others = [group[0][0] for group in common[1:]]
+    names = tuple(sorted({one[0].device.name for group in common for one in group}))
+    return _finding("", [*worst, *others], names, limits)
+
+
+def _finding(device: str, off: list[_Off], names: tuple[str, ...], limits: Thresholds) -> Finding:
+    """`off`: all that is off with one device; of the host its worst one's, and what others have."""
+    first = off[0]
+    costs, name = first.costs(limits), first.device.name
+    now = f": I/Os wait for it {part(first.queued)} of the time" if costs else ""
+    now = now if device or not costs else f"{now} on {name}"
     short = "is short: " if first.remark.id == "host-limit-shared" else "of "
     more = f"; {len(off) - 1} more settings are off" if len(off) > 2 else "; one more setting is off"  # noqa: PLR2004
+    on = "" if device else f"{name}: "
     return Finding(
         ID,
-        WARNING if costing else NOTICE,
+        WARNING if costs else NOTICE,
         device,
-        f"{who}: {first.limit.name} {short}{first.remark.text}{now}{more if len(off) > 1 else ''}",
+        f"{device or _who(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(off) > 1 else ''}",
         (
             *(Fact(one.limit.name, one.limit.value, f"{one.limit.name}: {one.remark.text}") for one in off),
-            *(() if device else (Fact("devices", len(names), f"on {len(names)} devices: {', '.join(names)}"),)),
+            *(() if device else (Fact("devices", len(names), f"on {len(names):,} that are used: {', '.join(names)}"),)),
             Fact(
                 "queued",
                 round(first.queued, 3),
-                f"something waits above the driver {part(first.queued)} of the time",
+                f"{on}something waits above the driver {part(first.queued)} of the time",
                 "share",
             ),
-            Fact("full", round(first.full, 3), f"the driver is at its bound {part(first.full)} of the time", "share"),
+            Fact(
+                "full", round(first.full, 3), f"{on}the driver is at its bound {part(first.full)} of the time", "share"
+            ),
         ),
-        Where("outstanding", device or names[0]),
+        Where("outstanding", device or name),
         (*raising(first.device, first.limit.name), Step("look at the limits audit on the screen of outstanding I/O")),
         "a load that never sends as many, or an array whose maker asks for this value",
-        first.queued if costing else 0.0,
+        first.queued if costs else 0.0,
+        also=names,
     )
+
+
+def _who(names: tuple[str, ...]) -> str:
+    """The first two of them by name."""
+    most = 2
+    return ", ".join(names) if len(names) <= most else f"{names[0]}, {names[1]} and {len(names) - most:,} more"
 
 
 RULE = Rule(

@@ -42,6 +42,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "waiting": Threshold(
             0.4, "share", "of the I/Os' time is spent above the driver; a scheduler counts only twice the driver's tags"
         ),
+        "queued": Threshold(2, "ios", "wait above it, in the mean of the moments at which some do"),
         "lasting_us": Threshold(12_000_000, "us", "it was held so in the last minute: longer than a burst"),
         "bytes": Threshold(
             131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, and nothing is said"
@@ -53,6 +54,7 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "waiting": Threshold(0.8, "share", "of the I/Os' time is spent above the driver"),
         "queued": Threshold(2, "ios", "wait above the driver in the mean"),
         "used": Threshold(0.5, "share", "of what the driver may hold is used, or less"),
+        "nearly": Threshold(0.95, "share", "of the busy moments it has so many or fewer: what it uses"),
         "median_us": Threshold(1_000, "us", "the median wait above the driver; a plug or a merge takes less"),
         "lasting_us": Threshold(12_000_000, "us", "it was so in the last minute: longer than a burst"),
         "bytes": Threshold(
@@ -132,13 +134,19 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "share": Threshold(0.01, "share", "of all I/Os in the far mode at most: more are a load of two kinds"),
         "between": Threshold(0.05, "share", "of the far mode's count may lie between the two"),
         "run": Threshold(3, "blocks", "in which some of them were: one pause of everything is no second mode"),
-        "time": Threshold(0.2, "share", "of all the I/O time in the far mode makes it a warning"),
-        "long_us": Threshold(10_000_000, "us", "a far mode from here on is a warning too"),
+        "below": Threshold(2.5, "octaves", "below the far mode are the stretch between the two"),
+        "alike": Threshold(0.8, "share", "of its outliers larger than others, or of one program: that is said"),
+        "larger": Threshold(4, "times", "the mean size of an I/O: that is said"),
+        "long_us": Threshold(10_000_000, "us", "a far mode from here on is a warning; a shorter one is a notice"),
     },
     "requeue-storm": {
         "share": Threshold(0.05, "share", "of the I/Os were refused by the driver and sent again"),
         "ios": Threshold(50, "ios", "so many of them at least"),
-        "time": Threshold(0.5, "share", "of all I/Os' time is that wait; a full virtio ring alone takes a quarter"),
+        "time": Threshold(
+            0.5,
+            "share",
+            "of all I/Os' time is that wait; a full virtio ring takes 0.25, an adapter that is often busy 0.8",
+        ),
         "critical": Threshold(0.9, "share", "of the time: nearly all is lost, critical"),
     },
 }

@@ -157,3 +157,27 @@ def test_idle_is_none():
 def test_a_few_large_ones_fill_a_ring_of_segments(size, fires):
     values = held() | {"kernel": done("sda", 5000, size=size)}
     assert bool(found(RULE, lasting(**values), [disk(limits=FAR)])) is fires
+
+
+@pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
+def test_a_scheduler_may_hold_them_by_design(scheduler):
+    """bfq idles for the next one of a program: that is no driver's, and none is where a limit is reached."""
+    (one,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler})])
+    assert one.severity == "warning"
+    assert one.summary.endswith(f"its limit would be 64 (queue_depth), and {scheduler} decides what it sends")
+    assert one.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
+    assert one.steps[0].risk.endswith(f"undone by echo {scheduler}")
+    low = {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun"), "scheduler": scheduler}
+    assert found(RULE, lasting(**held()), [disk(limits=low)])[0].severity == "critical"
+
+
+@pytest.mark.parametrize("name", ["mmcblk0", "sr0", "sda"])
+def test_cards_and_zones_take_one_by_design(name):
+    values = {**held(1), "depths": {name: held(1)["depths"]["sda"]}, "histograms": timed(name, SERIAL)}
+    settings = {"device sda": {"zoned": "host-managed"}}
+    assert not found(RULE, lasting(**values), [disk(name, FAR)], settings=settings)
+
+
+@pytest.mark.parametrize(("queued", "fires"), [(1, False), (2, True)])
+def test_one_that_waits_is_none(queued, fires):
+    assert bool(found(RULE, lasting(**held(1, queued)), [disk(limits=FAR)])) is fires

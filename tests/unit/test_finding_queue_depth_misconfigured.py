@@ -94,3 +94,28 @@ def test_of_many_the_one_that_is_held_is_another_rule_s():
         "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
     }
     assert [one.severity for one in found(RULE, lasting(**values), [disk(name, LOW) for name in names])] == ["notice"]
+
+
+def test_the_host_s_is_of_the_one_that_feels_it_most():
+    """Five of 256 devices wait; another group of settings is in the same finding."""
+    names = ("sda", "sdb", "sdc", "sdd", "sde")
+    others = {"nr_tags": (64, "mq/0/nr_tags"), "nr_requests": 4}
+    more = [disk(f"vd{letter}", others) for letter in "abcd"]
+    some = used(5000, 5000, name="sdc")["depths"] | {"vda": depths({1: 5000})}
+    values = {
+        "depths": {name: depths({1: 5000}) for name in names} | some,
+        "kernel": {flow: one for name in (*names, "vda") for flow, one in done(name, 9).items()},
+    }
+    (one,) = found(RULE, lasting(2, **values), [*(disk(name, LOW) for name in names), *more])
+    told = {fact.name: fact for fact in one.facts}
+    assert one.device == ""
+    assert told["queued"].said == "sdc: something waits above the driver 100% of the time"
+    assert told["devices"].value == 6
+    (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
+    assert "sdc" not in one.also, "outstanding-ceiling tells it"
+
+
+def test_idle_ones_have_the_same_setting():
+    """Else the first of them to do something would be told by itself, and the host's once four have."""
+    (one,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
+    assert (one.device, one.summary.partition(":")[0]) == ("", "sda")
