@@ -179,12 +179,7 @@ def _likely(mode: _Mode) -> Finding:
         f"{_begin(mode, '')}; whether they wait for the tick is not known: no softirq is watched",
         tuple(_facts(mode, None, None)),
         Where("overview", mode.device, low_us=mode.low_us, high_us=mode.high_us),
-        (
-            Step(
-                "watch the softirqs: latmon --stages all",
-                "some percent of a CPU while it runs, within the budget",
-            ),
-        ),
+        (Step("watch the softirqs: latmon --stages all", "some percent of a CPU while it runs, within the budget"),),
         _REFUTED,
         mode.share,
     )
@@ -220,7 +215,7 @@ def _facts(mode: _Mode, polled: _Polled | None, share: float | None) -> Iterator
     for name, n, said, of in (
         ("raised_outside", raised.get("other", 0), "was raised outside of interrupts", sum(raised.values())),
         ("run_by_timer", ran.get("timer", 0), "was run by the timer's interrupt", sum(ran.values())),
-        ("waited_a_tick", polled.waits, "waited as long as a tick", polled.runs.delay.count),
+        ("waited_a_tick", polled.waits, f"waited nearly {_ticks(mode)}", polled.runs.delay.count),
     ):
         yield Fact(name, n, f"{polled.vector} {said} {n:,} times of {of:,}", "runs", of)
 
