@@ -41,9 +41,8 @@ from latmon.tui.pace import Pace
 from latmon.tui.screens.help import HelpScreen
 from latmon.tui.screens.main import MainScreen
 from latmon.tui.steps import STEPS
-from latmon.tui.steps.findings import view
 from latmon.tui.terminal import colour_depth, leaving
-from latmon.tui.touring import Touring
+from latmon.tui.touring import Guide
 from latmon.tui.travel import TRAVEL, Travel
 from latmon.tui.typed import Typed
 from latmon.views.choice import Choice, after
@@ -102,7 +101,7 @@ class LatmonApp(App[int]):
         self.scene.at_once = self.scene.watched.at_once = False
         self._judging = Judging(self.scene.watched, self.set_timer, self._repaint, self.say)
         self._looking: Timer | None = None
-        self._tour = Touring(tour, tour_keys()) if tour else None
+        self._guide = Guide(tour, self.scene, self._choose, tour_keys())
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
@@ -121,7 +120,7 @@ class LatmonApp(App[int]):
 
     def on_frame_arrived(self) -> None:
         self._comparing.arrived()
-        self._guide()
+        self._guide.arrived(busy=self._asked is not None or self.screen is not self._main)
         wait = self._pace.due(time.monotonic())
         if wait == 0:
             self._repaint()
@@ -130,7 +129,7 @@ class LatmonApp(App[int]):
 
     def on_source_opened(self) -> None:
         self._travel.opened()
-        self._show_stop()
+        self._guide.show()
         self._repaint()
 
     def on_source_ended(self, message: SourceEnded) -> None:
@@ -206,41 +205,12 @@ class LatmonApp(App[int]):
     def action_help(self) -> None:
         self.push_screen(HelpScreen(self.scene.known, self._face, colourless=self._depth == "none"))
 
-    @property
-    def _seq(self) -> int:
-        """Of the newest window."""
-        last = self.scene.edge.window.last
-        return last.seq if last is not None else 0
-
-    def _guide(self) -> None:
-        """On to the tour's next stop when its window has come; not while somebody pauses, types or reads the help."""
-        if self._tour is None:
-            return
-        if self.scene.goal is not None or self._asked is not None or self.screen is not self._main:
-            self._tour.stay(self._seq)
-        elif self._tour.arrived(self._seq):
-            self._show_stop()
-
-    def _show_stop(self) -> None:
-        if self._tour is None:
-            return
-        self.scene.band = self._tour.band
-        if self._tour.stop is not None:
-            self._choose(view(self.scene.sight, self._tour.stop.where))
-
     def action_tour(self, by: int) -> None:
-        if self._tour is None:
-            return
-        if by:
-            self._tour.go(by, self._seq)
-            self._show_stop()
-        else:
-            self._tour = self.scene.band = None
+        self._guide.go(by)
         self._repaint()
 
     def action_choose(self, step: str, by: int) -> None:
-        if self._tour is not None:
-            self._tour.stay(self._seq)
+        self._guide.stay()
         self._choose(STEPS[step](self.scene.sight, by))
         if step == "evidence":
             self._travel.to_finding()
@@ -328,7 +298,7 @@ class LatmonApp(App[int]):
         if self._asked is not None or isinstance(self.screen, HelpScreen):
             return action == "stop_now"
         if action == "tour":
-            return self._tour is not None
+            return self._guide.leads
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         return works(str(name), int(str(by)), self.scene.choice.context)
 

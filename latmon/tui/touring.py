@@ -1,12 +1,18 @@
 """A tour on its way: which stop is shown, and at which window of the stream the next one comes.
 
-It goes by windows and by no clock: two recordings of the screen show the same. Knows no widget and no key.
+It goes by windows and by no clock: two recordings of the screen show the same. Knows no widget and no key; `Guide`
+knows the scene.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from latmon.tour import Stop, Tour
+from latmon.tui.steps.findings import view
+from latmon.views.choice import Choice
 from latmon.views.lines import Line
+from latmon.views.scene import Scene
 from latmon.views.tour import Band
 
 HISTORY = 30
@@ -54,3 +60,50 @@ class Touring:
         """To the next stop or the one before."""
         self._at = min(max(self._at + by, 0), len(self.tour.stops))
         self._due = max(seq, HISTORY) + EVERY
+
+
+class Guide:
+    """Leads through a scene, stop by stop; without a tour nowhere. `choose` looks at something."""
+
+    def __init__(self, tour: Tour | None, scene: Scene, choose: Callable[[Choice], None], keys: Line = ()) -> None:
+        self._touring = Touring(tour, keys) if tour else None
+        self._scene, self._choose = scene, choose
+
+    @property
+    def leads(self) -> bool:
+        """Whether a tour is on its way."""
+        return self._touring is not None
+
+    def arrived(self, *, busy: bool) -> None:
+        """On to the next stop when its window has come; `busy`: somebody types or reads the help."""
+        if busy or self._scene.goal is not None:
+            self.stay()
+        elif self._touring is not None and self._touring.arrived(self._seq):
+            self.show()
+
+    def show(self) -> None:
+        """The stop that is on."""
+        if self._touring is None:
+            return
+        self._scene.band = self._touring.band
+        if self._touring.stop is not None:
+            self._choose(view(self._scene.sight, self._touring.stop.where))
+
+    def stay(self) -> None:
+        """Somebody looks around here."""
+        if self._touring is not None:
+            self._touring.stay(self._seq)
+
+    def go(self, by: int) -> None:
+        """To another stop; 0 ends the tour."""
+        if self._touring is not None and by:
+            self._touring.go(by, self._seq)
+            self.show()
+        else:
+            self._touring = self._scene.band = None
+
+    @property
+    def _seq(self) -> int:
+        """Of the newest window."""
+        last = self._scene.edge.window.last
+        return last.seq if last is not None else 0

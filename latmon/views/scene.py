@@ -21,29 +21,25 @@ from latmon.views import empty, status
 from latmon.views.choice import Choice
 from latmon.views.compare import panel
 from latmon.views.cursor import carried
-from latmon.views.findings import urgent
 from latmon.views.heatmap import Ink
 from latmon.views.history import History
-from latmon.views.lines import Line, Span, wrap
+from latmon.views.lines import Line
 from latmon.views.looking_back import Glass, Look
+from latmon.views.notices import finding, notices
 from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import OFF, STARTING, Sight, traced_share
-from latmon.views.still import worst
+from latmon.views.sight import STARTING, Sight, traced_share
 from latmon.views.sweep import NOW, Sweep
 from latmon.views.told import Told
 from latmon.views.tour import Band, banded
-from latmon.views.travelling import happened
 from latmon.views.units import clock
 from latmon.views.watched import Watched
 
 MIN_SIZE = (40, 10)
-ROOMY = 20
-"""Rows from which on a finding has two lines on the overview."""
 _OF_STAGES = frozenset({"stages"})
 """Screens that show more of the always-on probe's histograms than the totals."""
 Draw = Callable[[Sight, int, int], list[Line]]
@@ -277,7 +273,10 @@ class Scene:
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
-        notes = [*self._urgent(width, height), *self._notes(width)]
+        sight, toured = self.sight, self.band is not None
+        reading = f"reading {clock(self.towards.wall)} …" if self.towards else ""
+        notes = finding(sight, width, height, toured=toured) if self.beside is None else []
+        notes += notices(sight, self.told, width, reading=reading, message=self.message, toured=toured)
         if self.band is not None:
             notes += banded(self.band, width)
         found = len(self.watched.standing.urgent) if self.choice.screen != "findings" else 0
@@ -290,12 +289,6 @@ class Scene:
                 store.origin, window, store.devices, width, self._tracing(), ages=self.history.ages, found=found
             ),
         )
-
-    def _urgent(self, width: int, height: int) -> list[Line]:
-        """The most urgent finding, on the overview alone."""
-        if self.choice.screen != "overview" or self.beside is not None:
-            return []
-        return urgent(self.watched.standing.urgent, width, 2 if height >= ROOMY and self.band is None else 1)
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
@@ -327,15 +320,3 @@ class Scene:
             return lines
         self.choice = replace(self.choice, cursor=carried(cursor, before.timeline, after.timeline))
         return draw(self.sight, width, room)
-
-    def _notes(self, width: int) -> list[Line]:
-        notice = "; ".join(one for one in (happened(self.sight), self.told.notice) if one)
-        lasting = self.store.origin.reason if self.store.origin else ""
-        if self.told.tracing.startswith(OFF):
-            lasting = f"stages: {self.told.tracing}"
-        # the list itself is on the outstanding screen
-        waits = worst(self.history.ages) if self.choice.screen != "outstanding" else ""
-        reading = f"reading {clock(self.towards.wall)} …" if self.towards else ""
-        text = reading or self.message or notice or waits or (lasting if self.band is None else "")
-        role = "strong" if reading or self.message else "bad" if notice or waits else "dim"
-        return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:2]]
