@@ -8,7 +8,7 @@ _COMPILES = {
     "bpftrace": "bpftrace compiles its probes first, an old one for up to half a minute",
     "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
     "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
-    "demo": "the demo makes its first minute",
+    "demo": "the demo makes its first windows",
 }
 
 

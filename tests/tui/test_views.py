@@ -667,8 +667,8 @@ def test_the_help_does_not_call_unmeasured_what_is_traced():
 
 def test_a_demo_says_what_it_does_before_its_first_window():
     asked = {"frames": 0, "devices": 0, "pattern": "", "globs": ()}
-    assert "the demo makes its first minute" in empty.no_rows(None, backend="demo", **asked)
-    assert "the demo makes its first minute" in empty.no_rows(replace(ORIGIN, backend="demo"), **asked)
+    assert "the demo makes its first windows" in empty.no_rows(None, backend="demo", **asked)
+    assert "the demo makes its first windows" in empty.no_rows(replace(ORIGIN, backend="demo"), **asked)
     assert "the first interval" in empty.no_rows(ORIGIN, **asked)
 
 
