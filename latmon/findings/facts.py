@@ -35,6 +35,8 @@ from latmon.outstanding import Depths
 
 WINDOW_US = 60_000_000
 BLOCK_US = 5_000_000
+_MOST = 0.75
+"""Of a minute."""
 _TRACED = "traced"
 """The table of what the deep probes timed."""
 
@@ -49,7 +51,7 @@ class Facts:
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
-        self.window = tuple(one for one in blocks if in_window(one, blocks[-1].end_us, origin)) or blocks[-1:]
+        self.window = _window(blocks, origin)
         """The blocks of the last minute; one that is as long by itself."""
         self._running = deep
         self._parts: dict[tuple[str, tuple[str, ...]], list[Histogram]] = {}
@@ -193,6 +195,15 @@ class Facts:
 def in_window(block: Block, end_us: int, origin: Origin) -> bool:
     """Whether it is one of the last minute's; half a frame early, for clocks wobble."""
     return block.begin_us >= end_us - WINDOW_US - min(origin.interval_us, BLOCK_US) // 2
+
+
+def _window(blocks: tuple[Block, ...], origin: Origin) -> tuple[Block, ...]:
+    """A block that is longer than others (a roll-up) can't be cut: it stays until what follows is most of a minute."""
+    end_us = blocks[-1].end_us
+    found = tuple(one for one in blocks if in_window(one, end_us, origin)) or blocks[-1:]
+    before = blocks[-len(found) - 1 : -len(found)]
+    short = end_us - found[0].begin_us < _MOST * WINDOW_US
+    return (*before, *found) if short and any(one.end_us - one.begin_us > 2 * BLOCK_US for one in before) else found
 
 
 def _each(tables: Iterable[Mapping[Series, Histogram]], device: str, ops: tuple[str, ...]) -> list[Histogram]:

@@ -68,10 +68,13 @@ def test_frames_behind_a_minute_are_blocks_as_ever():
     minute = Minute(frame(160, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
     one = fed([*seconds(98, 100), minute, *seconds(160, 170)])
     assert spans(one) == [(98, 100), (100, 160), (160, 165), (165, 170)]
-    assert one.facts.span_us == 10 * S
-    late = Minute(frame(260, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
+    assert one.facts.span_us == 70 * S, "a roll-up can't be cut: it stays until there is most of a minute behind it"
+    for each in seconds(170, 205):
+        one.take(each)
+    assert one.facts.span_us == 45 * S
+    late = Minute(frame(300, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
     one.take(late)
-    assert spans(one) == [(200, 260)]
+    assert spans(one) == [(240, 300)]
 
 
 def test_stamps_that_wobble_leave_a_whole_minute():
