@@ -18,6 +18,7 @@ FROM_TREE = {
     "backends/latmon_backends": "latmon_backends",
     "probes": "latmon/probes",
     "themes": "latmon/themes",
+    "tours": "latmon/tours",
 }
 
 
