@@ -295,6 +295,7 @@ async def test_a_program_is_one_word_whatever_is_in_it():
         assert (await whole(one)).decode() == program
 
 
+@pytest.mark.slow
 async def test_who_is_asked_has_the_time_that_it_takes_and_who_is_hung_up_on_has_not():
     slow = "trap 'sleep 1.8; echo last; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     async with child(slow) as one:

@@ -91,6 +91,7 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
         assert one.get("total_us") <= longest + 1
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
     with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), one_in=4) as run:
@@ -100,8 +101,9 @@ def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
     assert traced.unfollowed.get("disk", {}).get("start not seen", 0) <= FLUSHES
 
 
+@pytest.mark.slow
 @each_bpftrace
-@pytest.mark.parametrize("turn", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("turn", [0, 1])
 def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path, turn):
     left = f"((((nsecs / 1000) - 60000000) & 2147483647) << 32) | {8 << 16}"
 

@@ -422,6 +422,7 @@ async def test_number_keys():
         assert "3 outstanding" in screen(app)
 
 
+@pytest.mark.slow
 async def test_a_region_with_keys_alone_live():
     app = make(Source(deep_host(8, 90), pace=0.02))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -88,6 +88,7 @@ class Terminal:
         return None
 
 
+@pytest.mark.slow
 def test_a_slow_link_is_enough_and_shows_the_outliers():
     """On three terminals at once: each is looked at for seconds, in which it has little to do."""
     envs = [{}, {"TERM": "linux"}, {"NO_COLOR": "1"}]
