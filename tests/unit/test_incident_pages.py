@@ -46,8 +46,8 @@ SEEN = {
         ("completion-wakeup",),
     ),
     "e810": (
-        ("nvme0n1", "3.98m"),
-        ("nvme0n1 region", "3.98m"),
+        ("nvme0n1", "3.97m"),
+        ("nvme0n1 region", "3.97m"),
         ("98 % softirq",),
         ("IRQ_POLL", "98%", "tick"),
         ("tick-quantum", "1/250 s"),
@@ -60,7 +60,7 @@ SEEN = {
         ("▸sd1",),
     ),
     "qumulo": (
-        ("4 of 24", "▸nvme13n1", "7x"),
+        ("4 of 24", "▸nvme13n1", "6x"),
         ("▸nvme13n1",),
         ("% irq",),
         ("switchtec0", "none"),
@@ -68,7 +68,7 @@ SEEN = {
     ),
     "bubbles": (
         ("65.5m│", "131m│"),
-        ("> 1 min: 300", "queue"),
+        ("> 10 s: 300", "queue"),
         ("sorted by LBA",),
         ("starved-io",),
         ("▸sd1",),
