@@ -50,6 +50,7 @@ class Volume:
         subprocess.run(["dmsetup", "remove", "--noudevsync", "--retry", self.name], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_comes_and_goes(tmp_path):
     with Capture(tmp_path, "--backend", "bpftrace", "--interval", "500ms") as capture:
         with LoopDevice(tmp_path / "late disk") as loop:

@@ -79,6 +79,7 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     assert not [frame.gap for frame in frames if frame.gap]
 
 
+@pytest.mark.slow
 async def test_it_starts_where_somebody_looks_costs_what_is_told_and_leaves_nobody(tmp_path):
     with LoopDevice(tmp_path / "image") as device:
         seen = []
