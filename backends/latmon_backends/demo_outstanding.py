@@ -120,13 +120,13 @@ def _depths(device: Device, busy: Busy, dt_us: int, held: Iterable[InFlight]) ->
     return Depths(
         in_driver=_more(apportioned(service, MOMENTS), stuck.count(True)),
         queued=_more(apportioned(waiting, MOMENTS), stuck.count(False)),
-        at_issue=_more(apportioned(_after_issue(service, cap), busy.ios), stuck.count(True)),
+        at_issue=_more(apportioned(after_issue(service, cap), busy.ios), stuck.count(True)),
         latency=_latency(service, waiting, cap if full else None, busy),
         source=PROBE,
     )
 
 
-def _after_issue(service: Mapping[int, float], cap: int) -> dict[int, float]:
+def after_issue(service: Mapping[int, float], cap: int) -> dict[int, float]:
     """What one that comes at random finds, itself counted; where all are busy it takes the place of one."""
     found: dict[int, float] = {}
     for depth, share in service.items():

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from latmon.findings.block import Block
-from latmon.findings.facts import Facts
+from latmon.findings.facts import Facts, merged
 from latmon.findings.finding import Fact
-from latmon.histogram import EMPTY, Histogram, merge
+from latmon.histogram import Histogram
 from latmon.littles_law import COUNTED, Found, Times
 from latmon.littles_law import of as law_of
-from latmon.model import Limit, Series
+from latmon.model import Limit
 from latmon.outstanding import Depths, bucket_middle
 from latmon.words import part, rate, whole
 
@@ -43,8 +43,8 @@ def above_driver(facts: Facts, device: str) -> Above | None:
 
 def above_in(block: Block, device: str) -> Above | None:
     """The same of one block."""
-    waits = [_stage(block, stage, device) for stage in ("queue", "requeue")]
-    return _above(waits, _stage(block, "total", device), depths_in(block, device))
+    waits = [merged((block.histograms,), stage, device, COUNTED) for stage in ("queue", "requeue")]
+    return _above(waits, merged((block.histograms,), "total", device, COUNTED), depths_in(block, device))
 
 
 def depths_in(block: Block, device: str) -> Depths:
@@ -96,11 +96,6 @@ def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | 
     if not queued or not depths.in_driver:
         return None
     return Above(queued / (queued + in_driver), sum(depths.in_driver.values()), False)
-
-
-def _stage(block: Block, stage: str, device: str) -> Histogram:
-    found = block.histograms
-    return merge(found[s] for op in COUNTED if (s := Series(device, op, stage)) in found) or EMPTY
 
 
 def _times(found: Histogram) -> Times | None:

@@ -13,7 +13,7 @@ from latmon.ages import Aged
 from latmon.deep_sums import DeepSums
 from latmon.depth_totals import DepthSums
 from latmon.findings.block import Block, depths_of
-from latmon.histogram import EMPTY, Histogram, merge
+from latmon.histogram import Histogram, merge
 from latmon.lba_order import LbaOrder, together
 from latmon.minute_sums import add_all
 from latmon.model import (
@@ -91,26 +91,20 @@ class Facts:
         """As the always-on probe tells it: hba may include irq, softirq and completion (Origin.measured)."""
         key = (stage, device, ops)
         if key not in self._made:
-            self._made[key] = merge(
-                one.histograms[series]
-                for one in self.window
-                for op in ops or OPS
-                if (series := Series(device, op, stage)) in one.histograms
-            )
+            self._made[key] = merged((one.histograms for one in self.window), stage, device, ops)
         return self._made[key]
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Of the requests that deep probes traced; `unaccounted` too."""
-        found = self.traced.histograms
-        return merge(found[series] for op in ops or OPS if (series := Series(device, op, stage)) in found)
+        return merged((self.traced.histograms,), stage, device, ops)
 
     def parts(self, device: str, *ops: str) -> list[Histogram]:
         """As `latency`, one per block of all blocks, oldest first: for what must last."""
         key = (device, ops)
         if key not in self._parts:
-            found = _each([one.histograms for one in self.blocks], device, ops or OPS)
+            found = [merged((one.histograms,), "total", device, ops) for one in self.blocks]
             if not any(found):
-                found = _each([one.deep.tables.get(_TRACED, {}) for one in self.blocks], device, ops or OPS)
+                found = [merged((one.deep.tables.get(_TRACED, {}),), "total", device, ops) for one in self.blocks]
             self._parts[key] = found
         return self._parts[key]
 
@@ -125,17 +119,11 @@ class Facts:
 
     @cached_property
     def _kernel(self) -> dict[Flow, Completed]:
-        sums: dict[Flow, Completed] = {}
-        for one in self.window:
-            add_all(sums, one.kernel.items())
-        return sums
+        return _added(one.kernel for one in self.window)
 
     @cached_property
     def _seen(self) -> dict[Flow, Completed]:
-        sums: dict[Flow, Completed] = {}
-        for one in self.window:
-            add_all(sums, one.seen.items())
-        return sums
+        return _added(one.seen for one in self.window)
 
     @cached_property
     def _deep(self) -> DeepSums:
@@ -206,6 +194,16 @@ def _window(blocks: tuple[Block, ...], origin: Origin) -> tuple[Block, ...]:
     return (*before, *found) if short and any(one.end_us - one.begin_us > 2 * BLOCK_US for one in before) else found
 
 
-def _each(tables: Iterable[Mapping[Series, Histogram]], device: str, ops: tuple[str, ...]) -> list[Histogram]:
-    """The device's latencies of each table."""
-    return [merge(table[s] for op in ops if (s := Series(device, op, "total")) in table) or EMPTY for table in tables]
+def merged(
+    tables: Iterable[Mapping[Series, Histogram]], stage: str, device: str, ops: tuple[str, ...] = ()
+) -> Histogram:
+    """A device's I/Os of all these tables as one; no op: all."""
+    every = [Series(device, op, stage) for op in ops or OPS]
+    return merge(table[series] for table in tables for series in every if series in table)
+
+
+def _added(tables: Iterable[Mapping[Flow, Completed]]) -> dict[Flow, Completed]:
+    sums: dict[Flow, Completed] = {}
+    for table in tables:
+        add_all(sums, table.items())
+    return sums

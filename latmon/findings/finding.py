@@ -76,10 +76,15 @@ class Finding:
         """Greater is more urgent."""
         return SEVERITIES.index(self.severity), self.share
 
+    @property
+    def rank(self) -> tuple[int, float, tuple[str, str]]:
+        """To sort by, the most urgent one first: by severity, then by the share of time they explain."""
+        return -self.weight[0], -self.weight[1], self.key
+
 
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The most urgent one first: by severity, then by the share of time they explain."""
-    return tuple(sorted(findings, key=lambda one: (-one.weight[0], -one.weight[1], one.id, one.device)))
+    """The most urgent one first."""
+    return tuple(sorted(findings, key=lambda one: one.rank))
 
 
 def sized(said: str, of: int | None) -> str:

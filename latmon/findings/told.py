@@ -31,7 +31,7 @@ def told(episodes: Iterable[Episode]) -> tuple[Told, ...]:
     for one in episodes:
         grouped.setdefault(one.key, []).append(one)
     found = [_together(some) for some in grouped.values()]
-    return tuple(sorted(found, key=lambda one: (-one.finding.weight[0], -one.finding.weight[1], one.finding.key)))
+    return tuple(sorted(found, key=lambda one: one.finding.rank))
 
 
 def _together(some: list[Episode]) -> Told:

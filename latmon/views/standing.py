@@ -132,7 +132,7 @@ def standing_at(watch: Watch, at: Stamp, settings: Settings, firsts: frozenset[i
     begun = [one for one in now.all if one.begin_wall <= at.wall + _WOBBLE_S]
     lasting = [one for one in begun if one.end_wall > latest]
     over = [one for one in begun if one.end_wall <= latest]
-    by_weight = sorted(lasting, key=lambda one: (-one.last.weight[0], -one.last.weight[1], one.key))
+    by_weight = sorted(lasting, key=lambda one: one.last.rank)
     latest_first = sorted(over, key=lambda one: -one.end_wall)
     return replace(now, lasting=tuple(by_weight), over=tuple(latest_first), until_wall=math.nan)
 

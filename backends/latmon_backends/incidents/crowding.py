@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from latmon.model import Device, Outstanding
 from latmon.outstanding import PROBE, Depths, Took
-from latmon_backends.demo_outstanding import MOMENTS, MOST, apportioned, crowd, line
+from latmon_backends.demo_outstanding import MOMENTS, MOST, after_issue, apportioned, crowd, line
 from latmon_backends.incidents.drawing import INTERVAL_US, Drawn
 from latmon_backends.synthetic import poisson
 
@@ -88,10 +88,7 @@ def _add(busy: _Busy, one: Drawn) -> None:
 
 def _depths(busy: _Busy, service: Mapping[int, float], held: Held | None, most: int) -> Depths:
     waiting = line(busy.queue_us / INTERVAL_US, 1.0) if busy.queue_us else {0: 1.0}
-    after: dict[int, float] = {}
-    for depth, share in service.items():
-        after[min(depth + 1, most)] = after.get(min(depth + 1, most), 0) + share
-    counts = apportioned(after, busy.ios)
+    counts = apportioned(after_issue(service, most), busy.ios)
     times = apportioned({n: float(count * (8 + n)) for n, count in counts.items()}, busy.all_us)
     return Depths(
         in_driver=apportioned(_with(service, held), MOMENTS),

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from latmon.outstanding import PROBE, Depths, Took, bucket_end, coarse_end
 from latmon_backends import demo_outstanding
-from latmon_backends.demo_outstanding import MOMENTS, apportioned
+from latmon_backends.demo_outstanding import MOMENTS, after_issue, apportioned
 from latmon_backends.incidents.drawing import ABOVE_DRIVER, BELOW, INTERVAL_US, Drawn
 
 _WIDE = 4
@@ -47,7 +47,7 @@ def depths(in_driver: Shares, queued: Shares, cap: int, ios: int, time_us: int) 
     return Depths(
         in_driver=ends(apportioned(in_driver, MOMENTS)),
         queued=ends(apportioned(queued, MOMENTS)),
-        at_issue=ends(apportioned(_with_itself(in_driver, cap), ios)),
+        at_issue=ends(apportioned(after_issue(dict(sorted(in_driver.items())), cap), ios)),
         latency=_latency(in_driver, queued, ios, time_us),
         source=PROBE,
     )
@@ -64,13 +64,6 @@ def ends(counts: Mapping[int, int]) -> dict[int, int]:
 @lru_cache(maxsize=1 << 12)
 def _served(mean: float, cap: int) -> Shares:
     return demo_outstanding.crowd(mean, cap)
-
-
-def _with_itself(in_driver: Shares, cap: int) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for depth, share in sorted(in_driver.items()):
-        found[min(depth + 1, cap)] = found.get(min(depth + 1, cap), 0.0) + share
-    return found
 
 
 def _latency(in_driver: Shares, queued: Shares, ios: int, time_us: int) -> dict[int, Took]:
