@@ -63,7 +63,11 @@ class Finishing(Protocol):
     """A backend that can still tell the interval that was begun when a capture is ended."""
 
     async def finish(self, patience_s: float) -> Frame | None:
-        """`patience_s`: what it may take to have what its slower probes have counted; 0: only what comes at once."""
+        """Return the frame of that interval; None where there is none, or none that comes in time.
+
+        `patience_s`: what it may take to have what its slower probes have counted; 0: only what comes at once.
+        ProbeGoneError where the probe had ended by itself.
+        """
         ...
 
 

@@ -54,6 +54,8 @@ class Tally:
     lost_events: int = 0
     map_full: int = 0
     gaps: int = 0
+    late: int = 0
+    """Wide windows that were read late; their sums are complete."""
     above: int = 0
     """I/Os above their device's threshold."""
     suppressed: int = 0
@@ -67,6 +69,7 @@ class Tally:
         self.lost_events += frame.health.lost_events
         self.map_full += frame.health.map_full
         self.gaps += bool(frame.gap)
+        self.late += frame.late
         self.above += sum(frame.above.values())
         self.suppressed += frame.health.suppressed
         self.one_in = frame.traced.one_in
@@ -118,6 +121,7 @@ class Capture:
         self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
         self._tally = Tally()
         self._ending = Ending()
+        self._silent_s = 0.0
         self._recorder: Recorder | None = None
         self._backend: Backend | None = None
         self._stages = request.options.stages
@@ -139,7 +143,7 @@ class Capture:
         except TimeoutError:
             if not scope.expired():
                 raise
-            ended = Outcome((self._ending.stopped or self._full_duration()) + self._ending.silence)
+            ended = Outcome(self._ending.stopped or self._full_duration())
         return self._honest(ended)
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
@@ -149,7 +153,8 @@ class Capture:
     def toggle_recording(self) -> None:
         """Start or stop a recording named by host and time; nothing happens before the backend is open."""
         if self._recorder is not None and (self._toggling is None or self._toggling.done()):
-            self._toggling = asyncio.create_task(self._recorder.toggle())
+            silent_s = self._ending.silent_s(self._recorder.interval_us)
+            self._toggling = asyncio.create_task(self._recorder.toggle(silent_s))
 
     def mark(self, text: str) -> None:
         """A note beside what happens now: a part of the next frame, with what is set differently now."""
@@ -191,14 +196,13 @@ class Capture:
         try:
             return await self._pump(backend, recorder)
         except asyncio.CancelledError:
-            ending.begun()
-            silent = ending.silent(origin.interval_us)
-            if not (ending.stopped and recorder.active and await self._last_frame(backend, recorder)):
-                ending.silence = silent
-                self._tally.gaps += bool(silent)
+            if ending.is_asked_for:
+                await self._last_frame(backend, recorder)
             raise
         finally:
             ending.begun()
+            self._silent_s = ending.silent_s(origin.interval_us)
+            self._tally.gaps += bool(self._silent_s)
             await self._close(recorder, ending.leave_by())
 
     async def _see(self, path: Path, user: privileges.Invoker | None) -> None:
@@ -218,7 +222,7 @@ class Capture:
     async def _close(self, recorder: Recorder, leave_by: float) -> None:
         if self._toggling is not None:
             await asyncio.wait({self._toggling}, timeout=min(TOGGLING_S, leave_by - now()))
-        await recorder.stop(self._ending.stopped or "closed", within=leave_by - now())
+        await recorder.stop(self._ending.stopped or "closed", within=leave_by - now(), silent_s=self._silent_s)
 
     async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
         due = self._ending.due(self._request.duration_us, backend.origin.interval_us)
@@ -231,19 +235,18 @@ class Capture:
             self._ending.heard()
             self._take(frame, recorder)
             if now() >= due:
-                self._ending.begun()
-                if recorder.active:
-                    await self._last_frame(backend, recorder)
+                await self._last_frame(backend, recorder)
                 return Outcome(self._full_duration())
         failed = backend.origin.backend not in opening.FINITE
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
 
-    async def _last_frame(self, backend: Backend, recorder: Recorder) -> bool:
+    async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
         """What was counted since the last frame, so that an ended capture's totals are those of its end."""
-        frame = await self._ending.fetch(backend) if isinstance(backend, Finishing) else None
-        if frame is not None:
-            self._take(frame, recorder, last=True)
-        return frame is not None
+        self._ending.begun()
+        if recorder.active and isinstance(backend, Finishing):
+            frame = await self._ending.fetch(backend)
+            if frame is not None:
+                self._take(frame, recorder, last=True)
 
     def _read_settings(self) -> asyncio.Task[Settings] | None:
         """As of now; of several notes in the time that one reading takes it is the same."""
@@ -279,7 +282,10 @@ class Capture:
         return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
 
     def _honest(self, ended: Outcome) -> Outcome:
-        """Exit 4 for what ended well but lost something on the way."""
+        """Exit 4 for what ended well but lost something on the way; the reason says what is missing at the end."""
+        if self._silent_s:
+            why = self._ending.gone or "nothing was heard of the probe"
+            ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
         whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
 

@@ -11,10 +11,11 @@ import math
 from typing import Any
 
 from latmon.backend import Finishing
+from latmon.errors import ProbeGoneError
 from latmon.model import Frame
 
-SILENT_INTERVALS = 3
-"""A backend that has been silent for so many at the end of a capture has lost them."""
+SILENT_INTERVALS, SILENT_S = 1.5, 1.0
+"""A backend is silent after so many intervals, and at least one and SILENT_S: a busy host reads 0.4 s late."""
 GRACE_S = 2.0
 """A duration also ends when the backend has been silent for so long behind it."""
 LEAVING_S = 1.9
@@ -31,15 +32,20 @@ def now() -> float:
 
 
 class Ending:
-    """Of one capture. `stopped` is why somebody ended it; `silence` goes with it where nothing was heard."""
+    """The end of one capture. `stopped` is why it was stopped; `gone` is why the probe ended before that."""
 
     def __init__(self) -> None:
-        self.stopped = self.silence = ""
+        self.stopped = self.gone = ""
         self._scope: asyncio.Timeout | None = None
         self._hurried = asyncio.Event()
         self._over = False
         self._leave_by = math.inf
-        self._heard = 0.0
+        self._heard = self._ended = 0.0
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a stop or the duration ended the capture, and not a cancelled task or an error."""
+        return bool(self.stopped) or (self._scope is not None and self._scope.expired())
 
     def scoped(self, scope: asyncio.Timeout) -> None:
         """What a stop or the duration cancels."""
@@ -68,6 +74,8 @@ class Ending:
 
     def begun(self) -> None:
         """The capture is over, and neither a stop nor its duration may cancel what is still to be done."""
+        if not self._over:
+            self._ended = now()
         self._over = True
         self._reschedule(None)
         self._scope = None
@@ -84,7 +92,18 @@ class Ending:
         return min(self._leave_by, now() + LEAVING_S)
 
     async def fetch(self, backend: Finishing) -> Frame | None:
-        """What was counted since the last frame: with patience until somebody hurries, then what comes at once."""
+        """Return what was counted since the last frame; None where it can't be had, `gone` says where it is lost."""
+        try:
+            frame = await self._fetched(backend)
+        except ProbeGoneError as gone:
+            self.gone = str(gone)
+            return None
+        if frame is not None:
+            self._heard = now()
+        return frame
+
+    async def _fetched(self, backend: Finishing) -> Frame | None:
+        """With patience until a hurry begins, then what comes at once."""
         if not self._hurried.is_set():
             hurrying = asyncio.create_task(self._hurried.wait())
             frame = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
@@ -93,11 +112,15 @@ class Ending:
         self._hurry()
         return await _first(asyncio.create_task(backend.finish(0.0)), None, FINISHING_S)
 
-    def silent(self, interval_us: int) -> str:
-        """That nothing is heard of the probe, as no later frame will show it; empty where it has just spoken."""
-        silent_s = now() - self._heard
-        long = silent_s > SILENT_INTERVALS * interval_us / 1e6
-        return f"; nothing was heard of the probe for the last {silent_s:.0f} s" if long else ""
+    def silent_s(self, interval_us: int) -> float:
+        """Seconds at the end of the capture of which no frame tells; 0 where less than an interval is missing.
+
+        A probe that had ended counted nothing, so then any time is missing.
+        """
+        silent_s = (self._ended or now()) - self._heard
+        interval_s = interval_us / 1e6
+        allowed_s = 0.0 if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
+        return silent_s if silent_s > allowed_s else 0.0
 
     def _hurry(self) -> None:
         if self._hurried.is_set():

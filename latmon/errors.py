@@ -31,6 +31,10 @@ class UnavailableError(LatmonError):
     exit_code = EXIT_UNAVAILABLE
 
 
+class ProbeGoneError(LatmonError):
+    """The probe ended by itself, and what it counted since the last frame is lost."""
+
+
 class RecordingError(LatmonError):
     """A recording can't be read: damaged, not one of ours, or from a newer latmon."""
 

@@ -154,7 +154,7 @@ class MinuteSums:
     def _is_plain(self, frame: Frame) -> bool:
         began_us = 0 if frame.in_flight is None else frame.in_flight.since_us
         hole_us = frame.mono_us - frame.dt_us - (self._before_us or 0)
-        odd = frame.gap or frame.health.notice or frame.devices or frame.removed or frame.marks
+        odd = frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed or frame.marks
         probed = began_us <= frame.mono_us - frame.dt_us
         full = len(self._outliers) + len(frame.outliers) > MAX_OUTLIERS
         return not odd and probed and hole_us <= frame.dt_us // 2 and not full

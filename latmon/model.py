@@ -373,7 +373,9 @@ class Frame:
     marks: tuple[Mark, ...] = ()
     """Notes that were put during the interval."""
     gap: str = ""
-    """Why the interval is not an ordinary one: reader-late, probe-restart, suspended, enospc; empty when it is."""
+    """Why something of the interval is missing: probe-restart, suspended, enospc; empty when nothing is."""
+    late: bool = False
+    """The interval spans several ticks because they were read late. Its sums are complete; it is no gap."""
 
 
 @dataclass(frozen=True, slots=True)

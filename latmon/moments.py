@@ -14,7 +14,7 @@ from latmon.model import Frame
 from latmon.quantities import show_duration
 
 LETTERS: Mapping[str, str] = MappingProxyType(
-    {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G"},
+    {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
 )
 """By kind, in the order in which one is preferred where several share a cell."""
 STEP_S = 0.5
@@ -24,7 +24,7 @@ _SAID = MappingProxyType(
     {
         "restart": "the probe was restarted",
         "suspended": "the host was suspended",
-        "reader-late": "gap: the probe was read late",
+        "probe-silent": "gap: nothing was heard of the probe",
         "enospc": "gap: the disk of the recording was full",
         "disk-stalled": "gap: the disk of the recording hung",
     },
@@ -56,6 +56,8 @@ def moments(frame: Frame, before: Before | None) -> Iterator[Moment]:
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
         yield _here(frame, kind, _SAID.get(kind) or _SAID.get(frame.gap, f"gap: {frame.gap}"))
+    if frame.late:
+        yield _here(frame, "late", f"read late: one window of {show_duration(frame.dt_us // 100_000 * 100_000)}")
     if before is not None:
         yield from _between(frame, before)
     health = frame.health

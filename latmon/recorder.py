@@ -49,6 +49,7 @@ class Recorder:
         self._writer: Rotation | None = None
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_WAITING)
+        self._silent_s = 0.0
         self._path = Path()
         self._news = ""
         self._why = ""
@@ -59,6 +60,10 @@ class Recorder:
         self._missed_us = 0
         self._space_due = 0.0
         self.complete = True
+
+    @property
+    def interval_us(self) -> int:
+        return self._origin.interval_us
 
     @property
     def active(self) -> bool:
@@ -98,10 +103,13 @@ class Recorder:
         self._waiting = asyncio.Queue(MAX_WAITING)
         self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
 
-    async def toggle(self) -> None:
-        """Start beside the user, or stop; a refusal is the state's business, never the capture's end."""
+    async def toggle(self, silent_s: float = 0.0) -> None:
+        """Start beside the user, or stop; a refusal is the state's business, never the capture's end.
+
+        `silent_s` as for `stop`.
+        """
         if self.active:
-            await self.stop()
+            await self.stop(silent_s=silent_s)
             return
         try:
             directory = target.default_directory(Path.cwd(), os.environ)
@@ -126,9 +134,12 @@ class Recorder:
         else:
             self._fresh = False
 
-    async def stop(self, reason: str = "closed", within: float = CLOSING_S) -> None:
-        """Write what waits and close the file; a hanging disk is given `within` seconds and then left to itself."""
-        self._closing = reason
+    async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
+        """Write what waits and close the file; a hanging disk is given `within` seconds and then left to itself.
+
+        `silent_s`: seconds since the last frame of which no frame will tell; a `gap` line says so.
+        """
+        self._closing, self._silent_s = reason, silent_s
         if self._writing is None:
             return
         writing = self._writing
@@ -159,7 +170,7 @@ class Recorder:
         finally:
             # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
             # line is still written when the disk comes back.
-            closed = _on(disk, _close, writer, self._closing)
+            closed = _on(disk, self._close, writer)
             disk.shutdown()
         await closed
 
@@ -169,6 +180,15 @@ class Recorder:
             writer.gap("disk-stalled", missed_us / 1e6)
         writer.append(frame)
         return self._shortage()
+
+    def _close(self, writer: Rotation) -> None:
+        """On the thread: the gap lines of what is missing at the end, and the closing line."""
+        missed, self._missed_us = self._missed_us, 0
+        for reason, seconds in (("disk-stalled", missed / 1e6), ("probe-silent", self._silent_s)):
+            if seconds:
+                writer.gap(reason, seconds)
+        with contextlib.suppress(OSError):
+            writer.close(self._closing)
 
     def _shortage(self) -> str:
         now = time.monotonic()
@@ -183,11 +203,6 @@ class Recorder:
             self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name} stopped: {why}"
         self.complete = False
-
-
-def _close(writer: Rotation, reason: str) -> None:
-    with contextlib.suppress(OSError):
-        writer.close(reason)
 
 
 def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:

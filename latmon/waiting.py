@@ -26,7 +26,7 @@ _LATE_US = 500_000
 MAX_ROWS = 1000
 MAX_SINCE = 64
 """Moments of one device that are told apart; what came later counts from the latest of them."""
-_WHOLE = frozenset({"", "suspended", "reader-late"})
+_WHOLE = frozenset({"", "suspended"})
 """Gaps of frames whose kernel counts still hold all of the interval; CLOCK_MONOTONIC stands while a host sleeps."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 
 from latmon import host
@@ -21,6 +22,7 @@ from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program
 from latmon_backends.bpftrace_tiers import Variant
 from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.child import GRACE_S
 from latmon_backends.frames import Frames
 from latmon_backends.kept_running import KeptRunning
 from latmon_backends.launching import Launcher
@@ -45,6 +47,8 @@ class AlwaysOn:
         self._options, self._tool, self.launcher = options, tool, launcher
         self._sampler, self._frames = counters, frames
         self._stamps_given_up = False
+        self._asked = 0.0
+        """When the probe was asked to end."""
         self._kept = KeptRunning("bpftrace", frames, options.interval_us, _SILENT_S)
         self._skipped = Skipped()
 
@@ -100,10 +104,14 @@ class AlwaysOn:
             await asyncio.wait({reading})
 
     async def last(self) -> Window | None:
-        """Ends the probe; the interval that was begun."""
+        """End the probe and return the interval that was begun. ProbeGoneError where the probe was gone already."""
+        self._kept.check()
+        self._asked = self._asked or time.monotonic()
         self.probe.end()
         self._ticks.end()
         await self._read_on()
+        if not self._ticks.said_last and time.monotonic() - self._asked < GRACE_S:  # the shim's SIGKILL comes no sooner
+            raise self._kept.gone()
         return self._ticks.last()
 
     async def _read_on(self) -> None:

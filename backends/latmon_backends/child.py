@@ -30,7 +30,7 @@ _SHIM = (
     "c=$!; "
     "wait $p; r=$?; kill $c 2>/dev/null; {after}exit $r"
 )
-_GRACE_S = 1.4
+GRACE_S = 1.4
 """bpftrace takes 0.7 to 1.3 s to detach."""
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
 _MOUNT_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
@@ -49,7 +49,7 @@ def shimmed(
     sudo: bool,
     mount_tracefs: bool = False,
     mount_debugfs: bool = False,
-    grace_s: float = _GRACE_S,
+    grace_s: float = GRACE_S,
     after: str = "",
 ) -> list[str]:
     """The argument list that runs `command` behind the shim. `after`: what the shell does when the tool, `$p`, is gone.

@@ -14,7 +14,7 @@ from latmon_backends.bpf_programs import Skipped
 from latmon_backends.deep_ticks import DeepTicks, DeepWindow
 from latmon_backends.demand import Want
 from latmon_backends.programs import Target
-from latmon_backends.running_probe import RunningProbe
+from latmon_backends.running_probe import RunningProbe, Silence
 
 _LAST_S = 1.5
 """Who doesn't obey is killed 1.4 s after it was asked to end."""
@@ -36,6 +36,7 @@ class Run:
         self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
         self._ticks, self._clock = ticks, clock
         self.begun = self.heard = self.measured = clock()
+        self._silence = Silence(clock)
         self.percent: float | None = None
         self.skipped = Skipped()
         self.skipped.since_last(0)  # no program has run before it was loaded
@@ -74,9 +75,9 @@ class Run:
         all_devices = not self.target.numbers and self.want.forced == want.forced
         return all_devices or self.want.covers(want)
 
-    def is_dead(self, now: float, silent_s: float) -> bool:
-        """It ended, or has been silent for too long."""
-        if not self.ended and now - self.heard > silent_s:
+    def is_dead(self, silent_s: float) -> bool:
+        """It ended, or has been silent for too long. To be asked once in LOOK_S."""
+        if not self.ended and self._silence.look() > silent_s:
             self.ended = f"it printed nothing for {silent_s:.0f} s"
         return bool(self.ended)
 
@@ -104,6 +105,7 @@ class Run:
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
             self.heard = self._clock()
+            self._silence.heard()
             if not self._whole.is_set() and self._ticks.whole():
                 self._whole.set()
             await asyncio.sleep(0)

@@ -23,10 +23,9 @@ from latmon_backends.deep_run import Run
 from latmon_backends.demand import REMIX_S, Demand, Want
 from latmon_backends.launching import Launcher
 from latmon_backends.programs import Programs
-from latmon_backends.running_probe import RefusedError
+from latmon_backends.running_probe import LOOK_S, RefusedError
 from latmon_backends.suspicion import Suspicion
 
-_STEP_S = 1.0
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
@@ -110,7 +109,7 @@ class Steering:
         while True:
             await self._step()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STEP_S):
+                async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()
             self._changed.clear()
 
@@ -127,7 +126,7 @@ class Steering:
     async def _follow(self, want: Want | None, run: Run | None) -> None:
         """One thing at a time: bury, end, begin, change, or measure."""
         now = self._clock()
-        if run is not None and run.is_dead(now, self._silent_s):
+        if run is not None and run.is_dead(self._silent_s):
             await self._bury(run, now)
         elif want is None:
             await self._end_unwanted()

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from latmon.outstanding import SYSFS, Depths, bucket_end
 
-STANDS_US = 5_000_000
+STANDS_US = 1_000_000
 """The longest time in either direction that a reading stands for; beyond it nothing is known."""
 _MOMENT_US = 1000
 

@@ -66,10 +66,12 @@ class AlwaysOn:
                 return self._counted(window)
 
     async def last(self, patience_s: float) -> Window | None:
-        """Ends the probe; the interval that was begun, where it is told in time.
+        """End the probe and return the interval that was begun, where it comes in time.
 
+        ProbeGoneError where the probe was gone already.
         All is told within 10 ms; what takes 5 to 17 s after it is DTrace's detaching, which nobody waits for.
         """
+        self._kept.check()
         self.probe.end(patient=True)
         self._ticks.end()
         try:
@@ -78,6 +80,8 @@ class AlwaysOn:
                     self._ticks.take(event)
         except TimeoutError:
             return None
+        if not self._ticks.said_last:
+            raise self._kept.gone()
         window = self._ticks.last()
         return None if window is None else self._counted(window)
 

@@ -18,6 +18,8 @@ from latmon_backends.ticks import LastWindow, Window
 
 _SLEPT_US = 100_000
 _SAME_TIME_US = 20_000
+_SAME_TIME_SHARE = 50
+"""20 ms of an interval of one second; a wide one may differ by the same share."""
 Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
@@ -61,7 +63,7 @@ class Frames:
         so that those of the interval are left out.
         """
         begin, end = window.begin, window.end
-        gap = self._why_gap(window)
+        gap = self._why_gap()
         bent = gap == "suspended" and keeps_time_asleep
         interval = sampler.difference(begin.sample, end.sample)
         kernel = interval.kernel
@@ -82,6 +84,7 @@ class Frames:
             removed=end.sample.removed,
             health=replace(health, notice=self.notice),
             gap=gap,
+            late=window.late,
         )
         self._seq += 1
         self.gap = self.notice = ""
@@ -95,7 +98,7 @@ class Frames:
             seq=self._seq,
             wall=now.wall,
             mono_us=now.mono_us,
-            dt_us=1,
+            dt_us=max(1, now.mono_us - self._ended_us),
             outstanding=now.outstanding,
             health=replace(health, notice=self.notice),
             gap="probe-restart",
@@ -120,11 +123,11 @@ class Frames:
         """True where flushes can't be told apart by their device: there is a flush queue for each hardware queue."""
         return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1
 
-    def _why_gap(self, window: Window) -> str:
+    def _why_gap(self) -> str:
         slept, self._slept_us = self._slept_us, self._suspended_us()
         if self._slept_us - slept > _SLEPT_US:
             return "suspended"
-        return self.gap or ("reader-late" if window.late else "")
+        return self.gap
 
     def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
         """Only of the devices that the user's globs select."""
@@ -153,5 +156,6 @@ def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
 
 
 def _detached_before(window: Window) -> bool:
-    """On the way out the probe sees nothing while it detaches, and the kernel counts on: not the same interval."""
-    return isinstance(window, LastWindow) and window.lag_us > _SAME_TIME_US
+    """Whether the kernel counted on while the probe detached: then the two did not count the same interval."""
+    same_us = max(_SAME_TIME_US, (window.end.mono_us - window.begin.mono_us) // _SAME_TIME_SHARE)
+    return isinstance(window, LastWindow) and window.lag_us > same_us

@@ -6,14 +6,15 @@ What the next frame must say of that goes to `frames`. Knows neither how it is s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from latmon.errors import UnavailableError
+from latmon.errors import ProbeGoneError, UnavailableError
 from latmon_backends.frames import Frames
 from latmon_backends.probe_events import Event
-from latmon_backends.running_probe import RefusedError, RunningProbe
+from latmon_backends.running_probe import LOOK_S, RefusedError, RunningProbe, Silence
 
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS = 3
@@ -26,21 +27,41 @@ class KeptRunning:
     def __init__(self, tool: str, frames: Frames, interval_us: int, silent_s: float) -> None:
         self._tool, self._frames = tool, frames
         self._silent_s = max(_SILENT_TICKS * interval_us / 1e6, silent_s)
-        self._why_ended = ""
+        self._why_ended, self._is_down = "", False
+        self._silence = Silence()
         self._restarts: deque[float] = deque(maxlen=_RESTARTS)
 
     async def next(self, probe: RunningProbe) -> Event | None:
         """The next event; None where the probe ended, or must be ended because it fell silent."""
         try:
-            async with asyncio.timeout(self._silent_s):
-                event = await probe.next()
+            event = await self._listened(probe)
         except TimeoutError:
+            self._why_ended, self._is_down = f"it printed nothing for {self._silent_s:.0f} s", True
             await probe.stop()
-            self._why_ended = f"it printed nothing for {self._silent_s:.0f} s"
             return None
         if event is None:
+            self._why_ended, self._is_down = "its output ended", True
             self._why_ended = await probe.complaint()
         return event
+
+    async def _listened(self, probe: RunningProbe) -> Event | None:
+        """Return the next event; TimeoutError where the probe is silent, not where this process was stopped."""
+        self._silence.heard()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    return await probe.next()
+            if self._silence.look() >= self._silent_s:
+                raise TimeoutError
+
+    def check(self) -> None:
+        """ProbeGoneError where the probe has ended and no other one runs yet."""
+        if self._is_down:
+            raise self.gone()
+
+    def gone(self) -> ProbeGoneError:
+        """Return the error that says why nothing was counted since the last frame."""
+        return ProbeGoneError(f"{self._tool} had ended: {self._why_ended or 'it gave no reason'}")
 
     async def restart(self, probe: RunningProbe, start: Start) -> bool:
         """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""
@@ -56,11 +77,13 @@ class KeptRunning:
 
     async def start_again(self, start: Start, why: str) -> bool:
         """False where it can't be: the notice says so."""
+        self._is_down = True
         try:
             await start()
         except (RefusedError, UnavailableError) as refusal:
             self._frames.notice = f"{self._tool} could not be started again ({why}): {refusal}"
             return False
+        self._is_down = False
         self._frames.gap, self._frames.notice = "probe-restart", f"{self._tool} was started again ({why})"
         return True
 

@@ -34,6 +34,8 @@ class ProcfsBackend:
         self._sampler, asked = sampler_of(options)
         self._queues = TaskQueues(asked)
         self._before = Sample(0, 0.0)
+        self._seq, self._slept_us = 0, 0
+        self._news: tuple[Device, ...] = ()
         self._origin = Origin(
             backend="procfs",
             host=host.name(),
@@ -70,16 +72,38 @@ class ProcfsBackend:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """One frame per interval, for ever."""
-        seq, news, slept = 0, self._sampler.devices, self._suspended_us()
-        async for late in _ticks(self._before.mono_us, self._options.interval_us):
-            before, self._before = self._before, self._sampler.sample()
-            slept, slept_before = self._suspended_us(), slept
-            gap = "suspended" if slept - slept_before > _SLEPT_US else "reader-late" if late else ""
-            interval = difference(before, self._before)
-            notice, self._notice = self._notice, ""
-            frame = _frame(seq, self._before, interval, _merge(news, interval), gap=gap, notice=notice)
-            yield replace(frame, taskqs=self._queues.sample())
-            seq, news = seq + 1, ()
+        self._seq, self._news, self._slept_us = 0, self._sampler.devices, self._suspended_us()
+        async for _ in _ticks(self._before.mono_us, self._options.interval_us):
+            yield self._next()
+
+    async def finish(self, patience_s: float) -> Frame | None:  # noqa: ARG002 - it takes no time
+        """Return the frame that is overdue, as after this process was stopped; None where none is."""
+        overdue = monotonic_us() - self._before.mono_us >= self._options.interval_us
+        return self._next() if overdue else None
+
+    def _next(self) -> Frame:
+        """What was counted since the frame before."""
+        before, self._before = self._before, self._sampler.sample()
+        slept_us, self._slept_us = self._slept_us, self._suspended_us()
+        interval = difference(before, self._before)
+        notice, self._notice = self._notice, ""
+        frame = Frame(
+            seq=self._seq,
+            wall=self._before.wall,
+            mono_us=self._before.mono_us,
+            dt_us=interval.dt_us,
+            kernel=interval.kernel,
+            outstanding=interval.outstanding,
+            depths=interval.depths,
+            devices=_merge(self._news, interval),
+            removed=interval.removed,
+            health=Health(undecoded_lines=interval.undecoded, notice=notice),
+            gap="suspended" if self._slept_us - slept_us > _SLEPT_US else "",
+            late=interval.dt_us >= 2 * self._options.interval_us,
+            taskqs=self._queues.sample(),
+        )
+        self._seq, self._news = self._seq + 1, ()
+        return frame
 
 
 def _without_effect(options: Options) -> str:
@@ -89,19 +113,19 @@ def _without_effect(options: Options) -> str:
     return f"{' and '.join(vain)} without effect: the kernel's counters time no single I/O" if vain else ""
 
 
-async def _ticks(start_us: int, interval_us: int) -> AsyncIterator[bool]:
-    """Wake at start + n intervals, however long the work between took; True when one or more were missed."""
+async def _ticks(start_us: int, interval_us: int) -> AsyncIterator[None]:
+    """Wake at start + n intervals, however long the work between took."""
     due, first = start_us + interval_us, start_us + min(interval_us, _FIRST_US)
     await _until(first)
-    yield False
+    yield
     if first < due:
         await _until(due)
-        yield False
+        yield
     while True:
         missed = max(0, monotonic_us() - due) // interval_us
         due += (missed + 1) * interval_us
         await _until(due)
-        yield missed > 0
+        yield
 
 
 async def _until(due_us: int) -> None:
@@ -112,19 +136,3 @@ def _merge(news: tuple[Device, ...], interval: Interval) -> tuple[Device, ...]:
     """The devices known before, brought up to date by what the interval changed."""
     known = {device.name: device for device in (*news, *interval.devices)}
     return tuple(device for name, device in known.items() if name not in interval.removed)
-
-
-def _frame(seq: int, now: Sample, interval: Interval, devices: tuple[Device, ...], *, gap: str, notice: str) -> Frame:
-    return Frame(
-        seq=seq,
-        wall=now.wall,
-        mono_us=now.mono_us,
-        dt_us=interval.dt_us,
-        kernel=interval.kernel,
-        outstanding=interval.outstanding,
-        depths=interval.depths,
-        devices=devices,
-        removed=interval.removed,
-        health=Health(undecoded_lines=interval.undecoded, notice=notice),
-        gap=gap,
-    )

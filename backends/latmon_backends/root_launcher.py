@@ -24,8 +24,10 @@ from latmon_backends.bpf_programs import Totals
 from latmon_backends.child import Child
 from latmon_backends.launching import AnyProgram
 from latmon_backends.root_starter import MAX_MESSAGE, OurTool, name_of
+from latmon_backends.running_probe import LOOK_S
 
-_ANSWER_S = 5.0
+_LOOKS = 5
+"""An answer may take so many times LOOK_S. A process that is stopped for longer than that misses one look, not all."""
 _PIPES = 3
 _GONE = 255
 STARTER = (sys.executable, "-P", "-m", "latmon_backends.root_starter")
@@ -92,11 +94,14 @@ class RootLauncher:
         except OSError:
             self._hang_up()
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                return await answer
-        except TimeoutError:
-            self._hang_up()
-            return {}, []
+            for _ in range(_LOOKS):
+                await asyncio.wait({answer}, timeout=LOOK_S)
+                if answer.done():
+                    return answer.result()
+        finally:
+            answer.cancel()
+        self._hang_up()
+        return {}, []
 
     def _readable(self) -> None:
         try:

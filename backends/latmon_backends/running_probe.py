@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from latmon.errors import UnavailableError
 from latmon_backends.child import Child
 from latmon_backends.probe_events import Event
+
+LOOK_S = 1.0
 
 
 class RefusedError(Exception):
@@ -16,6 +19,29 @@ class RefusedError(Exception):
     def __init__(self, why: str, line: int = 0) -> None:
         super().__init__(why)
         self.line = line
+
+
+class Silence:
+    """How long a reader that listened has heard nothing.
+
+    From one look to the next at most LOOK_S counts. A reader that was stopped for 12 s did not listen; what the probe
+    printed meanwhile is still in its pipe.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` in seconds."""
+        self._clock = clock
+        self.heard()
+
+    def heard(self) -> None:
+        self._looked, self._s = self._clock(), 0.0
+
+    def look(self) -> float:
+        """Seconds of silence. To be called once in LOOK_S."""
+        now = self._clock()
+        self._s += min(now - self._looked, LOOK_S)
+        self._looked = now
+        return self._s
 
 
 class RunningProbe(Protocol):

@@ -40,7 +40,7 @@ class Window:
     interval: Interval
     losses: Losses = field(default_factory=Losses)
     late: bool = False
-    """Ticks came too late to tell their intervals apart: this is all of them together."""
+    """Ticks were read too late to tell their intervals apart: this is all of them together."""
     records: tuple[Record, ...] = ()
     """slow, as they were printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
 
@@ -77,7 +77,8 @@ class Ticks:
         self._records: list[Record] = []
         self._open: Tick | None = None
         self._begin: Tick | None = None
-        self._late = False
+        self._late_until_us = 0
+        """When a tick was last read late in this interval; 0: none was."""
         self._newest_us = 0
         self._ending = False
         self.said_last = False
@@ -119,6 +120,8 @@ class Ticks:
         if words[:1] in (["tick"], ["last"]):
             self.said_last = words[0] == "last"
             self._open = self._tick(words)
+            if self._ending and self._open is not None:
+                self._note_late(self._open)
         elif words[:1] == ["done"] and self._open is not None and not self._ending:
             tick, self._open = self._open, None
             return self._done(tick)
@@ -154,23 +157,28 @@ class Ticks:
         """The end of a tick's maps.
 
         The first is where counting begins, here and in the kernel's counters: when the probe was attached is not known.
-        When the reader was stopped, queued ticks carry the maps of the moment they were printed at last: they are taken
-        together into one wide interval, up to the first tick that comes in time.
+        After the reader was stopped, a queued tick may carry maps that are newer than its stamp, and the kernel's
+        counters can only be read now. So all queued ticks are one wide interval. It ends at the first tick that the
+        probe printed after the reader was back, so that the probe and the kernel count the same time.
         """
         if self._begin is None:
             self.before = self._framer.interval(None)
             self._records.clear()
             self._begin = tick
             return None
-        if self._around.now_us() - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
-            self._late = True
-            return None
-        return self._close(self._begin, tick)
+        self._note_late(tick)
+        return self._close(self._begin, tick) if tick.mono_us >= self._late_until_us else None
+
+    def _note_late(self, tick: Tick) -> None:
+        now_us = self._around.now_us()
+        if now_us - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
+            self._late_until_us = now_us
 
     def _close(self, begin: Tick, tick: Tick) -> Window:
-        in_order = tick.number == begin.number + 1 and not self._late
+        late = self._late_until_us > 0
+        in_order = tick.number == begin.number + 1 and not late
         slot = tick.number % SLOTS if in_order else None
         records, self._records = tuple(self._records), []
-        window = Window(begin, tick, self._framer.interval(slot), self._losses, self._late, records)
-        self._begin, self._losses, self._late = tick, Losses(), False
+        window = Window(begin, tick, self._framer.interval(slot), self._losses, late, records)
+        self._begin, self._losses, self._late_until_us = tick, Losses(), 0
         return window

@@ -28,6 +28,8 @@ class Survey:
     marks: int = 0
     gaps: int = 0
     gap_seconds: float = 0.0
+    late: int = 0
+    """Wide windows that were read late."""
     first_wall: float | None = None
     last_wall: float = 0.0
     covered_us: int = 0
@@ -54,14 +56,20 @@ class Survey:
             if self.first_wall is None:
                 self.first_wall = max(0.0, item.wall - item.dt_us / 1e6)
             self.last_wall = item.wall
+            if item.gap:
+                self._gap(item.dt_us / 1e6)
+            self.late += item.late
         elif isinstance(item, Gap):
-            self.gaps += 1
-            self.gap_seconds += item.seconds
+            self._gap(item.seconds)
         elif isinstance(item, Mark):
             self.marks += 1
         elif item is None and passage.kind not in _KNOWN:
             known = passage.kind in self.later or len(self.later) < _MAX_KINDS
             self.later[passage.kind if known else ""] += 1
+
+    def _gap(self, seconds: float) -> None:
+        self.gaps += 1
+        self.gap_seconds += seconds
 
     def _damage(self, damage: Damage) -> None:
         self.damaged += 1

@@ -70,6 +70,8 @@ def _windows(found: Survey) -> Iterator[str]:
     yield f"{found.windows}, {found.covered_us / 1e6:g} s in all"
     if found.gaps:
         yield f"{_many(found.gaps, 'gap')} of {found.gap_seconds:g} s in all"
+    if found.late:
+        yield f"{found.late} read late"
     if found.marks:
         yield _many(found.marks, "mark")
     if found.later:

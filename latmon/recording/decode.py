@@ -16,7 +16,7 @@ from latmon.mark import NO_SETTINGS, Mark, Settings
 from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Origin, Outstanding, Series
 from latmon.recording import checks, columns, deep_decode, outstanding_decode, taskqs
 from latmon.recording.checks import Json
-from latmon.recording.lines import FORMAT, SCALE, End, Gap, encode_origin
+from latmon.recording.lines import FORMAT, LATE, SCALE, End, Gap, encode_origin
 from latmon.recording.pieces import LABELS, flow, histogram, is_known, measured, missing, once, series
 
 _OURS = frozenset(encode_origin(Origin("", "", "", ""))) | {"hz", "devices", "untraced", "settings"}
@@ -62,6 +62,7 @@ def decode_devices(line: Json) -> tuple[Device, ...]:
 
 def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
     """The `window` line; `booleans`: whether there may be a true or a false in it, which no number may be."""
+    gap = checks.sentence(line, "gap")
     return Frame(
         seq=checks.integer(line, "seq"),
         wall=checks.wall(line, "t"),
@@ -77,7 +78,8 @@ def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
         removed=checks.labels(line, "removed"),
         health=_health(checks.mapping(line, "health")),
         marks=tuple(decode_mark(one) for one in checks.objects(line, "marks")),
-        gap=checks.sentence(line, "gap"),
+        gap="" if gap == LATE else gap,
+        late=LATE in (gap, checks.sentence(line, "late")),
         above=deep_decode.above(line),
         outliers=deep_decode.outliers(line),
         thresholds_us=deep_decode.thresholds(line),

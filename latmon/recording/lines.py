@@ -21,6 +21,8 @@ from latmon.recording.outstanding_lines import encode_outstanding
 from latmon.recording.taskqs import encode_taskqs
 
 FORMAT = (1, 0)
+LATE = "reader-late"
+"""The value of a window's key `late`. Earlier releases wrote it into the key `gap`."""
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
 
 
@@ -91,6 +93,7 @@ def encode_frame(frame: Frame) -> dict[str, Any]:
         "health": _encode_health(frame.health),
         "marks": [encode_mark(one) for one in frame.marks],
         "gap": frame.gap,
+        "late": LATE if frame.late else "",
         **encode_deep(frame),
         **encode_outstanding(frame),
         **encode_taskqs(frame),

@@ -62,7 +62,7 @@ def roll_up(sums: MinuteSums) -> bytes | None:
 def doubt(minute: Minute) -> str:
     """Why no plain minute's windows come to this; empty where they may."""
     frame = minute.frame
-    if frame.gap or frame.health.notice or frame.devices or frame.removed:
+    if frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed:
         return "a roll-up is of no plain minute"
     # between two windows of a plain minute lies half of one at most
     if minute.windows < MIN_WINDOWS or 2 * frame.dt_us > 3 * minute.windows * minute.longest_us:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from latmon.histogram import BITS
+from latmon.recording.lines import LATE
 from latmon.report import text_deep, text_outstanding
 from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
@@ -48,7 +49,14 @@ def trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted, without what is a list of its own: gaps, notices, damage."""
     health = summary["health"]
     live = "still being written: what comes later is not in it" if summary.get("live") else ""
-    said = [live, coverage(health), counters(health), *text_deep.trust(health), text_outstanding.older(summary)]
+    said = [
+        live,
+        coverage(health),
+        counters(health),
+        late(summary),
+        *text_deep.trust(health),
+        text_outstanding.older(summary),
+    ]
     return [one for one in said if one]
 
 
@@ -60,6 +68,14 @@ def gaps(summary: _Json) -> str:
     reasons = Counter(one["reason"] for one in found).most_common()
     why = ", ".join(f"{reason} {n:,}" for reason, n in reasons[:_MAX_REASONS])
     return f"{len(found):,}, {sum(one['duration_s'] for one in found):,.6g} s in all ({why})"
+
+
+def late(summary: _Json) -> str:
+    """How many windows are wide because they were read late; nothing is missing in them."""
+    found = [one["duration_s"] for one in summary.get("late", ())]
+    many = f"{len(found):,} windows were" if len(found) > 1 else "1 window was"
+    how = f"up to {max(found, default=0):,.3g} s" if len(found) > 1 else f"{sum(found):,.3g} s"
+    return f"{many} read late ({LATE}), {how} wide; nothing is missing there" if found else ""
 
 
 def verdict(summary: _Json) -> str:

@@ -24,7 +24,7 @@ from latmon.report.opens import opens
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older
 from latmon.report.stages import sampling
-from latmon.report.totals import COUNTERS, Totals
+from latmon.report.totals import COUNTERS, Missed, Totals
 
 SCHEMA = "latmon.report/1"
 Item = Frame | Gap | Mark | End
@@ -71,10 +71,8 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "intervals": totals.windows,
         "interval_s": origin.interval_us / 1e6,
         "longest_s": round(totals.longest_us / 1e6, 6),
-        "gaps": [
-            {"start": rfc3339(one.start_wall), "duration_s": round(one.seconds, 6), "reason": one.reason}
-            for one in totals.gaps
-        ],
+        "gaps": [_missed(one) for one in totals.gaps],
+        **({"late": [_missed(one) for one in totals.late]} if totals.late else {}),
         **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
@@ -87,6 +85,10 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),
         **({"reason": origin.reason} if origin.reason else {}),
     }
+
+
+def _missed(one: Missed) -> dict[str, Any]:
+    return {"start": rfc3339(one.start_wall), "duration_s": round(one.seconds, 6), "reason": one.reason}
 
 
 def _health(origin: Origin, totals: Totals) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from latmon.minute import Minute, Weighted
 from latmon.minute_sums import add_all, deep_of
 from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
 from latmon.recording import End, Gap, Mark
+from latmon.recording.lines import LATE
 from latmon.report.depths import OutstandingSums
 from latmon.report.outliers import Worst
 from latmon.taskqs import TaskqSums
@@ -63,6 +64,8 @@ class Totals:
     queue_depths: dict[str, int] = field(default_factory=dict)
     """The highest queue_depth that was told of each."""
     gaps: list[Missed] = field(default_factory=list)
+    late: list[Missed] = field(default_factory=list)
+    """Wide windows that were read late; nothing is missing in them."""
     notices: list[tuple[float, str]] = field(default_factory=list)
     """What latmon said while it measured, with the end of its window."""
     counters: Counter[str] = field(default_factory=Counter)
@@ -151,7 +154,8 @@ class Totals:
         self._counts(frame)
         self.coverage += total(by_device(frame), self.devices)
         for name, now in frame.outstanding.items():
-            self._outstanding(name, now, frame.dt_us)
+            # A gauge is one look: after a stop it stands for an interval, not for all of the time that nobody looked.
+            self._outstanding(name, now, min(frame.dt_us, self.interval_us) if frame.late else frame.dt_us)
         self.outstanding.add(frame)
         self.measured_us += frame.dt_us
         self.longest_us = max(self.longest_us, frame.dt_us)
@@ -186,8 +190,9 @@ class Totals:
     def _look_behind(self, frame: Frame, dt_us: int) -> None:
         """Note what lies between this one and the window before it, and whether it is ordinary; `dt_us`: a window's."""
         if frame.gap:
-            begun_us = frame.mono_us - frame.dt_us
-            self._gap(Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, frame.gap, begun_us))
+            self._gap(_whole(frame, frame.gap))
+        if frame.late and len(self.late) < MAX_GAPS:
+            self.late.append(_whole(frame, LATE))
         if self.last is not None and not self._excused:
             hole_us = frame.mono_us - frame.dt_us - self.last.mono_us
             if hole_us > max(self.interval_us, dt_us) / 2:
@@ -225,3 +230,8 @@ class Totals:
         self.probe_cpu.add(frame.health.probe_cpu_percent, frame.dt_us)
         self.cpu.add(frame.health.self_cpu_percent, frame.dt_us)
         self.probe_ns.add(frame.health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
+
+
+def _whole(frame: Frame, reason: str) -> Missed:
+    """Return all of a window's time."""
+    return Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, reason, frame.mono_us - frame.dt_us)

@@ -124,10 +124,10 @@ _NUMBERS = (
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),
     (
-        "M ! R S C L G",
+        "M ! R S C L G W",
         "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set,",
     ),
-    ("", "losses, a gap; it is named where the cursor or the step stands"),
+    ("", "losses, a gap, a wide window that was read late; it is named where the cursor or the step stands"),
     (
         "PAUSED 13:04:12",
         "the screen as it was then, and how much came since (in a replay: is still to come); data keeps arriving",
