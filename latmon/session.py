@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from typing import Any, Self
 from latmon.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.feed import TOGGLE, Lines, decode_end, deepen_command, mark_command, stages_command
 from latmon.model import Frame, Origin
+from latmon.processes import widen
 from latmon.recording import decode_frame, decode_origin, parse
 from latmon.request import Request
 from latmon.text import clean
@@ -30,7 +30,6 @@ LEAVE_S = 2.5
 """The collector leaves within 2 s of its socket's end; a quarter more before it is told to."""
 CHUNK = 1 << 18
 MAX_SAID_LINES = 100
-PIPE_BYTES = 1 << 20
 MAX_SAID_CHARS = 200
 COLLECTOR = (sys.executable, "-P", "-m", "latmon.collector")
 """-P: a file in the current directory must not pass for a module."""
@@ -183,9 +182,7 @@ def _roomy_pipe() -> tuple[int, int]:
     """A pipe whose writer is never held up: a stopped UI doesn't read, and what is said then is lost."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # the user's pipes hold too much already: 64 KiB have to do
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    widen(writing)
     return reading, writing
 
 

@@ -60,9 +60,12 @@ class Probe:
     async def next(self) -> Event | None:
         """The next event; None at the end of the output."""
         while not self._events:
-            # May be cancelled at any time; a portion that was read for the start must not be lost then.
-            portion = await (self._child.read() if self._reading is None else asyncio.shield(self._reading))
-            self._reading = None
+            reading, self._reading = self._reading, None
+            try:
+                portion = await (self._child.read() if reading is None else asyncio.shield(reading))
+            except asyncio.CancelledError:  # what was read for the start is the next call's
+                self._reading = reading
+                raise
             if not portion:
                 self._events.extend(self._decoder.close())
                 return self._events.popleft() if self._events else None

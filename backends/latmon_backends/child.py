@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from latmon.processes import descendants
+from latmon.processes import descendants, widen
 from latmon.text import clean
 from latmon.tools import search_path
 
@@ -106,6 +106,9 @@ class _Own:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid, self.stdout, self.stderr = process.pid, process.stdout, process.stderr
+        pipe = process._transport.get_pipe_transport(1).get_extra_info("pipe")  # type: ignore[attr-defined]  # noqa: SLF001 - as in `close`
+        if not pipe.closed:  # a tool that ended at once
+            widen(pipe.fileno())
 
     async def wait(self) -> int:
         return await self._process.wait()

@@ -61,7 +61,8 @@ class KeptRunning:
 
     def gone(self) -> ProbeGoneError:
         """Return the error that says why nothing was counted since the last frame."""
-        return ProbeGoneError(f"{self._tool} had ended: {self._why_ended or 'it gave no reason'}")
+        why = f": {self._why_ended}" if self._why_ended else " by itself"
+        return ProbeGoneError(f"{self._tool} had ended{why}")
 
     async def restart(self, probe: RunningProbe, start: Start) -> bool:
         """After an end nobody asked for: again, at most three times a minute, with a gap to show for it."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from latmon import privileges
+from latmon.processes import widen
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.child import Child
 from latmon_backends.launching import AnyProgram
@@ -154,6 +155,7 @@ class _Remote:
         stdin, *outputs = files
         remote = cls(pid, stdin, end)
         loop = asyncio.get_running_loop()
+        widen(outputs[0])
         for file, reader in zip(outputs, (remote.stdout, remote.stderr), strict=True):
             pipe = os.fdopen(file, "rb", buffering=0)
             transport, _ = await loop.connect_read_pipe(lambda to=reader: asyncio.StreamReaderProtocol(to), pipe)  # type: ignore[misc]  # a lambda's default has no type

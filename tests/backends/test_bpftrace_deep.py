@@ -39,7 +39,7 @@ LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sle
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    monkeypatch.setattr(deep_steering, "_STEP_S", 0.02)
+    monkeypatch.setattr(deep_steering, "LOOK_S", 0.02)
     monkeypatch.setattr(deep_steering, "REMIX_S", 0.0)
     monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 1e9)
     monkeypatch.setattr(deep_meter, "PHASE_S", 0.01)

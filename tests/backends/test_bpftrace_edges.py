@@ -7,6 +7,7 @@ import pytest
 
 from latmon.backend import Options
 from latmon.deep_framing import DeepInterval
+from latmon.errors import ProbeGoneError
 from latmon.model import Flow, Traced
 from latmon.outstanding import PROBE, SYSFS, Depths
 from latmon_backends.bpftrace_always import AlwaysOn
@@ -61,7 +62,7 @@ def always():
     taken = []
     one = AlwaysOn(Options(), None, None, None, None)
     one.probe = Telling()
-    one._ticks = SimpleNamespace(end=lambda: None, take=taken.append, last=lambda: taken)
+    one._ticks = SimpleNamespace(end=lambda: None, take=taken.append, last=lambda: taken, said_last=True)
     return one
 
 
@@ -84,6 +85,13 @@ async def test_in_a_hurry_it_ends_with_them(always):
     await always.outlast(deep, 0)
     deep.cancel()
     assert await always.last() == []
+
+
+async def test_a_probe_that_ends_without_its_last_line_had_ended_by_itself(always):
+    """Asked to end, it prints its maps once more; the shim kills it 1.4 s later and no sooner."""
+    always._ticks.said_last = False
+    with pytest.raises(ProbeGoneError, match="bpftrace had ended"):
+        await always.last()
 
 
 def test_looks_of_the_probe_become_milliseconds_of_the_interval():

@@ -98,13 +98,58 @@ def test_after_a_missed_tick_the_maximum_is_not_known():
 def test_late_ticks_are_one_wide_window():
     run = Run()
     begin = run.tick(0, 1).end
-    assert run.tick(1, 9, late_us=5_000_000) is None
-    assert run.tick(2, 9, late_us=4_000_000) is None
-    window = run.tick(3, 9, late_us=100_000, maximum=1000)
-    assert (window.begin, window.end.number, window.late) == (begin, 4, True)
+    for number in range(1, 6):
+        assert run.tick(number, 9, late_us=(6 - number) * 1_000_000 + 100_000) is None
+    assert run.tick(6, 9, late_us=200_000) is None
+    window = run.tick(7, 9, maximum=1000)
+    assert (window.begin, window.end.number, window.late) == (begin, 8, True)
     assert window.interval.seen == {READ: Completed(8, 0)}
     assert window.interval.histograms[TOTAL].max is None
-    assert not run.tick(4, 10).late
+    assert not run.tick(8, 10).late
+
+
+def test_the_wide_window_ends_at_a_tick_that_was_printed_after_the_reader_was_back():
+    """A queued tick that is almost in time has the counts of its own moment; the kernel's would be 0.9 s newer."""
+    run = Run()
+    run.tick(0, 1)
+    assert run.tick(1, 5, late_us=1_900_000) is None
+    assert run.tick(2, 6, late_us=900_000) is None
+    window = run.tick(3, 7, late_us=5_000)
+    assert (window.late, window.lag_us, window.end.mono_us) == (True, 5_000, 4_000_000)
+    assert window.interval.seen == {READ: Completed(6, 0)}
+
+
+def test_a_reader_that_is_always_half_an_interval_late_still_has_a_window_per_tick():
+    run = Run()
+    assert [run.tick(number, number, late_us=900_000).late for number in range(4)] == [False] * 4
+
+
+def test_a_paused_machine_is_one_wide_window():
+    """CLOCK_MONOTONIC goes on, neither the probe nor the reader ran: the next tick comes in time."""
+    run = Run()
+    run.tick(0, 1)
+    window = run.tick(12, 9)
+    assert (window.end.mono_us - window.begin.mono_us, window.interval.seen) == (12_000_000, {READ: Completed(8, 0)})
+
+
+def test_a_capture_that_ends_before_its_reader_caught_up_has_all_of_it():
+    run = Run()
+    begin = run.tick(0, 1).end
+    run.ticks.end()
+    for number in range(1, 6):
+        assert run.tick(number, 9, late_us=(6 - number) * 1_000_000) is None
+    window = run.last(6, 7_100_000, 12)
+    assert (window.begin, window.end.mono_us, window.late) == (begin, 7_100_000, True)
+    assert window.interval.seen == {READ: Completed(11, 0)}
+
+
+def test_ticks_on_the_way_out_that_come_in_time_are_not_late():
+    run = Run()
+    run.tick(0, 1)
+    run.ticks.end()
+    for number in (1, 2):
+        run.tick(number, 5, late_us=1000)
+    assert not run.last(3, 3_100_000, 6).late
 
 
 @pytest.mark.parametrize("at_us", [1_500_000, 9_000_000, 10**15])

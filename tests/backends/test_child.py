@@ -340,3 +340,12 @@ async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
     async with asyncio.timeout(5):
         await asyncio.wait({starting})
     assert starting.cancelled()
+
+
+@linux
+async def test_a_tool_goes_on_printing_for_a_while_when_nobody_reads(tmp_path):
+    """12 s of ticks are more than the 64 KiB of a pipe; a tool that waits in its write loses events."""
+    done = tmp_path / "done"
+    async with child(f"head -c 500000 /dev/zero; touch {done}; sleep 60"), asyncio.timeout(30):
+        while not done.exists():  # noqa: ASYNC110 - a file tells no event
+            await asyncio.sleep(0.05)

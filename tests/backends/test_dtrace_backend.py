@@ -470,6 +470,6 @@ async def test_lost_ticks_make_a_longer_interval(run):
 
 
 async def test_ticks_that_come_late_are_one_interval(run):
-    told = await run(go="", late={"sd": {"3": 0.9}}, pace=0.05).take(lambda frame: bool(frame.gap))
-    (late,) = [one for one in told.frames if one.gap]
-    assert late.gap == "reader-late"
+    told = await run(go="", late={"sd": {"3": 0.9}}, pace=0.05).take(lambda frame: frame.late)
+    (late,) = [one for one in told.frames if one.late]
+    assert late.gap == ""

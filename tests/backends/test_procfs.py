@@ -77,8 +77,28 @@ async def test_the_schedule_does_not_drift(host):
 
 async def test_a_reader_that_was_late_misses_ticks_and_says_so(host):
     frames = await take(ProcfsBackend(options(host)), 2, lambda _seq: time.sleep(0.1))
-    assert [frame.gap for frame in frames] == ["", "reader-late"]
+    assert [frame.late for frame in frames[1:]] == [True]
     assert frames[1].dt_us > 2 * TICK_US
+    assert frames[1].gap == ""
+
+
+async def test_a_reader_that_was_stopped_while_it_waited_marks_the_wide_frame_itself(host):
+    asyncio.get_running_loop().call_later(TICK_US * 1.5 / 1e6, time.sleep, 0.5)
+    frames = await take(ProcfsBackend(options(host)), 4)
+    assert [frame.late for frame in frames] == [frame.dt_us >= 2 * TICK_US for frame in frames]
+    assert max(frame.dt_us for frame in frames) > 400_000
+
+
+async def test_what_was_counted_while_it_was_stopped_is_in_the_last_frame(host):
+    async with ProcfsBackend(options(host)) as backend:
+        frames = backend.frames()
+        await anext(frames)
+        host.count("vda", columns(700))
+        time.sleep(0.3)  # noqa: ASYNC251 - as a stop of the whole process
+        last = await backend.finish(0)
+        assert (last.late, last.kernel[Flow("vda", "read")].count) == (True, 700)
+        assert await backend.finish(0) is None, "no interval has passed since"
+        await frames.aclose()
 
 
 async def test_a_suspended_host_is_a_gap(host):

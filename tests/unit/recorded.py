@@ -87,6 +87,7 @@ FRAMES = st.builds(
     removed=st.lists(NAMES, max_size=3).map(tuple),
     health=HEALTHS,
     gap=NAMES,
+    late=st.booleans(),
 )
 _MISSING = st.lists(st.builds(Missing, NAMES, NAMES), max_size=3).map(tuple)
 _JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**40), 2**40) | NAMES, st.lists, max_leaves=5)

@@ -11,11 +11,21 @@ from latmon import capture as module
 from latmon import ending
 from latmon.backend import Options
 from latmon.capture import Capture
-from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, UnavailableError, UsageError
+from latmon.checking import survey
+from latmon.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
+    LatmonError,
+    ProbeGoneError,
+    UnavailableError,
+    UsageError,
+)
 from latmon.model import Frame, Health
 from latmon.opening import check, opened
 from latmon.recorder import Recorder
-from latmon.recording import End, open_recording
+from latmon.recording import End, Gap, open_recording
+from latmon.report.summary import summarise
 from latmon.request import Request
 
 
@@ -223,11 +233,11 @@ class Hanging(Recorder):
 
     takes, closed, within = 0.4, False, 0.0
 
-    async def stop(self, reason="closed", within=0.0):
+    async def stop(self, reason="closed", within=0.0, silent_s=0.0):
         Hanging.within = within
         await asyncio.sleep(min(self.takes, within))
         Hanging.closed = True
-        await super().stop(reason, within)
+        await super().stop(reason, within, silent_s)
 
 
 @pytest.fixture
@@ -284,12 +294,17 @@ async def test_a_synthetic_hosts_own_figure_stays():
 
 @pytest.mark.parametrize(
     "changed",
-    [{"health": Health(lost_events=1)}, {"health": Health(map_full=3)}, {"gap": "reader-late"}],
+    [{"health": Health(lost_events=1)}, {"health": Health(map_full=3)}, {"gap": "probe-restart"}],
     ids=["lost", "map_full", "gap"],
 )
 async def test_a_loss_is_exit_4(changed):
     capture, _ = capturing(Stub(frame(0), frame(1, **changed)), stop_after=2)
     assert (await capture.run()).exit == EXIT_INCOMPLETE
+
+
+async def test_a_window_that_was_read_late_is_none():
+    capture, _ = capturing(Stub(frame(0), frame(1, late=True)), stop_after=2)
+    assert (await capture.run()).exit == EXIT_DONE
 
 
 async def test_mere_coverage_is_not():
@@ -532,10 +547,108 @@ def test_names_that_backend_does_not_take(name):
         check(name)
 
 
-async def test_a_silent_end_is_a_gap(monkeypatch):
-    monkeypatch.setattr(ending, "SILENT_INTERVALS", 0.05)
-    capture, _ = capturing(Stub(frame(0)))
-    asyncio.get_running_loop().call_later(0.3, capture.stop, "enough")
+FAST = replace(ORIGIN, interval_us=10_000)
+
+
+class Gone(Stub):
+    """Its probe ended a moment ago, and its frames with it."""
+
+    async def finish(self, _patience_s):
+        raise ProbeGoneError("bpftrace had ended: Killed")
+
+
+class Hung(Stub):
+    """Its probe says nothing any more, even when it is asked to end."""
+
+    async def finish(self, _patience_s):
+        await asyncio.Event().wait()
+
+
+class Ended(Stub):
+    """It gives up after a while, and says why."""
+
+    async def frames(self):
+        async for one in super().frames():
+            yield one
+        await asyncio.sleep(0.4)
+        raise LatmonError("it broke")
+
+
+def stopped(capture, *, at_once):
+    asyncio.get_running_loop().call_later(0.4, lambda: capture.stop("enough", at_once=at_once))
+
+
+ENDS = {
+    "a duration": (Request(duration_us=400_000), lambda _: None),
+    "Ctrl-C": (Request(), lambda capture: stopped(capture, at_once=False)),
+    "SIGTERM": (Request(), lambda capture: stopped(capture, at_once=True)),
+    "a part that is full": (Request(max_size=1 << 21), lambda capture: stopped(capture, at_once=True)),
+    "the key R": (
+        Request(),
+        lambda capture: (
+            asyncio.get_running_loop().call_later(0.4, capture.toggle_recording),
+            asyncio.get_running_loop().call_later(0.8, capture.stop, "enough"),
+        ),
+    ),
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(ending, "SILENT_S", 0.2)
+    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
+    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("probe", [Gone, Hung, Stub])
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_hole_at_the_end_is_in_the_file_whatever_ends_it(tmp_path, probe, end):
+    request, ends = ENDS[end]
+    stub = probe(frame(0), *([] if end == "a duration" else [frame(1)]), origin=FAST)
+    capture, _ = capturing(stub, replace(request, record=tmp_path / "x"))
+    ends(capture)
+    outcome = await asyncio.wait_for(capture.run(), 30)
+    assert outcome.exit == EXIT_INCOMPLETE
+    window, gap, end_line = list(open_recording(tmp_path / "x"))[-3:]
+    assert (gap.reason, gap.mono_us, gap.wall) == ("probe-silent", window.mono_us, window.wall)
+    assert 0.3 < gap.seconds < 30
+    assert isinstance(end_line, End)
+    told = summarise(open_recording(tmp_path / "x"))
+    assert [one["reason"] for one in told["gaps"]] == ["probe-silent"]
+    found, _ = survey(open_recording(tmp_path / "x"))
+    assert (found.gaps, found.clean) == (1, True)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_hole_at_the_end_is_in_the_file_when_the_backend_fails(tmp_path):
+    capture, _ = capturing(Ended(frame(0), forever=False, origin=FAST), Request(record=tmp_path / "x"))
+    with pytest.raises(LatmonError, match="it broke"):
+        await capture.run()
+    assert [one.reason for one in open_recording(tmp_path / "x") if isinstance(one, Gap)] == ["probe-silent"]
+
+
+async def test_a_probe_that_ended_a_moment_before_the_capture_is_a_gap_as_well(tmp_path):
+    capture, _ = capturing(Gone(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
     outcome = await capture.run()
     assert outcome.exit == EXIT_INCOMPLETE
-    assert "nothing was heard of the probe" in outcome.reason
+    assert "s are missing: bpftrace had ended: Killed" in outcome.reason
+    assert [one.reason for one in open_recording(tmp_path / "x") if isinstance(one, Gap)] == ["probe-silent"]
+
+
+async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, monkeypatch):
+    """bpftrace takes longer than FINISHING_S to detach on a busy host; less than one interval is not counted then."""
+    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
+    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+    capture, _ = capturing(Hung(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
+    assert (await capture.run()).exit == EXIT_DONE
+    assert not [one for one in open_recording(tmp_path / "x") if isinstance(one, Gap)]
+
+
+async def test_a_silent_end_without_a_recording_is_said(monkeypatch):
+    monkeypatch.setattr(ending, "SILENT_S", 0.2)
+    capture, _ = capturing(Stub(frame(0), origin=FAST))
+    stopped(capture, at_once=False)
+    outcome = await capture.run()
+    assert outcome.exit == EXIT_INCOMPLETE
+    assert "s are missing: nothing was heard of the probe" in outcome.reason

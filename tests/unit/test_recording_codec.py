@@ -248,3 +248,12 @@ def _strings(value):
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _strings(inner)
+
+
+def test_a_late_window_of_an_earlier_release_is_no_gap():
+    line = encode_frame(frame(1, late=True))
+    assert line["late"] == "reader-late"
+    assert "gap" not in line
+    assert decode_frame(line) == frame(1, late=True)
+    before = {key: value for key, value in line.items() if key != "late"} | {"gap": "reader-late"}
+    assert decode_frame(before) == frame(1, late=True)

@@ -187,7 +187,8 @@ def test_so_it_is_with_many_more(tmp_path, seed):
             return frame
         return rnd.choice(
             (
-                replace(frame, gap="reader-late"),
+                replace(frame, gap="probe-restart"),
+                replace(frame, late=True),
                 replace(frame, devices=(DEVICES[0],)),
                 replace(frame, removed=("sdb",)),
                 replace(frame, kernel={}, outstanding={"sda": Outstanding(9, 9)}),
@@ -203,7 +204,8 @@ def test_so_it_is_with_many_more(tmp_path, seed):
 
 
 ODD = {
-    "gap": lambda one: replace(one, gap="reader-late"),
+    "gap": lambda one: replace(one, gap="probe-restart"),
+    "late": lambda one: replace(one, late=True),
     "notice": lambda one: replace(one, health=replace(one.health, notice="a word")),
     "device": lambda one: replace(one, devices=(DEVICES[1],)),
     "removed": lambda one: replace(one, removed=("sdb",)),

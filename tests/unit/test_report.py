@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
+from latmon.checking import survey
+from latmon.checking.words import told
 from latmon.errors import EXIT_DONE, RecordingError
 from latmon.histogram import Histogram
 from latmon.model import Completed, Device, Flow, Health, Missing, Outstanding, Series
@@ -346,3 +348,32 @@ def test_what_was_seen_and_not_timed_is_said(summary_of):
     text = render_text(summary)
     assert "10 of them not timed" in text
     assert "the empty write of each fsync" in text
+
+
+def test_a_window_that_was_read_late_is_no_gap(tmp_path):
+    wide = replace(frame(1), dt_us=13_000_000, mono_us=frame(0).mono_us + 13_000_000, late=True)
+    recording = record(tmp_path / "r", frame(0), wide)
+    summary = summarise(recording)
+    assert (summary["gaps"], incomplete(summary)) == ([], False)
+    assert summary["late"] == [{"start": rfc3339(wide.wall - 13), "duration_s": 13.0, "reason": "reader-late"}]
+    said = render_text(summary)
+    assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(said.split())
+    assert "INCOMPLETE" not in said
+    found, passages = survey(recording)
+    assert found.clean
+    assert any("2, 14 s in all, 1 read late" in line for line in told(recording.path, found, passages))
+
+
+def test_check_counts_the_gaps_that_a_report_counts(tmp_path):
+    restarted = replace(frame(5), dt_us=5_000_000, gap="probe-restart")
+    recording = record(tmp_path / "r", frame(0), restarted, frame(8), gaps=(8,))
+    found, passages = survey(recording)
+    assert len(summarise(recording)["gaps"]) == found.gaps == 2
+    assert any("2 gaps of 7 s in all" in line for line in told(recording.path, found, passages))
+
+
+def test_the_gauge_at_the_end_of_a_stop_does_not_stand_for_all_of_it(summary_of):
+    wide = replace(frame(13), dt_us=13_000_000, late=True, outstanding={"sda": Outstanding(40, 0)})
+    usual = frame(0, outstanding={"sda": Outstanding(1, 0)})
+    summary = summary_of(usual, wide)
+    assert summary["devices"]["sda"]["outstanding"]["time_share"] == {"1": 0.5, "40": 0.5}
