@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -157,20 +157,24 @@ class Recorder:
 
     async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
         """The recording's one writer, from its first frame to its end line."""
+        missing = "disk-stalled"
         try:
             while (frame := await waiting.get()) is not None:
                 missed, self._missed_us = self._missed_us, 0
                 shortage = await _on(disk, self._append, writer, frame, missed)
                 self.complete = self.complete and not writer.trouble
                 if shortage:
+                    missing = "enospc"
                     self._give_up(shortage)
                     break
         except OSError as error:
+            missing = "write-error"
             self._give_up(f"{self._path}: {error.strerror or error}")
         finally:
             # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
             # line is still written when the disk comes back.
-            closed = _on(disk, self._close, writer)
+            missed_s = (self._missed_us + _left_us(waiting)) / 1e6
+            closed = _on(disk, _close, writer, self._closing, {missing: missed_s, "probe-silent": self._silent_s})
             disk.shutdown()
         await closed
 
@@ -180,15 +184,6 @@ class Recorder:
             writer.gap("disk-stalled", missed_us / 1e6)
         writer.append(frame)
         return self._shortage()
-
-    def _close(self, writer: Rotation) -> None:
-        """On the thread: the gap lines of what is missing at the end, and the closing line."""
-        missed, self._missed_us = self._missed_us, 0
-        for reason, seconds in (("disk-stalled", missed / 1e6), ("probe-silent", self._silent_s)):
-            if seconds:
-                writer.gap(reason, seconds)
-        with contextlib.suppress(OSError):
-            writer.close(self._closing)
 
     def _shortage(self) -> str:
         now = time.monotonic()
@@ -203,6 +198,24 @@ class Recorder:
             self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name} stopped: {why}"
         self.complete = False
+
+
+def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
+    """Write a gap line for each reason with its seconds, and the closing line."""
+    for why, seconds in missing.items():
+        if seconds:
+            writer.gap(why, seconds)
+    with contextlib.suppress(OSError):
+        writer.close(reason)
+
+
+def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:
+    """Take what nobody will write, and return how long it is."""
+    left = 0
+    while not waiting.empty():
+        frame = waiting.get_nowait()
+        left += 0 if frame is None else frame.dt_us
+    return left
 
 
 def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:

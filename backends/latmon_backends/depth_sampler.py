@@ -20,8 +20,10 @@ from latmon.side_thread import SideThread
 from latmon_backends.depth_files import Gauge
 from latmon_backends.depth_pace import Pace
 from latmon_backends.depth_passes import Passes, Watched
-from latmon_backends.depth_time import DepthTime, Spent
+from latmon_backends.depth_time import STANDS_US, DepthTime, Spent
 
+_STANDS_US = 1_000_000
+"""Passes are 10 ms to 0.5 s apart unless they are dear: after a longer gap the thread did not run."""
 _ROUND, _ROUND_S = 8, 0.5
 """Quiet devices are read at every 8th pass, or more often where passes are rare."""
 
@@ -34,6 +36,7 @@ class DepthSampler:
         self._passes = Passes(proc, sys, self._read_now)
         self._lock = threading.Lock()  # held over arithmetic, never over a read: that may hang for ever
         self._times: dict[str, tuple[Watched, DepthTime]] = {}
+        self._stands_us = _STANDS_US
         self._watched: Mapping[str, Watched] = MappingProxyType({})
         self._going = threading.Lock()  # held while it goes on; an Event takes a third more CPU to wait for
         self._going.acquire()
@@ -76,10 +79,16 @@ class DepthSampler:
     def _look(self) -> None:
         pace, count = Pace(time.thread_time, random.random), 0
         with self._passes:
-            while not self._going.acquire(timeout=pace.pause_s()):
+            while not self._going.acquire(timeout=self._pause_s(pace)):
                 self._passes.watch(self._watched)
                 self._passes.one(quiet=count % max(1, min(_ROUND, int(_ROUND_S / pace.step_s))) == 0)
                 count += 1
+
+    def _pause_s(self, pace: Pace) -> float:
+        """Return the next pause. A reading stands for that long, not for the time in which this process was stopped."""
+        pause_s = pace.pause_s()
+        self._stands_us = min(STANDS_US, max(_STANDS_US, round(pause_s * 1e6)))
+        return pause_s
 
     def _read_now(self, name: str, watched: Watched, gauge: Gauge) -> None:
         self._read(name, watched, self._now_us(), gauge)
@@ -88,4 +97,4 @@ class DepthSampler:
         with self._lock:
             known = self._times.get(name)
             if known is not None and known[0] == watched:
-                known[1].read(mono_us, gauge.in_driver, gauge.queued)
+                known[1].read(mono_us, gauge.in_driver, gauge.queued, self._stands_us)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from latmon.outstanding import SYSFS, Depths, bucket_end
 
-STANDS_US = 1_000_000
+STANDS_US = 5_000_000
 """The longest time in either direction that a reading stands for; beyond it nothing is known."""
 _MOMENT_US = 1000
 
@@ -37,8 +37,8 @@ class DepthTime:
         self._last: tuple[int, int, int | None] | None = None
         self._since_us = self._left_us = 0
 
-    def read(self, mono_us: int, driver: int, queued: int | None) -> None:
-        """A reading; one that is older than the last is left out."""
+    def read(self, mono_us: int, driver: int, queued: int | None, stands_us: int = STANDS_US) -> None:
+        """Take a reading, which stands for `stands_us` at most in either direction; an older one is left out."""
         if self._last is None:
             self._since_us = mono_us
         else:
@@ -46,8 +46,8 @@ class DepthTime:
             gap_us = mono_us - was_us
             if gap_us <= 0:
                 return
-            self._add(min(gap_us // 2, STANDS_US), was_driver, was_queued)
-            self._add(min(gap_us - gap_us // 2, STANDS_US), driver, queued)
+            self._add(min(gap_us // 2, stands_us), was_driver, was_queued)
+            self._add(min(gap_us - gap_us // 2, stands_us), driver, queued)
         self._last = (mono_us, driver, queued)
 
     def spent(self) -> Spent:

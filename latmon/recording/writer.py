@@ -154,9 +154,9 @@ class Writer:
             self._pending.append((line, None))
 
     def _stop(self, reason: str) -> None:
-        """Write the closing line; nothing more after it."""
+        """Write the closing line, behind the gap lines that had no room; nothing more after it."""
         closing = lines.to_bytes(lines.encode_end(End(reason, self._windows)))
-        self._write(self._packed([(closing, None)]))
+        self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:

@@ -338,3 +338,11 @@ def test_this_host_has_the_files():
         pytest.skip("no block device here")
     with DepthFiles(devices[0], has_queued=True) as files:
         assert files.read().in_driver >= 0
+
+
+def test_a_reading_does_not_stand_for_the_time_in_which_nobody_read(host):
+    """After a stop of 12 s two seconds are known, one at either end."""
+    sampler = DepthSampler(host.proc, host.sys, lambda: 0)
+    for mono_us, depth in ((0, 3), (12_000_000, 5)):
+        sampler.watch(mono_us, {"vda": SEEN}, {"vda": Outstanding(depth, 0)})
+    assert sampler.spent()["vda"].in_driver == {3: 1000, 5: 1000}

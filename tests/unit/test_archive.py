@@ -99,6 +99,8 @@ def test_moments_are_named_for_what_they_are():
     hole = list(moments(frame(9), Before(1005 * SECOND, WALL + 5)))
     assert [(one.kind, one.text) for one in hole] == [("gap", "gap: nothing for 3s")]
     assert letter([*hole, *moments(FRAMES[20], None)]) == "M"
+    late = frame(20, late=True, dt_us=13_200_000)
+    assert [(one.kind, one.text) for one in moments(late, None)] == [("late", "read late: one window of 13.2s")]
     slept = frame(6, gap="suspended", wall=WALL + 900)
     assert [one.kind for one in moments(slept, Before(1005 * SECOND, WALL + 5))] == ["suspended"]
     assert [one.kind for one in moments(frame(6, wall=WALL + 6.4), Before(1005 * SECOND, WALL + 5))] == []

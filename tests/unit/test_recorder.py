@@ -238,6 +238,39 @@ async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypa
     assert not recorder.complete
 
 
+async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(30), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await asyncio.sleep(0.05)
+    for seq in range(1, 6):
+        recorder.put(frame(seq))
+    await recorder.stop(within=0.1)
+    hanging.set()
+    await until(lambda: any(isinstance(one, End) for one in open_recording(tmp_path / "x")))
+    items = list(open_recording(tmp_path / "x"))
+    assert [one.seq for one in items if isinstance(one, Frame)] == [0]
+    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 5.0)]
+    assert not recorder.complete
+
+
+async def test_a_hole_and_a_full_disk_at_the_end(tmp_path):
+    """The disk has no room for windows any more, and the last frames still wait: the file says what it lacks."""
+    recorder = Recorder(ORIGIN, Limits(), space=lambda _: "no room is left")
+    await recorder.start(tmp_path / "x")
+    for seq in range(3):
+        recorder.put(frame(seq))
+    await recorder.stop(silent_s=4.0)
+    *_, first, gap, silent, end = open_recording(tmp_path / "x")
+    assert (first.seq, gap.reason, gap.seconds) == (0, "enospc", 2.0)
+    assert (silent.reason, silent.seconds) == ("probe-silent", 4.0)
+    assert isinstance(end, End)
+    assert not recorder.complete
+
+
 async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monkeypatch):
     def broken(_self, _frame):
         raise KeyError("seq")

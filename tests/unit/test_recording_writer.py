@@ -148,6 +148,18 @@ def test_marks_and_gaps_outlive_a_full_disk(tmp_path, monkeypatch):
     assert kinds == [Gap, Mark, Gap, Frame, End]
 
 
+def test_a_gap_that_a_full_disk_had_no_room_for_stands_before_the_end_line(tmp_path, monkeypatch):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    writer.append(frame(0))
+    with full_disk(monkeypatch):
+        writer.append(frame(1))
+        writer.gap("probe-silent", 5.0)
+        writer.flush()
+    writer.close()
+    items = list(open_recording(tmp_path / "r"))[1:]
+    assert [getattr(one, "reason", "") for one in items] == ["enospc", "probe-silent", "closed"]
+
+
 def test_a_disk_full_to_the_end_leaves_what_was_good(tmp_path, monkeypatch):
     writer = Writer.create(tmp_path / "r", ORIGIN)
     writer.append(frame(0))

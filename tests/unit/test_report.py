@@ -377,3 +377,16 @@ def test_the_gauge_at_the_end_of_a_stop_does_not_stand_for_all_of_it(summary_of)
     usual = frame(0, outstanding={"sda": Outstanding(1, 0)})
     summary = summary_of(usual, wide)
     assert summary["devices"]["sda"]["outstanding"]["time_share"] == {"1": 0.5, "40": 0.5}
+
+
+@pytest.mark.parametrize("step_s", [-7200.0, -0.7, 7200.0])
+def test_a_clock_that_is_set_loses_nothing(tmp_path, step_s):
+    """Order, lengths and gaps are of CLOCK_MONOTONIC; the wall clock may go back."""
+    frames = [frame(number) for number in range(6)]
+    frames = [replace(one, wall=one.wall + step_s * (one.seq >= 3)) for one in frames]
+    recording = record(tmp_path / "r", *frames)
+    summary = summarise(recording)
+    assert (summary["gaps"], summary["duration_s"], incomplete(summary)) == ([], 6.0, False)
+    assert "late" not in summary
+    found, _ = survey(recording)
+    assert (found.clean, found.windows, found.gaps) == (True, 6, 0)

@@ -1,0 +1,283 @@
+"""What the recording holds after its reader was stopped, and after its probe was gone as the capture ended.
+
+A stopped reader loses nothing: one wide window with the sums of the probe, of the kernel and of our own reading of
+/proc/diskstats, and no gap. A probe that is gone is a gap, whatever ends the capture.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from bpftraces import each_bpftrace, tool
+from dtraces import CACHE, DTRACE, needs_dtrace
+from terminal import Terminal, environment, holds_frames, latmon, wait_for
+from workload import Capture, LoopDevice
+
+from latmon.model import Frame
+from latmon.processes import descendants
+from latmon.recording import End, Gap, open_recording
+
+ROOT = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("fio", "losetup"))), reason="needs root, fio and losetup"
+)
+pytestmark = [ROOT, pytest.mark.live]
+STOPPED_S = 9.0
+"""Longer than any probe may be silent before it is restarted."""
+RATE = 300
+STARTING_S = 120.0
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of our own with RATE reads a second, until the test is over."""
+    with LoopDevice(tmp_path / "image") as device:
+        words = ["fio", "--name=paced", f"--filename={device.path}", "--rw=randread", "--direct=1", "--bs=4k"]
+        words += ["--ioengine=libaio", "--thread", f"--rate_iops={RATE}", "--time_based", "--runtime=300"]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as load:
+            try:
+                yield device.name
+            finally:
+                load.kill()
+
+
+@pytest.fixture
+def capture(disk, tmp_path, monkeypatch):
+    """Starts a capture of the disk; `environ` names the tool."""
+    running = []
+    monkeypatch.setenv("LATMON_DTRACE", DTRACE)
+    monkeypatch.setenv("LATMON_CHROOT_CACHE", CACHE)
+
+    def start(backend, *words, **environ):
+        # An I/O is no outlier here: on a busy host their records overflow the tool's buffer while nobody reads.
+        fast = ("--threshold", "60s") if backend != "procfs" else ()
+        one = Capture(tmp_path, "--backend", backend, "--device", disk, *fast, *words, **environ)
+        running.append(one)
+        one.__enter__()
+        one.disk = disk
+        return one
+
+    yield start
+    for one in running:
+        one.__exit__()
+
+
+def pid(capture):
+    return capture._process.pid
+
+
+def probe(capture, name="bpftrace"):
+    """The running tool of a capture, None while there is none."""
+    with_name = (one for one in descendants(pid(capture)) if comm(one) == name)
+    return next(with_name, None)
+
+
+def comm(one):
+    try:
+        return Path(f"/proc/{one}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pause(*pids):
+    for one in pids:
+        os.kill(one, signal.SIGSTOP)
+    time.sleep(STOPPED_S)
+    for one in reversed(pids):
+        os.kill(one, signal.SIGCONT)
+
+
+def reads_on(capture):
+    """Wait for two windows behind the wide one."""
+    assert wait_for(lambda: len(capture.frames()) > 3 and not any(one.late for one in capture.frames()[-2:]), 60, 0.2)
+
+
+def checked(capture):
+    done = subprocess.run(
+        latmon("check", str(capture.file)), env=environment(), capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
+def lost_nothing(capture):
+    """One wide window, read late; the same sums by the probe, the kernel and us; `report` and `check` agree."""
+    told = capture.report()
+    assert told["gaps"] == []
+    assert [one["reason"] for one in told["late"]] == ["reader-late"]
+    assert told["late"][0]["duration_s"] >= STOPPED_S
+    assert (told["health"]["lost_events"], told["health"]["map_full"]) == (0, 0)
+    said = checked(capture)
+    assert "1 read late" in said
+    assert " gap" not in said
+    (wide,) = [one for one in capture.frames() if one.late]
+    own = sum(
+        one.count for one in capture.watch.between(wide.mono_us - wide.dt_us, wide.mono_us, capture.disk).values()
+    )
+    assert own > 0.5 * RATE * STOPPED_S, "the load went on"
+    for counts in (wide.seen, wide.kernel):
+        found = sum(done.count for flow, done in counts.items() if flow.device == capture.disk)
+        assert counts == {} or abs(found - own) <= max(0.02 * own, 0.15 * RATE), (found, own)
+    assert wide.seen or wide.kernel
+    assert all(one.max is None for one in wide.histograms.values())
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.crash)],
+    ids=lambda number: number.name,
+)
+@each_bpftrace
+def test_a_stopped_collector_reads_on(capture, suite, tmp_path, number):
+    one = capture("bpftrace", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    before = probe(one)
+    pause(pid(one))
+    reads_on(one)
+    assert probe(one) == before, "the probe was not restarted"
+    assert one.stop(number) == 0, one.stderr
+    lost_nothing(one)
+
+
+@pytest.mark.crash
+@each_bpftrace
+def test_a_paused_machine(capture, suite, tmp_path):
+    """The probe stops too, as in a virtual machine that is paused; the deep probes as well."""
+    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    pause(pid(one), *descendants(pid(one)))
+    reads_on(one)
+    assert one.stop() == 0, one.stderr
+    lost_nothing(one)
+    wide = next(frame for frame in one.frames() if frame.late)
+    assert (
+        sum(h.count for series, h in wide.traced.histograms.items() if series.stage == "total") > RATE * STOPPED_S / 2
+    )
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("backend", ["bpftrace", "procfs", pytest.param("dtrace", marks=needs_dtrace)])
+def test_a_collector_that_is_ended_before_it_goes_on(capture, backend):
+    """The signal is served first: what the probe printed meanwhile is in the last window."""
+    one = capture(backend)
+    os.kill(pid(one), signal.SIGSTOP)
+    time.sleep(STOPPED_S)
+    os.kill(pid(one), signal.SIGTERM)
+    os.kill(pid(one), signal.SIGCONT)
+    assert one.ended() == 0, one.stderr
+    lost_nothing(one)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("backend", ["procfs", pytest.param("dtrace", marks=needs_dtrace)])
+def test_other_backends_read_on_as_well(capture, backend):
+    one = capture(backend)
+    pause(pid(one))
+    reads_on(one)
+    assert one.stop() == 0, one.stderr
+    lost_nothing(one)
+
+
+@pytest.mark.crash
+@each_bpftrace
+def test_a_duration_that_ends_while_the_collector_is_stopped(capture, suite, tmp_path):
+    one = capture("bpftrace", "--duration", "6s", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    time.sleep(2)
+    pause(pid(one))
+    assert one.ended(60) == 0, one.stderr
+    lost_nothing(one)
+
+
+def kill_probe(capture):
+    os.kill(probe(capture), signal.SIGKILL)
+
+
+def stop_probe(capture):
+    os.kill(probe(capture), signal.SIGSTOP)
+    time.sleep(3)
+
+
+GOES = {"killed": kill_probe, "hung": stop_probe}
+ENDS = {
+    "duration": (["--duration", "8s"], lambda _: None),
+    "SIGTERM": ([], lambda capture: os.kill(pid(capture), signal.SIGTERM)),
+    "Ctrl-C": ([], lambda capture: os.kill(pid(capture), signal.SIGINT)),
+    "SIGTERM of parts": (["--max-size", "4M"], lambda capture: os.kill(pid(capture), signal.SIGTERM)),
+}
+
+
+@pytest.mark.crash
+@each_bpftrace
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("way", GOES)
+def test_a_probe_that_is_gone_at_the_end(capture, suite, tmp_path, way, end):
+    words, ends = ENDS[end]
+    one = capture("bpftrace", *words, LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    assert wait_for(lambda: len(one.frames()) >= 4, 60, 0.2)
+    GOES[way](one)
+    ends(one)
+    assert one.ended(60) == 4, one.stderr
+    last, gap, closing = list(open_recording(one.file))[-3:]
+    assert (type(last), type(gap), type(closing)) == (Frame, Gap, End)
+    assert gap.mono_us == last.mono_us
+    assert gap.seconds > 0
+    assert [found["reason"] for found in one.report()["gaps"]] == ["probe-silent"]
+    assert f"1 gap of {gap.seconds:g} s in all" in checked(one)
+    assert "s are missing: " in one.stderr
+
+
+@pytest.mark.crash
+def test_a_probe_that_can_not_be_kept_running(capture):
+    one = capture("bpftrace")
+
+    def killed():
+        if found := probe(one):
+            os.kill(found, signal.SIGKILL)
+        return not one.runs
+
+    assert wait_for(killed, 120, 0.5), one.stderr
+    assert one.ended() == 1
+    gaps = one.report()["gaps"]
+    assert {found["reason"] for found in gaps} == {"probe-restart"}
+    frames = one.frames()
+    assert sum(found["duration_s"] for found in gaps) >= 0.5
+    assert frames[-1].dt_us > 1, "it says since when nothing was counted"
+    assert "ended 4 times" in frames[-1].health.notice or "could not be started again" in frames[-1].health.notice
+
+
+@pytest.mark.crash
+def test_a_collector_that_is_killed_leaves_no_end_line(capture):
+    one = capture("procfs")
+    assert one.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert any("without a closing line" in said for said in one.report()["damage"])
+    assert "without a closing line" in checked(one)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("backend", ["bpftrace", "procfs"])
+@pytest.mark.parametrize("screen", [False, True], ids=["headless", "screen"])
+def test_a_suspended_terminal(disk, tmp_path, backend, screen):
+    """Ctrl-Z and `fg` in a shell on a real terminal. A screen reads the key, so it is sent the signal instead."""
+    file = tmp_path / "x.latmon.jsonl.gz"
+    words = latmon("--backend", backend, "--device", disk, "--stages", "basic", "--record", str(file))
+    command = f"set -m; {' '.join([*words, *(['--tui'] if screen else [])])}; sleep {STOPPED_S}; fg %1"
+    with Terminal(["bash", "-c", command], tmp_path) as terminal:
+        assert wait_for(lambda: holds_frames(file), STARTING_S, 0.2), terminal.output
+        if screen:
+            os.kill(terminal.screen, signal.SIGTSTP)
+        else:
+            terminal.type(b"\x1a")
+        before = len(list(open_recording(file)))
+        time.sleep(STOPPED_S + 3)
+        assert wait_for(lambda: len(list(open_recording(file))) > before + 2, 60, 0.2), terminal.output[-2000:]
+        terminal.type(b"q" if screen else b"\x03")
+        assert terminal.left(30.0) == []
+    told = subprocess.run(
+        latmon("report", str(file), "--json"), env=environment(), capture_output=True, text=True, check=True
+    ).stdout
+    summary = json.loads(told)
+    assert summary["gaps"] == []
+    assert len(summary.get("late", [])) == (0 if screen else 1)
+    frames = [one for one in open_recording(file) if isinstance(one, Frame)]
+    assert sum(one.dt_us for one in frames) == frames[-1].mono_us - frames[0].mono_us + frames[0].dt_us
