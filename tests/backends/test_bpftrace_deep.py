@@ -69,7 +69,7 @@ async def deep(tmp_path):
     """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
     made = []
 
-    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=(), budget=5.0):
+    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=(), budget=5.0, clock=time.monotonic):
         path = tmp_path / "bpftrace"
         keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
         path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
@@ -84,7 +84,7 @@ async def deep(tmp_path):
             threads=Threads(tmp_path),
         )
         tool = Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
-        one = Deep(options, launcher(tool), DeepPrograms(options, here, INVENTORY))
+        one = Deep(options, launcher(tool), DeepPrograms(options, here, INVENTORY), clock)
         made.append(one)
         one.begin()
         return one
@@ -314,6 +314,19 @@ async def test_a_silent_process_is_replaced(deep, monkeypatch):
         deep(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
     )
     assert "started again" in seen.said
+
+
+async def test_a_process_is_not_silent_while_its_reader_is_stopped(deep, programs):
+    """Between two looks an hour passes: nobody read meanwhile."""
+    stopped_s = [0.0]
+    one = deep(mode="all", clock=lambda: time.monotonic() + stopped_s[0])
+    seen = await until(one, traced)
+    for _ in range(3):
+        stopped_s[0] += 3600
+        await asyncio.sleep(0.1)
+        seen += await until(one, traced)
+    assert "printed nothing" not in seen.said
+    assert len(programs()) == 1
 
 
 async def test_a_script_that_is_refused_is_left_out(deep, programs):

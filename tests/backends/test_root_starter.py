@@ -15,7 +15,8 @@ import pytest
 
 from latmon.manifest import load
 from latmon.resources import data_dir
-from latmon_backends import dtrace_probe, dtrace_program, dtrace_tool
+from latmon_backends import dtrace_probe, dtrace_program, dtrace_tool, root_launcher
+from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.bpftrace_tool import Tool
@@ -71,6 +72,16 @@ async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
     assert await probe._child.returncode() == 3
     await probe.stop()
     assert time.monotonic() - begun < 2
+
+
+async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
+    """Longer than it may take: the process that kept root is not given up."""
+    monkeypatch.setattr(root_launcher, "LOOK_S", 0.4)
+    one = launcher()
+    assert await one.totals(1) == Totals()
+    asyncio.get_running_loop().call_soon(time.sleep, 3.0)
+    await one.totals(1)
+    assert not one._gone
 
 
 async def test_a_refusal_is_heard(launcher):
