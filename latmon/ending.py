@@ -16,6 +16,7 @@ from latmon.model import Frame
 
 SILENT_INTERVALS, SILENT_S = 1.5, 1.0
 """A backend is silent after so many intervals, and at least one and SILENT_S: a busy host reads 0.4 s late."""
+SAME_TIME_S = 0.05
 GRACE_S = 2.0
 """A duration also ends when the backend has been silent for so long behind it."""
 LEAVING_S = 1.9
@@ -115,11 +116,11 @@ class Ending:
     def silent_s(self, interval_us: int) -> float:
         """Seconds at the end of the capture of which no frame tells; 0 where less than an interval is missing.
 
-        A probe that had ended counted nothing, so then any time is missing.
+        A probe that had ended counted nothing since: then it is missing unless the last frame had just come.
         """
         silent_s = (self._ended or now()) - self._heard
         interval_s = interval_us / 1e6
-        allowed_s = 0.0 if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
+        allowed_s = SAME_TIME_S if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
         return silent_s if silent_s > allowed_s else 0.0
 
     def _hurry(self) -> None:

@@ -160,7 +160,7 @@ def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
             (tally.lost_events, "events lost"),
             (tally.map_full, "map updates lost"),
             (tally.gaps, "gaps"),
-            (tally.late, "read late"),
+            (tally.late, "windows read late"),
         )
         if count
     ]

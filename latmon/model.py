@@ -375,7 +375,7 @@ class Frame:
     gap: str = ""
     """Why something of the interval is missing: probe-restart, suspended, enospc; empty when nothing is."""
     late: bool = False
-    """The interval spans several ticks because they were read late. Its sums are complete; it is no gap."""
+    """The interval is several ones together: their ticks were read late, or not at all. Its sums are complete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from latmon_backends.child import Child
 from latmon_backends.probe_events import Event
 
 LOOK_S = 1.0
+"""How long a reader that listens waits at once, and the most silence that one look may find."""
 
 
 class RefusedError(Exception):

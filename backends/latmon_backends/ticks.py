@@ -8,7 +8,7 @@ late ticks and what was lost on the way. Sans I/O: the clock and the reading of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from latmon.framing import Framer, Interval
 from latmon.manifest import Manifest
@@ -18,6 +18,8 @@ from latmon_backends.sampler import Sample
 from latmon_backends.tick_lines import MAX_RECORDS, SLOTS, Losses, stamped
 
 _ON_TIME_US = 500_000
+_WIDE, _WIDE_US = 3, 3_000_000
+"""After so many intervals, and so long, a tick was due in vain: a paused machine, or a tool that lost its ticks."""
 _AHEAD_US = 1_000_000
 """A stamp is taken before its line is read; what is told of the future, or goes back, is no stamp."""
 
@@ -40,7 +42,7 @@ class Window:
     interval: Interval
     losses: Losses = field(default_factory=Losses)
     late: bool = False
-    """Ticks were read too late to tell their intervals apart: this is all of them together."""
+    """It is several intervals together: their ticks were read too late to tell them apart, or didn't come."""
     records: tuple[Record, ...] = ()
     """slow, as they were printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
 
@@ -167,7 +169,11 @@ class Ticks:
             self._begin = tick
             return None
         self._note_late(tick)
-        return self._close(self._begin, tick) if tick.mono_us >= self._late_until_us else None
+        if tick.mono_us < self._late_until_us:
+            return None
+        window = self._close(self._begin, tick)
+        paused = window.end.mono_us - window.begin.mono_us >= max(_WIDE * self._around.interval_us, _WIDE_US)
+        return replace(window, late=window.late or paused)
 
     def _note_late(self, tick: Tick) -> None:
         now_us = self._around.now_us()

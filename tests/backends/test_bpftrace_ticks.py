@@ -130,6 +130,8 @@ def test_a_paused_machine_is_one_wide_window():
     run.tick(0, 1)
     window = run.tick(12, 9)
     assert (window.end.mono_us - window.begin.mono_us, window.interval.seen) == (12_000_000, {READ: Completed(8, 0)})
+    assert window.late
+    assert not run.tick(14, 9).late, "one tick that is missing is an ordinary delay"
 
 
 def test_a_capture_that_ends_before_its_reader_caught_up_has_all_of_it():

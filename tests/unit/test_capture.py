@@ -629,11 +629,17 @@ async def test_a_hole_at_the_end_is_in_the_file_when_the_backend_fails(tmp_path)
 
 
 async def test_a_probe_that_ended_a_moment_before_the_capture_is_a_gap_as_well(tmp_path):
-    capture, _ = capturing(Gone(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
+    capture, _ = capturing(Gone(frame(0)), Request(record=tmp_path / "x"))
+    stopped(capture, at_once=False)
     outcome = await capture.run()
     assert outcome.exit == EXIT_INCOMPLETE
     assert "s are missing: bpftrace had ended: Killed" in outcome.reason
     assert [one.reason for one in open_recording(tmp_path / "x") if isinstance(one, Gap)] == ["probe-silent"]
+
+
+async def test_a_probe_that_fails_behind_its_last_frame_has_lost_nothing(tmp_path):
+    capture, _ = capturing(Gone(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
+    assert (await capture.run()).exit == EXIT_DONE
 
 
 async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, monkeypatch):
