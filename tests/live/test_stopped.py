@@ -26,6 +26,8 @@ from latmon.recording import End, Gap, open_recording
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("fio", "losetup"))), reason="needs root, fio and losetup"
 )
+HAS_DTRACE = needs_dtrace[:-1]
+"""The last of them is for bpftool, which nothing here runs."""
 pytestmark = [ROOT, pytest.mark.live]
 STOPPED_S = 9.0
 """Longer than any probe may be silent before it is restarted."""
@@ -123,7 +125,8 @@ def lost_nothing(capture):
         found = sum(done.count for flow, done in counts.items() if flow.device == capture.disk)
         assert counts == {} or abs(found - own) <= max(0.02 * own, 0.15 * RATE), (found, own)
     assert wide.seen or wide.kernel
-    assert all(one.max is None for one in wide.histograms.values())
+    if told["backend"] == "bpftrace":  # its maxima are of single ticks; DTrace's are of all time
+        assert all(found.max is None for found in wide.histograms.values())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_a_paused_machine(capture, suite, tmp_path):
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("backend", ["bpftrace", "procfs", pytest.param("dtrace", marks=needs_dtrace)])
+@pytest.mark.parametrize("backend", ["bpftrace", "procfs", pytest.param("dtrace", marks=HAS_DTRACE)])
 def test_a_collector_that_is_ended_before_it_goes_on(capture, backend):
     """The signal is served first: what the probe printed meanwhile is in the last window."""
     one = capture(backend)
@@ -171,7 +174,7 @@ def test_a_collector_that_is_ended_before_it_goes_on(capture, backend):
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("backend", ["procfs", pytest.param("dtrace", marks=needs_dtrace)])
+@pytest.mark.parametrize("backend", ["procfs", pytest.param("dtrace", marks=HAS_DTRACE)])
 def test_other_backends_read_on_as_well(capture, backend):
     one = capture(backend)
     pause(pid(one))
