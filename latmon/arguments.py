@@ -154,6 +154,9 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="FIELD", default="", help="with --events: which A belongs to which B")
     parser.add_argument("--threshold", type=_spoken(threshold_us), default=100_000, help="listed from here on; 100ms")
     parser.add_argument("--host", metavar="NAME", default="", help="whose it is")
+    parser.add_argument(
+        "--first-report", choices=("keep", "drop"), default="", help="of iostat: keep it after -y; else by its numbers"
+    )
 
 
 def _events(text: str) -> tuple[str, str]:

@@ -220,6 +220,7 @@ def _import(args: argparse.Namespace) -> int:
         interval_us=args.interval,
         start=args.start,
         host=args.host,
+        first_report=args.first_report,
     )
     return import_command(args.file, args.out, asked, args.from_format or "")
 

@@ -229,10 +229,18 @@ def deep_of(frame: Frame) -> Flat:
 def add_all(into: dict[Flow, Completed], found: Iterable[tuple[Flow, Completed]]) -> None:
     """Counts to counts; a time that one of them doesn't know is not known."""
     for flow, done in found:
-        into[flow] = _sum(into[flow], done) if flow in into else done
+        into[flow] = add_completed(into[flow], done) if flow in into else done
 
 
-def _sum(one: Completed, other: Completed) -> Completed:
-    unknown = one.time_us is None or other.time_us is None
-    time_us = None if unknown else (one.time_us or 0) + (other.time_us or 0)
-    return Completed(one.count + other.count, one.bytes + other.bytes, time_us)
+def add_completed(one: Completed, other: Completed) -> Completed:
+    """Return the sum; a time that one of them doesn't know is not known."""
+    return Completed(
+        one.count + other.count,
+        one.bytes + other.bytes,
+        _plus(one.time_us, other.time_us),
+        _plus(one.queue_us, other.queue_us),
+    )
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

@@ -45,6 +45,8 @@ class Completed:
     count: int
     bytes: int
     time_us: int | None = None
+    queue_us: int | None = None
+    """Part of `time_us` before the device had them (Solaris: wsvc_t); None where the source reports no split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-SYSFS, PROBE = "sysfs", "probe"
+SYSFS, PROBE, MEANS = "sysfs", "probe", "means"
 AGES_S = (1, 10, 60)
 """The ages in seconds above which requests that are still in flight are counted."""
 
@@ -79,7 +79,8 @@ class Depths:
     corrected: int = 0
     """By how many requests a probe's count was set right, in either direction: it missed as many."""
     source: str = SYSFS
-    """Who counted: SYSFS, the kernel's own gauges read now and then, or PROBE."""
+    """Who counted: SYSFS, the kernel's own gauges read now and then, PROBE, or MEANS: a mean and a busy share of the
+    interval (Solaris iostat: actv, %b), spread over the two depths next to the mean while busy."""
     quiet_in: int = 0
     """In a sum: the moments of those intervals in which nothing was seen, in the driver or queued."""
 

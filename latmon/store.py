@@ -231,10 +231,16 @@ class _Sum:
     time_us: int = 0
     untold: int = 0
     """Of them the frames that don't say how long the I/Os took."""
+    queue_us: int = 0
+    unsplit: int = 0
+    """Frames that don't report which part of the time was queueing."""
 
 
 def _completed(one: _Sum | None) -> Completed | None:
-    return None if one is None else Completed(one.count, one.bytes, None if one.untold else one.time_us)
+    if one is None:
+        return None
+    time_us, queue_us = None if one.untold else one.time_us, None if one.unsplit else one.queue_us
+    return Completed(one.count, one.bytes, time_us, queue_us)
 
 
 def _add(sums: dict[Flow, _Sum], more: Mapping[Flow, Completed], sign: int) -> None:
@@ -249,5 +255,9 @@ def _add(sums: dict[Flow, _Sum], more: Mapping[Flow, Completed], sign: int) -> N
             one.untold += sign
         else:
             one.time_us += sign * done.time_us
+        if done.queue_us is None:
+            one.unsplit += sign
+        else:
+            one.queue_us += sign * done.queue_us
         if not one.frames:
             del sums[flow]

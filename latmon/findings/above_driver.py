@@ -35,6 +35,25 @@ class Above(NamedTuple):
         return Fact("waiting", round(self.share, 3), said, "share", self.of)
 
 
+class MeanSplit(NamedTuple):
+    """Mean times of an I/O above the driver and from the driver on, and of how many I/Os."""
+
+    queue_us: float
+    driver_us: float
+    ios: int
+
+
+def mean_split(facts: Facts, device: str) -> MeanSplit | None:
+    """Return the means of the stages, else those of a kernel that counts both times (Solaris); None without either."""
+    driver, queue = facts.stage("hba", device), facts.stage("queue", device)
+    if driver.mean is not None and queue.mean is not None:
+        return MeanSplit(queue.mean, driver.mean, driver.count)
+    done = facts.completed(device)
+    if done is None or not done.count or done.time_us is None or done.queue_us is None:
+        return None
+    return MeanSplit(done.queue_us / done.count, (done.time_us - done.queue_us) / done.count, done.count)
+
+
 def above_driver(facts: Facts, device: str) -> Above | None:
     """Of the window; None where nobody tells what waits from what the driver has."""
     waits = [facts.stage(stage, device, *COUNTED) for stage in ("queue", "requeue")]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from latmon.audit import host_of
 from latmon.audit_checks import Seen
-from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean, mean_bytes
+from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean, mean_bytes, mean_split
 from latmon.findings.block import Block
 from latmon.findings.facts import Facts
 from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
@@ -174,10 +174,11 @@ def _facts(facts: Facts, held: _Held) -> Iterator[Fact]:
         timed = facts.stage("queue", name)
         how = "half of the waits are above" if timed else "by Little's law the wait in the mean is"
         yield Fact("wait_us", held.wait_us, f"{how} {spelled(held.wait_us)}", "us", timed.count or None)
-    driver = facts.stage("hba", name)
-    if driver.mean is not None:
-        said = f"from the driver on an I/O takes {spelled(driver.mean)} in the mean"
-        yield Fact("driver_us", round(driver.mean), said, "us", driver.count)
+    driver, split = facts.stage("hba", name), mean_split(facts, name)
+    driver_us = driver.mean if driver else split.driver_us if split else None
+    if driver_us is not None:
+        said = f"from the driver on an I/O takes {spelled(driver_us)} in the mean"
+        yield Fact("driver_us", round(driver_us), said, "us", driver.count or (split.ios if split else None))
     if shared is not None:
         said = f"{many(shared.used)} in the drivers of {', '.join(shared.devices)} together, of {shared.bound:,}"
         yield Fact("host", round(shared.used, 1), said, "ios")

@@ -7,7 +7,7 @@ judgment. Times are us, sums over `window`; a device that did nothing gives empt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 
 from latmon.ages import Aged
 from latmon.deep_sums import DeepSums
@@ -15,7 +15,7 @@ from latmon.depth_totals import DepthSums
 from latmon.findings.block import Block, depths_of
 from latmon.histogram import Histogram, merge
 from latmon.lba_order import LbaOrder, together
-from latmon.minute_sums import add_all
+from latmon.minute_sums import add_all, add_completed
 from latmon.model import (
     OPS,
     Completed,
@@ -113,8 +113,7 @@ class Facts:
         for table in (self._kernel, self._seen):
             found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
             if found:
-                time = None if any(one.time_us is None for one in found) else sum(one.time_us or 0 for one in found)
-                return Completed(sum(one.count for one in found), sum(one.bytes for one in found), time)
+                return reduce(add_completed, found)
         return None
 
     @cached_property

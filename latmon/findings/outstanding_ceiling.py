@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from latmon.audit import Audited, audit
 from latmon.audit_checks import Remark, Seen
-from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean, mean_bytes
+from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean, mean_bytes, mean_split
 from latmon.findings.commands import plain
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
@@ -27,7 +27,7 @@ from latmon.findings.raising import raising, sysfs
 from latmon.findings.rule import Rule, Thresholds
 from latmon.limits import at_limit, elevator, number, wall
 from latmon.model import Device, Limit
-from latmon.outstanding import Depths
+from latmon.outstanding import MEANS, Depths
 from latmon.words import part, spelled
 
 ID = "outstanding-ceiling"
@@ -156,6 +156,10 @@ def _depth_facts(held: _Held) -> Iterator[Fact]:
     """The ceiling and the mode, each by itself: that one is the other is what makes it a wall."""
     n, busy = held.n, {depth: ms for depth, ms in held.depths.in_driver.items() if depth}
     ms = sum(busy.values())
+    if held.depths.source == MEANS:
+        said = f"in the driver: {many(mean(busy))} in the mean of the busy time (means of intervals, no distribution)"
+        yield Fact("mean", round(mean(busy), 2), said, "ios", ms)
+        return
     mode = max(busy, key=lambda depth: busy[depth])
     below = sum(count for depth, count in busy.items() if depth <= n) / ms
     most = f"never above {n}" if held.depths.highest <= n else f"at most {n} for {part(below)} of the busy time"
@@ -174,10 +178,11 @@ def _time_facts(facts: Facts, held: _Held, above: Above) -> Iterator[Fact]:
             f"all of its {requests} requests (nr_requests) are taken: who waits for one isn't counted and isn't timed"
         )
         yield Fact("requests", requests, said, "ios")
-    driver, queue = facts.stage("hba", name), facts.stage("queue", name)
-    if driver.mean is not None and queue.mean is not None:
-        said = f"an I/O takes {spelled(driver.mean)} from the driver on and {spelled(queue.mean)} before, in the mean"
-        yield Fact("driver_us", round(driver.mean), said, "us", driver.count)
+    split = mean_split(facts, name)
+    if split is not None:
+        driver, before = spelled(split.driver_us), spelled(split.queue_us)
+        said = f"an I/O takes {driver} from the driver on and {before} before, in the mean"
+        yield Fact("driver_us", round(split.driver_us), said, "us", split.ios)
     found = law(facts, name, held.bound)
     if found is not None:
         yield Fact("littles_law", found.sentence, f"Little's law: {found.sentence}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from latmon.dtrace_rows import Row
 from latmon.imports import times
@@ -22,6 +23,7 @@ _ROW = re.compile(
 _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
+AGAIN = "another run of bpftrace begins"
 _POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 _DAY = 86_400.0
 
@@ -41,9 +43,10 @@ def sniff(head: str) -> bool:
 
 
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Every printed map is a table."""
+    """Every printed map is a table; another run begins where probes are attached again."""
     now: _Open | None = None
     clock = Clock(asked.start)
+    runs = 0
     for at, line in enumerate(lines, 1):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
         if row and now:
@@ -55,6 +58,9 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             now = None
         if name:
             now = _Open(at, at, clean(name[1], 200))
+        elif _ATTACHED.fullmatch(line):
+            now, runs = None, runs + 1
+            yield Moment(Where(at, at), f"line {at}: {AGAIN}") if runs > 1 else Passed(Where(at, at))
         elif line.strip():
             now = None
             yield from _other(at, line, clock)
@@ -88,15 +94,18 @@ def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
     wall = clock.wall(line.strip())
     if wall is not None:
         yield Moment(Where(at, at, wall))
-    elif _ATTACHED.fullmatch(line):
-        yield Passed(Where(at, at))
     elif (lost := _LOST.fullmatch(line)) is not None:
-        yield Remark(Where(at, at), f"bpftrace lost {lost[1] or 'some'} events")
+        yield Remark(Where(at, at), f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
     elif (scalar := _SCALAR.fullmatch(line)) is not None:
         yield Remark(Where(at, at), f"{clean(scalar[1])}: a single value, no distribution", 1)
 
 
-def _table(now: _Open) -> Table:
+def _table(now: _Open) -> Table | Remark:
+    """A table, or a remark where a row is missing: bpftrace prints every bucket from the lowest to the highest."""
+    hole = next((n for n, (one, other) in enumerate(pairwise(now.rows), 1) if one.high != other.low), None)
+    if hole is not None:
+        text = f"the table {now.title} is damaged in line {now.first + hole}: all of it is left out"
+        return Remark(Where(now.first, now.last), text, 1, is_incomplete=True)
     return Table(Where(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
 
 

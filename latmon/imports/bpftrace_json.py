@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from latmon.dtrace_rows import Row
-from latmon.imports.bpftrace import Clock, kind_of
+from latmon.imports.bpftrace import AGAIN, Clock, kind_of
 from latmon.imports.found import Asked, Found, Moment, Passed, Remark, Table, Where
 from latmon.imports.json_text import whole
 from latmon.text import clean
@@ -28,6 +29,7 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     """Every key of every printed map is a table."""
     clock = Clock(asked.start)
+    runs = 0
     for at, line in enumerate(lines, 1):
         if not line.lstrip().startswith("{"):
             continue
@@ -38,18 +40,34 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         kind, data = (value.get("type"), value.get("data")) if isinstance(value, dict) else (None, None)
         where = Where(at, at)
         yield Passed(where)
-        if kind == "hist" and isinstance(data, dict):
-            yield from _tables(where, data)
-        elif kind in ("time", "printf") and isinstance(data, str):
-            wall = clock.wall(data.strip())
-            if wall is not None:
-                yield Moment(Where(at, at, wall))
-            elif data.strip():
-                yield Remark(where, f"printed text, no distribution: {clean(data.strip(), 60)}", 1)
-        elif kind == "lost_events":
-            yield Remark(where, f"bpftrace lost events: {clean(json.dumps(data), 60)}")
-        elif kind != "attached_probes":
-            yield Remark(where, f"{clean(str(kind), 40)}: no distribution", 1)
+        if kind == "attached_probes":
+            runs += 1
+            if runs > 1:
+                yield Moment(where, f"line {at}: {AGAIN}")
+        else:
+            yield from _record(where, kind, data, clock)
+
+
+def _record(where: Where, kind: Any, data: Any, clock: Clock) -> Iterator[Found]:
+    """What one line holds."""
+    if kind == "hist" and isinstance(data, dict):
+        yield from _tables(where, data)
+    elif kind in ("time", "printf") and isinstance(data, str):
+        wall = clock.wall(data.strip())
+        if wall is not None:
+            yield Moment(replace(where, wall=wall))
+        elif data.strip():
+            yield Remark(where, f"printed text, no distribution: {clean(data.strip(), 60)}", 1)
+    elif kind == "lost_events":
+        yield Remark(where, f"bpftrace lost events: {clean(json.dumps(data), 60)}", lost=_lost(data))
+    else:
+        yield Remark(where, f"{clean(str(kind), 40)}: no distribution", 1)
+
+
+def _lost(data: Any) -> int:
+    """How many; 1 where that can't be read."""
+    number = whole(data.get("events")) if isinstance(data, dict) else whole(data)
+    return 1 if number is None else number
 
 
 def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
@@ -57,8 +75,10 @@ def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
         for key, buckets in value.items() if isinstance(value, dict) else [("", value)]:
             title = clean(f"{name}[{key}]" if key else name, _TITLE)
             rows = [_row(one) for one in buckets] if isinstance(buckets, list) else [None]
-            if not rows or None in rows:
-                yield Remark(where, f"{title}: buckets that can't be read", 1)
+            if not rows:
+                continue
+            if None in rows:
+                yield Remark(where, f"{title}: buckets that can't be read", 1, is_incomplete=True)
             else:
                 told = tuple(row for row in rows if row is not None)
                 yield Table(where, title, kind_of(told), told)

@@ -8,13 +8,14 @@ means "or more", unless the maximum is known. Where its bucket is wider than our
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from latmon.dtrace_rows import Row
 from latmon.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
-from latmon.imports.found import UNITS, Table
+from latmon.imports.found import UNITS, Remark, Table, Where
 
 _NS = 1000
+_SAID = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Range:
 
 
 def ranges(table: Table, unit: str) -> list[Range]:
-    """Its rows that hold something."""
+    """Its rows that hold something; without_negative has taken out counts below 0."""
     return [_range(row, UNITS[unit]) for row in table.rows if row.count > 0]
 
 
@@ -76,15 +77,29 @@ def lost(table: Table, each: list[Range], bits: int) -> str:
         said.append("edges moved to ours, upper ones kept (~)")
     if bits < BITS:
         said.append("buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave")
-    below = sum(row.count for row in table.rows if row.high is not None and row.high <= 0)
-    if below:
-        said.append(f"{below:,} below 0 stand at 0")
     above = [row for row in table.rows if row.high is None and row.count]
-    if above:
+    if above and table.max_us is None:
         said.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
     if any(one.last >= MAX_US and not one.is_endless for one in each):
         said.append("more than 71 min stands in the last bucket")
     return "; ".join(said)
+
+
+def without_negative(table: Table) -> tuple[Table, list[Remark]]:
+    """Take out rows whose count is negative, which is no number of I/Os; remark on them and on values below 0."""
+    found, where = [], Where(table.where.first, table.where.first)
+    wrong = [row for row in table.rows if row.count < 0]
+    if wrong:
+        said = ", ".join(f"{label(row)}: {row.count:,}" for row in wrong[:_SAID])
+        found.append(
+            Remark(
+                where, f"{len(wrong):,} rows with a count below 0 are left out ({said})", len(wrong), is_incomplete=True
+            )
+        )
+    below = sum(row.count for row in table.rows if row.count > 0 and row.high is not None and row.high <= 0)
+    if below:
+        found.append(Remark(where, f"{below:,} of {table.count:,} values are below 0: they are counted at 0"))
+    return replace(table, rows=tuple(row for row in table.rows if row.count >= 0)), found
 
 
 def label(row: Row) -> str:

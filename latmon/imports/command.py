@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from latmon import __version__, target
-from latmon.errors import EXIT_DONE, RecordingError
-from latmon.imports import formats, source, units
+from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+from latmon.imports import buckets, formats, leftover, source, units
 from latmon.imports.formats import Format
 from latmon.imports.found import Asked, Found, Passed, Remark, Table
 from latmon.imports.frames import RELATIVE_BELOW, frames
@@ -24,6 +24,7 @@ from latmon.imports.kept import keep, open_ends
 from latmon.imports.naming import Names
 from latmon.imports.windows import Built, windows
 from latmon.model import Frame, Missing, Origin
+from latmon.outstanding import MEANS
 from latmon.recording import Writer
 from latmon.text import clean
 
@@ -33,6 +34,7 @@ MAX_FOUND = 60_000
 _NAMED = 200
 _SENTENCE = 1000
 _ISSUE = frozenset({"scsi.d"})
+_SUN = frozenset({"emlxsoverhead", "scsi.d", "max_sd", "taskq"})
 _QUEUED = frozenset({"emlxsoverhead"})
 _TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
 
@@ -46,7 +48,9 @@ class Read:
     chosen: Sequence[Format]
     found: Sequence[Found]
     left: Sequence[int]
-    """Lines that nobody knew."""
+    """Lines that no format took."""
+    distributions: Sequence[tuple[int, int]]
+    """First and last lines of what among them looks like a distribution."""
     built: Built
     names: Names
     asked: Asked
@@ -56,10 +60,26 @@ class Read:
         """Lines that were not understood, and things that were left out."""
         return len(self.left) + sum(one.count > 0 for one in self.found if isinstance(one, Remark))
 
+    @property
+    def unknown(self) -> list[str]:
+        """Sentences on what looks like a distribution and is of no known format."""
+        return [
+            f"line{'s' if last > first else ''} {f'{first} to {last}' if last > first else first}: "
+            "it looks like a distribution, of no known format: left out"
+            for first, last in self.distributions[:SHOWN]
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """4 where events were lost, or a distribution is not in the recording that its text has."""
+        remarks = [one for one in self.found if isinstance(one, Remark)]
+        incomplete = self.distributions or any(one.lost or one.is_incomplete for one in remarks)
+        return EXIT_INCOMPLETE if incomplete else EXIT_DONE
+
     def frames(self) -> Iterator[Frame]:
         """The recording's; the first one says what of the text is not in it."""
         missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
-        notice = f"imported from {self.name}: {missed}"
+        notice = "; ".join((f"imported from {self.name}: {missed}", *self.unknown))
         for seq, frame in enumerate(frames(self.built, self.asked)):
             yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
 
@@ -74,10 +94,13 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
     keep(built)
     if not built.windows:
         told = " or ".join(f.name for f in chosen)
-        raise RecordingError(
-            f"no table, time or count of {told} was found in {name}; `latmon import --help` lists the formats"
+        why = next(
+            (f"line {r.where.first}: {r.text}; " for r in found if isinstance(r, Remark) and r.is_incomplete), ""
         )
-    return Read(name, lines, chosen, found, left, built, names, asked)
+        raise RecordingError(
+            f"no table, time or count of {told} was found in {name}; {why}`latmon import --help` lists the formats"
+        )
+    return Read(name, lines, chosen, found, left, leftover.blocks(lines, left), built, names, asked)
 
 
 def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
@@ -94,7 +117,7 @@ def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -
     finally:
         writer.close()
     _tell(read, out)
-    return EXIT_DONE
+    return read.exit_code
 
 
 def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tuple[list[Found], list[int]]:
@@ -115,12 +138,22 @@ def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tupl
                 kept.append(thing)
         for span in mine:
             taken[span] = b"\1" * len(taken[span])
+    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
+    kept, left = leftover.torn(lines, kept, left)
+    kept = [part for thing in kept for part in _checked(thing)]
     if not asked.unit and any(isinstance(one, Table) and not one.unit for one in kept):
         context = units.Context(lines)
         kept = [_with_unit(one, context) if isinstance(one, Table) else one for one in kept]
     kept.sort(key=lambda thing: thing.where.first)
-    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
     return kept, left
+
+
+def _checked(thing: Found) -> tuple[Found, ...]:
+    """A table without counts below 0, and remarks on them; all else as it is."""
+    if not isinstance(thing, Table):
+        return (thing,)
+    table, remarks = buckets.without_negative(thing)
+    return (table, *remarks)
 
 
 def _with_unit(table: Table, context: units.Context) -> Table:
@@ -163,7 +196,7 @@ def origin(read: Read, first: Frame) -> Origin:
     return Origin(
         backend="import",
         host=clean(asked.host or "unknown"),
-        kernel="unknown",
+        kernel="SunOS" if _is_sun(read) else "unknown",
         latmon=__version__,
         tool=clean(told),
         interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
@@ -179,6 +212,12 @@ def origin(read: Read, first: Frame) -> Origin:
         reason=reason,
         extra={"imported": imported},
     )
+
+
+def _is_sun(read: Read) -> bool:
+    """Whether only Solaris and illumos print such a text: what findings advise has other names there."""
+    by_means = any(one.source == MEANS for window in read.built.windows for one in window.depths.values())
+    return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
 
 
 def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
@@ -224,6 +263,8 @@ def _tell(read: Read, out: Path) -> None:
     # what may have belonged to a table is told before prose
     for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
         _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
+    for text in read.unknown:
+        _say(text)
     if left:
         _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
 

@@ -17,6 +17,8 @@ from latmon.text import clean
 
 _HEADER = re.compile(r"[ \t]*value[ \t]+-+ Distribution -+[ \t]+count[ \t]*$", re.MULTILINE)
 _RUN = re.compile(r"dtrace: (?:script|description) \S{1,256} matched \d+ probes?")
+_DROPS = re.compile(r"dtrace: (\d{1,15}) (?:\w+ ){0,4}drops?\b")
+"""libdtrace's sentence on full buffers: `dtrace: 5 aggregation drops on CPU 1`."""
 _NOISE = re.compile(r"dtrace: (?:script|description) .*matched \d+ probe|\^C$|\[\.\.\.truncated\.\.\.\]$")
 _TITLE = 200
 
@@ -41,6 +43,10 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             events.append((at, Moment(Where(at, at, wall))))
         elif _RUN.match(line.strip()):
             events.append((at, Moment(Where(at, at), clean(f"line {at}: {line.strip()}", _TITLE))))
+        elif (lost := _DROPS.match(line.strip())) is not None:
+            events.append(
+                (at, Remark(Where(at, at), f"DTrace lost data: {clean(line.strip(), 100)}", lost=int(lost[1])))
+            )
         elif _NOISE.match(line.strip()):
             events.append((at, Passed(Where(at, at))))
     if distributions:

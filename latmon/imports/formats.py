@@ -52,7 +52,7 @@ FORMATS = tuple(
         ),
         ("latmon-csv", "latmon's own buckets, as `export --to csv --buckets`", latmon_csv.sniff, latmon_csv.read, True),
         ("fio", "fio --output-format=json+", fio.sniff, fio.read, True),
-        ("iostat-json", "iostat -x -o JSON (Linux)", iostat_json.sniff, iostat_json.read, True),
+        ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat_json.sniff, iostat_json.read, True),
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace_json.sniff, bpftrace_json.read, True),
         ("vscsistats", "vscsiStats -p all -c (ESX)", vscsistats.sniff, vscsistats.read),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
@@ -61,7 +61,7 @@ FORMATS = tuple(
         ("scsi.d", "scsi.d: commands and their times (Solaris)", scsi.sniff, scsi.read),
         ("max_sd", "max_sd.d: the most commands queued to a LUN", max_sd.sniff, max_sd.read),
         ("taskq", "kstat -c taskq, with -p or without", taskq.sniff, taskq.read),
-        ("iostat", "iostat -x of Linux, -x and -xn of Solaris and illumos", iostat.sniff, iostat.read),
+        ("iostat", "iostat of Linux, with -x or without; -x and -xn of Solaris and illumos", iostat.sniff, iostat.read),
         ("blkparse", "blkparse's lines: D to C, Q to C", blkparse.sniff, blkparse.read),
         ("ftrace", "ftrace, trace-cmd report: time from an event to another", ftrace.sniff, ftrace.read),
     )

@@ -48,9 +48,12 @@ class Table:
     at_issue: bool = False
     """Its values are depths, not times: I/Os outstanding when one was issued."""
 
+    told: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What the tool printed beside the rows (min, max, mean, count), exact."""
+
     @property
     def count(self) -> int:
-        return sum(row.count for row in self.rows)
+        return sum(row.count for row in self.rows if row.count > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,10 @@ class Remark:
     where: Where
     text: str
     count: int = 0
+    lost: int = 0
+    """Events that the tool itself lost: counts are too low."""
+    is_incomplete: bool = False
+    """A distribution, or a part of one, that is not in the recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +146,5 @@ class Asked:
     interval_us: int = 1_000_000
     start: float | None = None
     host: str = ""
+    first_report: str = ""
+    """Of iostat: `keep` or `drop`; empty: by what the text shows."""

@@ -105,7 +105,7 @@ def _thresholds(outliers: Iterable[Outlier], asked: Asked) -> dict[str, int]:
 
 def _health(one: Window, health: Health) -> Health:
     notice = "; ".join((*([health.notice] if health.notice else []), *one.notices))
-    return replace(health, notice=clean(notice, _SENTENCE))
+    return replace(health, notice=clean(notice, _SENTENCE), lost_events=health.lost_events + one.lost)
 
 
 def _devices(frame: Frame) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from latmon.errors import UsageError
-from latmon.imports.found import Asked, Found, Passed, Remark, Where
+from latmon.imports.found import Asked, Found, Moment, Passed, Remark, Where
 from latmon.imports.naming import UNKNOWN_OP, op_of
 from latmon.imports.seconds import IN_FLIGHT, SECOND, Second
 from latmon.model import Flow, Outlier
@@ -22,6 +22,9 @@ _LINE = re.compile(
     r"\s*(.{1,32}?)-(\d{1,10})\s+(?:\(\s*[\d-]+\)\s+)?\[(\d{1,5})\]\s+(?:[\w.+#\-]{4,8}\s+)?(\d{1,9})\.(\d{1,9}):\s+"
     r"(?:[\w-]{1,32}:\s+)??([A-Za-z_][\w.]{0,80})(?::|\s*<-|\s|\(|$)(.{0,2000})"
 )
+_LOST = re.compile(r"\s*CPU:(\d{1,5}) \[(?:LOST(?: (\d{1,15}))? EVENTS|(\d{1,15}) EVENTS DROPPED)\]")
+"""Of trace_pipe (kernel/trace/trace.c) and of trace-cmd report."""
+_BEGINS = re.compile(r"# tracer:|cpus=\d+\s*\Z")
 _HEADS = re.compile(r"\s*#|cpus=\d+|version = |CPU \d+ is empty|\s*CPU:\d+ \[LOST|trace-cmd|libtrace")
 _BLOCK = re.compile(r"\s*(\d+,\d+) ([A-Z]+) (?:(\d+) )?\(.{0,200}?\) (\d+) \+ (\d+)")
 
@@ -51,6 +54,10 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         one = _line(at, text)
         if one is not None:
             yield from pairing.take(one)
+        elif (lost := _LOST.match(text)) is not None:
+            yield from pairing.lost(at, int(lost[1]), int(lost[2] or lost[3] or 1))
+        elif _BEGINS.match(text):
+            pairing.is_over = bool(pairing.times)
         if one is not None or _HEADS.match(text):
             yield Passed(Where(at, at))
     yield from pairing.end(len(lines))
@@ -69,9 +76,16 @@ class _Pairing:
     unmatched: int = 0
     keyless: int = 0
     pairs: int = 0
+    dropped: int = 0
+    """Begins whose end may be among events that were lost."""
+    is_over: bool = False
+    """The head of another trace has come."""
+    times: dict[int, int] = field(default_factory=dict)
+    """The time of the last event of each CPU: it falls where another trace begins."""
 
     def take(self, one: _Line) -> Iterator[Found]:
         """One event; a second that is over."""
+        yield from self._another_trace(one)
         if one.event not in (self.begin, self.end_):
             return
         key = _key(one, self.asked.key)
@@ -84,6 +98,23 @@ class _Pairing:
             self.held += 1
         else:
             self.unmatched += 1
+
+    def _another_trace(self, one: _Line) -> Iterator[Found]:
+        if self.is_over or one.ns < self.times.get(one.cpu, 0):
+            yield from self.end(one.at - 1)
+            yield Moment(Where(one.at, one.at), f"line {one.at}: another trace begins")
+            self.waiting.clear()
+            self.times.clear()
+            self.second, self.is_over = None, False
+            self.held = self.unmatched = self.keyless = self.pairs = self.dropped = 0
+        self.times[one.cpu] = one.ns
+
+    def lost(self, at: int, cpu: int, events: int) -> Iterator[Found]:
+        """Drop the begins that wait: if their end is among the lost events, they would be paired with a later one."""
+        self.dropped += self.held
+        self.held = 0
+        self.waiting.clear()
+        yield Remark(Where(at, at), f"{events:,} events of CPU {cpu} were lost by the kernel's buffer", lost=events)
 
     def _paired(self, begun: _Line, ended: _Line) -> Iterator[Found]:
         self.held -= 1
@@ -110,6 +141,8 @@ class _Pairing:
         if self.unmatched or self.held:
             text = f"{self.unmatched:,} {end} without a {begin}, {self.held:,} the other way"
             yield Remark(where, text, self.unmatched)
+        if self.dropped:
+            yield Remark(where, f"{self.dropped:,} {begin} before lost events: not paired", self.dropped)
         if self.keyless:
             yield Remark(where, f"{self.keyless:,} of these events have no {clean(self.asked.key)}", self.keyless)
 

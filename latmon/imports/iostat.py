@@ -1,9 +1,9 @@
-"""iostat -x, of Linux (sysstat) and of Solaris and illumos (-x, -xn): rates and means, never a distribution.
+"""iostat of Linux (sysstat: plain, -x, -xs) and of Solaris and illumos (-x, -xn): rates and means, no distribution.
 
 Columns go by their names, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
-Counts are rates times the interval, rounded; the first report of several is of the time since the boot and is left
-out. Solaris tells no times of reads and writes apart, and its svc_t is the whole response; wait and actv are means over
-the interval, as aqu-sz is.
+Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
+is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
+asvc_t); `first_report` decides which first report is an average since the boot.
 """
 
 from __future__ import annotations
@@ -11,24 +11,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from latmon.imports import times
-from latmon.imports.found import Asked, Counts, Found, Passed, Remark, Where
-from latmon.imports.naming import one_device
+from latmon.errors import RecordingError
+from latmon.imports import first_report, times
+from latmon.imports.found import Asked, Counts, Found, Moment, Passed, Remark, Where
+from latmon.imports.naming import UNKNOWN_OP, one_device
 from latmon.model import Completed, Flow, Outstanding
+from latmon.outstanding import MEANS, Depths, bucket_end
 from latmon.text import clean
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:[.,]\d{1,6})?\Z")
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
 _CPU = re.compile(r"\s+\d+[.,]\d\d(?:\s+\d+[.,]\d\d){5}\s*\Z")
+_HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
+"""Of sysstat: a run begins with it and names the host."""
+_COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*\Z)(?:\s+[\w./-]{1,64}){0,20}\s*\Z")
+"""A command line, with a prompt or without."""
+_SHORT = re.compile(r"-[a-zA-Z]+")
 _LINUX = {"read": ("r", "r_await"), "write": ("w", "w_await"), "discard": ("d", "d_await"), "flush": ("f", "f_await")}
 _SOLARIS = {"read": "r", "write": "w"}
 _KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
 _BYTES = (("{}kB/s", _KB), ("{}MB/s", _MB), ("{}sec/s", _SECTOR), ("k{}/s", _KB), ("M{}/s", _MB))
 """A rate of bytes: of Linux with -k, with -m, of sysstat before 2010; of Solaris and illumos, and with -M."""
+_PLAIN_BYTES = tuple((f"{unit}_{way}/s", size) for unit, size in (("kB", _KB), ("MB", _MB), ("Blk", _SECTOR))
+                     for way in ("read", "wrtn", "dscd"))  # fmt: skip
+"""Rates of Linux without -x: transfers are counted together, bytes are not."""
 _QUEUE = ("aqu-sz", "avgqu-sz")
 _LEAST = 5
 _MAX_RATE = 1e12
+_DAY_US = 86_400_000_000
+_MOMENTS = 1000
+"""Into which an interval is divided where only its mean and its busy share are known."""
 
 
 @dataclass(slots=True)
@@ -40,74 +54,150 @@ class Report:
     wall: float | None
     columns: list[str]
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    run: int = 0
+    """The number of the run that printed it, and the line in which that began."""
+    begun: int = 0
+    is_y: bool = False
+    """Its command line is in the text and has -y: no report since the boot."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of iostat: begun by sysstat's header or by a command line."""
+
+    number: int = 0
+    line: int = 0
+    host: str = ""
+    is_y: bool = False
+    reports: int = 0
 
 
 def sniff(head: str) -> bool:
-    """A head with r/s and w/s in it, and one of the times."""
+    """Whether there is a head with r/s, w/s and a time, or with tps and a rate of bytes."""
     return any(_columns(line) for line in head.split("\n"))
 
 
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A report is a window."""
+    """A report is a window. RecordingError where two hosts follow each other."""
     reports: list[Report] = []
     wall: float | None = None
     now: Report | None = None
+    run = _Run()
     for at, line in enumerate(lines, 1):
         columns = _columns(line)
         if columns:
-            now = Report(at, at, wall, columns)
+            now = Report(at, at, wall, columns, run=run.number, begun=run.line, is_y=run.is_y)
             reports.append(now)
+            run.reports += 1
             wall = None
         elif now is not None and (row := _row(line, now.columns)):
             now.rows[row[0]], now.last = row[1], at
-        elif not line.strip():
-            continue
-        else:
+        elif line.strip():
             now = None
+            run, is_known = _begun(run, at, line)
             stamp = times.moment(line)
-            if _NOISE.match(line) or _CPU.match(line):
-                yield Passed(Where(at, at))
-            elif stamp is not None:
-                wall = stamp
+            wall = wall if stamp is None else stamp
+            if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
                 yield Passed(Where(at, at))
     yield from found(reports, asked)
+
+
+def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
+    """The run that this line belongs to, and whether it is a header or a command line of iostat."""
+    header, command = _HEADER.match(line), _COMMAND.fullmatch(line.rstrip())
+    if header is None and command is None:
+        return run, False
+    following = _Run(run.number + 1, at, run.host) if run.reports else run
+    if command is not None:
+        following.is_y = any("y" in word for word in line.split() if _SHORT.fullmatch(word))
+    if header is not None:
+        host = clean(header[1])
+        if run.host and host != run.host:
+            raise RecordingError(
+                f"line {at}: output of another host begins ({host}, before it {run.host}); import each by itself"
+            )
+        following.host = host
+    return following, True
 
 
 def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
     """Windows of reports; also those of iostat_json."""
     if not reports:
         return
-    if len(reports) > 1:
-        yield Remark(_where(reports[0]), "the first report is of the time since the boot and left out")
-    yield Remark(_where(reports[0]), "counts are rates x the interval, rounded; outstanding I/Os are means, rounded")
-    if any("r_await" not in one.columns for one in reports):
-        yield Remark(_where(reports[0]), "no times of reads and writes apart: the mean of both stands for each")
-    if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
-        told = " ".join(reports[0].columns)
-        yield Remark(_where(reports[0]), clean(f"no column of bytes is known, they stand at 0; columns: {told}", 300))
+    yield from _assumed(reports)
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
     one_device(asked, disks)
+    for number, some in groupby(reports, key=lambda one: one.run):
+        run = list(some)
+        if number:
+            where = Where(run[0].begun, run[0].begun)
+            yield Moment(where, f"line {where.first}: another run of iostat begins")
+        kept, why = first_report.kept([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, asked)
+        if why:
+            yield Remark(_where(run[0]), why)
+        if not kept:
+            yield Passed(_where(run[0]))
+        yield from _windows(run, disks, asked, skipped=not kept)
+
+
+def _assumed(reports: list[Report]) -> Iterator[Found]:
+    """Remarks on what the columns don't tell."""
+    where = _where(reports[0])
+    queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
+    means = "; outstanding I/Os are means, rounded" if queues else "; no column of outstanding I/Os: they are not known"
+    yield Remark(where, f"counts are rates x the interval, rounded{means}")
+    plain = [one for one in reports if "tps" in one.columns]
+    if plain:
+        timed = "timed" if all("await" in one.columns for one in plain) else "nothing is timed"
+        yield Remark(
+            where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
+        )
+    if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
+        yield Remark(where, "no times of reads and writes apart: the mean of both stands for each")
+    if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
+        told = " ".join(reports[0].columns)
+        yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {told}", 300))
+
+
+def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool) -> Iterator[Counts]:
+    """The reports of a run, without the first one where it is `skipped`."""
     before: float | None = None
-    for number, one in enumerate(reports):
+    for number, one in enumerate(run):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
         before = one.wall
-        if number == 0 and len(reports) > 1:
-            yield Passed(_where(one))
+        if number == 0 and skipped:
             continue
-        dt = passed if passed and 0 < passed <= 86_400_000_000 else asked.interval_us  # noqa: PLR2004 - a day
-        kernel: dict[Flow, Completed] = {}
-        outstanding: dict[str, Outstanding] = {}
-        for name, values in one.rows.items():
-            device = asked.device or name
-            kernel.update({Flow(device, op): done for op, done in _completed(values, dt).items() if done.count})
-            outstanding[device] = _outstanding(values)
-        if not one.rows and number < len(reports) - 1:  # with -z what is idle has no row: a window all the same
-            outstanding = {asked.device or name: _outstanding(dict.fromkeys(one.columns, 0.0)) for name in disks}
-        yield Counts(Where(one.first, one.last, one.wall, dt), kernel, outstanding)
+        length = first_report.length_s(one.rows)
+        own = None if length is None else round(length * 1e6)
+        dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), asked.interval_us)
+        idle = not one.rows and (number < len(run) - 1 or len(run) == 1)
+        rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
+        yield _counts(Where(one.first, one.last, one.wall, dt), rows, asked)
+
+
+def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked) -> Counts:
+    kernel: dict[Flow, Completed] = {}
+    outstanding: dict[str, Outstanding] = {}
+    depths: dict[str, Depths] = {}
+    for name, values in rows.items():
+        device = asked.device or name
+        gauge = _outstanding(values)
+        # a report whose disks are all idle is a window, too
+        done = _completed(values, where.dt_us or 0).items()
+        kernel.update({Flow(device, op): one for op, one in done if one.count or gauge is None})
+        if gauge is not None:
+            outstanding[device] = gauge
+        if "actv" in values:
+            depths[device] = _depths(values)
+    return Counts(where, kernel, outstanding, depths)
 
 
 def _where(one: Report) -> Where:
     return Where(one.first, one.last)
+
+
+def _is_solaris(one: Report) -> bool:
+    return not {"svc_t", "asvc_t", "actv"}.isdisjoint(one.columns)
 
 
 def _columns(line: str) -> list[str]:
@@ -115,7 +205,8 @@ def _columns(line: str) -> list[str]:
     words = line.split()
     names = {one.lower() for one in words}
     known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
-    return [one.rstrip(":") for one in words] if known and len(words) >= _LEAST else []
+    plain = "tps" in names and words[0].rstrip(":") == "Device" and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
+    return [one.rstrip(":") for one in words] if (known or plain) and len(words) >= _LEAST else []
 
 
 def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
@@ -137,32 +228,68 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
 
 
 def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
-    seconds = dt / 1e6
-    if not values.keys().isdisjoint(("svc_t", "asvc_t")):
-        mean_ms = values.get("wsvc_t", 0.0) + values.get("asvc_t", values.get("svc_t", 0.0))
-        waits: Mapping[str, tuple[str, float | None]] = {op: (name, mean_ms) for op, name in _SOLARIS.items()}
+    """By op; without -x all together."""
+    seconds, either = dt / 1e6, values.get("await")
+    if "tps" in values:
+        return {UNKNOWN_OP: _done(values["tps"], _bytes(values, "") or 0.0, (either, None), seconds)}
+    if values.keys().isdisjoint(("svc_t", "asvc_t")):
+        means: dict[str, tuple[str, tuple[float | None, float | None]]] = {
+            op: (name, (values.get(wait, either), None)) for op, (name, wait) in _LINUX.items()
+        }
     else:
-        either = values.get("await")
-        waits = {op: (name, values.get(wait, either)) for op, (name, wait) in _LINUX.items()}
+        wait_ms = values.get("wsvc_t")
+        all_ms = (wait_ms or 0.0) + values["asvc_t"] if "asvc_t" in values else values["svc_t"]
+        means = {op: (name, (all_ms, wait_ms)) for op, name in _SOLARIS.items()}
     return {
         op: _done(values[f"{name}/s"], _bytes(values, name) or 0.0, mean, seconds)
-        for op, (name, mean) in waits.items()
+        for op, (name, mean) in means.items()
         if f"{name}/s" in values
     }
 
 
 def _bytes(values: Mapping[str, float], name: str) -> float | None:
-    """A second; None where no column tells them."""
+    """A second; None where no column tells them. Without -x (tps) those of all directions."""
+    if "tps" in values:
+        told = [values[column] * unit for column, unit in _PLAIN_BYTES if column in values]
+        if told:
+            return sum(told)
+        name = ""
     return next((values[of.format(name)] * unit for of, unit in _BYTES if of.format(name) in values), None)
 
 
-def _done(rate: float, size: float, mean_ms: float | None, seconds: float) -> Completed:
+def _done(rate: float, size: float, means_ms: tuple[float | None, float | None], seconds: float) -> Completed:
+    """`means_ms`: the whole time and the part of it in the queue."""
     count = round(rate * seconds)
-    time = None if mean_ms is None else round(mean_ms * 1000 * count)
-    return Completed(count, round(size * seconds), time)
+    whole, queue = (None if one is None else round(one * 1000 * count) for one in means_ms)
+    return Completed(count, round(size * seconds), whole, queue)
 
 
-def _outstanding(values: Mapping[str, float]) -> Outstanding:
+def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
+    """Means, rounded; None where no column tells them."""
     if "actv" in values:
-        return Outstanding(round(values["actv"]), round(values.get("wait", 0.0)))
-    return Outstanding(round(next((values[one] for one in _QUEUE if one in values), 0.0)), None)
+        return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
+    mean = next((values[one] for one in _QUEUE if one in values), None)
+    return None if mean is None else Outstanding(round(mean), None)
+
+
+def _depths(values: Mapping[str, float]) -> Depths:
+    """Solaris: actv and %b of the device, wait and %w of the queue above it."""
+    queued = _spread(values["wait"], values.get("%w")) if "wait" in values else {}
+    return Depths(_spread(values["actv"], values.get("%b")), queued, source=MEANS)
+
+
+def _spread(mean: float, busy_percent: float | None) -> dict[int, int]:
+    """Moments at the two depths next to the mean while busy: the least that a mean and a busy share can come from.
+
+    A busy share that is not known, or was rounded to 0, is the largest that the mean allows.
+    """
+    busy = min((busy_percent or 0) / 100 or 1.0, 1.0, mean)
+    if not busy:
+        return {0: _MOMENTS}
+    depth, part = divmod(mean / busy, 1)
+    moments = round(busy * _MOMENTS)
+    above = round(moments * part)
+    counts: dict[int, int] = {0: _MOMENTS - moments}
+    for end, n in ((int(depth), moments - above), (int(depth) + 1, above)):
+        counts[bucket_end(end)] = counts.get(bucket_end(end), 0) + n
+    return {end: n for end, n in counts.items() if n}

@@ -1,4 +1,4 @@
-"""iostat -x -o JSON of sysstat: the same reports as its text."""
+"""iostat -o JSON of sysstat, with -x or without: the same reports as its text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     yield Passed(where)
     reports = []
     try:
-        for host in value["sysstat"]["hosts"]:
+        hosts = value["sysstat"]["hosts"]
+        if len(hosts) > 1:
+            raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
+        for host in hosts:
             for one in host["statistics"]:
                 rows = {clean(str(disk["disk_device"])): _values(disk) for disk in one.get("disk", ())}
                 stamp = one.get("timestamp")
@@ -34,7 +37,7 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
                 columns = sorted({name for values in rows.values() for name in values})
                 reports.append(iostat.Report(first, len(lines), wall, columns, rows))
     except (KeyError, TypeError, AttributeError, OverflowError):
-        raise RecordingError("it is no JSON of iostat -x: a key of sysstat is missing or of another kind") from None
+        raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
     yield from iostat.found([one for one in reports if one.rows], asked)
 
 

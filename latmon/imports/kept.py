@@ -14,10 +14,10 @@ def keep(built: Built) -> None:
     """Into `built.kept`, and a notice in the window of each."""
     said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
     for seq, window in enumerate(built.windows):
-        for placed in (*window.tables.values(), *window.aside):
-            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges))
+        for placed in (*window.tables.values(), *window.aside, *window.at_issue):
+            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""
             counted = placed not in window.aside
-            if not lost and counted:
+            if not lost and counted and not placed.table.told:
                 continue
             if lost and counted and (placed.series, lost) not in said:
                 said.add((placed.series, lost))
@@ -36,6 +36,7 @@ def keep(built: Built) -> None:
                     "series": list(placed.series),
                     "counted": counted,
                     "rows": rows,
+                    **({"told": dict(placed.table.told)} if placed.table.told else {}),
                 }
             )
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from latmon.histogram import Histogram
-from latmon.imports.found import Asked, Found, Passed, Remark, Times, Where
+from latmon.imports.found import Asked, Found, Moment, Passed, Remark, Times, Where
 from latmon.imports.naming import UNKNOWN_OP
 from latmon.model import Completed, Flow, Outlier, Series
 from latmon.text import clean
@@ -26,6 +26,8 @@ _TIME = re.compile(r"\bTime\s+(\d{1,15})us\b")
 _REASON = re.compile(r"\breason\s+0[x\u00d7]?[0-9a-fA-F]*\s+\((\w{1,32})\)")
 _SECTOR = 512
 _NEEDED = 3
+_BACK_S = 1
+"""DTrace prints the buffers of its CPUs one behind the other, a second of each: stamps of a run fall by less."""
 _OPS = {"READ": "read", "WRITE": "write", "SYNC": "flush", "UNMAP": "discard"}
 
 
@@ -39,10 +41,20 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     begun: dict[tuple[str, str, str], int] = defaultdict(int)
     group: list[tuple[int, Outlier]] = []
     second: int | None = None
+    before = 0.0
     for at, line in enumerate(lines, 1):
         start = _BEGIN.match(line)
         if not start or not _ADDRESS.search(line):
             continue
+        stamp = float(start[1] or before)
+        if before - stamp > _BACK_S:
+            if group:
+                yield _times(group, second, asked)
+            yield from _waiting(begun, at - 1)
+            yield Moment(Where(at, at), f"line {at}: another run of scsi.d begins")
+            group = []
+            begun.clear()
+        before = stamp
         key = (start[2], *((_ADDRESS.search(line) or [""])[0], (_LBA.search(line) or [""])[0]))
         if start[3] in ("->", "COMMAND"):
             begun[key] += 1
@@ -63,8 +75,12 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield Remark(Where(at, at), clean(f"{one.device}: {reason[1]}"))
     if group:
         yield _times(group, second, asked)
+    yield from _waiting(begun, len(lines))
+
+
+def _waiting(begun: Mapping[tuple[str, str, str], int], at: int) -> Iterator[Found]:
     if left := sum(begun.values()):
-        yield Remark(Where(len(lines), len(lines)), f"{left:,} commands had not come back at the end", 0)
+        yield Remark(Where(at, at), f"{left:,} commands had not come back at the end", 0)
 
 
 def _returned(start: re.Match[str], line: str, asked: Asked) -> Outlier | None:

@@ -1,6 +1,7 @@
 """vscsiStats -p all of ESX, with -c (CSV) or without: of its histograms, latency and outstanding I/Os.
 
-A bucket's limit is its upper end, inclusive; latency is in microseconds. `latency of IOs` holds reads and writes: where
+A bucket's limit is its upper end, inclusive; latency is in microseconds. Maximum, minimum and mean are printed exactly
+and kept as they are. `latency of IOs` holds reads and writes: where
 those are told apart it is left out. Lengths, distances and arrivals are no latency and are named.
 """
 
@@ -23,6 +24,8 @@ _CSV = re.compile(r"\s*(\d{1,19})\s*,\s*(>?)\s*(-?\d{1,19})\s*")
 _TEXT = re.compile(r"\s*(\d{1,19})\s+\((<=|>)\s*(-?\d{1,19})\)\s*")
 _DISK = re.compile(r"(?:handleID|virtual disk)\D{0,20}(\d{1,12})|\b(scsi\d{1,2}:\d{1,2})")
 _FRAME = re.compile(r"\s*[{}]\s*")
+_MOST = 2**32
+"""No time in us and no number of I/Os is above it."""
 
 
 @dataclass(slots=True)
@@ -114,9 +117,10 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
         yield Remark(where, f"{one.title} ({one.disk}): reads and writes together are taken")
     else:
         count = sum(row.count for row in one.rows)
-        if one.told.get("count", count) != count:
-            yield Remark(where, f"{one.title}: the rows hold {count:,}, its count says {one.told['count']:,}")
-        most = one.told.get("max") if one.what == "latency" else None
+        told = {name: value for name, value in one.told.items() if 0 <= value <= _MOST}
+        if told.get("count", count) != count:
+            yield Remark(where, f"{one.title}: the rows hold {count:,}, its count says {told['count']:,}")
+        is_latency = one.what == "latency"
         series = Series(asked.device or one.disk, asked.op or one.op, asked.stage or "total")
         yield Table(
             where,
@@ -126,6 +130,8 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
             "us",
             "vscsiStats' own",
             series,
-            max_us=most if most is not None and most >= 0 else None,
-            at_issue=one.what == "outstanding",
+            sum_us=told["mean"] * count if is_latency and "mean" in told else None,
+            max_us=told.get("max") if is_latency else None,
+            at_issue=not is_latency,
+            told=told,
         )

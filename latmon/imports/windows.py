@@ -45,10 +45,14 @@ class Window:
     tables: dict[Series, Placed] = field(default_factory=dict)
     aside: list[Placed] = field(default_factory=list)
     """The same I/Os once more."""
+    at_issue: list[Placed] = field(default_factory=list)
+    """Tables of depths at issue, which are in `depths`."""
     depths: dict[str, Depths] = field(default_factory=dict)
     times: dict[Series, list[Histogram]] = field(default_factory=dict)
     outliers: list[Outlier] = field(default_factory=list)
     suppressed: int = 0
+    lost: int = 0
+    """Events that the tool lost."""
     seen: dict[Flow, Completed] = field(default_factory=dict)
     kernel: dict[Flow, Completed] = field(default_factory=dict)
     outstanding: dict[str, Outstanding] = field(default_factory=dict)
@@ -81,7 +85,7 @@ def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[i
     building = _Building(asked, names, left)
     for one in found:
         building.add(one)
-    building.close()
+    building.end()
     return building.built
 
 
@@ -106,13 +110,21 @@ class _Building:
             self.now.run = one.run or self.now.run
         elif isinstance(one, Remark):
             self.now.notices.append(f"line {one.where.first}: {one.text}")
+            self.now.lost += one.lost
         else:
             self._told(one)
+
+    def end(self) -> None:
+        """Close the last window; what was reported behind it belongs to it."""
+        self.close()
+        if self.built.windows:
+            self.built.windows[-1].notices += self.now.notices
+            self.built.windows[-1].lost += self.now.lost
 
     def close(self, following: float | None = None) -> None:
         """The next window begins; where this one is empty, what was said of it is said of the next."""
         if not self.now:
-            self.now = Window(following, notices=self.now.notices, run=self.now.run)
+            self.now = Window(following, notices=self.now.notices, run=self.now.run, lost=self.now.lost)
             return
         now, series = self.now, len(self.now.tables) + len(self.now.times)
         self.devices.update(one.device for of in (now.tables, now.times, now.kernel) for one in of)
@@ -131,9 +143,10 @@ class _Building:
             _add_times(self.now, one)
         elif isinstance(one, Counts):
             again = one.depths.keys() & self.now.depths.keys()
-            if again or (self.now.outstanding and one.outstanding):
+            if again or ((self.now.kernel or self.now.outstanding) and (one.kernel or one.outstanding)):
                 self.close()
-            self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
+            if one.kernel or one.outstanding:
+                self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
             self.now.depths.update(one.depths)
         elif isinstance(one, Queues):
             if self.now.taskqs is not None:
@@ -161,8 +174,9 @@ class _Building:
             if placed.series.device in self.now.depths:
                 self.close(self.now.wall)
             self.now.depths[placed.series.device] = _depths(one)
+            self.now.at_issue.append(placed)
             rows = ", ".join(f"{buckets.upper(row)}: {row.count:,}" for row in one.rows if row.count)
-            self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}")
+            self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}{_exactly(one)}")
         elif _again(self.now, placed):
             _aside(self.now, placed)
         else:
@@ -187,12 +201,21 @@ def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
 
 
 def _depths(table: Table) -> Depths:
+    """Place each row at its highest depth, the row of the maximum at the maximum."""
     counts: dict[int, int] = {}
+    most = table.told.get("max")
     for row in table.rows:
         if row.count > 0:
-            depth = bucket_end(max(0, row.high - 1 if row.high is not None else row.low or 0))
-            counts[depth] = counts.get(depth, 0) + row.count
-    return Depths(at_issue=counts, source=PROBE)
+            depth = max(0, row.high - 1 if row.high is not None else most or row.low or 0)
+            depth = depth if most is None else min(depth, max(most, row.low or 0))
+            counts[bucket_end(depth)] = counts.get(bucket_end(depth), 0) + row.count
+    return Depths(at_issue=counts, most=most, source=PROBE)
+
+
+def _exactly(table: Table) -> str:
+    """What the tool printed beside its rows: `; exactly: min 1, max 29, mean 3`."""
+    told = ", ".join(f"{name} {table.told[name]:,}" for name in ("min", "max", "mean") if name in table.told)
+    return f"; exactly: {told}" if told else ""
 
 
 def _again(now: Window, placed: Placed) -> bool:

@@ -100,12 +100,12 @@ def completed(line: Json, key: str) -> Mapping[Flow, Completed] | None:
 
 def _completed(found: list[Json]) -> Mapping[Flow, Completed]:
     labels, counts, sizes = ([one[name] for one in found] for name in ("l", "n", "bytes"))
-    times = [one.get("us") for one in found]
-    every = [*counts, *sizes, *(n for n in times if n is not None)]
+    times, queues = ([one.get(name) for one in found] for name in ("us", "queue"))
+    every = [*counts, *sizes, *(n for n in (*times, *queues) if n is not None)]
     _require(_are(labels, list) and _are(every, int))
     _require(min(every, default=0) >= 0 and max(every, default=0) <= MAX_COUNT)
     flows = [_flows[tuple(one)] for one in labels]
-    made = dict(zip(flows, map(Completed, counts, sizes, times), strict=True))
+    made = dict(zip(flows, map(Completed, counts, sizes, times, queues), strict=True))
     _require(len(made) == len(found))
     return MappingProxyType(made)
 

@@ -159,6 +159,7 @@ def _count(line: Json) -> Completed:
         checks.integer(line, "n"),
         checks.integer(line, "bytes"),
         checks.optional_integer(line, "us"),
+        checks.optional_integer(line, "queue"),
     )
 
 

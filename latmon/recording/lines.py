@@ -135,7 +135,8 @@ def _encode_settings(settings: Settings) -> dict[str, dict[str, str]]:
 
 def _encode_completed(flow: Flow, done: Completed) -> dict[str, Any]:
     line: dict[str, Any] = {"l": [flow.device, flow.op], "n": done.count, "bytes": done.bytes}
-    return line if done.time_us is None else line | {"us": done.time_us}
+    times = {"us": done.time_us, "queue": done.queue_us}
+    return line | {key: us for key, us in times.items() if us is not None}
 
 
 def _encode_device(device: Device) -> dict[str, Any]:

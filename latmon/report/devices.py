@@ -89,7 +89,14 @@ def _count(flow: Flow, found: Mapping[str, Histogram], totals: Totals) -> int:
 def _kernel(done: Completed) -> dict[str, Any]:
     timed = {} if done.time_us is None else {"time_us": done.time_us}
     mean = {} if done.time_us is None or not done.count else {"mean_us": round(done.time_us / done.count, 1)}
-    return {"count": done.count, "bytes": done.bytes} | timed | mean
+    split = {}
+    if mean and done.time_us is not None and done.queue_us is not None:
+        driver_us = done.time_us - done.queue_us
+        split = {
+            "queue_mean_us": round(done.queue_us / done.count, 1),
+            "driver_mean_us": round(driver_us / done.count, 1),
+        }
+    return {"count": done.count, "bytes": done.bytes} | timed | mean | split
 
 
 def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:

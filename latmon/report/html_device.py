@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from latmon.deep import PARTS
+from latmon.outstanding import MEANS, PROBE, SYSFS
 from latmon.report import text_deep, text_outstanding
 from latmon.report.figures import QUANTILES
 from latmon.report.html_charts import depth_bars, stage_bars, swatches
@@ -180,9 +181,17 @@ def _outstanding(device: str, one: _Json) -> Iterator[str]:
     yield _depth_table(told)
 
 
+_COUNTED_BY = {
+    PROBE: "the probe, at each I/O",
+    SYSFS: "gauges of the kernel, now and then",
+    MEANS: "means of each interval: no distribution was measured",
+}
+
+
 def _depth_facts(told: _Json) -> Iterator[tuple[str, str]]:
     at = f", reached by {text(told['max_at'])}" if told.get("max_at") else ""
-    yield "At most", f"{number(told['max'])}{at}"
+    if "max" in told:
+        yield "At most", f"{number(told['max'])}{at}"
     if told.get("mean") is not None:
         yield "Mean", f"{told['mean']:,}"
     if "mode" in told:
@@ -195,10 +204,7 @@ def _depth_facts(told: _Json) -> Iterator[tuple[str, str]]:
     elif told.get("at_limit"):
         yield "At its limit", '<span class="bad">for most of the busy time</span>'
     if "source" in told:
-        yield (
-            "Counted by",
-            "the probe, at each I/O" if told["source"] == "probe" else "gauges of the kernel, now and then",
-        )
+        yield "Counted by", _COUNTED_BY.get(told["source"], _COUNTED_BY[SYSFS])
 
 
 def _depth_table(told: _Json) -> str:

@@ -17,7 +17,7 @@ from latmon.lba_order import LbaOrder, summary
 from latmon.limits import at_limit, ceiling, elevator, wall, within
 from latmon.littles_law import Times, of
 from latmon.model import Device, Frame, Limit
-from latmon.outstanding import AGES_S, bucket_middle
+from latmon.outstanding import AGES_S, MEANS, bucket_middle
 from latmon.report.depths import OutstandingSums
 from latmon.report.figures import rfc3339
 
@@ -43,6 +43,8 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
     busy = _busy(sums.in_driver)
     bound = ceiling(device.limits) if device else None
     held = wall(told, bound)
+    if told.source == MEANS:
+        return means(sums, device, timed) | ({"held_at": held} if held is not None else {})
     scheduler = elevator(device.limits) if device else None
     return {
         "max": within(sums.highest, bound),
@@ -62,6 +64,12 @@ def depths(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> 
         "corrected": sums.corrected,
         "source": told.source,
     }
+
+
+def means(sums: DepthSums, device: Device | None, timed: Mapping[str, Any]) -> _Json:
+    """Return the means and busy shares of the driver and the queue: no distribution of them was measured."""
+    queued = {"queued": _mean_and_busy(sums.queued)} if sums.queued else {}
+    return {**_mean_and_busy(sums.in_driver), **_limit(device), **queued, **timed, "source": sums.depths.source}
 
 
 def counts(sums: DepthSums, device: Device | None) -> _Json:
@@ -198,6 +206,10 @@ def _queued(queued: Counter[int]) -> _Json:
         "time_share": _shares(queued),
         "busy_time_share": _shares(busy),
     }
+
+
+def _mean_and_busy(depths: Counter[int]) -> _Json:
+    return {"mean": _mean(depths), "busy": round(sum(_busy(depths).values()) / (sum(depths.values()) or 1), 4)}
 
 
 def _latency(sums: DepthSums) -> _Json:

@@ -138,6 +138,9 @@ def _volume(op: _Json, seconds: float) -> str:
         said += f"; the kernel counted {kernel['count']:,}"
     if kernel and "latency_us" not in op and "mean_us" in kernel:
         said += f"; mean {duration(kernel['mean_us'])} by the kernel's own clock"
+        if "queue_mean_us" in kernel:
+            queue, driver = (duration(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
+            said += f": {queue} queued above the driver + {driver} in it"
     return said
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.audit import at_limit_said
-from latmon.outstanding import AGES_S
+from latmon.outstanding import AGES_S, MEANS
 from latmon.report.wrapping import wrapped
 from latmon.views.held import at_the_end, held
 from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
@@ -26,7 +26,12 @@ def device(one: _Json) -> Iterator[str]:
     """A device's lines: depths, law, issue order, what is in flight."""
     if "outstanding" in one:
         told = one["outstanding"]
-        yield from _counts(told) if "time_share" not in told else _depths(told) if "source" in told else _gauge(told)
+        if told.get("source") == MEANS:
+            yield from _means(told)
+        else:
+            yield from (
+                _counts(told) if "time_share" not in told else _depths(told) if "source" in told else _gauge(told)
+            )
     if one.get("issue_order", {}).get("ascending") is not None:
         yield from wrapped(f"issue order: {one['issue_order']['summary']}", "  ")
     yield from _in_flight(one)
@@ -76,8 +81,11 @@ def off(summary: _Json) -> list[str]:
 
 def meaning(summary: _Json) -> list[str]:
     """Sentences: what the words of these lines mean, where any of them was said."""
-    told = [one["outstanding"] for one in summary["devices"].values() if "source" in one.get("outstanding", {})]
+    every = [one["outstanding"] for one in summary["devices"].values() if "source" in one.get("outstanding", {})]
+    told = [one for one in every if one["source"] != MEANS]
     lines: list[str] = []
+    if len(told) < len(every):
+        lines.append("mean in the driver: of the intervals as the source printed them; no distribution was measured")
     if told:
         lines.append("in the driver: shares of the time that the device had any there (busy)")
     if any("at_issue" in one for one in told):
@@ -93,6 +101,21 @@ def _gauge(told: _Json) -> Iterator[str]:
     share = percent(told["time_share"][str(told["mode"])])
     said = f"outstanding at the windows' ends: max {told['max']}, mostly {told['mode']} ({share} of them)"
     yield from wrapped(said + _limit(told), "  ")
+
+
+def _means(told: _Json) -> Iterator[str]:
+    queue = told.get("queued")
+    yield from wrapped(
+        f"in the driver: mean {told['mean']:.3g}, any for {part(told['busy'])} of the time{_limit(told)}", "  "
+    )
+    if queue:
+        yield from wrapped(
+            f"queued above it: mean {queue['mean']:.3g}, any for {part(queue['busy'])} of the time", "  "
+        )
+    if told.get("held_at") is not None:
+        yield from wrapped(f"held at {told['held_at']:,} in the driver while more were queued", "  ")
+    if "littles_law" in told:
+        yield from wrapped(told["littles_law"]["sentence"], "  ")
 
 
 def _counts(told: _Json) -> Iterator[str]:

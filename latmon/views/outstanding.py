@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from latmon.model import Limit, Outstanding
-from latmon.outstanding import PROBE, SYSFS, Depths
+from latmon.outstanding import MEANS, PROBE, SYSFS, Depths
 from latmon.views.bars import share_bar
 from latmon.views.depths import Facts, depths, facts
 from latmon.views.heatmap import Ink
@@ -20,8 +20,9 @@ from latmon.views.units import UNKNOWN, count, part, span, whole
 _SOURCES = {
     PROBE: "looked at by a probe, weighted by time",
     SYSFS: "sampled from the kernel's gauges, weighted by time",
+    MEANS: "means of the intervals, no distribution",
 }
-_SHORT = {PROBE: "by a probe", SYSFS: "sampled"}
+_SHORT = {PROBE: "by a probe", SYSFS: "sampled", MEANS: "by means"}
 _SECOND_US = 1_000_000
 _GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
