@@ -119,7 +119,7 @@ def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):
 def test_depths_at_issue_that_nobody_timed_are_in_the_report(tmp_path):
     text = (
         "Histogram: outstanding IOs when a new IO is issued,virtual machine worldGroupID,1,virtual disk handleID,"
-        "1,(scsi0:0)\nmin,1\nmax,9\nmean,1\ncount,40\nFrequency,Histogram Bucket Limit\n30,1\n0,2\n10,4\n"
+        "1,(scsi0:0)\nmin,1\nmax,4\nmean,1\ncount,40\nFrequency,Histogram Bucket Limit\n30,1\n0,2\n10,4\n"
     )
     recording = imported(tmp_path, text)
     summary = summarise(recording)
