@@ -12,7 +12,7 @@ from itertools import groupby
 
 from latmon.histogram import Histogram
 from latmon.imports import times
-from latmon.imports.found import Asked, Found, Passed, Times, Where
+from latmon.imports.found import Asked, Found, Moment, Passed, Times, Where
 from latmon.imports.naming import UNKNOWN_OP
 from latmon.model import Completed, Flow, Outlier, Series
 
@@ -27,13 +27,23 @@ def sniff(head: str) -> bool:
 
 
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A row is an I/O, rows of one second are a window."""
-    rows = []
+    """A row is an I/O, rows of one second are a window; another run begins with a head of its own."""
+    rows: list[tuple[int, Outlier]] = []
     for at, line in enumerate(lines, 1):
         if _HEAD.match(line):
-            yield Passed(Where(at, at))
+            yield from _windows(rows, asked)
+            yield (
+                Moment(Where(at, at), f"line {at}: another run of emlxsoverhead begins")
+                if rows
+                else Passed(Where(at, at))
+            )
+            rows = []
         elif (row := _ROW.fullmatch(line)) and (one := _outlier(row, asked)):
             rows.append((at, one))
+    yield from _windows(rows, asked)
+
+
+def _windows(rows: list[tuple[int, Outlier]], asked: Asked) -> Iterator[Times]:
     for wall, same in groupby(rows, key=lambda pair: pair[1].wall):
         group = list(same)
         for first, last in _stretches([at for at, _ in group]):

@@ -41,8 +41,6 @@ _QUEUE = ("aqu-sz", "avgqu-sz")
 _LEAST = 5
 _MAX_RATE = 1e12
 _DAY_US = 86_400_000_000
-_MOMENTS = 1000
-"""Into which an interval is divided where only its mean and its busy share are known."""
 
 
 @dataclass(slots=True)
@@ -188,7 +186,7 @@ def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked)
         if gauge is not None:
             outstanding[device] = gauge
         if "actv" in values:
-            depths[device] = _depths(values)
+            depths[device] = _depths(values, max(1, (where.dt_us or 0) // 1000))
     return Counts(where, kernel, outstanding, depths)
 
 
@@ -272,24 +270,24 @@ def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
     return None if mean is None else Outstanding(round(mean), None)
 
 
-def _depths(values: Mapping[str, float]) -> Depths:
+def _depths(values: Mapping[str, float], ms: int) -> Depths:
     """Solaris: actv and %b of the device, wait and %w of the queue above it."""
-    queued = _spread(values["wait"], values.get("%w")) if "wait" in values else {}
-    return Depths(_spread(values["actv"], values.get("%b")), queued, source=MEANS)
+    queued = _spread(values["wait"], values.get("%w"), ms) if "wait" in values else {}
+    return Depths(_spread(values["actv"], values.get("%b"), ms), queued, source=MEANS)
 
 
-def _spread(mean: float, busy_percent: float | None) -> dict[int, int]:
-    """Moments at the two depths next to the mean while busy: the least that a mean and a busy share can come from.
+def _spread(mean: float, busy_percent: float | None, ms: int) -> dict[int, int]:
+    """Milliseconds at the two depths next to the mean while busy: the least that a mean and a busy share can come from.
 
     A busy share that is not known, or was rounded to 0, is the largest that the mean allows.
     """
     busy = min((busy_percent or 0) / 100 or 1.0, 1.0, mean)
     if not busy:
-        return {0: _MOMENTS}
+        return {0: ms}
     depth, part = divmod(mean / busy, 1)
-    moments = round(busy * _MOMENTS)
-    above = round(moments * part)
-    counts: dict[int, int] = {0: _MOMENTS - moments}
-    for end, n in ((int(depth), moments - above), (int(depth) + 1, above)):
+    some = round(busy * ms)
+    above = round(some * part)
+    counts: dict[int, int] = {0: ms - some}
+    for end, n in ((int(depth), some - above), (int(depth) + 1, above)):
         counts[bucket_end(end)] = counts.get(bucket_end(end), 0) + n
     return {end: n for end, n in counts.items() if n}

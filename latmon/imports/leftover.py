@@ -7,65 +7,97 @@ line, bars, the heads that tools print above them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 from latmon.imports import times
 from latmon.imports.found import Found, Remark, Table, Where
 
-_LONGEST = 300
-"""Characters of a line that is looked at."""
-_NUMBER = re.compile(
-    r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?(?:[KMGTPE]i?B?|[num\u00b5\u03bc]?s(?:ecs?)?|%|th))?(?![\w.]*\w)"
-)
-_BETWEEN = re.compile(
-    r"(?:[^A-Za-z]|\bto\b|\binf\b|\babs\b|\bor more\b|\bmore\b|\bless\b|\bthan\b|\boverflow\b)*", re.IGNORECASE
-)
+_LONGEST = 160
+"""Characters of a line that is looked at; a longer one is no bucket."""
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s?[A-Za-z%\u00b5\u03bc]{1,5})?")
+_WORD = re.compile(r"[A-Za-z\u00b5\u03bc]+")
+_UNITS = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "\u03bc": 1e-6, "m": 1e-3, "s": 1.0}
+_POWERS = {unit: 1024.0**n for n, unit in enumerate("KMGTPE", 1)}
+_SECONDS = tuple(f"{unit}{word}" for unit in ("", *_UNITS) for word in ("s", "sec", "secs"))
+_SIZES = tuple(f"{unit.lower()}{rest}" for unit in _POWERS for rest in ("", "b", "ib"))
+_KNOWN = frozenset((*_SECONDS, *_SIZES, "th", "to", "inf", "abs", "or", "more", "less", "than", "overflow"))
+"""Words that a bucket's line may have: units, and what some tools print for its edges."""
 _BAR = re.compile(r"\d[^|]{0,60}\|[ ]*[@*#\u2580-\u259f]+|\d[^@]{0,60}@{2,}")
 _BUCKET = re.compile(r"\s*[\[(]-?\d[\w.]*[KMGTPE]?\s*[,\])]")
-_HEAD = re.compile(r"-+ Distribution -+|:\s*count\s+distribution\b|^\s*\"?Histogram:", re.IGNORECASE)
+_RANGE = re.compile(r"[A-Za-z%\u00b5\u03bc\[(<>]|->|\d\s*(?:-|\.\.)\s*\d")
+_HEAD = re.compile(r"-+ Distribution -+|:\s*count\s+distribution\b")
 _JSON = re.compile(r'"type":\s*"l?hist"')
 _ROWS, _ROWS_PLAIN = 3, 5
 """Lines in a row: of a range or with units, of plain columns of numbers."""
 _COLUMNS = 3
 """A table with more plain numbers in a line is some other tool's."""
-_BELOW_HEAD = 12
+_BETWEEN = 12
+"""Lines between a head and its first bucket, or blank ones between two buckets."""
 _TORN = 3
 """Lines behind a table in which the rest of it would begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A line that may be a bucket."""
 
-    line: int
-    edges: tuple[float, ...]
+    edges: tuple[float, float]
     """Its first two numbers: which of them is the bucket's depends on the tool."""
     is_range: bool
     """It has a unit, a range or a bar: no mere columns of numbers."""
 
 
+@dataclass(slots=True)
+class _Block:
+    """Lines in a row that may be a distribution; there may be 400,000, so none of them is kept."""
+
+    head: int = 0
+    """The line of a head that a tool prints above its buckets; 0 without one."""
+    first: int = 0
+    last: int = 0
+    rows: int = 0
+    is_range: bool = True
+    steps: tuple[int, int] = (0, 0)
+    """Of the first two numbers of each line: 1 where each is above the one before, -1 below, 0 neither."""
+    edges: tuple[float, float] = (0.0, 0.0)
+
+    def add(self, line: int, row: _Row) -> None:
+        if self.rows:
+            signs = [(now > had) - (now < had) for now, had in zip(row.edges, self.edges, strict=True)]
+            kept = [one if self.rows == 1 or one == had else 0 for one, had in zip(signs, self.steps, strict=True)]
+            self.steps = kept[0], kept[1]
+        self.first, self.last, self.edges = self.first or line, line, row.edges
+        self.rows, self.is_range = self.rows + 1, self.is_range and row.is_range
+
+    @property
+    def span(self) -> list[tuple[int, int]]:
+        """Its first and last line where it is a distribution; empty where it is none."""
+        if self.head:
+            return [(self.head, max(self.head, self.last))]
+        least = _ROWS if self.is_range else _ROWS_PLAIN
+        return [(self.first, self.last)] if self.rows >= least and any(self.steps) else []
+
+
 def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
     """First and last line, from 1, of all that looks like a distribution among the lines that no format took."""
     found: list[tuple[int, int]] = []
-    rows: list[_Row] = []
-    head, before = 0, 0
+    now, before = _Block(), 0
     for at in left:
         text = lines[at - 1]
-        if any(lines[n - 1].strip() for n in range(max(before + 1, at - _BELOW_HEAD), at)):
-            found += _block(rows, head)  # lines of something else are between
-            rows, head = [], 0
+        if any(lines[n - 1].strip() for n in range(max(before + 1, at - _BETWEEN), at)):
+            found += now.span  # lines of something else are between
+            now = _Block()
         before = at
-        if _HEAD.search(text[:_LONGEST]) or _JSON.search(text[:_LONGEST]):
-            found += _block(rows, head)
-            rows, head = [], at
-        elif (row := _row(at, text)) is not None:
-            rows.append(row)
-        else:
-            found += _block(rows, head if rows or at - head > _BELOW_HEAD else 0)
-            rows, head = [], head if not rows and at - head <= _BELOW_HEAD else 0
-    return [*found, *_block(rows, head)]
+        if _is_head(text[:_LONGEST]):
+            found += now.span
+            now = _Block(head=at)
+        elif (row := _row(text)) is not None:
+            now.add(at, row)
+        elif now.rows or at - now.head > _BETWEEN:
+            found += now.span
+            now = _Block()
+    return [*found, *now.span]
 
 
 def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
@@ -85,67 +117,51 @@ def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> t
 
 def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
     """The lines of a table behind its last row that was understood; empty where it ended there."""
-    behind = []
+    behind: list[int] = []
+    rows = 0
     for at in range(last + 1, len(lines) + 1):
-        if at not in unknown or not lines[at - 1].strip():
+        is_row = at in unknown and _is_row(lines[at - 1])
+        if not is_row and (rows or at not in unknown or len(behind) >= _TORN or not lines[at - 1].strip()):
             break
         behind.append(at)
-    rows = [at for at in behind if _is_row(lines[at - 1])]
-    if not rows or rows[0] > last + _TORN:
-        return []
-    end = rows[0]
-    while end + 1 in behind and _is_row(lines[end]):
-        end += 1
-    return [at for at in behind if at <= end]
+        rows += is_row
+    return behind if rows else []
 
 
-def _block(rows: list[_Row], head: int) -> Iterator[tuple[int, int]]:
-    """The block that these rows are; none where they are too few or no buckets."""
-    if head:
-        yield head, rows[-1].line if rows else head
-    elif rows and _are_buckets(rows):
-        yield rows[0].line, rows[-1].line
-
-
-def _are_buckets(rows: list[_Row]) -> bool:
-    least = _ROWS if all(row.is_range for row in rows) else _ROWS_PLAIN
-    if len(rows) < least:
-        return False
-    columns = zip(*(row.edges for row in rows), strict=True)
-    return any(all(a < b for a, b in pairwise(column)) or all(a > b for a, b in pairwise(column)) for column in columns)
-
-
-def _row(at: int, text: str) -> _Row | None:
-    """None for a line that is no bucket."""
-    has_bar = _BAR.search(text[:_LONGEST]) is not None
-    shown = text[:_LONGEST].partition("|")[0] if has_bar else text[:_LONGEST]
-    if len(text) > _LONGEST or not any(map(str.isdigit, shown)) or times.begins(text) is not None:
-        return None
-    numbers = _NUMBER.findall(shown)
-    if len(numbers) < 2 - has_bar or _BETWEEN.fullmatch(_NUMBER.sub(" ", shown)) is None:
-        return None
-    is_range = (
-        has_bar or any(one[-1].isalpha() or one[-1] == "%" for one in numbers) or not set("[(<>").isdisjoint(shown)
+def _is_head(text: str) -> bool:
+    """Of buckets, or all of them in a line of JSON. A search of each of 400,000 lines would take seconds."""
+    return ("istribution" in text and _HEAD.search(text) is not None) or (
+        '"type"' in text and _JSON.search(text) is not None
     )
-    is_range = is_range or "->" in shown or bool(re.search(r"\d\s*(?:-|\.\.)\s*\d", shown))
+
+
+def _row(text: str) -> _Row | None:
+    """None for a line that is no bucket."""
+    if len(text) > _LONGEST:
+        return None
+    if any(word[0].lower() not in _KNOWN for word in _WORD.finditer(text)):
+        return None
+    has_bar = "|" in text and _BAR.search(text) is not None
+    shown = text.partition("|")[0] if has_bar else text
+    numbers = _NUMBER.findall(shown)
+    if len(numbers) < 2 - has_bar or (":" in text and times.begins(text) is not None):
+        return None
+    is_range = has_bar or _RANGE.search(shown) is not None
     if len(numbers) > _COLUMNS and not is_range:
         return None
-    values = [_value(one) for one in numbers[:2]]
-    return _Row(at, (values[0], values[-1]), is_range)
+    return _Row((_value(numbers[0]), _value(numbers[min(1, len(numbers) - 1)])), is_range)
 
 
 def _is_row(text: str) -> bool:
     """One line by itself, as it is behind a table, damaged or not."""
     shown = text[:_LONGEST]
-    return bool(_BAR.search(shown) or _BUCKET.match(shown)) or _row(0, text) is not None
-
-
-_UNITS = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "\u03bc": 1e-6, "m": 1e-3, "s": 1.0}
-_POWERS = {unit: 1024.0**n for n, unit in enumerate("KMGTPE", 1)}
+    return bool(_BAR.search(shown) or _BUCKET.match(shown)) or _row(text) is not None
 
 
 def _value(number: str) -> float:
     """In seconds, or as it is."""
+    if number.isdecimal():
+        return float(number)
     digits = re.match(r"-?[\d,]+(?:\.\d+)?", number)
     value = float(digits[0].replace(",", "")) if digits else 0.0
     unit = number[len(digits[0]) :].strip()[:1] if digits else ""
