@@ -48,7 +48,8 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             total = whole(side.get("total_ios")) or 0
             if told is None:
                 if total:
-                    yield Remark(where, f"{device} {op}: {total:,} I/Os without bins; run fio with json+", 1)
+                    said = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
+                    yield Remark(where, said, 1, is_incomplete=True)
                 continue
             flow = Flow(device, asked.op or op)
             if kind == "clat_ns":

@@ -71,6 +71,8 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             if begun < at:
                 yield Passed(Where(begun, at - 1))
             begun = at + 1
+            if told.count(",") >= _CELLS - 1:
+                yield Remark(Where(at, at), "a damaged row is left out", 1, is_incomplete=True)
     if begun <= len(lines):
         yield Passed(Where(begun, len(lines)))
     if reading.now is not None:
@@ -100,7 +102,7 @@ class _Reading:
             self.now = _Window(mono, cells.dt or 0, cells.wall or 0.0, at, marks=self.marks)
             self.marks = []
         if cells.device and not _add(self.now, cells):
-            yield Remark(Where(at, at), "a bucket whose edges are none of latmon's", 1)
+            yield Remark(Where(at, at), "a bucket whose edges are none of latmon's", 1, is_incomplete=True)
 
 
 def _row_reader() -> Callable[[str], _Cells | None]:

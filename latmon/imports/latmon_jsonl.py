@@ -41,6 +41,6 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
                 case "damage":
                     yield Remark(where, f"damaged in the recording: {value.get('text')}", 1)
         except RecordingError as error:
-            yield Remark(where, str(error), 1)
+            yield Remark(where, str(error), 1, is_incomplete=True)
         else:
             yield Passed(where)

@@ -5,6 +5,9 @@ import test_imports
 from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
 from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
+from latmon.exports import csv_buckets, jsonl
+from latmon.exports.source import Source
+from latmon.exports.wish import Wish
 from latmon.imports import import_command
 from latmon.imports.found import Asked
 from latmon.minute_sums import add_completed
@@ -442,6 +445,17 @@ def test_a_damaged_line_of_bpftrace_json_is_exit_4():
     assert read(good + good.replace(', "count": 5}', ', "cou'), US).exit_code == EXIT_INCOMPLETE
     assert read(good, US).exit_code == EXIT_DONE
     assert read(good + '{"type": "hist", "data": {"@us": []}}\n', US).exit_code == EXIT_DONE
+
+
+def test_a_damaged_row_of_latmons_own_lines_is_exit_4(tmp_path):
+    _, recording = imported(tmp_path, OTHER)
+    for write, good, bad in ((csv_buckets.write, ",35\n", ",x\n"), (jsonl.write, '"n":48', '"n":"x"')):
+        out = tmp_path / "exported"
+        with out.open("wb") as file:
+            write(Source(recording), file, Wish())
+        text = out.read_text()
+        assert read(text).exit_code == EXIT_DONE
+        assert read(text.replace(good, bad) + text).exit_code == EXIT_INCOMPLETE
 
 
 def test_a_table_of_dtrace_without_understood_rows_is_exit_4():
