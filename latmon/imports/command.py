@@ -63,11 +63,11 @@ class Read:
     @property
     def unknown(self) -> list[str]:
         """Sentences on what looks like a distribution and is of no known format."""
-        return [
-            f"line{'s' if last > first else ''} {f'{first} to {last}' if last > first else first}: "
-            "it looks like a distribution, of no known format: left out"
+        each = (
+            f"lines {first} to {last} look" if last > first else f"line {first} looks"
             for first, last in self.distributions[:SHOWN]
-        ]
+        )
+        return [f"{one} like a distribution of no known format: left out" for one in each]
 
     @property
     def exit_code(self) -> int:

@@ -35,9 +35,8 @@ def kept(reports: Sequence[tuple[float | None, Rows]], solaris: bool, is_y: bool
         by = "--first-report" if asked.first_report else "the command line in the text (-y)"
         return keep, f"the first report is {'taken for an interval' if keep else 'left out'}, as {by} says"
     if len(reports) == 1:
-        return True, (
-            "a single report: an average since the boot unless iostat ran with -y; its rates are taken for the interval"
-        )
+        unless = "" if solaris else " unless iostat ran with -y"
+        return True, f"a single report is an average since the boot{unless}; its rates are taken for the interval"
     if solaris:
         return False, "the first report is of the time since the boot and left out"
     since_boot = _is_since_boot(reports, asked)
