@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latmon import arguments, config, opening, privileges, standard_output, target
+from latmon import arguments, config, opening, privileges, standard_output, target, tools, trust
 from latmon.backend import Options
 from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.request import Request
@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     try:
         try:
             args = arguments.parse(argv)
+            _guard_root()
             return _RUN[args.command](args)
         finally:
             sys.stdout.flush()
@@ -44,6 +45,13 @@ def main(argv: list[str]) -> int:
         return _refused(UnavailableError(f"can't write to stdout: {error.strerror}"))
 
 
+def _guard_root() -> None:
+    """As root run nothing that another user can change: neither ourselves nor a program that is found in PATH."""
+    if os.geteuid() == 0:
+        trust.require_installation()
+        os.environ["PATH"] = tools.search_path(os.environ)
+
+
 def _refused(error: LatmonError) -> int:
     print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
     return error.exit_code
@@ -51,10 +59,12 @@ def _refused(error: LatmonError) -> int:
 
 def _live(args: argparse.Namespace) -> int:
     user = _user()
-    with privileges.acting_as(user):
-        defaults = config.load(os.environ)
-        if args.record is not None:
+    defaults = config.load(os.environ, user=user)
+    if args.record is not None:
+        with privileges.acting_as(user):
             target.refuse(args.record)
+    if defaults.ignored:
+        print(f"latmon: {clean(defaults.ignored, MAX_SENTENCE)}", file=sys.stderr)
     _name_tools(defaults)
     request = _request(args, defaults)
     if request.record is not None and not args.tui:
@@ -66,14 +76,27 @@ def _live(args: argparse.Namespace) -> int:
 
 
 def _name_tools(defaults: config.Config) -> None:
-    """The tools that the config names, as if their variables were set; UnavailableError names the key."""
-    for name in ("bpftrace", "dtrace"):
+    """The tools that the config names, as if their variables were set; UnavailableError names the key.
+
+    UntrustedError where latmon is root and others can change a tool, or the file that names it.
+    """
+    tools.require_named(os.environ)
+    for name in config.TOOLS:
         path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
         if not path or os.environ.get(variable):
             continue
-        if not (Path(path).is_absolute() and os.access(path, os.X_OK) and Path(path).is_file()):
-            raise UnavailableError(f"{name}: {path} in the config must be the absolute path of a program that runs.")
+        _check_named(name, Path(path), defaults.named_in.get(name))
         os.environ[variable] = path
+
+
+def _check_named(name: str, path: Path, file: Path | None) -> None:
+    where = f" in {file}" if file else " in the config"
+    if os.geteuid() == 0 and file is not None:
+        trust.require(file, f"{name}: {path}{where}", f"name the tool in {config.SYSTEM} instead")
+    if path.is_absolute():
+        tools.require(path, f"{name}: {path}{where}")
+    if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):
+        raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
 
 
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
@@ -171,7 +194,7 @@ def _demo(args: argparse.Namespace) -> int:
             return demonstration.record(args.scenario, args.seed, args.record, args.duration)
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
-    defaults = config.load(os.environ)
+    defaults = config.load(os.environ, user=user)
     return _watch(request, args.theme or defaults.theme, user, "demo", defaults, tour=tour)
 
 
@@ -228,17 +251,17 @@ def _import(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
 
-    with privileges.acting_as(_user()):
-        defaults = config.load(os.environ)
+    defaults = config.load(os.environ, user=_user())
     _name_tools(defaults)
     backend = args.backend or defaults.backend or ""
     if not args.self_test:
-        return doctor_command(args.json, backend)
+        return doctor_command(args.json, backend, ignored=defaults.ignored)
     from latmon.doctor.self_tested import say
     from latmon.self_test.running import check_backend, self_test
 
     check_backend(backend or opening.AUTO)
-    return doctor_command(args.json, backend, test=partial(self_test, backend or opening.AUTO, say))
+    test = partial(self_test, backend or opening.AUTO, say)
+    return doctor_command(args.json, backend, test, ignored=defaults.ignored)
 
 
 def _probes(args: argparse.Namespace) -> int:

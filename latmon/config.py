@@ -1,20 +1,22 @@
 """The user's defaults: $XDG_CONFIG_HOME/latmon/config.yaml over /etc/xdg/latmon/config.yaml.
 
 An option beats the environment, the environment beats this file. A mistake is a UsageError that names file and key.
+Under sudo the user's file is read as that user, and its keys that name a tool don't count: the tool runs as root.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from latmon import directories
+from latmon import directories, files
 from latmon.backend import STAGES_MODES
 from latmon.errors import UsageError
 from latmon.findings.thresholds import DEFAULT, Settings, settings_of
+from latmon.privileges import Invoker, acting_as
 from latmon.quantities import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
@@ -43,6 +45,10 @@ class Config:
     """Of one CPU, for the deep probes; 0: none."""
     findings: Settings = DEFAULT
     """The rules' own numbers, and which of them are off."""
+    named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
+    """The file that names a tool, by the tool's key."""
+    ignored: str = field(default="", compare=False)
+    """The sentence about keys of the user's file that don't count as root; empty where all count."""
 
 
 def interval_us(text: str) -> int:
@@ -103,26 +109,42 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "history": history_us,
     "budget_percent": budget_percent,
 }
+TOOLS = ("bpftrace", "dtrace")
+"""The keys that decide which program runs as root."""
 _RULES = "findings"
 """The one key that is a section."""
 _ALL = ", ".join((*_KEYS, _RULES))
 
 
-def load(environ: Mapping[str, str], system: Path = SYSTEM) -> Config:
-    """What the two files say together; a file that isn't there says nothing."""
-    config = Config()
-    for path in (system, directories.config(environ) / "config.yaml"):
-        config = replace(config, **_read(path, config.findings))
-    return config
+def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None = None) -> Config:
+    """What the two files say together; a file that isn't there says nothing. `user`: who called sudo."""
+    config = _with(Config(), system, _read(system, DEFAULT))
+    path = directories.config(environ) / "config.yaml"
+    with acting_as(user):
+        values = _read(path, config.findings)
+    if user is None:
+        return _with(config, path, values)
+    ignored = [key for key in TOOLS if values.pop(key, None) is not None]
+    return replace(_with(config, path, values), ignored=_ignored(path, ignored, user, system) if ignored else "")
+
+
+def _with(config: Config, path: Path, values: Mapping[str, Any]) -> Config:
+    named_in = {key: path for key in TOOLS if key in values}
+    return replace(config, **values, named_in={**config.named_in, **named_in})
+
+
+def _ignored(path: Path, keys: Sequence[str], user: Invoker, system: Path) -> str:
+    what = f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'}"
+    return (
+        f"{path}: {what} ignored under sudo, because {user.name} can change that file and the tool runs as root: "
+        f"name the tool in {system} instead"
+    )
 
 
 def _read(path: Path, findings: Settings) -> dict[str, Any]:
     """`findings`: what a file before it says of rules."""
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: not a regular file")
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = files.regular(path, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

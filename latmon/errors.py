@@ -35,6 +35,12 @@ class ProbeGoneError(LatmonError):
     """The probe ended by itself, and what it counted since the last frame is lost."""
 
 
+class UntrustedError(LatmonError):
+    """Root would run or obey a file that another user can change. No backend is tried instead."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
 class RecordingError(LatmonError):
     """A recording can't be read: damaged, not one of ours, or from a newer latmon."""
 

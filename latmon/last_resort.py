@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from latmon import __version__, directories
+from latmon import __version__, directories, privileges
 from latmon.text import clean
 
 MAX_BYTES = 256 * 1024
@@ -28,6 +29,8 @@ def log_path(environ: Mapping[str, str]) -> Path:
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     details = "".join(traceback.format_exception(kind, error, trace))
+    with contextlib.suppress(OSError):  # under sudo the log is below the user's home, where a name may be a link
+        privileges.settle(privileges.invoker(os.environ, os.geteuid()))
     sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
     print(f"{sentence}; {_keep(details, log_path(os.environ))}", file=sys.stderr)
 

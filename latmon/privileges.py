@@ -36,7 +36,7 @@ class Invoker:
 
 def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) -> Invoker | None:
     """The user behind sudo; None without sudo, without root, for a root that calls sudo, and outside Linux."""
-    uid, gid = _identity(environ.get("SUDO_UID", "")), _identity(environ.get("SUDO_GID", ""))
+    uid, gid = sudo_uid(environ), _identity(environ.get("SUDO_GID", ""))
     if (platform or sys.platform) != "linux" or euid != 0 or not uid or gid is None:
         return None
     try:
@@ -44,6 +44,11 @@ def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) 
     except KeyError:  # a uid that this host doesn't list, as in a container: it has no home and no further groups
         return Invoker(uid, gid, (gid,), "/", str(uid))
     return Invoker(uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), entry.pw_dir, entry.pw_name)
+
+
+def sudo_uid(environ: Mapping[str, str]) -> int | None:
+    """The uid of the user who called sudo, on every system; None without sudo."""
+    return _identity(environ.get("SUDO_UID", ""))
 
 
 def settle(user: Invoker | None) -> None:

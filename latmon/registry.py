@@ -6,6 +6,7 @@ Ours are a literal table, because a bare checkout has no entry points; third par
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from latmon import trust
 from latmon.errors import UnavailableError, UsageError
 
 GROUP = "latmon.backends"
@@ -36,6 +38,8 @@ def load(name: str) -> Callable[..., Any]:
     target = OWN.get(name) or _foreign().get(name)
     if target is None:
         raise UsageError(f"There is no backend {name!r}; there are: {', '.join(names())}.")
+    if name not in OWN and os.geteuid() == 0:
+        trust.require_package(target.partition(":")[0].partition(".")[0])
     return load_target(name, target)
 
 

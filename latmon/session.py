@@ -31,8 +31,9 @@ LEAVE_S = 2.5
 CHUNK = 1 << 18
 MAX_SAID_LINES = 100
 MAX_SAID_CHARS = 200
-COLLECTOR = (sys.executable, "-P", "-m", "latmon.collector")
-"""-P: a file in the current directory must not pass for a module."""
+COLLECTOR = (sys.executable, "-P", "-s", "-m", "latmon.collector")
+"""-P: a file in the current directory must not pass for a module. -s: under sudo HOME is the user's, and Python would
+run what is below it as root."""
 
 
 class Session:

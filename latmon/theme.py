@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import yaml
 
-from latmon import directories, strict_yaml
+from latmon import directories, files, strict_yaml
 from latmon.errors import ThemeError
 from latmon.resources import data_dir
 
@@ -68,8 +68,7 @@ def load_theme(name: str, dirs: tuple[Path, ...] | None = None) -> Theme:
 def read_theme(path: Path) -> Theme:
     """One file, validated."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = files.regular(path, MAX_BYTES + 1)
     except OSError as error:
         raise ThemeError(f"{path}: can't be read: {error.strerror}") from error
     if len(raw) > MAX_BYTES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -67,8 +68,15 @@ def shimmed(
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Of every program on the way to the tool: which one runs as root must not depend on the current directory."""
-    return {**environ, "PATH": search_path(environ)}
+    """Return the variables of every program on the way to the tool: PATH holds no relative directory.
+
+    Under sudo HOME and XDG_* are the user's by now. A tool that runs as root gets root's home and no PYTHON*, or a
+    wrapper in Python would run what lies in the user's home.
+    """
+    if os.geteuid():
+        return {**environ, "PATH": search_path(environ)}
+    kept = {name: value for name, value in environ.items() if not name.startswith(("PYTHON", "XDG_"))}
+    return {**kept, "PATH": search_path(environ), "HOME": pwd.getpwuid(0).pw_dir}
 
 
 class Running(Protocol):

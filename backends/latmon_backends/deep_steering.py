@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from latmon.backend import Options
-from latmon.errors import UnavailableError
+from latmon.errors import UnavailableError, UntrustedError
 from latmon.model import Frame
 from latmon_backends import deep_meter
 from latmon_backends.budget import PAUSE_S, Budget, Verdict
@@ -168,7 +168,7 @@ class Steering:
         self._paused_until, self.why_not = 0.0, "the deep probes are starting"
         try:
             probe, ticks = await self._programs.start(self._launcher, target, one_in)
-        except (RefusedError, UnavailableError) as refusal:
+        except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._pause(str(refusal))
             return
         finally:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from latmon.errors import ProbeGoneError, UnavailableError
+from latmon.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon_backends.frames import Frames
 from latmon_backends.probe_events import Event
 from latmon_backends.running_probe import LOOK_S, RefusedError, RunningProbe, Silence
@@ -81,7 +81,7 @@ class KeptRunning:
         self._is_down = True
         try:
             await start()
-        except (RefusedError, UnavailableError) as refusal:
+        except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._frames.notice = f"{self._tool} could not be started again ({why}): {refusal}"
             return False
         self._is_down = False

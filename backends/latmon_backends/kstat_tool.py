@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from latmon.errors import UnavailableError
-from latmon.tools import find_tool
+from latmon.tools import find_tool, require
 
 VARIABLE = "LATMON_KSTAT"
 _USUAL = Path("/usr/bin/kstat")
@@ -21,6 +21,7 @@ def runner(environ: Mapping[str, str] = os.environ) -> Run:
     """Runs the tool that LATMON_KSTAT names, else /usr/bin/kstat, else the one on the search path."""
     usual = _USUAL if VARIABLE not in environ and os.access(_USUAL, os.X_OK) else None
     path = str(usual or find_tool("kstat", VARIABLE, environ))
+    require(Path(path), path)
 
     def run(words: tuple[str, ...]) -> bytes:
         try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from latmon import trust
 from latmon.manifest import Manifest
 from latmon_backends import bpf_stats
 from latmon_backends.bpf_programs import Totals, totals
@@ -48,6 +49,15 @@ class AnyProgram(Protocol):
     def text(self) -> str: ...
 
 
+def trusted(program: AnyProgram) -> AnyProgram:
+    """Return the program. UntrustedError where this process is root and others can change one of its scripts."""
+    if os.geteuid() == 0:
+        for manifest in (one.manifest for one in program.scripts):
+            trust.require_script(manifest.path)
+            trust.require_script(manifest.script)
+    return program
+
+
 class Launcher(Protocol):
     """Starts probes. Nothing here waits long: a child is not ready yet when it is given."""
 
@@ -74,7 +84,7 @@ class Direct:
         self._stats = -1
 
     async def launch(self, program: AnyProgram) -> Child:
-        return await Child.start(self.tool.running(program))
+        return await Child.start(self.tool.running(trusted(program)))
 
     async def totals(self, pid: int) -> Totals:
         return totals(pid, self._proc)

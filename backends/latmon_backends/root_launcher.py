@@ -31,8 +31,9 @@ _LOOKS = 5
 """An answer may take so many times LOOK_S. A process that is stopped for longer than that misses one look, not all."""
 _PIPES = 3
 _GONE = 255
-STARTER = (sys.executable, "-P", "-m", "latmon_backends.root_starter")
-"""-P: a file in the current directory must not pass for a module."""
+STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_starter")
+"""-P: a file in the current directory must not pass for a module. -s: HOME is the user's, and Python would run what is
+below it as root."""
 
 
 def needed() -> bool:

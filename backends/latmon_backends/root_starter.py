@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from latmon.errors import ManifestError
+from latmon.errors import ManifestError, UntrustedError
 from latmon.manifest import Manifest, load_all
 from latmon.resources import data_dir
 from latmon_backends import bpf_stats, bpftrace_tool, dtrace_program, dtrace_tool
 from latmon_backends.bpf_programs import Totals, totals
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.child import environment
-from latmon_backends.launching import AnyProgram
+from latmon_backends.launching import AnyProgram, trusted
 
 MAX_MESSAGE = 16 * 1024
 MAX_CHILDREN = 4
@@ -84,7 +84,7 @@ class Starter:
         pipe = subprocess.PIPE
         try:
             child = subprocess.Popen(  # noqa: S603 - the tool that root chose, our own program
-                self._tool.running(program),
+                self._tool.running(trusted(program)),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
@@ -93,6 +93,8 @@ class Starter:
             )
         except OSError as error:
             return {"error": error.strerror or "the shell can't be started"}, ()
+        except UntrustedError as error:
+            return {"error": str(error)}, ()
         self.children[child.pid] = child
         self._readable.add(child.pid)
         files = tuple(os.dup(end.fileno()) for end in (child.stdin, child.stdout, child.stderr) if end is not None)

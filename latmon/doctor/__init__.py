@@ -15,7 +15,9 @@ from latmon.doctor.check import Check, Place, Status
 from latmon.doctor.tier import TierReport
 from latmon.errors import EXIT_DONE, EXIT_UNAVAILABLE
 from latmon.self_test import SelfTest
+from latmon.text import clean
 
+MAX_CHARS = 400
 SCHEMA = "latmon.doctor/1"
 _LINUX: tuple[Callable[[Place], Check], ...] = (
     privilege.privilege,
@@ -90,14 +92,17 @@ def render_json(found: Sequence[Check], explained: TierReport, tested: SelfTest 
     return json.dumps(whole, indent=2)
 
 
-def doctor_command(as_json: bool, backend: str = "", test: Callable[[], SelfTest] | None = None) -> int:
+def doctor_command(
+    as_json: bool, backend: str = "", test: Callable[[], SelfTest] | None = None, ignored: str = ""
+) -> int:
     """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: as it was asked for.
 
-    `test`: the self-test, whose exit code counts instead.
+    `test`: the self-test, whose exit code counts instead. `ignored`: what of the config doesn't count, as a sentence.
     """
     here = Place()
     explained = tier.report(here, backend=backend)
     found = [*checks(here, explained), *tier.beside(here, explained)]
+    found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
     if not as_json:
         print(render_text(found, explained), flush=True)
     tested = test() if test is not None else None
