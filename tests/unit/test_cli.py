@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from latmon import cli, demonstration
+from latmon import cli, demonstration, privileges
 from latmon.config import Config
 from latmon.errors import UnavailableError
 from latmon.model import Frame
 from latmon.recording import End, open_recording
 
 NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
+"""A user that this host doesn't list, so nothing is known of a home but what the environment says."""
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PYTHON = "/usr/bin/python3"
 """One that every user may read, unlike the tests' own."""
@@ -261,6 +263,150 @@ def test_under_sudo_a_report_is_read_as_the_user(latmon, nobodys, monkeypatch):
     assert "Permission denied" in refused.stderr
     os.chown(nobodys / "f", 65534, 65534)
     assert latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY).returncode == 0
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A search path of root's: its bpftrace and dtrace refuse to run, so that nothing is measured."""
+    directory = tmp_path / "tools"
+    directory.mkdir()
+    for name in ("bpftrace", "dtrace"):
+        (directory / name).write_text("#!/bin/sh\necho 'ERROR: the tool of root' >&2\nexit 1\n")
+        (directory / name).chmod(0o755)
+    return f"{directory}:/usr/bin:/bin"
+
+
+@pytest.fixture
+def attack(nobodys):
+    """Settings of eve's that name a tool of eve's; it leaves a mark, with the uid that ran it."""
+    tool = nobodys / "tool"
+    tool.write_text(f"#!/bin/sh\nid -u >>{nobodys}/ran\nexit 1\n")
+    tool.chmod(0o755)
+    config(nobodys, f"theme: light\nbpftrace: {tool}\ndtrace: {tool}\n")
+    subprocess.run(["chown", "-R", "64123:64123", nobodys], check=True)
+    return tool
+
+
+@pytest.fixture
+def as_started(monkeypatch, nobodys, tools):
+    """This process as sudo, or a shell of root's, would start it with a variable."""
+
+    def become(variable, value, who):
+        monkeypatch.chdir(nobodys)
+        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+        monkeypatch.setattr(privileges, "need_readable", lambda *_any: None)
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        for name, set_to in {"PATH": tools, "HOME": "/nowhere", variable: str(value), **who}.items():
+            monkeypatch.setenv(name, set_to)
+
+    return become
+
+
+def ran(tool):
+    return (tool.parent / "ran").exists()
+
+
+RECORD = ("--record", "f", "--backend", "bpftrace", "--duration", "200ms")
+
+
+@as_root
+@as_anyone
+@pytest.mark.parametrize("words", [RECORD, ("doctor",), ("doctor", "--json")], ids=["record", "doctor", "json"])
+def test_under_sudo_the_users_settings_name_no_tool(latmon, nobodys, attack, tools, words):
+    cfg = str(nobodys / "cfg")
+    done = latmon(*words, cwd=nobodys, python=SYSTEM_PYTHON, PATH=tools, XDG_CONFIG_HOME=cfg, HOME="/", **EVE)
+    assert not ran(attack), "a tool of the user's ran as root"
+    assert f"{cfg}/latmon/config.yaml: bpftrace and dtrace are ignored under sudo" in done.stderr + done.stdout
+    assert "name the tool in /etc/xdg/latmon/config.yaml instead" in done.stderr + done.stdout
+    assert "the tool of root" in done.stderr + done.stdout
+
+
+@as_root
+@pytest.mark.parametrize("who", [{"SUDO_UID": ""}, EVE], ids=["root", "sudo"])
+@pytest.mark.parametrize("words", [RECORD, ("doctor",), ("doctor", "--self-test"), ("--backend", "procfs")])
+@pytest.mark.parametrize("variable", ["LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT"])
+def test_root_runs_no_tool_that_a_variable_names(as_started, capsys, attack, *, words, who, variable):
+    as_started(variable, attack, who)
+    assert cli.main(list(words)) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
+    assert said.err.endswith("uid 64123: put it where only root can write, such as /usr/local/bin\n")
+    assert not ran(attack)
+
+
+@as_root
+@pytest.mark.parametrize("words", [RECORD, ("doctor",)], ids=["record", "doctor"])
+def test_root_without_sudo_takes_no_tool_from_settings_of_another_user(latmon, nobodys, attack, tools, words):
+    done = latmon(*words, PATH=tools, XDG_CONFIG_HOME=str(nobodys / "cfg"), SUDO_UID="")
+    assert done.returncode == 3
+    assert is_one_sentence(done), done
+    assert f"bpftrace: {attack} in {nobodys}/cfg/latmon/config.yaml is not used as root, because" in done.stderr
+    assert "belongs to uid 64123" in done.stderr
+    assert "name the tool in /etc/xdg/latmon/config.yaml instead" in done.stderr
+    assert not ran(attack)
+
+
+@as_root
+def test_settings_of_another_user_that_name_no_tool_stay_usable(latmon, nobodys, tmp_path):
+    config(nobodys, "backend: procfs\ninterval: 200ms\n")
+    subprocess.run(["chown", "-R", "64123:64123", nobodys], check=True)
+    done = latmon("--record", "f", "--duration", "200ms", XDG_CONFIG_HOME=str(nobodys / "cfg"), SUDO_UID="")
+    assert done.returncode == 0, done.stderr
+    assert open_recording(tmp_path / "f").origin.interval_us == 200_000
+
+
+HELPERS = """
+import os, subprocess, sys
+from latmon.session import COLLECTOR
+from latmon_backends.root_launcher import STARTER
+path = os.pathsep.join(sys.path[1:])
+for words in (COLLECTOR, STARTER):
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL, check=False)
+"""
+
+
+@as_anyone
+def test_python_runs_nothing_of_the_users_home_in_a_helper_process(latmon, tmp_path):
+    """Under sudo these processes start as root with the user's HOME."""
+    version = subprocess.run(
+        [
+            SYSTEM_PYTHON,
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib', 'posix_user', {'userbase': '.local'}))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    home = tmp_path / "home"
+    (home / version).mkdir(parents=True)
+    (home / version / "usercustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('x')\n")
+    latmon(code="import os", python=SYSTEM_PYTHON, HOME=str(home))
+    if not (tmp_path / "ran").exists():
+        pytest.skip("this Python looks for nothing in the home directory")
+    (tmp_path / "ran").unlink()
+    latmon(code=HELPERS, python=SYSTEM_PYTHON, HOME=str(tmp_path / "elsewhere"))
+    assert not (tmp_path / "ran").exists()
+    done = latmon(
+        code=f"import os; os.environ['HOME'] = {str(home)!r}\n{HELPERS}", python=SYSTEM_PYTHON, HOME="/nowhere"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists(), "it ran usercustomize.py"
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_crash_is_written_down_as_the_user(latmon, nobodys, tmp_path):
+    """Its directory may be a link to one of root's."""
+    (tmp_path / "roots").mkdir()
+    (nobodys / "latmon").symlink_to(tmp_path / "roots")
+    code = "from latmon import last_resort; last_resort.install(); raise ZeroDivisionError"
+    done = latmon(code=code, cwd="/", python=SYSTEM_PYTHON, HOME="/", XDG_STATE_HOME=str(nobodys), **NOBODY)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "could not be kept" in done.stderr
+    assert not list((tmp_path / "roots").iterdir())
 
 
 SCREEN = """
