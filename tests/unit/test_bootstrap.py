@@ -179,6 +179,75 @@ def test_another_place_may_be_relative(debian):
     assert not (debian.checkout / ".venv").exists()
 
 
+EVE = 64_123
+"""A uid that no user of this host has."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda command: command[0])
+class TestFilesOfOthers:
+    """As root, with real owners and modes: what another user can change is not started."""
+
+    @pytest.fixture
+    def ready(self, debian, shell):
+        debian.shell = [shutil.which(shell[0]), *shell[1:]]
+        (debian.directory / "bin/ls").symlink_to(shutil.which("ls"))
+        assert debian.bootstrap("run").returncode == 0
+        return debian
+
+    def refused(self, host, said, **env):
+        done = host.bootstrap("run", **env)
+        assert done.returncode == 3, done.stderr
+        assert "is not used as root, because " in done.stderr
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert host.calls == [], "something was run"
+        return True
+
+    @pytest.mark.parametrize("name", [".", ".venv", ".venv/bin", ".venv/bin/python"])
+    def test_of_another_user(self, ready, name):
+        path = ready.checkout / name
+        os.chown(path, EVE, EVE)
+        assert self.refused(ready, f"{path if name != '.' else ready.checkout} belongs to uid {EVE}: ")
+        assert self.refused(ready, f"belongs to uid {EVE}: ", SUDO_UID="64124")
+        assert ready.bootstrap("run", SUDO_UID=str(EVE)).returncode == 0
+
+    @pytest.mark.parametrize("name", [".", ".venv", ".venv/bin/python"])
+    def test_that_others_can_write_to(self, ready, name):
+        path = ready.checkout / name
+        path.chmod(0o757)
+        assert self.refused(ready, "can be written to by every user: chmod o-w ")
+        os.chown(path, 0, EVE)
+        path.chmod(0o775)
+        assert self.refused(ready, f"can be written to by the group {EVE}: chmod g-w ")
+        assert ready.bootstrap("run", SUDO_UID=str(EVE)).returncode == 0, "a group of the user's own"
+        os.chown(path, 0, 0)
+        assert ready.bootstrap("run").returncode == 0, "root's own group"
+
+    def test_an_environment_behind_a_link(self, ready):
+        there, link = ready.directory / "there", ready.directory / "link"
+        there.mkdir()
+        (ready.checkout / ".venv").rename(there / "venv")
+        link.symlink_to(there)
+        env = {"LATMON_VENV": str(link / "venv")}
+        assert ready.bootstrap("run", **env).returncode == 0
+        os.chown(there, EVE, EVE)
+        assert self.refused(ready, f"{there} belongs to uid {EVE}: ", **env)
+        os.chown(there, 0, 0)
+        os.chown(link, EVE, EVE, follow_symlinks=False)
+        assert self.refused(ready, f" belongs to uid {EVE}: ", **env)
+
+    def test_a_sticky_directory_as_tmp(self, ready):
+        tmp = ready.directory / "tmp"
+        tmp.mkdir()
+        tmp.chmod(0o1777)
+        env = {"LATMON_VENV": str(tmp / "venv")}
+        assert ready.bootstrap("run", **env).returncode == 0, "one that isn't there yet"
+        assert ready.bootstrap("run", **env).returncode == 0
+        os.chown(tmp / "venv", EVE, EVE)
+        assert self.refused(ready, f"{tmp}/venv belongs to uid {EVE}: ", **env)
+
+
 def test_a_directory_that_is_no_venv_is_never_removed(debian):
     precious = debian.directory / "home"
     precious.mkdir()
