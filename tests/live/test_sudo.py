@@ -1,5 +1,7 @@
 """Behind a real sudo: the shim starts from a terminal's ticket; `sudo latmon` starts probes after it gave up root.
 
+And what a user who may only run latmon through sudo can't make it run as root.
+
 A throw-away user with a rule of its own; both are gone afterwards.
 """
 
@@ -9,6 +11,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -152,17 +155,15 @@ class Sudoed:
 
 
 @pytest.fixture
-def sudoed(user, tmp_path_factory):
+def sudoed(user):
     if not shutil.which("bpftrace") or subprocess.run([PYTHON, "-c", "import yaml"], check=False).returncode:
         pytest.skip("needs bpftrace, and PyYAML for the system's Python")
     user("NOPASSWD: ALL")
-    directory = tmp_path_factory.mktemp("sudo")
-    for parent in (directory, *directory.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o055)
-    one = Sudoed(directory)
-    yield one
-    one.process.kill()
-    one.process.wait()
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own are closed to all but root
+        one = Sudoed(Path(directory))
+        yield one
+        one.process.kill()
+        one.process.wait()
 
 
 def test_root_is_given_up_and_probes_are_started_all_the_same(sudoed):
@@ -191,3 +192,133 @@ def alive(pids, seconds):
     while (left := {pid for pid in pids if Path(f"/proc/{pid}").exists()}) and time.monotonic() < end:
         time.sleep(0.05)
     return left
+
+
+LATMON = """#!/bin/sh
+exec {python} -P -c 'import sys; sys.dont_write_bytecode = True; sys.path[:0] = ["{root}", "{root}/backends"]
+from latmon.__main__ import main
+sys.exit(main())' "$@"
+"""
+
+
+class Eve:
+    """A user with a home and a tool of her own; the tool leaves a mark with the uid that ran it."""
+
+    def __init__(self, home):
+        self.home, self.tool = home, home / "tool"
+        self.tool.write_text(f'#!/bin/sh\nid -u >>{home}/ran\nexec bpftrace "$@"\n')
+        self.tool.chmod(0o755)
+
+    @property
+    def config(self):
+        path = self.home / ".config/latmon/config.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @property
+    def ran(self):
+        path = self.home / "ran"
+        return path.read_text().split() if path.exists() else []
+
+    def own(self, *paths):
+        subprocess.run(["chown", "-R", f"{NAME}:", *(paths or (self.home,))], check=True)
+
+    def sudo(self, *words, **environ):
+        """As she types it: her environment is her own, and what of it counts is for the real sudo to say."""
+        kept = [f"{name}={value}" for name, value in {"PATH": "/usr/bin:/bin", "HOME": self.home, **environ}.items()]
+        return subprocess.run(
+            ["setpriv", "--reuid", NAME, "--regid", NAME, "--init-groups", "env", "-i", *kept, "sudo", "-n", *words],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            cwd=self.home,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+
+@pytest.fixture
+def installed():
+    """latmon where root alone writes, which is all that the rule allows."""
+    path = Path("/usr/local/bin/latmon-test")
+    path.write_text(LATMON.format(python=PYTHON, root=ROOT))
+    path.chmod(0o755)
+    yield path
+    path.unlink()
+
+
+@pytest.fixture
+def eve(user, installed):
+    if subprocess.run([PYTHON, "-c", "import yaml"], check=False).returncode:
+        pytest.skip("needs PyYAML for the system's Python")
+    user(f"NOPASSWD:SETENV: {installed}, {PYTHON}")
+    home = Path("/home") / NAME
+    home.mkdir()
+    made = Eve(home)
+    made.own()
+    yield made
+    shutil.rmtree(home)
+
+
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("--record", "f.latmon.jsonl.gz", "--duration", "1s")], ids=["doctor", "record"]
+)
+def test_nothing_of_the_users_home_runs_as_root(eve, installed, words):
+    """Neither the tool of her settings nor what Python looks for in a home directory."""
+    eve.config.write_text(f"bpftrace: {eve.tool}\ndtrace: {eve.tool}\ninterval: 500ms\n")
+    script = "import sysconfig; print(sysconfig.get_path('purelib', 'posix_user', {'userbase': '.local'}))"
+    below = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    (eve.home / below).mkdir(parents=True)
+    (eve.home / below / "usercustomize.py").write_text(
+        f"import os\nif not os.geteuid(): open('{eve.home}/ran', 'a').write('python')\n"
+    )
+    eve.own()
+    done = eve.sudo(installed, *words)
+    assert done.returncode == 0, done.stderr
+    assert eve.ran == []
+    assert f"{eve.config}: bpftrace and dtrace are ignored under sudo" in done.stderr + done.stdout
+    if words[0] == "--record":
+        recording = open_recording(eve.home / words[1])
+        assert recording.origin.interval_us == 500_000, "her other settings count"
+        assert (eve.home / words[1]).stat().st_uid == eve.home.stat().st_uid
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "--self-test"), ("--record", "f", "--duration", "1s")])
+@pytest.mark.parametrize("how", ["-E", "VARIABLE=VALUE"])
+def test_a_variable_that_sudo_lets_through_names_no_tool_of_the_users(eve, installed, words, how):
+    if how == "-E":
+        done = eve.sudo("-E", installed, *words, LATMON_BPFTRACE=eve.tool)
+    else:
+        done = eve.sudo(f"LATMON_BPFTRACE={eve.tool}", installed, *words)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.startswith(
+        f"latmon: LATMON_BPFTRACE={eve.tool} is not used as root, because {eve.home} belongs to"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert eve.ran == []
+
+
+def test_without_setenv_the_variable_does_not_arrive(eve, installed):
+    done = eve.sudo(installed, "probes", "list", LATMON_BPFTRACE=eve.tool)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_checkout_of_the_users_own_runs_until_others_can_change_it(eve):
+    checkout = eve.home / "checkout"
+    for name in ("latmon", "backends", "probes", "themes", "tours"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "o-w,g+w", checkout], check=True)  # her own group's, as the umask 002 makes it
+    eve.own()
+    words = (PYTHON, "-P", "-c", LATMON.format(python="", root=checkout).split("'")[1], "probes", "list")
+    assert (done := eve.sudo(*words)).returncode == 0, done.stderr
+    module = checkout / "latmon/capture.py"
+    module.chmod(0o666)
+    done = eve.sudo(*words)
+    assert done.returncode == 3
+    assert f"{module} can be written to by every user" in done.stderr
+    module.chmod(0o644)
+    os.chown(checkout / "probes/linux/block_a.bt", 65534, 65534)
+    done = eve.sudo(*words)
+    assert done.returncode == 3
+    assert "block_a.bt belongs to " in done.stderr

@@ -8,6 +8,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -302,42 +303,45 @@ def test_a_plain_user_names_the_tool_freely(tool, monkeypatch):
 class TestConfig:
     """Files of settings: `bpftrace` and `dtrace` decide what runs as root, the others don't."""
 
-    def load(self, tmp_path, text, user=None, system=""):
-        own = tmp_path / "cfg/latmon/config.yaml"
+    @pytest.fixture
+    def shared(self):
+        """A directory that every user may read, unlike pytest's own."""
+        with tempfile.TemporaryDirectory() as made:
+            Path(made).chmod(0o755)
+            yield Path(made)
+
+    def load(self, shared, text, user=None, system=""):
+        own = shared / "cfg/latmon/config.yaml"
         own.parent.mkdir(parents=True, exist_ok=True)
         own.write_text(text)
-        (tmp_path / "system.yaml").write_text(system)
-        return config.load({"XDG_CONFIG_HOME": str(tmp_path / "cfg")}, tmp_path / "system.yaml", user)
+        (shared / "system.yaml").write_text(system)
+        return config.load({"XDG_CONFIG_HOME": str(shared / "cfg")}, shared / "system.yaml", user)
 
     @as_root
-    def test_under_sudo_the_users_tools_do_not_count_and_all_else_does(self, tmp_path):
-        for path in (tmp_path, *tmp_path.parents[:2]):
-            path.chmod(0o755)
+    def test_under_sudo_the_users_tools_do_not_count_and_all_else_does(self, shared):
         eve = Invoker(EVE, EVE, (EVE,), "/", "eve")
         text = "theme: light\nbpftrace: /eve/tool\ndtrace: /eve/tool\n"
-        got = self.load(tmp_path, text, eve, "bpftrace: /opt/bpftrace\n")
+        got = self.load(shared, text, eve, "bpftrace: /opt/bpftrace\n")
         assert (got.theme, got.bpftrace, got.dtrace) == ("light", "/opt/bpftrace", None)
-        assert got.named_in == {"bpftrace": tmp_path / "system.yaml"}
+        assert got.named_in == {"bpftrace": shared / "system.yaml"}
         assert got.ignored == (
-            f"{tmp_path}/cfg/latmon/config.yaml: bpftrace and dtrace are ignored under sudo, because eve can change "
-            f"that file and the tool runs as root: name the tool in {tmp_path}/system.yaml instead"
+            f"{shared}/cfg/latmon/config.yaml: bpftrace and dtrace are ignored under sudo, because eve can change "
+            f"that file and the tool runs as root: name the tool in {shared}/system.yaml instead"
         )
 
     @as_root
-    def test_under_sudo_the_users_file_is_read_as_that_user(self, tmp_path):
+    def test_under_sudo_the_users_file_is_read_as_that_user(self, shared):
         eve = Invoker(EVE, EVE, (EVE,), "/", "eve")
-        for path in (tmp_path, *tmp_path.parents[:2]):
-            path.chmod(0o755)
-        self.load(tmp_path, "theme: light\n")
-        (tmp_path / "cfg/latmon/config.yaml").chmod(0o600)
+        self.load(shared, "theme: light\n")
+        (shared / "cfg/latmon/config.yaml").chmod(0o600)
         with pytest.raises(config.UsageError, match="Permission denied"):
-            config.load({"XDG_CONFIG_HOME": str(tmp_path / "cfg")}, tmp_path / "system.yaml", eve)
+            config.load({"XDG_CONFIG_HOME": str(shared / "cfg")}, shared / "system.yaml", eve)
 
-    def test_a_file_that_counts_is_remembered(self, tmp_path):
-        got = self.load(tmp_path, "bpftrace: /a\n", None, "bpftrace: /b\ndtrace: /c\n")
+    def test_a_file_that_counts_is_remembered(self, shared):
+        got = self.load(shared, "bpftrace: /a\n", None, "bpftrace: /b\ndtrace: /c\n")
         assert got == Config(bpftrace="/a", dtrace="/c")
-        assert got.named_in["bpftrace"] == tmp_path / "cfg/latmon/config.yaml"
-        assert got.named_in["dtrace"] == tmp_path / "system.yaml"
+        assert got.named_in["bpftrace"] == shared / "cfg/latmon/config.yaml"
+        assert got.named_in["dtrace"] == shared / "system.yaml"
         assert got.ignored == ""
 
 
