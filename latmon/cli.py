@@ -92,7 +92,8 @@ def _name_tools(defaults: config.Config) -> None:
 def _check_named(name: str, path: Path, file: Path | None) -> None:
     where = f" in {file}" if file else " in the config"
     if os.geteuid() == 0 and file is not None:
-        trust.require(file, f"{name}: {path}{where}", f"name the tool in {config.SYSTEM} instead")
+        remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
+        trust.require(file, f"{name}: {path}{where}", remedy)
     if path.is_absolute():
         tools.require(path, f"{name}: {path}{where}")
     if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):

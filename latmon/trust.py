@@ -92,7 +92,8 @@ def changeable(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
         return _foreign(path, status)
     mode = f"mode {stat.S_IMODE(status.st_mode):04o}, owner {_user(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
-        return Flaw(path, f"can be written to by every user ({mode})", f"chmod o-w {_quoted(path)}")
+        mend = "" if status.st_mode & stat.S_ISVTX else f"chmod o-w {_quoted(path)}"  # /tmp has to stay as it is
+        return Flaw(path, f"can be written to by every user ({mode})", mend)
     if not status.st_mode & stat.S_IWGRP:
         return None
     if _has_others(status.st_gid, allowed):

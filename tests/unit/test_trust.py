@@ -165,6 +165,7 @@ def test_what_is_not_there_can_be_made_by_whoever_can_write_there(tool):
     assert found(tool.parent / "missing/bin") is None
     tool.parent.chmod(0o1777)
     assert found(tool.parent / "missing/bin")[0] == tool.parent
+    assert trust.flaw(tool.parent / "missing", MINE).mend == "", "/tmp has to stay as it is"
 
 
 @as_root
