@@ -9,6 +9,7 @@ server or a FUSE file system returns the next time, NFSv4 access lists, what a t
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -32,6 +33,7 @@ _OTHERS = ("yaml", "psutil", "textual")
 """What latmon imports of others: the package's first file and all directories above it are checked."""
 _WHAT = f"latmon, which runs from {_PACKAGE},"
 _REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
+_IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
 _MAX_LINKS = 40
 """As many as the kernel follows."""
 _SYSTEM_GIDS = range(1000)
@@ -115,10 +117,9 @@ def require(path: Path, what: str, remedy: str, allowed: frozenset[int] = ROOT) 
 
 def require_installation(environ: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError where others can change latmon's code, its probes, or where Python looks for modules."""
-    cwd, allowed = Path.cwd(), owners(environ)
+    allowed = owners(environ)
     for path in _searched():
-        in_cwd = "start latmon in another directory, because Python looks for modules in this one"
-        require(path, _WHAT, in_cwd if path.absolute() == cwd else _REMEDY, allowed)
+        require(path, _WHAT, _IN_CWD if path == _cwd() else _REMEDY, allowed)
     for tree in (_PACKAGE, *_packages("latmon_backends"), data_dir("probes")):
         require_tree(tree, environ)
 
@@ -130,13 +131,9 @@ def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> No
     """
     allowed = owners(environ)
     require(directory, _WHAT, _REMEDY, allowed)
-    for path in _below(directory):
-        if not path.is_symlink():
-            found = changeable(path, allowed)
-        else:
-            is_inside = path.resolve().is_relative_to(directory.resolve())
-            found = flaw(path, allowed if is_inside else ROOT)
-        if found is not None:
+    for path in _suspicious(directory, allowed):
+        is_inside = _real(path).is_relative_to(_real(directory))
+        if found := flaw(path, allowed if is_inside else ROOT):
             raise _refusal(_WHAT, found, _REMEDY)
 
 
@@ -148,8 +145,7 @@ def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
 
 def require_script(path: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError for a probe's file that others can change. One from outside latmon must be root's alone."""
-    real = path.resolve()
-    is_ours = any(real.is_relative_to(home) for home in (_PACKAGE, _CHECKOUT / "probes"))
+    is_ours = any(_real(path).is_relative_to(home) for home in (_PACKAGE, _CHECKOUT / "probes"))
     require(path, f"the probe {path}", "copy it to where only root can write", owners(environ) if is_ours else ROOT)
 
 
@@ -162,21 +158,49 @@ def _searched() -> Iterator[Path]:
     """Yield the interpreter and where it looks for modules and for their compiled forms."""
     if sys.executable:
         yield Path(sys.executable)
-    yield from (Path(entry) for entry in dict.fromkeys(sys.path))
+    yield from (Path(entry) if entry else _cwd() for entry in dict.fromkeys(sys.path))
     if sys.pycache_prefix is not None:
         yield Path(sys.pycache_prefix)
     yield from (directory / "__init__.py" for directory in _packages(*_OTHERS))
 
 
 def _packages(*names: str) -> list[Path]:
-    """The directories of the packages that are installed; imports none of them."""
+    """The directories of the packages that are installed, or the file of a single module; imports none of them."""
     specs = (find_spec(name) for name in names)
-    return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
+    found = [(Path(spec.origin), spec) for spec in specs if spec is not None and spec.origin is not None]
+    return [path.parent if spec.submodule_search_locations else path for path, spec in found]
 
 
-def _below(directory: Path) -> Iterator[Path]:
-    for parent, names, files in os.walk(directory):
-        yield from (Path(parent, name) for name in (*names, *files))
+def _cwd() -> Path:
+    """The current directory; `/` for one that was removed, where nothing can be."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve fails for a loop of links
+
+
+def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path]:
+    """Yield what is below, but for files that need no closer look: of some hundred files that are all but a few."""
+    try:
+        entries = list(os.scandir(directory))
+    except (FileNotFoundError, NotADirectoryError):  # in a zip file, which was checked as a whole
+        return
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):  # another Python has just replaced a compiled module
+            status = entry.stat(follow_symlinks=False)
+            if not _is_plain(status, allowed):
+                yield Path(entry.path)
+            if stat.S_ISDIR(status.st_mode):
+                yield from _suspicious(entry.path, allowed)
+
+
+def _is_plain(status: os.stat_result, allowed: frozenset[int]) -> bool:
+    is_link = stat.S_ISLNK(status.st_mode)
+    return not is_link and status.st_uid in allowed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | None:

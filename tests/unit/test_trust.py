@@ -292,6 +292,10 @@ class TestTools:
             registry.load("eve")
         assert not (tmp_path / "ran").exists()
         os.chown(package / "__init__.py", 0, 0)
+        (package / "loop").symlink_to("loop")
+        with pytest.raises(UntrustedError, match="loop of symbolic links"):
+            registry.load("eve")
+        (package / "loop").unlink()
         assert registry.load("eve").__name__ == "Backend"
 
 
@@ -470,6 +474,15 @@ class TestInstallation:
         with changed(path, 0o002):
             done = probes_list(checkout)
         assert refused(done, f"{path} can be written to by every user", f"chmod o-w {path}", "owner root")
+
+    def test_a_current_directory_that_was_removed(self, checkout, tmp_path):
+        words = f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; exec {sys.executable} -m latmon"
+        path = os.pathsep.join((str(checkout), str(checkout / "backends")))
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            ["sh", "-c", f"{words} probes list"], env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
     def test_a_compiled_module_of_another_user(self, checkout):
         compiled = checkout / "latmon/__pycache__/cli.cpython-399.pyc"
