@@ -7,7 +7,7 @@ late thread may be anybody's. No judgment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from latmon.findings.behind import serves
@@ -26,8 +26,17 @@ class Completer(NamedTuple):
     priority: int | None
     longest_us: int
     instead: str
-    """Who most often had its CPU, as comm (prio N); empty when not known."""
+    """The thread that had its CPU for most of that time, as comm (prio N); empty when not known."""
     wakeups: Wakeups | None
+    instead_us: int = 0
+    """How long `instead` had the CPU in the waits of the I/Os that are known one by one; 0 where none is."""
+    waits_us: int = 0
+    """The sum of all those waits."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether other threads had the CPU in some of the waits."""
+        return 0 < self.instead_us < self.waits_us
 
     @property
     def said(self) -> str:
@@ -56,7 +65,7 @@ def by_name(facts: Facts, device: str, delay_us: float) -> Completer | None:
         return None
     thread = one.thread
     priority = thread.priority if thread.priority >= 0 else None
-    return Completer(thread.pid, thread.comm, priority, one.delay.max_bound or 0, _most(one), one)
+    return Completer(thread.pid, thread.comm, priority, one.delay.max_bound or 0, _dominant(one.instead).label, one)
 
 
 def ordered(priority: int, is_sun: bool) -> str:
@@ -70,12 +79,43 @@ def ordered(priority: int, is_sun: bool) -> str:
 def _of_waits(waits: list[Wait], facts: Facts) -> Completer:
     longest = max(waits, key=lambda wait: wait.delay_us)
     told = next((one for one in facts.wakeups if one.thread.pid == longest.pid), None)
-    instead = Counter({wait.instead: wait.delay_us for wait in waits if wait.instead}).most_common(1)
-    known = instead[0][0] if instead else _most(told) if told else ""
+    labels = Counter[str]()
+    for wait in waits:
+        labels[wait.instead] += wait.delay_us
+    by = _dominant({label: us for label, us in labels.items() if label})
     priorities = (longest.priority, told.thread.priority if told else -1)
     priority = next((one for one in priorities if one >= 0), None)
-    return Completer(longest.pid, longest.thread, priority, longest.delay_us, known, told)
+    return Completer(
+        longest.pid,
+        longest.thread,
+        priority,
+        longest.delay_us,
+        by.label or (_dominant(told.instead).label if told else ""),
+        told,
+        by.weight,
+        labels.total(),
+    )
 
 
-def _most(one: Wakeups) -> str:
-    return max(one.instead, key=lambda name: (one.instead[name], name), default="")
+class _Dominant(NamedTuple):
+    label: str = ""
+    weight: int = 0
+
+
+def _dominant(labels: Mapping[str, int]) -> _Dominant:
+    """Return the thread with the greatest weight over all of its labels, as its own heaviest label.
+
+    A label is `comm (prio N)`, and a thread's priority may change from wait to wait (a time-sharing class, a boost).
+    """
+    names = Counter[str]()
+    for label, weight in labels.items():
+        names[_comm(label)] += weight
+    if not names:
+        return _Dominant()
+    name = max(names, key=lambda one: (names[one], one))
+    own = [label for label in labels if _comm(label) == name]
+    return _Dominant(max(own, key=lambda one: (labels[one], one)), names[name])
+
+
+def _comm(label: str) -> str:
+    return label.rpartition(" (prio ")[0] or label

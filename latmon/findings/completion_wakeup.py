@@ -116,7 +116,7 @@ def _summary(held: _Held, woken: Completer | None) -> str:
             f"{begin} passes between their interrupt and the thread that completes them, {spelled(held.mean_us)} in "
             "the mean; whether it was woken late is not known here"
         )
-    instead = f" while {woken.instead} had its CPU" if woken.instead else ""
+    instead = f" while {'mostly ' if woken.is_mixed else ''}{woken.instead} had its CPU" if woken.instead else ""
     device = _device_us(held)
     itself = f"; the device itself took {spelled(device)}" if device is not None else ""
     return (
@@ -148,7 +148,8 @@ def _thread_facts(facts: Facts, woken: Completer) -> Iterator[Fact]:
     if woken.priority is not None:
         yield Fact("priority", woken.priority, f"its priority is {ordered(woken.priority, facts.is_sun)}")
     if woken.instead:
-        yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU meanwhile")
+        shared = f" for {spelled(woken.instead_us)} of {spelled(woken.waits_us)}" if woken.is_mixed else " meanwhile"
+        yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU{shared}")
     if woken.wakeups is not None:
         delay = woken.wakeups.delay
         if (p99 := delay.quantile(0.99)) is not None:

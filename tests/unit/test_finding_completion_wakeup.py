@@ -56,6 +56,24 @@ def test_a_drain_of_a_second_is_critical_and_named():
     assert not any("chrt" in step.text for step in one.steps)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param(["busy (prio 98)"] * 172, id="one label"),
+        pytest.param([f"busy (prio {98 + (n % 60 if n > 8 else 0)})" for n in range(172)], id="its priority moves"),
+    ],
+)
+def test_the_waits_for_each_thread_are_added_up(labels):
+    """172 waits of 146 ms behind one thread (25.1 s), then two of 700 ms (1.4 s) behind another."""
+    rows = [row for label in labels for row in told(146_000, 1, instead=label)]
+    rows += told(700_000, 2, instead="chronyd (prio 120)")
+    load = (FAST, held(146_000, 172), held(700_000, 2))
+    (one,) = found(RULE, [frame(traced=traced("sda", load), outliers=tuple(rows), thresholds_us={"sda": 100_000})])
+    assert "ran up to 700 ms later while mostly busy (prio 98) had its CPU" in one.summary
+    assert "busy (prio 98) ran on its CPU for 25.1 s of 26.5 s" in [fact.said for fact in one.facts]
+    assert "| grep -w busy" in one.steps[0].text
+
+
 def test_on_linux_a_lower_number_goes_first():
     (one,) = once(200_000, 4, threshold=50_000)
     assert one.severity == "warning"
