@@ -42,7 +42,11 @@ class Drive:
 
     def tail(self, share: float) -> float | None:
         """log2 of what its slowest I/Os take at least."""
-        return tail_of(self.whole, max(RANK, math.ceil(share * self.ios)))
+        return tail_of(self.whole, self.rank(share))
+
+    def rank(self, share: float) -> int:
+        """How many I/Os the slowest `share` are; never fewer than RANK, so of few I/Os they are a larger share."""
+        return max(RANK, math.ceil(share * self.ios))
 
     def often(self, bar: float) -> float | None:
         """log2 of the share beyond the bar."""

@@ -1,8 +1,8 @@
 """peer-outlier: one of several like devices is far slower than the others, and stays so.
 
 Like devices are those of one kind, driver and model that do the same op with I/Os about as large (`size`), at least
-`peers` beside this one. They are compared at the median, the slowest 10%, 1%, 0.1% and the third slowest. Fires when a
-device's is at least `octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter;
+`peers` beside this one. They are compared at the median, the slowest 10%, 1%, 0.1% and the third slowest. Three I/Os
+are the fewest: of few I/Os they are a larger share, which is the one that is named. Fires when a device's is at least `octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter;
 or when what is slow for all (of theirs the slowest 1%, 0.5%, 0.2%, 0.1%) is as much more frequent with it. And that in
 `run` blocks or more, so many that chance (`chance`) doesn't give one of equal devices as many.
 A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no finding.
@@ -25,14 +25,10 @@ from latmon.words import part, spelled
 
 OPS = ("read", "write")
 """Flushes and discards take what they take; a device that gets none of them isn't the faster one."""
-_SAID = {
-    0.5: "half of its {op}s take",
-    0.1: "one {op} in ten takes",
-    0.01: "one {op} in a hundred takes",
-    0.001: "one {op} in a thousand takes",
-    0.0: "its slowest {op}s take",
-}
-"""By the share of the slowest I/Os that are compared."""
+_NUMBERS = {2: "half of its {op}s take", 10: "one {op} in ten takes"}
+_NUMBERS |= {100: "one {op} in a hundred takes", 1000: "one {op} in a thousand takes"}
+_DIGITS = 2
+"""Of `one read in 120`."""
 
 
 def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -61,11 +57,20 @@ def _sentence(odd: Odd) -> str:
     if odd.level.often:
         told = f"{part(own)} of its {odd.op}s take {spelled(round(2**odd.bar))} or longer"
         return f"{told}, {times:.0f} times as many as of its {odd.far.peers} peers'"
-    told = _SAID[odd.level.share].format(op=odd.op)
     return (
-        f"{told} {spelled(round(own))} or longer, {times:.0f} times what its {odd.far.peers} peers' take "
+        f"{_slowest(odd)} {spelled(round(own))} or longer, {times:.0f} times what its {odd.far.peers} peers' take "
         f"({spelled(round(usual))})"
     )
+
+
+def _slowest(odd: Odd) -> str:
+    """Name the share of its I/Os that was compared: their rank over all, not the level that was asked for."""
+    if not odd.level.share:
+        return f"its slowest {odd.op}s take"
+    one_in = odd.own.ios / odd.own.rank(odd.level.share)
+    step = 10 ** max(0, len(str(int(one_in))) - _DIGITS)
+    rounded = round(one_in / step) * step
+    return _NUMBERS.get(rounded, f"one {{op}} in {rounded:,} takes").format(op=odd.op)
 
 
 def _finding(facts: Facts, odd: Odd) -> Finding:

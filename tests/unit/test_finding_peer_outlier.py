@@ -41,6 +41,29 @@ def test_one_of_six_with_a_far_slower_median_is_found():
     assert (one.where.screen, one.where.device, one.where.op) == ("overview", "sdf", "read")
 
 
+@pytest.mark.parametrize(
+    ("ios", "slow", "said"),
+    [
+        pytest.param(600, 6, "one read in a hundred takes", id="6 of 600 are 1 %"),
+        pytest.param(600, 5, "one read in 200 takes", id="3 of 600: the third slowest, not 0.1 %"),
+        pytest.param(1140, 11, "one read in 380 takes", id="3 of 1,140"),
+        pytest.param(3600, 12, "one read in 900 takes", id="4 of 3,600: 0.1 % rounded up"),
+        pytest.param(12_000, 12, "one read in a thousand takes", id="12 of 12,000"),
+        pytest.param(120, 12, "one read in ten takes", id="12 of 120"),
+    ],
+)
+def test_the_share_that_is_named_is_the_one_that_was_compared(ios, slow, said):
+    frames = [
+        frame(
+            BEGIN_S + 5 * n,
+            histograms=loads({100: ios // 12}, {100: ios // 12 - 1, 9_000: 1} if n < slow else None),
+        )
+        for n in range(12)
+    ]
+    (one,) = found(RULE, frames, drives())
+    assert one.summary.startswith(f"sdf: {said} 9.22 ms or longer")
+
+
 @pytest.mark.parametrize(("us", "n"), [(370, 0), (480, 1)])
 def test_two_doublings_are_the_least(us, n):
     """Buckets are compared, by where they end: 104 us and 4 times as much."""
