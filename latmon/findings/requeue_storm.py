@@ -2,11 +2,12 @@
 
 It fires when `share` or more of a device's traced I/Os, `ios` at least, came back from their driver and waited to be
 sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
-TASK SET FULL or BUSY or the adapter is full.
+TASK SET FULL or BUSY or the adapter is full. It is a notice, from `warning` of the time on a warning, and critical where
+`critical` of it is lost so.
 It doesn't fire on the count alone: a virtio disk whose ring is full refuses nearly all that a deep queue sends, and
-that costs little, for the I/Os would have to wait anyway. Nor does it where that wait is longer than the I/Os took in
-all: then their totals lie outside of the minute, and nothing is known of their share. It is critical where `critical`
-of the time is lost so.
+that costs little, for the I/Os would have to wait anyway. So there is no notice for I/Os of `bytes` and more in the
+mean, of which a few fill a ring. Nor does it fire where that wait is longer than the I/Os took in all: then their totals
+lie outside of the minute, and nothing is known of their share.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from latmon.deep import stages_of, total_of
+from latmon.findings.above_driver import mean_bytes
 from latmon.findings.commands import sysfs
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
 from latmon.histogram import Histogram
 from latmon.limits import elevator, number
@@ -40,7 +42,8 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if refused.count < max(1, limits["ios"]) or refused.count < limits["share"] * total.count or not total.sum:
             continue
         lost = (refused.sum or 0) / total.sum
-        if limits["time"] <= lost <= 1:
+        is_full_ring = lost < limits["warning"] and mean_bytes(facts, device) >= limits["bytes"]
+        if limits["time"] <= lost <= 1 and not is_full_ring:
             yield _finding(facts, device, refused, lost, limits)
 
 
@@ -50,7 +53,7 @@ def _finding(facts: Facts, name: str, refused: Histogram, lost: float, limits: T
     device = facts.devices.get(name)
     return Finding(
         ID,
-        CRITICAL if lost >= limits["critical"] else WARNING,
+        _severity(lost, limits),
         name,
         f"{name}: {_driver(device)} refused {part(share)} of the I/Os, which waited {spelled(mean)} in the mean to be "
         f"sent again: {part(lost)} of their time",
@@ -60,6 +63,10 @@ def _finding(facts: Facts, name: str, refused: Histogram, lost: float, limits: T
         _REFUTED,
         lost,
     )
+
+
+def _severity(lost: float, limits: Thresholds) -> str:
+    return CRITICAL if lost >= limits["critical"] else WARNING if lost >= limits["warning"] else NOTICE
 
 
 def _driver(device: Device | None) -> str:

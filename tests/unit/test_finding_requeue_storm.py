@@ -1,15 +1,15 @@
 """requeue-storm: a driver that refuses I/Os at a price, and a full ring that costs little."""
 
 import pytest
-from finding_cases import disk, found, lasting, timed, traced
+from finding_cases import disk, done, found, lasting, timed, traced
 
 RULE = "requeue-storm"
 SDA = disk(limits={"queue_depth": 64})
 
 
-def stormy(refused=400, wait=20_000, others=600, hba=5_000):
+def stormy(refused=400, wait=20_000, others=600, hba=5_000, size=4096):
     load = ((others, {"hba": hba}), (refused, {"queue": 10, "requeue": wait, "hba": hba}))
-    return found(RULE, lasting(traced=traced("sda", load)), [SDA])
+    return found(RULE, lasting(traced=traced("sda", load), kernel=done("sda", refused + others, size=size)), [SDA])
 
 
 def test_share_wait_and_cost_are_told():
@@ -28,13 +28,23 @@ def test_share_wait_and_cost_are_told():
 @pytest.mark.parametrize(
     ("changed", "severities"),
     [
-        pytest.param({"refused": 950, "others": 50, "hba": 60_000}, [], id="a full ring: a quarter of the time"),
+        pytest.param(
+            {"refused": 950, "others": 50, "hba": 60_000, "size": 131_072}, [], id="a full ring: a quarter of the time"
+        ),
+        pytest.param(
+            {"refused": 950, "others": 50, "hba": 60_000, "size": 131_071}, ["notice"], id="as much time of small ones"
+        ),
+        pytest.param({"size": 1 << 20}, ["warning"], id="more than a full ring takes"),
+        pytest.param({"refused": 440, "others": 560, "wait": 5_105}, ["notice"], id="44 % refused, 31 % of the time"),
+        pytest.param({"refused": 950, "others": 50, "wait": 1_000}, [], id="95 % refused, 16 % of the time"),
         pytest.param({"refused": 10, "others": 190, "wait": 990_000}, ["critical"], id="one in twenty, at any price"),
         pytest.param({"refused": 10, "others": 191, "wait": 990_000}, [], id="fewer than one in twenty"),
         pytest.param({"refused": 5, "others": 5}, ["warning"], id="60 of them"),
         pytest.param({"refused": 4, "others": 4}, [], id="48 of them"),
         pytest.param({"wait": 12_700}, ["warning"], id="half of the time"),
-        pytest.param({"wait": 12_300}, [], id="less than half"),
+        pytest.param({"wait": 12_300}, ["notice"], id="less than half"),
+        pytest.param({"wait": 3_200}, ["notice"], id="a fifth"),
+        pytest.param({"wait": 3_050}, [], id="less than a fifth"),
         pytest.param({"wait": 200_000}, ["critical"], id="nearly all"),
     ],
 )
