@@ -1,11 +1,15 @@
-"""slow-shared-handler: a stranger's slow interrupt handler runs before a disk's on the same vector.
+"""slow-shared-handler: the slow interrupt handler of another device runs before a disk's on the same vector.
 
-It fires when a handler that is no disk's shares its vector with a disk's, takes `run_us` or more in the mean of `runs`
-runs at least, more than half of which were not its own (it returns IRQ_NONE), and the disk's handler waited for those
-before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time.
-It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is half of the latter.
-A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in the way.
-Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
+It fires when a handler shares its vector with a disk's, belongs to another device, takes `run_us` or more in the mean of
+`runs` runs at least, more than half of which were not handled (it returns IRQ_NONE), and the disk's handler waited for
+those before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time. The devices
+behind the disk's handler must have completed `ios` I/Os in the minute and lost `time_us` of it: an idle disk loses
+nothing worth a finding. Only interrupts that can have completed one of those I/Os count: where the handler ran more
+often than that, as many of its runs as there were I/Os. Of a disk with several such vectors the worst is told.
+The other handler may be a disk controller's; its disks are named then.
+It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is `critical` of the
+latter. A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in the
+way. Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
 """
 
 from __future__ import annotations
@@ -42,8 +46,11 @@ class _Met(NamedTuple):
     devices: tuple[str, ...]
     """Behind the victim's handler, those with I/O."""
     ios: int
+    lost_us: float
     lost: float
     """Share of all their I/O time."""
+    of: tuple[str, ...]
+    """Disks behind the stranger's handler; empty where it is no disk controller's."""
     tail: Slow | None
     """The slow I/Os of the first of them."""
 
@@ -59,10 +66,16 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         devices = devices_of(facts, waited.device)
         if devices and waited.before_us and (slowest := _stranger(facts, victim, waited, limits)):
             met = _met(facts, slowest, (victim, waited), devices)
-            if met and (met.lost >= limits["victim"] or (met.lost and met.tail_share >= limits["tail"])):
+            if met and _counts(met, limits):
                 device = met.devices[0]
                 worst[device] = max(worst.get(device, met), met, key=lambda one: one.lost)
     return [_finding(met, limits, is_sun=facts.is_sun) for met in worst.values()]
+
+
+def _counts(met: _Met, limits: Thresholds) -> bool:
+    if met.ios < limits["ios"] or met.lost_us < limits["time_us"]:
+        return False
+    return met.lost >= limits["victim"] or met.tail_share >= limits["tail"]
 
 
 def _stranger(
@@ -74,7 +87,7 @@ def _stranger(
         for handler, runs in facts.handlers.items()
         if handler.irq == victim.irq
         and handler.name in waited.shared_with
-        and not devices_of(facts, runs.device)
+        and not set(devices_of(facts, runs.device)) & set(devices_of(facts, waited.device))
         and runs.run.count >= max(1, limits["runs"])
         and (runs.run.mean or 0) >= limits["run_us"]
         and runs.returned.get("none", 0) > runs.run.count / 2
@@ -92,7 +105,15 @@ def _met(
     tails = {name: _tail(facts, name) for name in timed}
     hit = sorted(timed, key=lambda name: (-(one.share(_STAGE) if (one := tails[name]) else 0.0), name))
     ios = sum(one.count for one in timed.values())
-    return _Met(*slowest, *mine, tuple(hit), ios, min(1.0, mine[1].before_us / whole_us), tails[hit[0]])
+    lost_us = _lost_us(mine[1], ios)
+    of = devices_of(facts, slowest[1].device)
+    return _Met(*slowest, *mine, tuple(hit), ios, lost_us, min(1.0, lost_us / whole_us), of, tails[hit[0]])
+
+
+def _lost_us(victim: HandlerRuns, ios: int) -> float:
+    """Return the time that its interrupts waited for others', of no more interrupts than there were I/Os."""
+    own = sum(n for returned, n in victim.returned.items() if returned != "none")
+    return victim.before_us * min(1.0, ios / own) if own else float(victim.before_us)
 
 
 def _tail(facts: Facts, device: str) -> Slow | None:
@@ -120,7 +141,8 @@ def _finding(met: _Met, limits: Thresholds, *, is_sun: bool) -> Finding:
 def _summary(met: _Met) -> str:
     device, tail = met.devices[0], met.tail
     others = f" (and {len(met.devices) - 1} more disks behind it)" if len(met.devices) > 1 else ""
-    begin = f"{device}{others}: its interrupts wait for the handler {met.stranger.name}, which shares their vector"
+    of = f" (of {', '.join(met.of)})" if met.of else ""
+    begin = f"{device}{others}: its interrupts wait for the handler {met.stranger.name}{of}, which shares their vector"
     runs = f"and runs {spelled(met.runs.run.mean or 0)} in the mean, up to {spelled(met.runs.run.max_bound or 0)}"
     if tail and met.tail_share > met.lost:
         cost = f"{part(met.tail_share)} of the time of I/Os above {spelled(tail.cut_us)} passes in interrupts"
@@ -132,13 +154,15 @@ def _summary(met: _Met) -> str:
 def _facts(met: _Met) -> Iterator[Fact]:
     runs, none = met.runs.run, met.runs.returned.get("none", 0)
     yield Fact("handler", met.stranger.name, f"{met.stranger.name} shares irq {met.victim.irq} with {met.victim.name}")
+    if met.of:
+        yield Fact("handler_of", ", ".join(met.of), f"{met.stranger.name} is the handler of {', '.join(met.of)}")
     if runs.mean is not None:
         yield Fact("run_mean", runs.mean, f"it runs {spelled(runs.mean)} in the mean", "us", runs.count)
     if runs.max_bound is not None:
         yield Fact("run_max", runs.max_bound, f"{spelled(runs.max_bound)} the longest", "us", runs.count)
     nothing = none / runs.count
     yield Fact("not_its_own", nothing, f"{part(nothing)} of its runs were not for its device", "share", runs.count)
-    each = met.waited.before_us / met.ios
+    each = met.lost_us / met.ios
     yield Fact("before_each", each, f"{spelled(each)} per I/O of the disk it ran before the disk's", "us", met.ios)
     yield Fact("time_share", met.lost, f"{part(met.lost)} of the I/Os' time", "share", met.ios)
     if met.tail:
@@ -155,13 +179,14 @@ def _facts(met: _Met) -> Iterator[Fact]:
 
 
 def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
-    module = _UNIT.sub("", met.stranger.name.partition(":")[0])
-    name = module if plain(module) else "MODULE"
-    unload = f"modinfo | grep -w {name}, then modunload -i ID" if is_sun else f"modprobe -r {name}"
-    yield Step(
-        f"find out what {met.stranger.name} is for, and unload its module if nobody needs it: {unload}",
-        "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
-    )
+    if not met.of:  # a disk controller's module stays: its disks would be gone
+        module = _UNIT.sub("", met.stranger.name.partition(":")[0])
+        name = module if plain(module) else "MODULE"
+        unload = f"modinfo | grep -w {name}, then modunload -i ID" if is_sun else f"modprobe -r {name}"
+        yield Step(
+            f"find out what {met.stranger.name} is for, and unload its module if nobody needs it: {unload}",
+            "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
+        )
     yield Step(
         "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
         "they are shared out" + ("" if is_sun else " (vmd's max_vec)"),
@@ -171,4 +196,4 @@ def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
     yield Step(f"look on screen 5 at what each of those on irq {met.victim.irq} takes, and who they are: {who}")
 
 
-RULE = Rule(ID, "a stranger's slow interrupt handler runs before a disk's on the same vector", judge)
+RULE = Rule(ID, "the slow interrupt handler of another device runs before a disk's on the same vector", judge)

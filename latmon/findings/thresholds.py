@@ -111,8 +111,10 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         ),
     },
     "slow-shared-handler": {
-        "run_us": Threshold(2, "us", "a stranger's handler takes in the mean, on the vector of a disk's"),
-        "runs": Threshold(100, "runs", "of the stranger's at least"),
+        "run_us": Threshold(2, "us", "another device's handler takes in the mean, on the vector of a disk's"),
+        "runs": Threshold(100, "runs", "of that handler at least"),
+        "ios": Threshold(100, "ios", "of the victim in the minute at least; an idle disk has none worth a finding"),
+        "time_us": Threshold(10_000, "us", "of the victim's I/O time in the minute passed in that wait, at least"),
         "victim": Threshold(0.05, "share", "of the victim's I/O time its handler waited for others"),
         "tail": Threshold(0.2, "share", "or so much of its slow I/Os' time passed in interrupts"),
         "warning": Threshold(0.1, "share", "of either: a warning, below it a notice"),

@@ -67,6 +67,49 @@ def test_handlers_that_do_no_harm(handlers):
     assert not judged(handlers)
 
 
+def idle(ios, us=44, interrupts=12_000):
+    """A minute in which so many I/Os are done and the shared vector fires all the time, mostly without an I/O."""
+    return found(
+        RULE, lasting(histograms=timed("nvme13n1", ((ios, {"hba": us}),)), handlers=shared(n=interrupts)), [DRIVE]
+    )
+
+
+def test_an_idle_disk_is_no_victim():
+    """Seen: a warning for 50 s, with 100% of the time of 3 reads of 44 us."""
+    assert not [one.summary for one in idle(3)]
+
+
+def test_only_interrupts_that_completed_an_io_count():
+    """As many as there are I/Os: 13 us of each of 96,000, whatever the vector did beside them."""
+    (one,) = idle(8_000, us=60)
+    said = {fact.name: fact for fact in one.facts}
+    assert said["before_each"].value == pytest.approx(13)
+    assert one.share == pytest.approx(13 / 60)
+    assert not idle(8_000, us=261)
+
+
+@pytest.mark.parametrize(
+    ("ios", "us", "fires"),
+    [
+        pytest.param(8, 20, False, id="96 I/Os"),
+        pytest.param(9, 100, False, id="1.4 ms lost by 108 I/Os"),
+        pytest.param(64, 100, False, id="9.98 ms lost"),
+        pytest.param(65, 100, True, id="10.1 ms lost"),
+    ],
+)
+def test_the_least_that_is_a_finding(ios, us, fires):
+    assert bool(idle(ios, us)) is fires
+
+
+def test_a_disk_controller_s_handler_is_named_with_its_disks_and_stays_loaded():
+    others = [disk(name, controller="PCI 0000:b3:00.1") for name in ("sdx", "sdy")]
+    (one,) = judged(shared(), devices=(DRIVE, *others))
+    assert "wait for the handler switchtec0 (of sdx, sdy), which shares their vector" in one.summary
+    assert {fact.name: fact.value for fact in one.facts}["handler_of"] == "sdx, sdy"
+    assert not any("modprobe -r" in step.text for step in one.steps)
+    assert "a vector of its own" in one.steps[0].text
+
+
 def test_a_drive_with_two_shared_vectors_is_one_finding():
     handlers = shared(before=8_000)
     second = {Handler(110, one.name): runs for one, runs in shared().items()}
