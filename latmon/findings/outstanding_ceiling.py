@@ -2,8 +2,9 @@
 
 It fires when the driver of a device is held at `depth` I/Os or fewer: at half of the busy moments or more it has just
 so many and at 1% at most more, at half others wait, in 1 s and 5% of the time with any I/O at least (limits.wall), and
-so it was for `lasting_us` of the last minute. `queued` must wait where some do, and a good part of the I/Os' time,
-`waiting`, must pass above the driver, or more in flight would win little. It is critical where nearly all of the time
+so it was for `lasting_us` of the last minute. `queued` must wait where some do, or all that the kernel lets wait with a
+request (a scheduler has twice the driver's tags, so that one waits above a limit of 1, and two above 2). A good part of
+the I/Os' time, `waiting`, must pass above the driver, or more in flight would win little. It is critical where nearly all of the time
 passes there, far more wait than are sent, and the setting is below the driver's own minimum or far above what the
 driver sends; never while a scheduler may be what holds them: bfq idles for the next of a program by design.
 It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the application sends no
@@ -66,6 +67,12 @@ class _Held(NamedTuple):
         return mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
 
     @property
+    def requests_taken(self) -> int | None:
+        """`nr_requests` where nearly all of them are in use: no more can wait with a request."""
+        requests = next((number(one.value) for one in self.device.limits if one.name == "nr_requests"), None)
+        return requests if requests and self.n + self.queued >= _NEARLY * requests else None
+
+    @property
     def scheduler(self) -> str:
         """Of the kernel, which may be what holds them back while no limit does; empty where there is none."""
         name = elevator(self.device.limits)
@@ -99,7 +106,8 @@ def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
     if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
         return
     lasted = [one for one in facts.window if wall(depths_in(one, name), held.bound) == n]
-    if sum(one.measured_us for one in lasted) < limits["lasting_us"] or held.queued < limits["queued"]:
+    few = held.queued < limits["queued"] and not held.requests_taken
+    if sum(one.measured_us for one in lasted) < limits["lasting_us"] or few:
         return
     yield Finding(
         ID,
@@ -172,8 +180,7 @@ def _time_facts(facts: Facts, held: _Held, above: Above) -> Iterator[Fact]:
     said = f"{many(held.queued)} wait above the driver in the mean, whenever some do"
     yield Fact("queued", round(held.queued, 1), said, "ios", sum(held.depths.queued.values()))
     yield above.fact
-    requests = next((number(one.value) for one in held.device.limits if one.name == "nr_requests"), None)
-    if requests and held.n + held.queued >= _NEARLY * requests:
+    if requests := held.requests_taken:
         said = (
             f"all of its {requests} requests (nr_requests) are taken: who waits for one isn't counted and isn't timed"
         )

@@ -42,7 +42,9 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "waiting": Threshold(
             0.4, "share", "of the I/Os' time is spent above the driver; a scheduler counts only twice the driver's tags"
         ),
-        "queued": Threshold(2, "ios", "wait above it, in the mean of the moments at which some do"),
+        "queued": Threshold(
+            2, "ios", "wait above it, in the mean of the moments at which some do; fewer if no more can"
+        ),
         "lasting_us": Threshold(12_000_000, "us", "it was held so in the last minute: longer than a burst"),
         "bytes": Threshold(
             131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, and nothing is said"

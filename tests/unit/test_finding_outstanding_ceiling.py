@@ -181,3 +181,23 @@ def test_cards_and_zones_take_one_by_design(name):
 @pytest.mark.parametrize(("queued", "fires"), [(1, False), (2, True)])
 def test_one_that_waits_is_none(queued, fires):
     assert bool(found(RULE, lasting(**held(1, queued)), [disk(limits=FAR)])) is fires
+
+
+@pytest.mark.parametrize(
+    ("n", "requests", "fires"),
+    [
+        pytest.param(1, 2, True, id="limit 1"),
+        pytest.param(2, 4, True, id="limit 2"),
+        pytest.param(2, 8, False, id="two wait, and more could"),
+        pytest.param(1, None, False, id="one waits, and nobody knows whether more could"),
+    ],
+)
+def test_all_that_can_wait_with_a_request_do(n, requests, fires):
+    """A scheduler has twice the driver's tags: in the mean 1.998 wait above a limit of 2, and 1 above a limit of 1."""
+    told = depths({n: 4990, n - 1: 10}, {n: 4990, n - 1: 10} if n > 1 else {n: 4990, 0: 10}, SYSFS)
+    limits = {"can_queue": n, "nr_tags": n, "scheduler": "mq-deadline"}
+    limits |= {"nr_requests": requests} if requests else {}
+    values = {"depths": {"sda": told}, "kernel": done("sda", 5000)}
+    some = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert [(one.severity, one.facts[0].value) for one in some] == ([("warning", n)] if fires else [])
+    assert not fires or "requests" in {fact.name for fact in some[0].facts}
