@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from latmon import deep_depths, deep_tables
 from latmon.deep_depths import Ages, Flags
 from latmon.deep_tables import Gains
-from latmon.differences import Counts, Differences, within
+from latmon.differences import Counts, Differences
 from latmon.framing import Framer
-from latmon.histogram import Histogram, merge
+from latmon.histogram import Histogram, merge, within
 from latmon.manifest import Manifest, op_name
 from latmon.manifest_parts import UNFOLLOWED_FROM
 from latmon.model import (

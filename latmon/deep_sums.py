@@ -14,12 +14,27 @@ from itertools import chain
 from typing import Any
 
 from latmon.deep_flat import GROUPS, Counted, Facts, Flat, Key, flatten, group_of
-from latmon.histogram import EMPTY, Histogram
-from latmon.model import Flow, Frame, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.histogram import EMPTY, Histogram, within
+from latmon.model import (
+    STAGES,
+    UNACCOUNTED,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wakeups,
+)
 from latmon.packed import Packed
 from latmon.table_sum import TableSum
 from latmon.tally import Running
 
+_PARTS = (*STAGES[:-1], UNACCOUNTED)
+"""What a total is made of. A script that has a `by_total` map of one of them has one of all that it measures."""
 _SOURCE = {"total": "traced", "stage": "traced"}
 """Sum -> the table of a frame that it adds up, where its name is another."""
 
@@ -34,13 +49,33 @@ def traced_of(read: Read) -> Traced:
 
 
 class _Traced(Mapping[Series, Histogram]):
-    """Totals and stages, each asked for by itself: a screen mostly wants the totals alone."""
+    """Totals and stages, each asked for by itself: a screen mostly wants the totals alone.
+
+    Their sums are those of the `by_total` tables where there are any. A map of sums may be printed after some I/Os that
+    the map of counts lacks. A frame without counts has no histogram to put that time into, so the frames' own sums lack
+    it for good where I/O stops; `by_total` has all of it.
+    """
 
     def __init__(self, read: Read) -> None:
         self._read = read
+        self._made: dict[Series, Histogram] = {}
 
     def __getitem__(self, series: Series) -> Histogram:
-        return self._table("total" if _is_total(series) else "stage")[series]
+        made = self._made.get(series)
+        if made is None:
+            made = self._made[series] = self._summed(series, self._table(_table_of(series))[series])
+        return made
+
+    def _summed(self, series: Series, one: Histogram) -> Histogram:
+        stages = _PARTS if _is_total(series) else (series.stage,)
+        tallies = self._read("tails").tables["by_total"].tallies
+        told = [found for stage in stages if (found := tallies.get(series._replace(stage=stage))) is not None]
+        if not told:
+            return one
+        us = sum(sum(some.counts.values()) for some in told)
+        possible = within(dict(one.buckets), us)
+        # A frame whose map of sums was not printed has no sum; a later one may have told all of it.
+        return one if one.sum is None and us != possible else replace(one, sum=possible)
 
     def __iter__(self) -> Iterator[Series]:
         return chain(self._table("total"), self._table("stage"))
@@ -213,6 +248,10 @@ def _sum_of(table: str) -> TableSum[Any]:
     if table in ("total", "stage"):
         return TableSum(_is_total if table == "total" else lambda series: not _is_total(series))
     return TableSum(peaks=table != "by_total")
+
+
+def _table_of(series: Series) -> str:
+    return "total" if _is_total(series) else "stage"
 
 
 def _is_total(series: Series) -> bool:

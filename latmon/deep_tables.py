@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from latmon.differences import Counts, within
-from latmon.histogram import Histogram
+from latmon.differences import Counts
+from latmon.histogram import Histogram, within
 from latmon.manifest import MapSpec, Part
 from latmon.manifest_parts import ROLES
 from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups

@@ -5,9 +5,9 @@ Owns the cumulative state and what a sane key and value are. Knows neither roles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from latmon.histogram import TOP, bucket_bounds
+from latmon.histogram import TOP
 from latmon.manifest import MapSpec, Part
 
 Counts = dict[int, int]
@@ -56,19 +56,6 @@ class Differences:
         self._printed.clear()
         undecoded, self._undecoded = self._undecoded, 0
         return undecoded
-
-
-def within(counts: Mapping[int, int], us: int) -> int:
-    """The sum closest to `us` that I/Os in these buckets can have; what is left over is of the next interval's.
-
-    Maps are printed one after another, so a sum may be some I/Os ahead of the buckets, or behind them.
-    """
-    low = high = 0
-    for index, n in counts.items():
-        bottom, end = bucket_bounds(index)
-        low += n * bottom
-        high += n * (_TOO_MANY if index >= TOP else end - 1)
-    return min(max(us, low), high)
 
 
 def _is_sane(bucket: Part | None, key: int, value: int) -> bool:

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.differences import Counts, Differences, within
-from latmon.histogram import Histogram, bucket_bounds
+from latmon.differences import Counts, Differences
+from latmon.histogram import Histogram, bucket_bounds, within
 from latmon.manifest import Manifest, MapSpec, op_name
 from latmon.model import Completed, Flow, Series
 

@@ -42,6 +42,21 @@ def bucket_bounds(index: int, bits: int = BITS) -> tuple[int, int]:
 
 TOP = bucket_index(MAX_US)
 """The bucket of the clamp: its values are `MAX_US`'s bucket or more."""
+_TOO_MANY = 2**63
+"""No sum of microseconds is as great."""
+
+
+def within(counts: Mapping[int, int], us: int) -> int:
+    """Return the sum in us closest to `us` that I/Os in these buckets (index -> count, at BITS) can have.
+
+    A probe's maps are printed one after another, so a sum may be some I/Os ahead of the buckets, or behind them.
+    """
+    low = high = 0
+    for index, n in counts.items():
+        bottom, end = bucket_bounds(index)
+        low += n * bottom
+        high += n * (_TOO_MANY if index >= TOP else end - 1)
+    return min(max(us, low), high)
 
 
 @dataclass(frozen=True)

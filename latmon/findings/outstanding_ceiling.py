@@ -1,16 +1,17 @@
 """outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it.
 
 It fires when the driver of a device is held at `depth` I/Os or fewer: at half of the busy moments or more it has just
-so many and at 1% at most more, at half others wait, in 1 s and 5% of the time with any I/O at least (limits.wall), and
-so it was for `lasting_us` of the last minute. `queued` must wait where some do, or all that the kernel lets wait with a
-request (a scheduler has twice the driver's tags, so that one waits above a limit of 1, and two above 2). A good part of
-the I/Os' time, `waiting`, must pass above the driver, or more in flight would win little. It is critical where nearly all of the time
-passes there, far more wait than are sent, and the setting is below the driver's own minimum or far above what the
-driver sends; never while a scheduler may be what holds them: bfq idles for the next of a program by design.
-It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the application sends no
-more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for devices that take one
-command at a time by design: ATA without tags, USB storage, SD cards, CD-ROMs, zoned ones. Where the kernel doesn't
-count who waits for a driver that is full at a limit as low, that is a notice: nobody can say whether anything waits.
+so many and at 1% at most more, at half others wait, in 1 s and 5% of the time with any I/O at least (limits.wall),
+and so it was for `lasting_us` of the last minute. `queued` must wait where some do, or all that the kernel lets wait
+with a request (a scheduler has twice the driver's tags, so that one waits above a limit of 1, and two above 2). A
+good part of the I/Os' time, `waiting`, must pass above the driver, or more in flight would win little. It is critical
+where nearly all of the time passes there, far more wait than are sent, and the setting is below the driver's own
+minimum or far above what the driver sends; never while a scheduler may be what holds them: bfq idles for the next of
+a program by design. It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the
+application sends no more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for
+devices that take one command at a time by design: ATA without tags, USB storage, SD cards, CD-ROMs, zoned ones. Where
+the kernel doesn't count who waits for a driver that is full at a limit as low, that is a notice: nobody can say
+whether anything waits.
 """
 
 from __future__ import annotations

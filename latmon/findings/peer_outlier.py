@@ -2,13 +2,14 @@
 
 Like devices are those of one kind, driver and model that do the same op with I/Os about as large (`size`), at least
 `peers` beside this one. They are compared at the median, the slowest 10%, 1%, 0.1% and the third slowest. Three I/Os
-are the fewest: of few I/Os they are a larger share, which is the one that is named. Fires when a device's is at least `octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter;
-or when what is slow for all (of theirs the slowest 1%, 0.5%, 0.2%, 0.1%) is as much more frequent with it. And that in
-`run` blocks or more, so many that chance (`chance`) doesn't give one of equal devices as many.
-A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no finding.
-Nor is a device that gets far more I/Os than its peers (`hot`): more work is a reason to be slower. Nor one that has
-less than `in_flight` of theirs in flight: that has another load. Who is slow for a load like theirs has as many in
-flight or more, and completes fewer. A shared handler doesn't explain it away: that says why, this says who.
+are the fewest: of few I/Os they are a larger share, which is the one that is named. Fires when a device's is at least
+`octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter; or when what is
+slow for all (of theirs the slowest 1%, 0.5%, 0.2%, 0.1%) is as much more frequent with it. And that in `run` blocks
+or more, so many that chance (`chance`) doesn't give one of equal devices as many.
+A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no
+finding. Nor is a device that gets far more I/Os than its peers (`hot`): more work is a reason to be slower. Nor one
+that has less than `in_flight` of theirs in flight: that has another load. Who is slow for a load like theirs has as
+many in flight or more, and completes fewer. A shared handler doesn't explain it away: that says why, this says who.
 """
 
 from __future__ import annotations

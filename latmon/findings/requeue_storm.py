@@ -2,12 +2,12 @@
 
 It fires when `share` or more of a device's traced I/Os, `ios` at least, came back from their driver and waited to be
 sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
-TASK SET FULL or BUSY or the adapter is full. It is a notice, from `warning` of the time on a warning, and critical where
-`critical` of it is lost so.
+TASK SET FULL or BUSY or the adapter is full. It is a notice, from `warning` of the time on a warning, and critical
+where `critical` of it is lost so.
 It doesn't fire on the count alone: a virtio disk whose ring is full refuses nearly all that a deep queue sends, and
 that costs little, for the I/Os would have to wait anyway. So there is no notice for I/Os of `bytes` and more in the
-mean, of which a few fill a ring. Nor does it fire where that wait is longer than the I/Os took in all: then their totals
-lie outside of the minute, and nothing is known of their share.
+mean, of which a few fill a ring. Nor does it fire where that wait is longer than the I/Os took in all: then their
+totals lie outside of the minute, and nothing is known of their share.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """slow-shared-handler: the slow interrupt handler of another device runs before a disk's on the same vector.
 
-It fires when a handler shares its vector with a disk's, belongs to another device, takes `run_us` or more in the mean of
-`runs` runs at least, more than half of which were not handled (it returns IRQ_NONE), and the disk's handler waited for
-those before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time. The devices
-behind the disk's handler must have completed `ios` I/Os in the minute and lost `time_us` of it: an idle disk loses
-nothing worth a finding. Only interrupts that can have completed one of those I/Os count: where the handler ran more
-often than that, as many of its runs as there were I/Os. Of a disk with several such vectors the worst is told.
+It fires when a handler shares its vector with a disk's, belongs to another device, takes `run_us` or more in the mean
+of `runs` runs at least, more than half of which were not handled (it returns IRQ_NONE), and the disk's handler waited
+for those before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time. The
+devices behind the disk's handler must have completed `ios` I/Os in the minute and lost `time_us` of it: an idle disk
+loses nothing worth a finding. Only interrupts that can have completed one of those I/Os count: where the handler ran
+more often than that, as many of its runs as there were I/Os. Of a disk with several such vectors the worst is told.
 The other handler may be a disk controller's; its disks are named then.
 It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is `critical` of the
-latter. A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in the
-way. Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
+latter. A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in
+the way. Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
+from latmon.deep_sums import DeepSums
 from latmon.histogram import Histogram, bucket_bounds, bucket_index, merge
 from latmon.manifest import load
-from latmon.model import Flow, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.model import Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.records import Record
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
@@ -264,6 +265,57 @@ def test_maps_that_are_printed_at_different_moments_lose_nothing(tmp_path_factor
     for one in told:
         low = sum(n * bucket_bounds(index)[0] for index, n in one.run.buckets)
         assert low <= one.run.sum < sum(n * bucket_bounds(index)[1] for index, n in one.run.buckets)
+
+
+_STAGES = {
+    "tiny_total": {"role": "histogram", "stages": ["total"], "key": "request"},
+    "tiny_hba": {"role": "histogram", "stages": ["hba"], "key": "request"},
+    "tiny_rest": {"role": "histogram", "stages": ["unaccounted"], "key": "request"},
+    "tiny_hba_by": {"role": "by_total", "stages": ["hba"], "key": "request"},
+    "tiny_rest_by": {"role": "by_total", "stages": ["unaccounted"], "key": "request"},
+    "tiny_sum": {"role": "sum", "stages": ["total"], "key": "request"},
+}
+_REQUESTS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30)
+
+
+def printed(requests, moments):
+    """Each map as of its moment: the number of requests that had completed when it was printed."""
+    maps = {name: Counter() for name in _STAGES}
+    for n, (hba, rest) in enumerate(requests):
+        values = {
+            "tiny_total": (key(hba + rest), 1),
+            "tiny_hba": (key(hba), 1),
+            "tiny_rest": (key(rest), 1),
+            "tiny_hba_by": (key(hba + rest), hba),
+            "tiny_rest_by": (key(hba + rest), rest),
+            "tiny_sum": (key(), hba + rest),
+        }
+        for moment, (name, (at_key, value)) in zip(moments, values.items(), strict=True):
+            if n < moment:
+                maps[name][at_key] += value
+    return maps
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("stages"), maps=_STAGES)
+
+
+@given(_REQUESTS, st.lists(st.tuples(*[st.integers(0, 30)] * len(_STAGES)), max_size=6))
+def test_stages_add_up_to_the_total_though_io_stopped(stages, requests, moments):
+    """The maps of a tick are printed one after another while requests complete; at the end no more do."""
+    framer = DeepFramer(stages, NAMES.get)
+    ticks = [tuple(sorted(one)) for one in moments]
+    ticks = [*zip(*(sorted(column) for column in zip(*ticks, strict=True)), strict=True), *[(30,) * len(_STAGES)] * 2]
+    frames = []
+    for tick in ticks:
+        for name, values in printed(requests, tick).items():
+            framer.printed(name, dict(values))
+        frames.append(Frame(0, 0.0, 0, 1, traced=framer.interval(None, thread).traced))
+    found = DeepSums(frames).traced.histograms
+    sums = {stage: found[Series("vda", "read", stage)].sum for stage in ("hba", "unaccounted", "total")}
+    hba, rest = (sum(column) for column in zip(*requests, strict=True))
+    assert sums == {"hba": hba, "unaccounted": rest, "total": hba + rest}
 
 
 def test_softirqs_by_vector_and_cpu(framer):
