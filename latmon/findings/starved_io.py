@@ -48,12 +48,11 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _found(facts: Facts, device: Device, starved: list[Starved], limits: Thresholds) -> Finding:
     worst, name, number = starved[0], device.name, number_of(facts, device.name, starved, limits)
-    later = "that came later were completed" if all(one.later for one in starved) else "were completed meanwhile"
     return Finding(
         ID,
         CRITICAL if worst.age_us >= limits["critical_us"] else WARNING,
         name,
-        f"{name}: {_who(worst, number)} while {_least(starved)} {later}; "
+        f"{name}: {_who(worst, number)} while {_overtaking(worst, alone=number.ios == 1)}; "
         f"{_holder(facts, device, worst, alone=number.ios == 1)}",
         tuple(_facts(facts, device, starved, number)),
         Where("outstanding" if number.waiting else "outliers", name, worst.op, _from_us(starved, number)),
@@ -77,9 +76,11 @@ def _who(worst: Starved, number: Number) -> str:
     return f"{some} {have}waited for {'' if one else 'up to '}{spelled(worst.age_us)}"
 
 
-def _least(starved: list[Starved]) -> str:
-    fewest = min(one.overtaken for one in starved)
-    return f"{fewest:,}" if len(starved) == 1 else f"{fewest:,} or more"
+def _overtaking(worst: Starved, *, alone: bool) -> str:
+    """Tell the same number as the facts do: of the one that waited longest."""
+    if not worst.later:
+        return f"{worst.overtaken:,} were completed meanwhile"
+    return f"{worst.overtaken:,} that came later{'' if alone else ' than the oldest'} were completed"
 
 
 def _holder(facts: Facts, device: Device, worst: Starved, *, alone: bool) -> str:

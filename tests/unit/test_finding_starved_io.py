@@ -117,7 +117,16 @@ def test_a_wait_for_its_completion_is_another_rule_s():
 
 def test_several_are_one_finding():
     (one,) = found(RULE, completed(late(30, 400), late(20, 300), late(3)), [DEADLINE])
-    assert one.summary.startswith("sda: 2 I/Os waited for up to 30 s while 300 or more that came later")
+    assert one.summary.startswith("sda: 2 I/Os waited for up to 30 s while 400 that came later than the oldest")
+
+
+def test_summary_and_facts_have_one_number_of_those_that_overtook():
+    """Seen: 25,020 or more that came later in the summary, and 31,500 below it."""
+    (one,) = found(RULE, completed(late(30, 31_500), late(20, 25_020)), [DEADLINE])
+    said = {fact.name: fact for fact in one.facts}["overtaken"]
+    assert (said.value, said.said) == (31_500, "31,500 I/Os of the device came later than it and were completed")
+    assert "31,500 that came later than the oldest" in one.summary
+    assert "25,020" not in " ".join((one.summary, *(fact.said for fact in one.facts)))
 
 
 def silent(seconds, begin=3, in_flight=4, **changed):
@@ -192,7 +201,7 @@ def test_of_what_completed_the_histogram_counts_all():
     frames = [frame(BEGIN_S + 5 * n, **(BUSY | (starved if n == 5 else {}))) for n in range(6)]
     frames[5] = replace(frames[5], outliers=late_ones)
     (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary.startswith("sda: 5 I/Os waited for up to 30 s while 300 or more that came later")
+    assert one.summary.startswith("sda: 5 I/Os waited for up to 30 s while 400 that came later")
     frames[5] = replace(frames[5], outliers=(*late_ones, late(25, completion=24 * S, hba=S)))
     (one,) = found(RULE, frames, [DEADLINE])
     assert one.summary.startswith("sda: at least 2 I/Os waited")
