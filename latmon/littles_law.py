@@ -1,16 +1,22 @@
 """Little's law for a device: IOPS = outstanding / latency, and what lifting its limit would give. Pure.
 
 The three are means over the same time, of I/Os between the same two points: in the driver with the time in the driver,
-or all of them with the whole latency.
+or all of them with the whole latency. All of them are the requests of the kernel's counters, which are those of its
+gauges: the empty write that carries a flush is one of them, and no probe times it.
+
+The law holds for a stationary window (docs/OUTSTANDING.md): I/Os that cross its edges are a small part, and I/Os that
+have not completed at its end are few or known to be stuck. Stuck ones are in the gauges and in no latency.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from latmon.ages import Aged
 from latmon.limits import wall
-from latmon.model import OPS, Limit
+from latmon.model import OPS, Completed, Limit
 from latmon.outstanding import SYSFS, Depths, bucket_middle
 from latmon.words import rate, spelled
 
@@ -27,6 +33,13 @@ _ENOUGH_US = 10_000_000
 are no finding."""
 _AGREE = 0.1
 """Gauges that are read now and then, and I/Os that begin before the time and end in it, cost some percent."""
+_LOOKS_PER_S = 9
+"""Readings of sampled gauges where ten disks and the CPUs are busy (docs/OUTSTANDING.md): their number isn't kept."""
+_SIGMAS = 2
+"""Of a sampled mean's standard error: 95 %."""
+_LENGTHS = 2 / _AGREE
+"""A window is at least so many times as long as its longest I/O. At each of its two edges L I/Os are in flight in the
+mean, each for at most that long on the other side: 2 L longest / (L window) <= _AGREE."""
 
 
 class Law(NamedTuple):
@@ -35,6 +48,10 @@ class Law(NamedTuple):
     outstanding: float
     latency_us: float
     iops: float
+    stuck: float = 0.0
+    """Of `outstanding`, the mean number of I/Os that are in flight at the end and older than any that completed."""
+    error: float = 0.0
+    """What `outstanding` may be off by, because its gauges were sampled."""
 
     @property
     def by_law(self) -> float:
@@ -43,8 +60,9 @@ class Law(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether that is what was counted; if not, some I/Os are missing from one of the three."""
-        return abs(self.by_law - self.outstanding) <= _AGREE * max(self.by_law, self.outstanding)
+        """Whether those and the stuck ones are what was counted."""
+        explained = self.by_law + self.stuck
+        return abs(explained - self.outstanding) <= max(_AGREE * max(explained, self.outstanding), self.error)
 
 
 class Lift(NamedTuple):
@@ -59,10 +77,16 @@ class Lift(NamedTuple):
 
 
 class Times(NamedTuple):
-    """I/Os that completed, and how long they took in the mean."""
+    """I/Os that completed, how long they took in the mean, and the longest at most; None: that isn't known."""
 
     ios: int
     mean_us: float
+    longest_us: int | None = None
+
+    @property
+    def usual_us(self) -> float:
+        """The longest, or the mean where that is all that is known."""
+        return self.mean_us if self.longest_us is None else self.longest_us
 
 
 class Found(NamedTuple):
@@ -77,6 +101,17 @@ class Found(NamedTuple):
         return sentence(self.law, self.lift)
 
 
+def counted(done: Iterable[Completed | None], longest_us: int | None) -> Times | None:
+    """Return the times of COUNTED completions by the kernel's counters; None where it doesn't time all of them.
+
+    `longest_us`: of the same I/Os, as a probe timed them.
+    """
+    some = [one for one in done if one is not None and one.count]
+    times = [one.time_us for one in some if one.time_us is not None]
+    ios = sum(one.count for one in some)
+    return Times(ios, sum(times) / ios, longest_us) if some and len(times) == len(some) else None
+
+
 def of(
     depths: Depths,
     span_us: int,
@@ -85,22 +120,28 @@ def of(
     whole: Times | None = None,
     driver: Times | None = None,
     bound: Limit | None = None,
+    waiting: Iterable[Aged] = (),
+    left: int = 0,
 ) -> Found | None:
     """Of a device over `time_us`, `span_us` of which `depths` are of; None where it isn't known well enough.
 
     `whole`: times from the block layer on, `driver`: in the driver alone, of COUNTED. The law is of all I/Os where
-    what is queued is known, else of those in the driver.
+    what is queued is known, else of those in the driver. `left`: the device's I/Os in flight at the end; `waiting`:
+    its rows of them with an age. None as well where the window isn't stationary.
     """
     in_driver, queued = _mean(depths.in_driver), _mean(depths.queued)
     if in_driver is None or span_us < _MOSTLY * time_us or _too_rare(depths, span_us):
         return None
-    of_all = _law(None if queued is None else in_driver + queued, whole, time_us)
-    name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us))
+    rows = tuple(waiting)
+    of_all = _law(None if queued is None else in_driver + queued, whole, time_us, rows, left)
+    issued = tuple(one for one in rows if one.request is None or one.request.issued is not False)
+    name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us, issued, left))
+    found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"))
     if found is None or not (found.agrees or time_us >= _ENOUGH_US):
         return None
     held = wall(depths, bound)
-    waiting = _mean({depth: n for depth, n in depths.queued.items() if depth}) or 0
-    lifted = lift(held, (held or 0) + round(waiting), in_driver * 1e6 / found.iops) if found.agrees else None
+    above = _mean({depth: n for depth, n in depths.queued.items() if depth}) or 0
+    lifted = lift(held, (held or 0) + round(above), in_driver * 1e6 / found.iops) if found.agrees else None
     return Found(name, found, lifted)
 
 
@@ -125,24 +166,53 @@ def lift(limit: int | None, depth: int, driver_us: float | None) -> Lift | None:
 def sentence(found: Law, lifted: Lift | None = None) -> str:
     """`1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver stayed the same`."""
     said = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} in flight / {spelled(found.latency_us)}"
-    if not found.agrees:
-        said = (
-            f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)} are {_few(found.by_law)} in flight by Little's "
-            f"law, and {_few(found.outstanding)} were counted: one of the three isn't of all I/Os"
-        )
+    if found.stuck or not found.agrees:
+        said = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found)}"
     if lifted is None:
         return said
     return f"{said}; at {lifted.depth:,} in flight up to {_iops(lifted.iops)} if the time in the driver stayed the same"
 
 
-def _law(outstanding: float | None, times: Times | None, time_us: int) -> Law | None:
-    few = times is None or times.ios < _MIN_IOS or not time_us
-    return None if times is None or few else law(outstanding, times.mean_us, times.ios * 1e6 / time_us)
+def _difference(found: Law) -> str:
+    """`0.6 by Little's law + 2 stuck = 2.6 counted`."""
+    by_law = f"{_tenths(found.by_law)} by Little's law"
+    explained = f"{by_law} + {_tenths(found.stuck)} stuck" if found.stuck else by_law
+    counted_ = _tenths(found.outstanding)
+    if found.agrees and counted_ == _tenths(found.by_law + found.stuck):
+        return f"{explained} = {counted_} counted"
+    more = "" if found.agrees else "; what explains the difference is not known"
+    return f"{explained}, {counted_} counted{more}"
+
+
+def _law(
+    outstanding: float | None, times: Times | None, time_us: int, waiting: Iterable[Aged], left: int
+) -> Law | None:
+    if times is None or times.ios < _MIN_IOS or not time_us:
+        return None
+    stuck = [one for one in waiting if one.age_us > times.usual_us * (1 if times.longest_us is not None else _LENGTHS)]
+    moving = left - sum(one.count for one in stuck)
+    if time_us < _LENGTHS * times.usual_us or moving > _AGREE * times.ios:
+        return None
+    found = law(outstanding, times.mean_us, times.ios * 1e6 / time_us)
+    return found and found._replace(stuck=sum(one.count * min(one.age_us, time_us) for one in stuck) / time_us)
 
 
 def _mean(counts: Mapping[int, int]) -> float | None:
     whole = sum(counts.values())
     return sum(bucket_middle(depth) * n for depth, n in counts.items()) / whole if whole else None
+
+
+def _error(depths: Depths, span_us: int, *, with_queue: bool) -> float:
+    """Return the sampling error of the mean outstanding; a probe looks every 4 ms."""
+    if depths.source != SYSFS:
+        return 0.0
+    deviation = sum(_deviation(one) for one in (depths.in_driver, depths.queued if with_queue else {}))
+    return _SIGMAS * deviation / math.sqrt(max(1.0, _LOOKS_PER_S * span_us / 1e6))
+
+
+def _deviation(counts: Mapping[int, int]) -> float:
+    middle, whole = _mean(counts) or 0.0, sum(counts.values()) or 1
+    return math.sqrt(sum((bucket_middle(depth) - middle) ** 2 * n for depth, n in counts.items()) / whole)
 
 
 def _too_rare(depths: Depths, span_us: int) -> bool:
@@ -157,6 +227,11 @@ def _iops(value: float) -> str:
         return rate(value)
     step = 10 ** max(0, len(str(int(value))) - 3)
     return f"{round(value / step) * step:,}"
+
+
+def _tenths(value: float) -> str:
+    """Numbers that are added up before the reader's eyes: 0.003, 0.6, 2, 48."""
+    return f"{value:.1g}" if 0 < value < 0.1 else f"{value:,.1f}".removesuffix(".0")  # noqa: PLR2004 - it would be 0
 
 
 def _few(value: float) -> str:

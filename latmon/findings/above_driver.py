@@ -13,7 +13,7 @@ from latmon.findings.block import Block
 from latmon.findings.facts import Facts, merged
 from latmon.findings.finding import Fact
 from latmon.histogram import Histogram
-from latmon.littles_law import COUNTED, Found, Times
+from latmon.littles_law import COUNTED, Found, Times, counted
 from latmon.littles_law import of as law_of
 from latmon.model import Limit
 from latmon.outstanding import Depths, bucket_middle
@@ -101,11 +101,20 @@ def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
         return None
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
-    times = None if by_issue else _times(timed)
-    if not timed and (counted := facts.completed(device, *COUNTED)) and counted.count and counted.time_us:
-        times = Times(counted.count, counted.time_us / counted.count)
+    longest_us = timed.max_bound if timed else None
+    done = facts.completed(device, *COUNTED)
+    whole = counted((done,), longest_us) or (None if by_issue else _times(timed))
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
-    return law_of(sums.depths, sums.span_us, facts.span_us, whole=times, driver=_times(driver), bound=bound)
+    return law_of(
+        sums.depths,
+        sums.span_us,
+        facts.span_us,
+        whole=whole,
+        driver=_times(driver),
+        bound=bound,
+        waiting=(one for one in facts.waiting if one.device == device),
+        left=facts.blocks[-1].in_flight.get(device, 0),
+    )
 
 
 def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | None:
@@ -118,4 +127,4 @@ def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | 
 
 
 def _times(found: Histogram) -> Times | None:
-    return Times(found.count, found.mean) if found and found.mean is not None else None
+    return Times(found.count, found.mean, found.max_bound) if found and found.mean is not None else None

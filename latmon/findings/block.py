@@ -47,6 +47,8 @@ class Block:
     """What has not completed at its end, oldest first; of a minute what waited the longest in it."""
     older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Seconds -> I/Os of all devices older than that at its end, all of them; empty of a minute."""
+    in_flight: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> I/Os in flight at its end, by the gauges; empty of a minute."""
 
 
 class BlockSums:
@@ -107,6 +109,7 @@ class BlockSums:
             tuple(self._outliers),
             ages.oldest,
             ages.older,
+            {name: now.known for name, now in last.outstanding.items()},
         )
 
     def _histogram(self, series: Series, one: Histogram) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from latmon import deep
 from latmon.audit import Audited, audit
 from latmon.histogram import Histogram, merge
-from latmon.littles_law import COUNTED
+from latmon.littles_law import COUNTED, Times, counted
 from latmon.model import OPS, Completed, Device, Flow, Origin
 from latmon.report import outstanding
 from latmon.report.figures import order, quantiles
@@ -103,7 +103,17 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     """From depths over time where there are some, else from the gauges at the windows' ends."""
     known, sums = totals.devices.get(name), totals.outstanding.devices.get(name)
     if sums is not None and sums.in_driver:
-        timed = outstanding.littles_law(sums, known, *_times(ops, origin), totals.measured_us)
+        driver, whole = _times(name, ops, origin, totals)
+        now = totals.last.outstanding.get(name) if totals.last else None
+        timed = outstanding.littles_law(
+            sums,
+            known,
+            driver,
+            whole,
+            totals.measured_us,
+            waiting=(one for one in totals.outstanding.ages.oldest if one.device == name),
+            left=now.known if now else 0,
+        )
         return {"outstanding": outstanding.depths(sums, known, timed)}
     if sums is not None and (sums.at_issue or sums.highest):
         return {"outstanding": outstanding.counts(sums, known)}
@@ -112,15 +122,21 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     return {}
 
 
-def _times(ops: _Ops, origin: Origin) -> tuple[Histogram | None, Histogram | None]:
-    """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't."""
+def _times(name: str, ops: _Ops, origin: Origin, totals: Totals) -> tuple[Histogram | None, Times | None]:
+    """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't.
+
+    The kernel's counters are of the same requests as its gauges; a probe doesn't time an empty write that carries a
+    flush.
+    """
     each = [stages for op, stages in ops.items() if op in COUNTED]
     total = _merged(_TOTAL, each)
+    kernel = (totals.kernel.get(Flow(name, op)) for op in COUNTED)
+    whole = counted(kernel, total.max_bound if total else None)
     if origin.latency_from == "issue":
-        return total or None, None
+        return total or None, whole
     to_end = "completion" in origin.measured.get("hba", ())
     driver = _merged("hba", each) if to_end else None
-    return driver or None, (total or None) if origin.latency_from == "queued" else None
+    return driver or None, whole or (outstanding.times_of(total) if origin.latency_from == "queued" else None)
 
 
 def _merged(stage: str, each: list[dict[str, Histogram]]) -> Histogram:

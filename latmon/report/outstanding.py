@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from latmon.ages import Ages, Seen
+from latmon.ages import Aged, Ages, Seen
 from latmon.audit import Audited, Remark
 from latmon.depth_totals import DepthSums
 from latmon.histogram import Histogram
@@ -84,14 +84,23 @@ def counts(sums: DepthSums, device: Device | None) -> _Json:
 
 
 def littles_law(
-    sums: DepthSums, device: Device | None, driver: Histogram | None, whole: Histogram | None, time_us: int
+    sums: DepthSums,
+    device: Device | None,
+    driver: Histogram | None,
+    whole: Times | None,
+    time_us: int,
+    *,
+    waiting: Iterable[Aged] = (),
+    left: int = 0,
 ) -> _Json:
     """The key `littles_law`; empty where one of its three isn't known for most of the time (littles_law.of).
 
-    `driver`: times in the driver alone; `whole`: from the block layer on. Either may be unknown.
+    `driver`: times in the driver alone; `whole`: from the block layer on. Either may be unknown. `waiting`, `left`: the
+    device's I/Os in flight at the end, those with an age and all of them.
     """
     bound = ceiling(device.limits) if device else None
-    found = of(sums.depths, sums.span_us, time_us, whole=_times(whole), driver=_times(driver), bound=bound)
+    times = times_of(driver)
+    found = of(sums.depths, sums.span_us, time_us, whole=whole, driver=times, bound=bound, waiting=waiting, left=left)
     if found is None:
         return {}
     told = {name: round(value, 3) for name, value in found.law._asdict().items()}
@@ -105,6 +114,11 @@ def littles_law(
             "sentence": found.sentence,
         }
     }
+
+
+def times_of(one: Histogram | None) -> Times | None:
+    """Of the I/Os in a histogram; None without any, or without their sum."""
+    return Times(one.count, one.mean, one.max_bound) if one and one.mean is not None else None
 
 
 def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> _Json:
@@ -190,10 +204,6 @@ def issue_order(order: LbaOrder | None, device: Device | None = None) -> _Json:
 def _remarks(key: str, remarks: Iterable[Remark]) -> _Json:
     told = [one._asdict() for one in remarks]
     return {key: told} if told else {}
-
-
-def _times(one: Histogram | None) -> Times | None:
-    return Times(one.count, one.mean) if one and one.mean is not None else None
 
 
 def _queued(queued: Counter[int]) -> _Json:

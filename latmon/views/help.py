@@ -56,7 +56,7 @@ _OUTSTANDING = (
     ("mode most", "the number that was there for most of the time; the largest that anyone saw"),
     (
         "IOPS = ..",
-        "Little's law, from three measurements: where they don't agree, I/Os never completed or weren't seen",
+        "Little's law, from three measurements; `+ 2 stuck`: in flight, and older than any I/O that completed",
     ),
     ("age", "since it was begun; WSF are op and flags; the list is of all devices, oldest first"),
     ("≥", "at least so long: nothing completed since; no probe follows it, or it began before (doctor says why)"),

@@ -118,10 +118,9 @@ def test_little_s_law_holds(ceilings, part, which):
     name = ceilings["names"][which]
     report = ceilings[part]["report"]
     law = report["devices"][name]["outstanding"].get("littles_law")
-    if report["backend"] == "procfs":
-        assert law is None or law["of"] == "driver"  # nobody times I/Os there
-        return
     print(law)
+    if law is None and report["backend"] == "procfs":
+        return  # the kernel's counters tell no longest I/O, and the window may be too short for the mean one
     assert law["agrees"]
     assert law["iops"] * report["duration_s"] == pytest.approx(ceilings[part]["issued"][name], rel=0.1)
     if which == "queue_depth":

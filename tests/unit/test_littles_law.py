@@ -1,8 +1,13 @@
 """IOPS = outstanding / latency, whether the three agree, and what lifting a limit would give."""
 
+from dataclasses import replace
+
 import pytest
 
-from latmon.littles_law import Law, law, lift, sentence
+from latmon.ages import Aged
+from latmon.littles_law import Law, Times, counted, law, lift, of, sentence
+from latmon.model import Completed
+from latmon.outstanding import PROBE, SYSFS, Depths, InFlight
 
 
 def test_the_line_of_a_serialised_device():
@@ -33,8 +38,75 @@ def test_there_is_no_law_of_two(three):
 def test_three_that_don_t_agree_are_said_not_to():
     found = law(6.0, 3000.0, 1000.0)
     assert not found.agrees
-    assert sentence(found).startswith("1,000 IOPS at 3 ms are 3 in flight by Little's law, and 6 were counted")
+    assert sentence(found) == (
+        "1,000 IOPS at 3 ms: 3 by Little's law, 6 counted; what explains the difference is not known"
+    )
     assert law(3.2, 3000.0, 1000.0).agrees
+
+
+MINUTE_US = 60_000_000
+STUCK = (Aged("sda", 300_000_000), Aged("sda", 200_000_000))
+
+
+def window(in_driver, ios, mean_us, longest_us=50_000, *, queued=None, source=PROBE, time_us=MINUTE_US, **more):
+    """A device that had so many in the driver, and the same number all of the time where that is an int."""
+    share = in_driver % 1
+    told = Depths(
+        {int(in_driver): round(60_000 * (1 - share)), int(in_driver) + 1: round(60_000 * share)}, queued or {0: 1}
+    )
+    return of(replace(told, source=source), time_us, time_us, whole=Times(ios, mean_us, longest_us), **more)
+
+
+def test_what_is_stuck_explains_the_difference():
+    """172 IOPS at 3.43 ms: without the two that never complete nobody knows why 2.6 are in flight."""
+    found = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
+    assert (found.law.stuck, found.law.agrees) == (2, True)
+    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted"
+    alone = window(2.63, 10_320, 3430.0, left=3)
+    assert alone.sentence == (
+        "172 IOPS at 3.43 ms: 0.6 by Little's law, 2.6 counted; what explains the difference is not known"
+    )
+
+
+def test_stuck_for_a_part_of_the_window_counts_for_that_part():
+    late = Aged("sda", 30_000_000, count=4)
+    found = window(2.6, 10_320, 3430.0, waiting=(late,), left=4)
+    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted"
+
+
+def test_what_waits_above_the_driver_isn_t_stuck_in_it():
+    rows = [Aged("sda", 300_000_000, request=InFlight("sda", "read", 0, issued=issued)) for issued in (True, False)]
+    told = Depths({1: 24_000, 2: 36_000}, source=PROBE)
+    found = of(told, MINUTE_US, MINUTE_US, driver=Times(10_320, 3430.0, 50_000), waiting=rows, left=2)
+    assert (found.of, found.law.stuck) == ("driver", 1)
+
+
+@pytest.mark.parametrize(
+    ("longest_us", "left", "is_known"),
+    [
+        pytest.param(3_000_000, 0, True, id="a twentieth of the window"),
+        pytest.param(3_000_001, 0, False, id="an I/O that may have begun long before it"),
+        pytest.param(50_000, 600, True, id="a tenth of the I/Os is in flight at its end"),
+        pytest.param(50_000, 601, False, id="more came than were completed"),
+        pytest.param(None, 0, True, id="the kernel's counters alone: by the mean"),
+    ],
+)
+def test_only_a_stationary_window_has_a_law(longest_us, left, is_known):
+    assert (window(1, 6_000, 10_000.0, longest_us, left=left) is not None) is is_known
+
+
+def test_sampled_gauges_may_differ_by_their_sampling_error():
+    """Seen: 0.17 sampled for 0.15 by the kernel's times, over 30 s with 381 IOPS."""
+    sampled = window(0.17, 22_860, 396.0, source=SYSFS)
+    assert sampled.law.agrees
+    assert not window(0.19, 22_860, 396.0).law.agrees
+    assert not window(0.8, 22_860, 396.0, source=SYSFS).law.agrees
+
+
+def test_times_are_the_kernel_s_where_it_has_all_of_them():
+    assert counted([Completed(3, 0, 900), None, Completed(1, 0, 300)], 700) == Times(4, 300.0, 700)
+    assert counted([Completed(3, 0, 900), Completed(1, 0)], 700) is None
+    assert counted([None, Completed(0, 0)], None) is None
 
 
 def test_small_and_large_rates_keep_their_digits():

@@ -91,6 +91,51 @@ def test_little_s_law_and_what_lifting_the_limit_would_give(summary_of):
     assert law["sentence"].startswith("900 IOPS = 14.4 in flight / 16 ms; at 16 in flight up to 5,330")
 
 
+def fsync(seq):
+    """400 writes of 1 ms, and 200 empty ones that wait 2 ms for their flush: no probe times an empty write."""
+    write, flush = Flow("sda", "write"), Flow("sda", "flush")
+    return serial(
+        seq,
+        histograms={
+            Series("sda", "write", "total"): Histogram.record([1000] * 400),
+            Series("sda", "write", "hba"): Histogram.record([1000] * 400),
+            Series("sda", "flush", "total"): Histogram.record([2000] * 200),
+        },
+        seen={write: Completed(400, 1_638_400), flush: Completed(200, 0)},
+        kernel={write: Completed(600, 1_638_400, 800_000), flush: Completed(200, 0, 400_000)},
+        outstanding={"sda": Outstanding(0, 1)},
+        depths={"sda": Depths({0: 600, 1: 400}, {0: 600, 1: 400}, source=PROBE)},
+    )
+
+
+def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_of):
+    law = summary_of(*(fsync(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["of"], law["outstanding"], law["by_law"], law["agrees"]) == ("all", 0.8, 0.8, True)
+
+
+def test_what_never_completes_is_said_beside_the_law(summary_of):
+    """Two writes that are there from before the first window to the end of the last, above 900 reads of 3 ms."""
+    stuck = StillInFlight(
+        (HELD._replace(device="sda", began_us=1), HELD._replace(device="sda", began_us=2)), {}, since_us=1
+    )
+    busy = Depths({5: 700, 4: 300}, {0: 1000}, source=PROBE)
+    done = {Flow("sda", "read"): Completed(900, 3_686_400, 2_700_000)}
+    frames = [
+        serial(
+            n,
+            histograms={Series("sda", "read", "total"): Histogram.record([3000] * 900)},
+            kernel=done,
+            depths={"sda": busy},
+            outstanding={"sda": Outstanding(5, 0)},
+            in_flight=replace(stuck, at_us=0),
+        )
+        for n in range(10)
+    ]
+    law = summary_of(*frames)["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["stuck"], law["agrees"]) == (2, True)
+    assert law["sentence"].startswith("900 IOPS at 3 ms: 2.7 by Little's law + 2 stuck = 4.7 counted")
+
+
 def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
     part = summary_of(serial(0), *(serial(n, depths={}) for n in range(1, 5)))
     assert "littles_law" not in part["devices"]["sda"]["outstanding"]
@@ -98,7 +143,8 @@ def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
 
 def test_a_few_ios_make_no_law(summary_of):
     few = {Series("sda", "read", "total"): Histogram.record([3000] * 9)}
-    told = summary_of(*(serial(n, histograms=few) for n in range(10)))
+    done = {Flow("sda", "read"): Completed(9, 36_864, 27_000)}
+    told = summary_of(*(serial(n, histograms=few, kernel=done) for n in range(10)))
     assert "littles_law" not in told["devices"]["sda"]["outstanding"]
 
 

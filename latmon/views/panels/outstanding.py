@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from latmon.audit import Audited, audit
 from latmon.depth_sums import DepthSum
 from latmon.limits import ceiling, ceilings, elevator
-from latmon.littles_law import COUNTED, Times, of
+from latmon.littles_law import COUNTED, Times, counted, of
 from latmon.model import Frame
 from latmon.views import depth_map, empty
 from latmon.views import outstanding as view
@@ -58,14 +58,14 @@ def _lines(some: Sequence[Aged], each: Sequence[Aged]) -> tuple[int, int]:
 def look_at(sight: Sight, subject: Subject) -> view.Look:
     """What is known of one device."""
     history, name = sight.history, subject.device.name
-    counted = history.depth_sum(name)
+    depths = history.depth_sum(name)
     return view.Look(
         name,
         subject.outstanding,
         ceiling(subject.device.limits),
-        counted.depths if counted else None,
-        counted.span_us if counted else 0,
-        law=_law(subject, counted, from_issue=_from_issue(sight)) if counted else "",
+        depths.depths if depths else None,
+        depths.span_us if depths else 0,
+        law=_law(sight, subject, depths) if depths else "",
         below=_below(sight, subject),
         why=_not_counted(sight, subject),
         busy=sight.choice.busy,
@@ -140,23 +140,25 @@ def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
 
 
-def _law(subject: Subject, counted: DepthSum, *, from_issue: bool) -> str:
-    """Of the I/Os that gauges count; `from_issue`: their latency begins in the driver."""
+def _law(sight: Sight, subject: Subject, depths: DepthSum) -> str:
+    """Of the I/Os that gauges count. A latency that begins at the issue is the time in the driver."""
     window, name = subject.window, subject.device.name
     latency = window.latency(name, COUNTED)
-    done = [c for op in COUNTED if (c := window.completed(name, op)) and c.count]
-    ios, time_us = sum(c.count for c in done), sum(c.time_us or 0 for c in done)
-    known = done and all(c.time_us is not None for c in done)
-    mean = latency.mean if latency else time_us / ios if known else None
-    times = None if mean is None else Times(latency.count or ios, mean)
-    whole, driver = (None, times) if from_issue else (times, None)
-    bound = ceiling(subject.device.limits)
-    found = of(counted.depths, counted.span_us, window.covered_us, whole=whole, driver=driver, bound=bound)
+    longest_us = latency.max_bound if latency else None
+    times = Times(latency.count, latency.mean, longest_us) if latency and latency.mean is not None else None
+    whole = counted((window.completed(name, op) for op in COUNTED), longest_us)
+    from_issue = sight.origin is not None and sight.origin.latency_from == "issue"
+    found = of(
+        depths.depths,
+        depths.span_us,
+        window.covered_us,
+        whole=whole or (None if from_issue else times),
+        driver=times if from_issue else None,
+        bound=ceiling(subject.device.limits),
+        waiting=(one for one in sight.history.ages.oldest if one.device == name),
+        left=subject.outstanding.known,
+    )
     return found.sentence if found else ""
-
-
-def _from_issue(sight: Sight) -> bool:
-    return sight.origin is not None and sight.origin.latency_from == "issue"
 
 
 def _below(sight: Sight, subject: Subject) -> str:
