@@ -101,15 +101,30 @@ class Found(NamedTuple):
         return sentence(self.law, self.lift)
 
 
-def counted(done: Iterable[Completed | None], longest_us: int | None) -> Times | None:
-    """Return the times of COUNTED completions by the kernel's counters; None where it doesn't time all of them.
+def times(
+    depths: Depths, done: Mapping[str, Completed | None], probe: Times | None, longest_us: int | None = None
+) -> Times | None:
+    """Return how many I/Os completed and how long they took, of the same requests as the depths are of.
 
-    `longest_us`: of the same I/Os, as a probe timed them.
+    `done`: by op, what the kernel counted; `probe`: COUNTED as a probe timed them, `longest_us` of them. Sampled gauges
+    are the kernel's, and so are their times. A probe's gauges go with its times; where there are flushes, which its
+    histograms lack the empty writes of, with those that it has by depth.
     """
-    some = [one for one in done if one is not None and one.count]
-    times = [one.time_us for one in some if one.time_us is not None]
-    ios = sum(one.count for one in some)
-    return Times(ios, sum(times) / ios, longest_us) if some and len(times) == len(some) else None
+    kernel = _by_kernel([one for op in COUNTED if (one := done.get(op)) is not None and one.count], longest_us)
+    if depths.source == SYSFS or kernel is None:
+        return kernel or probe
+    flushes = done.get("flush")
+    if probe is not None and not (flushes and flushes.count):
+        return probe
+    ios = sum(took.ios for took in depths.latency.values())
+    return kernel._replace(mean_us=sum(took.time_us for took in depths.latency.values()) / ios) if ios else kernel
+
+
+def _by_kernel(done: list[Completed], longest_us: int | None) -> Times | None:
+    """None where it doesn't time all of them."""
+    some = [one.time_us for one in done if one.time_us is not None]
+    ios = sum(one.count for one in done)
+    return Times(ios, sum(some) / ios, longest_us) if some and len(some) == len(done) else None
 
 
 def of(
@@ -174,14 +189,20 @@ def sentence(found: Law, lifted: Lift | None = None) -> str:
 
 
 def _difference(found: Law) -> str:
-    """`0.6 by Little's law + 2 stuck = 2.6 counted`."""
-    by_law = f"{_tenths(found.by_law)} by Little's law"
-    explained = f"{by_law} + {_tenths(found.stuck)} stuck" if found.stuck else by_law
-    counted_ = _tenths(found.outstanding)
-    if found.agrees and counted_ == _tenths(found.by_law + found.stuck):
-        return f"{explained} = {counted_} counted"
-    more = "" if found.agrees else "; what explains the difference is not known"
-    return f"{explained}, {counted_} counted{more}"
+    """`0.6 by Little's law + 2 stuck = 2.6 counted`; with more digits where the two sides aren't the same number."""
+    explained = _tenths(found.by_law + found.stuck)
+    if found.agrees and explained == _tenths(found.outstanding):
+        return f"{_tenths(found.by_law)} by Little's law + {_tenths(found.stuck)} stuck = {explained} counted"
+    stuck = f" + {_few(found.stuck)} stuck" if found.stuck else ""
+    why = "" if found.agrees else _unexplained(found)
+    return f"{_few(found.by_law)} by Little's law{stuck}, {_few(found.outstanding)} counted{why}"
+
+
+def _unexplained(found: Law) -> str:
+    """A sampler that takes a CPU from a fast device's load sees less in flight than there is (docs/OUTSTANDING.md)."""
+    if found.error and found.outstanding < found.by_law + found.stuck:
+        return ": sampled gauges miss fast I/Os"
+    return "; what explains the difference is not known"
 
 
 def _law(

@@ -13,9 +13,9 @@ from latmon.findings.block import Block
 from latmon.findings.facts import Facts, merged
 from latmon.findings.finding import Fact
 from latmon.histogram import Histogram
-from latmon.littles_law import COUNTED, Found, Times, counted
+from latmon.littles_law import COUNTED, Found, Times, times
 from latmon.littles_law import of as law_of
-from latmon.model import Limit
+from latmon.model import OPS, Limit
 from latmon.outstanding import Depths, bucket_middle
 from latmon.words import part, rate, whole
 
@@ -101,9 +101,8 @@ def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
         return None
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
-    longest_us = timed.max_bound if timed else None
-    done = facts.completed(device, *COUNTED)
-    whole = counted((done,), longest_us) or (None if by_issue else _times(timed))
+    done = {op: facts.completed(device, op) for op in OPS}
+    whole = times(sums.depths, done, None if by_issue else _times(timed), timed.max_bound)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
     return law_of(
         sums.depths,

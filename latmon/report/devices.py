@@ -8,8 +8,9 @@ from typing import Any
 from latmon import deep
 from latmon.audit import Audited, audit
 from latmon.histogram import Histogram, merge
-from latmon.littles_law import COUNTED, Times, counted
+from latmon.littles_law import COUNTED, Times, times
 from latmon.model import OPS, Completed, Device, Flow, Origin
+from latmon.outstanding import Depths
 from latmon.report import outstanding
 from latmon.report.figures import order, quantiles
 from latmon.report.stages import followed, ops_of, stages, tail
@@ -103,7 +104,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     """From depths over time where there are some, else from the gauges at the windows' ends."""
     known, sums = totals.devices.get(name), totals.outstanding.devices.get(name)
     if sums is not None and sums.in_driver:
-        driver, whole = _times(name, ops, origin, totals)
+        driver, whole = _times(name, ops, origin, totals, sums.depths)
         now = totals.last.outstanding.get(name) if totals.last else None
         timed = outstanding.littles_law(
             sums,
@@ -122,21 +123,20 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     return {}
 
 
-def _times(name: str, ops: _Ops, origin: Origin, totals: Totals) -> tuple[Histogram | None, Times | None]:
-    """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't.
-
-    The kernel's counters are of the same requests as its gauges; a probe doesn't time an empty write that carries a
-    flush.
-    """
+def _times(
+    name: str, ops: _Ops, origin: Origin, totals: Totals, depths: Depths
+) -> tuple[Histogram | None, Times | None]:
+    """Times in the driver to the completion, and whole ones, of all I/Os that the gauges count: flushes they don't."""
     each = [stages for op, stages in ops.items() if op in COUNTED]
     total = _merged(_TOTAL, each)
-    kernel = (totals.kernel.get(Flow(name, op)) for op in COUNTED)
-    whole = counted(kernel, total.max_bound if total else None)
+    done = {op: totals.kernel.get(Flow(name, op)) for op in OPS}
+    known = outstanding.times_of(total) if origin.latency_from == "queued" else None
+    whole = times(depths, done, known, total.max_bound)
     if origin.latency_from == "issue":
         return total or None, whole
     to_end = "completion" in origin.measured.get("hba", ())
     driver = _merged("hba", each) if to_end else None
-    return driver or None, whole or (outstanding.times_of(total) if origin.latency_from == "queued" else None)
+    return driver or None, whole
 
 
 def _merged(stage: str, each: list[dict[str, Histogram]]) -> Histogram:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from latmon.audit import Audited, audit
 from latmon.depth_sums import DepthSum
 from latmon.limits import ceiling, ceilings, elevator
-from latmon.littles_law import COUNTED, Times, counted, of
-from latmon.model import Frame
+from latmon.littles_law import COUNTED, Times, of, times
+from latmon.model import OPS, Frame
 from latmon.views import depth_map, empty
 from latmon.views import outstanding as view
 from latmon.views.choice import shown
@@ -144,16 +144,15 @@ def _law(sight: Sight, subject: Subject, depths: DepthSum) -> str:
     """Of the I/Os that gauges count. A latency that begins at the issue is the time in the driver."""
     window, name = subject.window, subject.device.name
     latency = window.latency(name, COUNTED)
-    longest_us = latency.max_bound if latency else None
-    times = Times(latency.count, latency.mean, longest_us) if latency and latency.mean is not None else None
-    whole = counted((window.completed(name, op) for op in COUNTED), longest_us)
+    timed = Times(latency.count, latency.mean, latency.max_bound) if latency.mean is not None else None
     from_issue = sight.origin is not None and sight.origin.latency_from == "issue"
+    done = {op: window.completed(name, op) for op in OPS}
     found = of(
         depths.depths,
         depths.span_us,
         window.covered_us,
-        whole=whole or (None if from_issue else times),
-        driver=times if from_issue else None,
+        whole=times(depths.depths, done, None if from_issue else timed, latency.max_bound),
+        driver=timed if from_issue else None,
         bound=ceiling(subject.device.limits),
         waiting=(one for one in sight.history.ages.oldest if one.device == name),
         left=subject.outstanding.known,
