@@ -14,7 +14,7 @@ from latmon import deep_depths, deep_tables
 from latmon.deep_depths import Ages, Flags
 from latmon.deep_tables import Gains
 from latmon.differences import Counts, Differences
-from latmon.framing import Framer
+from latmon.framing import Framer, Interval
 from latmon.histogram import Histogram, merge, within
 from latmon.manifest import Manifest, op_name
 from latmon.manifest_parts import UNFOLLOWED_FROM
@@ -119,7 +119,7 @@ class DeepFramer:
         self._left_out = 0
         still = self._ages.taken()
         return DeepInterval(
-            self._traced(series.histograms, gains),
+            self._traced(series, gains),
             deep_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
             deep_tables.softirqs(gains),
             deep_tables.wakeups(gains, thread),
@@ -132,7 +132,7 @@ class DeepFramer:
             () if still is None else (self._manifest.group,),
         )
 
-    def _traced(self, histograms: Mapping[Series, Histogram], gains: Gains) -> Traced:
+    def _traced(self, told: Interval, gains: Gains) -> Traced:
         by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
@@ -153,9 +153,11 @@ class DeepFramer:
                     op, bucket = op_name(spec.part("op").read(key)), spec.part("bucket").read(key)
                     for stage in spec.stages:
                         by_total[Series(device, op, stage)][bucket] += n
+        totals = told.totals_us.items() if self._told_by_total else ()
         return Traced(
-            self._with_sums(histograms, by_total),
-            {series: dict(sums) for series, sums in by_total.items()},
+            self._with_sums(told.histograms, by_total),
+            {series: dict(sums) for series, sums in by_total.items()}
+            | {Series(*flow, "total"): {0: us} for flow, us in totals},
             _plain(unfollowed),
             _plain(paths),
             off,

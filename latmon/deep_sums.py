@@ -16,8 +16,6 @@ from typing import Any
 from latmon.deep_flat import GROUPS, Counted, Facts, Flat, Key, flatten, group_of
 from latmon.histogram import EMPTY, Histogram, within
 from latmon.model import (
-    STAGES,
-    UNACCOUNTED,
     Flow,
     Frame,
     Handler,
@@ -33,8 +31,6 @@ from latmon.packed import Packed
 from latmon.table_sum import TableSum
 from latmon.tally import Running
 
-_PARTS = (*STAGES[:-1], UNACCOUNTED)
-"""What a total is made of. A script that has a `by_total` map of one of them has one of all that it measures."""
 _SOURCE = {"total": "traced", "stage": "traced"}
 """Sum -> the table of a frame that it adds up, where its name is another."""
 
@@ -67,12 +63,10 @@ class _Traced(Mapping[Series, Histogram]):
         return made
 
     def _summed(self, series: Series, one: Histogram) -> Histogram:
-        stages = _PARTS if _is_total(series) else (series.stage,)
-        tallies = self._read("tails").tables["by_total"].tallies
-        told = [found for stage in stages if (found := tallies.get(series._replace(stage=stage))) is not None]
-        if not told:
+        told = self._read("tails").tables["by_total"].tallies.get(series)
+        if told is None:
             return one
-        us = sum(sum(some.counts.values()) for some in told)
+        us = sum(told.counts.values())
         possible = within(dict(one.buckets), us)
         # A frame whose map of sums was not printed has no sum; a later one may have told all of it.
         return one if one.sum is None and us != possible else replace(one, sum=possible)
@@ -145,13 +139,17 @@ class DeepSums:
         grouped: dict[str, dict[Key, int]] = {}
         for key, n in self._counts.items():
             grouped.setdefault(group_of(key), {})[key] = n
-        traced = {"traced": {**self.tables["total"], **self.tables["stage"]}}
-        tables = {name: table for name, table in self.tables.items() if name not in _SOURCE} | traced
+        tables = {name: table for name, table in self.tables.items() if name not in _SOURCE} | {"traced": self.raw}
         return Flat(
             {name: Packed.of(table) for name, table in tables.items() if table},
             {group: Counted.of(counts.items()) for group, counts in grouped.items()},
             replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
         )
+
+    @property
+    def raw(self) -> dict[Series, Histogram]:
+        """Traced totals and stages with the frames' own sums: for a value that is added up again."""
+        return {**self.tables["total"], **self.tables["stage"]}
 
     @property
     def above(self) -> dict[Flow, int]:

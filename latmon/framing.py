@@ -39,6 +39,8 @@ class Interval:
     """I/Os that began, where the script counts them."""
     ended: Mapping[Flow, int] = field(default_factory=dict)
     """I/Os whose begin it counted, timed or not."""
+    totals_us: Mapping[Flow, int] = field(default_factory=dict)
+    """What the sums of totals gained, whether or not the histograms have those I/Os yet."""
 
 
 @dataclass
@@ -111,6 +113,7 @@ class Framer:
                 self._maxima(spec, {key: us for key, us in self._maps.latest(spec.name).items() if key in grown}, sums)
         self._fill_rest(sums)
         self._flows.clear()
+        totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
         return Interval(
             histograms,
@@ -123,6 +126,7 @@ class Framer:
             self._thresholds(),
             dict(sums.started),
             {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
+            totals_us,
         )
 
     def times(self, flow: Flow) -> bool:

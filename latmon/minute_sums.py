@@ -106,7 +106,7 @@ class MinuteSums:
         sums = deep.traced
         traced = replace(
             self._traced,
-            histograms=sums.histograms,
+            histograms=deep.raw,
             by_total=sums.by_total,
             unfollowed=sums.unfollowed,
             paths=sums.paths,

@@ -114,7 +114,8 @@ class Traced:
     """Per stage, and `unaccounted` and `total`."""
     by_total: Mapping[Series, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Sum in us of a stage's time by the bucket of the total of the requests that it was part of: the share of every
-    stage in the I/Os above any cut."""
+    stage in the I/Os above any cut. Of `total` itself the sum of all, in bucket 0. Nothing of it waits for the interval
+    whose histograms have these requests, so sums over intervals are made of it."""
     unfollowed: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> why the path could not be followed -> traced requests; their time is queue and unaccounted."""
     paths: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))

@@ -35,7 +35,7 @@ def _sum(earlier: DeepInterval, later: DeepInterval) -> DeepInterval:
     newest = later.traced if later.traced.one_in else earlier.traced
     traced = replace(
         sums.traced,
-        histograms=dict(sums.traced.histograms),
+        histograms=sums.raw,
         by_total=dict(sums.traced.by_total),
         one_in=newest.one_in,
         devices=newest.devices,
