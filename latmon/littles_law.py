@@ -17,7 +17,7 @@ from typing import NamedTuple
 from latmon.ages import Aged
 from latmon.limits import wall
 from latmon.model import OPS, Completed, Limit
-from latmon.outstanding import SYSFS, Depths, bucket_middle
+from latmon.outstanding import PROBE, SYSFS, Depths, bucket_middle
 from latmon.words import rate, spelled
 
 COUNTED = tuple(op for op in OPS if op != "flush")
@@ -111,7 +111,7 @@ def times(
     histograms lack the empty writes of, with those that it has by depth.
     """
     kernel = _by_kernel([one for op in COUNTED if (one := done.get(op)) is not None and one.count], longest_us)
-    if depths.source == SYSFS or kernel is None:
+    if depths.source != PROBE or kernel is None:
         return kernel or probe
     flushes = done.get("flush")
     if probe is not None and not (flushes and flushes.count):
