@@ -5,6 +5,7 @@ Knows neither the process nor why something is said.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from latmon_backends.demand import AT_MOST
@@ -17,6 +18,7 @@ class News:
     _notices: list[str] = field(default_factory=list)
     _skipped: int | None = None
     _left: tuple[str, ...] = ()
+    _unfollowed: Mapping[str, str] = field(default_factory=dict)
 
     def say(self, what: str) -> None:
         self._notices.append(f"stages: {what}")
@@ -26,6 +28,13 @@ class News:
         if fresh := [name for name in left if name not in self._left]:
             self.say(f"{', '.join(fresh)} not traced: the kernel's filter has room for {AT_MOST} devices")
         self._left = left
+
+    def say_unfollowed(self, unfollowed: Mapping[str, str]) -> None:
+        """Name devices that can't be followed, by their reason: each once, as long as it is there."""
+        fresh = {name: why for name, why in unfollowed.items() if self._unfollowed.get(name) != why}
+        for why in dict.fromkeys(fresh.values()):
+            self.say(f"{', '.join(name for name in fresh if fresh[name] == why)}: {why}")
+        self._unfollowed = dict(unfollowed)
 
     def add_skipped(self, runs: int | None) -> None:
         """None: not known."""

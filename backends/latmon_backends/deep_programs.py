@@ -29,6 +29,8 @@ from latmon_backends.threads import Threads
 from latmon_backends.tracepoints import Tracepoints
 
 _MAJOR = 20
+_SKIPS = tuple(f"skip{at}" for at in range(8))
+"""Parameters of bios_c: majors that it leaves out. What is beyond them is traced, and dropped as it has requests."""
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
@@ -73,6 +75,8 @@ class DeepPrograms:
         self._flags = partial(request_flags.of_bits, at=inventory.flag_bits)
         self._refused: dict[str, str] = {}
         self._choice: Choice | None = None
+        self._running: dict[str, Script] = {}
+        """By stem, the scripts that were started last."""
         self._told = {one.name for one in self.choice().missing}
 
     def choice(self) -> Choice:
@@ -120,16 +124,24 @@ class DeepPrograms:
 
     def target(self, devices: tuple[str, ...]) -> Target:
         """A device without requests is traced itself, by its bios, and at its members."""
+        numbers = self._numbers(devices)
+        if len(numbers) > AT_MOST:
+            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {AT_MOST}")
+        if devices and not numbers:
+            return Target(why_all=f"{', '.join(devices)} not found")
+        return Target(tuple(numbers), tuple(numbers.values()))
+
+    def _numbers(self, devices: tuple[str, ...]) -> dict[str, int]:
+        """Name -> dev_t of the devices that are wanted and of their members; empty: all, or none is there."""
         known = self._here.devices()
         wanted = devices or (tuple(known) if self._options.devices else ())
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
-        numbers = tuple(known[name].major << _MAJOR | known[name].minor for name in names)
-        if len(numbers) > AT_MOST:
-            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {AT_MOST}")
-        if wanted and not numbers:
-            return Target(why_all=f"{', '.join(wanted)} not found")
-        return Target(tuple(names), numbers)
+        return {name: known[name].major << _MAJOR | known[name].minor for name in names}
+
+    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:
+        """Whether the kernel's filter of a program for `target` lacks one of these devices: it was created later."""
+        return bool(target.numbers) and not set(self._numbers(devices).values()) <= set(target.numbers)
 
     async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:
         """RefusedError where no script runs; each refusal leaves one script out, or has its lesser variant tried."""
@@ -146,15 +158,33 @@ class DeepPrograms:
                 self.refuse(_refused_script(program, refusal), str(refusal))
                 continue
             manifests = [one.manifest for one in program.scripts]
+            self._running = {deep_scripts.stem(one.manifest.name): one for one in program.scripts}
             around = DeepSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
             return probe, DeepTicks(manifests, self._here.device_name, self._here.threads, around)
 
-    def unfiltered(self) -> tuple[int, ...]:
-        """Majors of devices without requests for which the filter has no room: their bios are not traced."""
-        return self._majors()[AT_MOST:]
+    def unfollowed(self, target: Target) -> dict[str, str]:
+        """Device without requests that the running program can't follow, in all or in part -> why."""
+        known = self._here.devices()
+        bare = [known[name] for name in target.devices or known if name in known and not known[name].timed]
+        found = {one.name: self._why_unfollowed(one) for one in bare if self._here.selects(one)}
+        return {name: why for name, why in found.items() if why}
 
-    def _majors(self) -> tuple[int, ...]:
-        return tuple(sorted({one.major for one in self._here.devices().values() if not one.timed}))
+    def _why_unfollowed(self, device: Device) -> str:
+        reasons = {one.name: one.reason for one in self.choice().missing}
+        bios = self._running.get("bios")
+        if bios is None:
+            return f"its bios are not traced: {reasons.get('bios', 'the tracer started without them')}"
+        if device.major in (value for name, value in bios.values.items() if name in _SKIPS):
+            return f"its bios are not traced: its major, {device.major}, had only devices with requests before"
+        if "bio_ages" not in self._running:
+            return f"the ages of its I/Os in flight are not known: {reasons.get('bio_ages', 'no script tells them')}"
+        return ""
+
+    def _skipped_majors(self) -> list[int]:
+        """Majors whose devices all have requests. Not dm's: volumes with requests (multipath) and without share it."""
+        known = self._here.devices().values()
+        kept = {one.major for one in known if not one.timed or one.kind == "dm"}
+        return sorted({one.major for one in known} - kept)
 
     @property
     def timed(self) -> dict[str, bool]:
@@ -166,9 +196,13 @@ class DeepPrograms:
         return device is not None and device.timed
 
     def program(self, target: Target, one_in: int) -> Program:
-        """The scripts that run here, put together. Those for bios only where there is a device without requests."""
+        """The scripts that run here, put together.
+
+        Those for bios are left out only where the filter's devices all have requests: a volume may be created later.
+        """
         values = self._values(target, one_in)
-        wanted = (one for one in self._affordable(one_in).manifests if one.group != "bios" or values["major0"])
+        has_bios = not target.numbers or not all(map(self._times, target.devices))
+        wanted = (one for one in self._affordable(one_in).manifests if one.group != "bios" or has_bios)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
         return Program(tuple(scripts), map_keys(os.cpu_count() or 1))
 
@@ -189,7 +223,7 @@ class DeepPrograms:
             **self._looks,
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
-            **{f"major{at}": major for at, major in enumerate([*self._majors(), *(0,) * AT_MOST][:AT_MOST])},
+            **dict(zip(_SKIPS, (*self._skipped_majors(), *(0,) * len(_SKIPS)), strict=False)),
         }
 
 

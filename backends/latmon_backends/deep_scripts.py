@@ -104,10 +104,18 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "disk": ("q->disk", "bi_disk" if "bi_disk" in tracepoints else "bi_bdev->bd_disk"),
         "request": (f"arg{issued}",),
         "bio": (f"arg{bio}",),
+        "queue": (_bio_queue(tracepoints),),
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
         "timer_context": (int(has_timer),),
     }
+
+
+def _bio_queue(tracepoints: Tracepoints) -> str:
+    """Return the shortest path from a bio to its device's request_queue that this kernel's types have."""
+    if "bi_disk" in tracepoints:
+        return "bi_disk->queue"
+    return "bi_bdev->bd_queue" if "bd_queue" in tracepoints else "bi_bdev->bd_disk->queue"
 
 
 def possible_cpus(sys: Path) -> int | None:

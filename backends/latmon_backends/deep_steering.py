@@ -122,6 +122,7 @@ class Steering:
             traced = self.life.run.target
             left = want.left if want is not None and traced.numbers else ()
             self._news.say_left(tuple(name for name in left if name not in traced.devices))
+            self._news.say_unfollowed(self._programs.unfollowed(traced))
 
     async def _follow(self, want: Want | None, run: Run | None) -> None:
         """One thing at a time: bury, end, begin, change, or measure."""
@@ -137,6 +138,9 @@ class Steering:
             if want.forced or now - run.begun >= REMIX_S:
                 await self._stop("started again for other devices")
                 await self._start(want)
+        elif self._programs.outgrown(run.target, want.devices) and now - run.begun >= REMIX_S:
+            await self._stop("started again for a new device")
+            await self._start(want)
         elif now >= run.measured:
             await self._measure(run)
 
@@ -161,6 +165,7 @@ class Steering:
             )
         self._hole = None
         self._news.say_left(())
+        self._news.say_unfollowed({})
 
     async def _start(self, want: Want) -> None:
         one_in = 1 if want.forced else max(self._coarse, self._budget.first(self._iops))
@@ -186,8 +191,6 @@ class Steering:
         hole, self._hole = self._hole, None
         if hole is not None:
             self._news.say(f"nothing was traced for {run.begun - hole.since:.1f} s: {hole.why}")
-        if majors := ", ".join(map(str, self._programs.unfiltered())):
-            self._news.say(f"without bios of major {majors}: the kernel's filter has no room")
         for missing in self._programs.news():
             self._news.say(f"without {missing.name}: {missing.reason}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from latmon_backends.suspicion import Suspect
 
 AT_MOST = 4
-"""The kernel's filter compares with so many devices: dev0 to dev3, major0 to major3."""
+"""The kernel's filter compares with so many devices: dev0 to dev3."""
 CLEARLY = 4
 """Times as many slow I/Os as one that is traced has: then its place is worth a restart."""
 LOOKED_S = 60.0

@@ -96,8 +96,11 @@ class DtracePrograms:
     def target(self, devices: tuple[str, ...]) -> Target:
         return Target(why_all="D scripts trace all devices" if devices else "")
 
-    def unfiltered(self) -> tuple[int, ...]:
-        return ()
+    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:  # noqa: ARG002 - D scripts have no filter
+        return False
+
+    def unfollowed(self, target: Target) -> Mapping[str, str]:  # noqa: ARG002 - D scripts trace all devices
+        return {}
 
     def program(self) -> Program:
         """What would run now."""

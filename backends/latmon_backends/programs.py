@@ -48,8 +48,12 @@ class Programs(Protocol):
         """Whom a program for these devices traces."""
         ...
 
-    def unfiltered(self) -> tuple[int, ...]:
-        """Majors of devices whose bios are not traced for want of room."""
+    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:
+        """Whether the kernel's filter of a program for `target` lacks one of these devices: it was created later."""
+        ...
+
+    def unfollowed(self, target: Target) -> Mapping[str, str]:
+        """Device that the running program for `target` can't follow, in all or in part -> why, as a sentence's end."""
         ...
 
     async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[RunningProbe, DeepTicks]:

@@ -27,6 +27,7 @@ DEVICES = {
     "sdb": Device("sdb", 8, 16),
     "dm-0": Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False),
 }
+NO_AGES = "stages: dm-0: the ages of its I/Os in flight are not known: needs tier A: bpftrace 0.19 or newer, kernel BTF"
 INVENTORY = Inventory(Options(sys=Path("/nonexistent")))
 TICKS = r"""
 ready() { echo '{"type": "printf", "data": "ready x 1"}'; }
@@ -131,7 +132,7 @@ async def test_all_is_from_the_start_and_for_every_device(deep, programs):
     seen = await until(deep(mode="all"), traced)
     assert len(seen) == 1 or seen[0].traced.one_in == 0  # a busy host looks when it has begun already
     assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the deep probes are starting"}
-    assert seen.said == "stages: tracing all devices: --stages all"
+    assert seen.said == f"stages: tracing all devices: --stages all; {NO_AGES}"
     assert seen[-1].traced.devices == ()
     assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
     (program,) = programs()
@@ -164,12 +165,56 @@ async def test_a_device_without_requests_is_traced_at_its_members(deep):
     assert (await until(one, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
 
 
-async def test_bios_only_where_there_is_such_a_device(deep, programs):
-    await until(deep(mode="all"), traced)
+async def test_bios_are_traced_unless_the_filter_has_only_devices_with_requests(deep, programs):
     await until(deep(mode="all", devices={"sda": DEVICES["sda"]}), traced)
-    with_dm, without = programs()
-    assert "@bios_c_" in with_dm
-    assert "@bios_c_" not in without
+    for name in ("dm-0", "sda"):
+        one = deep()
+        one.deepen((name,))
+        await until(one, traced)
+    assert ["@bios_c_" in program for program in programs()] == [True, True, False]
+
+
+def created(name, major, minor=0, **others):
+    return Device(name, major, minor, timed=False, **others)
+
+
+async def test_a_volume_that_is_created_later_is_followed_by_the_program_that_runs(deep, programs):
+    """Its filter leaves out the majors of devices with requests, never dm's: other volumes may have none."""
+    devices = {"sda": DEVICES["sda"], "dm-0": Device("dm-0", 253, 0, kind="dm"), "loop0": Device("loop0", 7, 0)}
+    one = deep(mode="all", devices=devices)
+    await until(one, traced)
+    devices |= {"dm-1": created("dm-1", 253, 1, kind="dm"), "zram0": created("zram0", 252)}
+    seen = await until(one, lambda frame: "dm-1" in frame.health.notice)
+    assert "dm-1, zram0: the ages of its I/Os in flight are not known" in seen.said
+    (program,) = programs()
+    assert {int(number) for number in re.findall(r"\$major != (\d+)", program)} == {0, 7, 8}
+
+
+async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_there(deep, programs):
+    devices = {"nvme0n1": Device("nvme0n1", 259, 0)}
+    one = deep(mode="all", devices=devices)
+    await until(one, traced)
+    for _ in range(2):
+        devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
+        seen = await until(one, lambda frame: frame.health.notice)
+        said = "its bios are not traced: its major, 259, had only devices with requests before"
+        assert seen.said == f"stages: nvme1n1: {said}"
+        del devices["nvme1n1"]
+        await asyncio.sleep(0.2)
+        assert one.add_to(FRAME, one.taken(FRAME)).health.notice == ""
+    assert len(programs()) == 1
+
+
+async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(deep, programs):
+    devices = {"sda": DEVICES["sda"]}
+    one = deep(mode="all", devices=devices, globs=("sda", "sdb"))
+    await until(one, traced)
+    devices["sdb"] = DEVICES["sdb"]
+    seen = await until(one, lambda frame: "sdb" in frame.traced.devices)
+    assert re.search(r"nothing was traced for \d\.\d s: started again for a new device", seen.said)
+    del devices["sda"]
+    await asyncio.sleep(0.2)
+    assert len(programs()) == 2
 
 
 async def test_the_users_globs_are_a_filter_as_well(deep):
@@ -199,13 +244,7 @@ async def test_a_device_that_is_not_there_is_told(deep):
     one = deep()
     one.deepen(("sdx",))
     seen = await until(one, traced)
-    assert seen.said == "stages: tracing all devices: somebody looks (sdx not found)"
-
-
-async def test_majors_that_do_not_fit_the_filter_are_told(deep):
-    bare = {f"x{n}": Device(f"x{n}", 240 + n, 0, timed=False) for n in range(6)}
-    seen = await until(deep(mode="all", devices=bare), traced)
-    assert "without bios of major 244, 245: the kernel's filter has no room" in seen.said
+    assert seen.said == f"stages: tracing all devices: somebody looks (sdx not found); {NO_AGES}"
 
 
 BIOS = (
@@ -363,7 +402,7 @@ async def test_many_requests_are_sampled_from_the_beginning(deep, programs):
     one.deepen(())
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
-    assert seen.said == "stages: tracing all devices, one I/O in 16: somebody looks"
+    assert seen.said == f"stages: tracing all devices, one I/O in 16: somebody looks; {NO_AGES}"
     assert "@stages_c_" in programs()[-1]
     # It takes the arrival of each request from stages_c.
     assert "@order_c_" not in programs()[-1]

@@ -16,7 +16,7 @@ NAMES = {one.name for one in FOUND}
 VALUES = {
     **dict.fromkeys(("any_dev", "one_in"), 1),
     **{f"dev{n}": n for n in range(4)},
-    **{f"major{n}": n for n in range(4)},
+    **{f"skip{n}": n for n in range(8)},
     "step_ms": 200,
     "sample_us": 1000,
     "read_one_in": 1,
@@ -159,6 +159,17 @@ def test_hooks_are_those_of_the_text():
     hooks = script(one, everything, words, VALUES).hooks
     assert "tracepoint:irq_vectors:local_timer_entry" not in hooks
     assert hooks.count("tracepoint:irq:softirq_raise") == 1
+
+
+@pytest.mark.parametrize("tier", ["A", "C"])
+def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
+    """MAX_USED_MAPS is 64, and bpftrace adds its ring buffer and a counter. clear() and print() are user space's."""
+    chosen = choose(FOUND, tier, everything, WORDS).manifests
+    text = Program(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096).text()
+    blocks = re.sub(r"(?:clear|print)\(@\w+\)", "", text).split("\n}\n")
+    assert {"BEGIN", "END"} <= {block.split()[0] for block in blocks if block.strip()}
+    for block in blocks:
+        assert len(set(re.findall(r"@\w+", block))) <= 62, block[:60]
 
 
 def test_a_line_tells_its_script():

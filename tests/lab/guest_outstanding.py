@@ -55,6 +55,7 @@ INTERVAL_S = 10
 CAUGHT_UP_S = 240
 POLL_S = 2.0
 """To read a recording takes an emulated CPU a while, which the probes need."""
+CREATED_WRITES = 300
 VICTIMS = ("read", "read", "write")
 BY_HAND = """
 cd /sys/block/$1
@@ -116,6 +117,14 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
             "at_us": None if still is None else still.at_us,
             "still": None if still is None else [request._asdict() for request in still.oldest],
             "issued": {name: [issue.sector for issue in window] for name, window in one.issues.items()},
+            "writes": {flow.device: done.count for flow, done in one.kernel.items() if flow.op == "write"},
+            "traced": {
+                series.device: histogram.count
+                for series, histogram in one.traced.histograms.items()
+                if (series.op, series.stage) == ("write", "total")
+            },
+            "removed": list(one.removed),
+            "notice": one.health.notice,
             "older": {str(age): count for age, count in waiting.ages.older.items()},
             "ages": [
                 {"device": row.device, "age_us": row.age_us, "at_least": row.at_least, "count": row.count}
@@ -180,10 +189,12 @@ class Reader:
     """One direct read of 4 KiB, which may take its time."""
 
     def __init__(self, path: str, block: int) -> None:
-        words = ["dd", f"if={path}", "of=/dev/null", "bs=4096", "count=1", f"skip={block}", "iflag=direct"]
+        self._start(path, block, [f"if={path}", "of=/dev/null", "bs=4096", "count=1", f"skip={block}", "iflag=direct"])
+
+    def _start(self, path: str, block: int, words: list[str]) -> None:
         self.path, self.sector = path, block * 8
         self.began_us = now_us()
-        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(["dd", *words], stderr=subprocess.DEVNULL)
         self.ended_us: int | None = None
 
     @property
@@ -229,6 +240,46 @@ def held(*words: str) -> Told:
         told = told_by(capture) | {"names": names, "readers": told}
     run("dmsetup", "resume", "--noudevsync", "never")
     return told
+
+
+def writes(path: str, count: int) -> None:
+    """Direct writes of 4 KiB, one after the other."""
+    run("dd", "if=/dev/zero", f"of={path}", "bs=4096", f"count={count}", "oflag=direct", "conv=notrunc")
+
+
+class Writer(Reader):
+    """One direct write of 4 KiB, which may take its time."""
+
+    def __init__(self, path: str, block: int) -> None:
+        words = ["if=/dev/zero", f"of={path}", "bs=4096", "count=1", f"seek={block}", "oflag=direct", "conv=notrunc"]
+        self._start(path, block, words)
+
+
+def created(*words: str) -> Told:
+    """A volume that is created while latmon records: 300 writes, then four that its suspension holds for 30 s.
+
+    No device without requests is there before. After it the volume is removed, and another one gets its number.
+    """
+    run("modprobe", "null_blk", "nr_devices=1", "gb=1")
+    with Capture(WORK, *words) as capture:
+        follows(capture, words)
+        time.sleep(SETTLED_S)
+        name = mapped("late", "0 65536 linear /dev/nullb0 0")
+        writes("/dev/mapper/late", CREATED_WRITES)
+        run("dmsetup", "suspend", "--noflush", "--nolockfs", "late")
+        writers = [Writer("/dev/mapper/late", 1000 * n) for n in range(1, 5)]
+        time.sleep(HELD_S)
+        run("dmsetup", "resume", "--noudevsync", "late")
+        wait_for(lambda: all(one.over for one in writers), TIMEOUT_S)
+        catches_up(capture)
+        run("dmsetup", "remove", "--noudevsync", "late")
+        time.sleep(SETTLED_S)
+        again = mapped("again", "0 65536 linear /dev/nullb0 65536")
+        writes("/dev/mapper/again", CREATED_WRITES)
+        catches_up(capture)
+        time.sleep(AFTER_S)
+        told = told_by(capture)
+    return told | {"device": name, "again": again, "writers": [one.told(name) for one in writers]}
 
 
 @contextlib.contextmanager
@@ -281,7 +332,9 @@ def overtaken() -> Told:
     return told | {"device": device, "victims": victims, "events": events.read_text()}
 
 
-INCIDENTS: dict[str, Callable[..., Told]] = {one.__name__: one for one in (ceilings, controllers, held, overtaken)}
+INCIDENTS: dict[str, Callable[..., Told]] = {
+    one.__name__: one for one in (ceilings, controllers, held, created, overtaken)
+}
 
 
 def main(incident: str, *arguments: str) -> None:

@@ -53,6 +53,7 @@ DEEP = {
     "ceilings": ("inflight_a", "stages_a"),
     "controllers": (),
     "held": ("inflight_a", "bios_a", "bio_ages_a"),
+    "created": ("inflight_a", "bios_a", "bio_ages_a"),
     "overtaken": ("inflight_a", "stages_a", "order_a"),
 }
 """Incident -> the deep probes that tell of it."""
@@ -375,6 +376,55 @@ def still_before(found, sector):
     ended = {one.sector: one.seconds for one in found if one.action == "C"}
     came = began[sector]
     return sum(began[one] < came < ended[one] for one in began if one in ended)
+
+
+@pytest.fixture(scope="module", params=["trixie", "sid"])
+def created(request, tmp_path_factory):
+    told = incident(tmp_path_factory.mktemp("created"), "created", *FOLLOWING, release=request.param)
+    print(told["stderr"][-1000:], told["device"], told["writers"], told["report"]["health"])
+    for one in told["frames"]:
+        print(one["end_us"], one["at_us"], one["older"], one["traced"], one["removed"], one["notice"])
+    return told
+
+
+def looks_while(told, began_us, ended_us):
+    """The probe's looks from the time after which it must know of I/Os that began then; the time of each, once."""
+    until_us = ended_us - ENDING_S * 1_000_000
+    return {
+        frame["at_us"]: frame
+        for frame in told["frames"]
+        if frame["at_us"] and began_us + (STARTING_S + WITHIN_S) * 1_000_000 <= frame["at_us"] < until_us
+    }
+
+
+def test_a_volume_that_is_created_meanwhile_is_followed(created):
+    """Its suspension holds four writes: each is in the list at every look, and then a finding is about the volume."""
+    writers, device = created["writers"], created["device"]
+    began_us, ended_us = max(one["began_us"] for one in writers), min(one["ended_us"] for one in writers)
+    looks = looks_while(created, began_us, ended_us)
+    assert len(looks) >= HELD_S // 3
+    for frame in looks.values():
+        rows = [row for row in frame["ages"] if row["device"] == device]
+        assert {row["request"]["sector"] for row in rows} == {one["sector"] for one in writers}
+        assert {row["request"]["op"] for row in rows} == {"write"}
+    assert max(row["age_us"] for frame in looks.values() for row in frame["ages"]) >= 20_000_000
+    findings = [one for one in created["report"]["findings"] if one["device"] == device]
+    assert "starved-io" in {one["id"] for one in findings}
+
+
+def test_its_writes_are_counted_once_and_the_tracer_is_not_restarted(created):
+    volume, disk, again = created["device"], "nullb0", created["again"]
+    counted = {name: sum(frame["traced"].get(name, 0) for frame in created["frames"]) for name in (volume, disk)}
+    by_kernel = {name: sum(frame["writes"].get(name, 0) for frame in created["frames"]) for name in (volume, disk)}
+    print(counted, by_kernel)
+    assert again == volume  # one number, two volumes
+    assert counted[volume] == by_kernel[volume] == 2 * 300 + 4
+    assert by_kernel[disk] == 2 * 300 + 4
+    assert volume in {name for frame in created["frames"] for name in frame["removed"]}
+    notices = "; ".join(frame["notice"] for frame in created["frames"])
+    assert "nothing was traced" not in notices
+    assert "not traced" not in notices
+    assert created["frames"][-1]["ages"] == []
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from attached import Attached, manifest
-from bpftraces import ROOT, each_bpftrace
-from workload import LoopDevice
+from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
+from terminal import wait_for
+from workload import Capture, LoopDevice
 
 from latmon.histogram import bucket_bounds
 from latmon.model import Flow, Series
@@ -173,6 +174,12 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
 @pytest.fixture
 def zram():
     """A device without requests: a bio ends in the call that submits it."""
+    with new_zram() as path:
+        yield path
+
+
+@contextmanager
+def new_zram():
     if not ROOT or not (ZRAM / "hot_add").exists():
         pytest.skip("needs root and zram")
     n = (ZRAM / "hot_add").read_text().strip()
@@ -190,7 +197,7 @@ def zram():
 @each_bpftrace
 @pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), pytest.param(4, (0.15, 0.4), marks=pytest.mark.slow)])
 def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
-    ours = {"any_dev": 0, "dev0": number(zram), "major0": number(zram) >> 20, "one_in": one_in, "threshold_us": 1}
+    ours = {"any_dev": 0, "dev0": number(zram), "one_in": one_in, "threshold_us": 1}
     with Run(suite, tmp_path, "bios", **ours) as run:
         write(zram)
     interval = run.interval({number(zram): "zram"}.get)
@@ -211,3 +218,24 @@ def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
         assert (one.get("dev"), one.get("bytes"), one.get("pid")) == (number(zram), PAGE, os.getpid())
         assert one.get("total_us") == one.get("hba_us") >= 1
         assert one.get("done_ns") - one.get("begun_ns") >= 1000
+
+
+@each_bpftrace
+def test_a_device_without_requests_that_is_created_while_all_stages_are_traced(suite, tmp_path):
+    """By the program that runs: it is not started again."""
+    words = ("--backend", "bpftrace", "--stages", "all")
+    with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+        assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+        with new_zram() as path:
+            write(path)
+            time.sleep(2.5)
+        assert wait_for(lambda: any(path.name in frame.removed for frame in capture.frames()), TIMEOUT_S, 0.3)
+        assert capture.stop() == 0, capture.stderr
+        frames = capture.frames()
+    series = Series(path.name, "write", "total")
+    traced = [frame.traced.histograms[series].count for frame in frames if series in frame.traced.histograms]
+    counted = sum(frame.kernel[series[:2]].count for frame in frames if series[:2] in frame.kernel)
+    assert WRITES * 0.95 <= sum(traced) <= counted == WRITES
+    said = "; ".join(frame.health.notice for frame in frames)
+    assert "nothing was traced" not in said
+    assert (f"{path.name}: the ages of its I/Os in flight are not known" in said) is (tier(suite) == "c")

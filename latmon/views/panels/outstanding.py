@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from latmon.audit import Audited, audit
 from latmon.depth_sums import DepthSum
@@ -102,8 +102,18 @@ def no_ages(sight: Sight) -> str:
     elsewhere = "; others than the filter's devices have older ones" if others else ""
     if not count_now:
         whose = "of the filter's devices" if others else "device"
-        return f"nothing is in flight on any {whose}{elsewhere}"
-    return f"{count_now} in flight, {_of_no_age(history.ages, now)}{elsewhere}"
+        return f"nothing is in flight on any {whose}{elsewhere}{_uncounted(sight, names)}"
+    return f"{count_now} in flight, {_of_no_age(history.ages, now)}{elsewhere}{_uncounted(sight, names)}"
+
+
+def _uncounted(sight: Sight, names: Collection[str]) -> str:
+    """Name volumes without requests that no probe follows: the kernel counts nothing of what they put aside."""
+    devices, known = sight.history.store.devices, sight.history.ages
+    bare = [name for name in names if not devices[name].timed and devices[name].kind != "zram"]
+    blind = sorted(name for name in bare if not known.is_followed(name))
+    if not blind:
+        return ""
+    return f"; no probe follows {_first(blind)}, and what a suspended volume puts aside is not counted"
 
 
 def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
@@ -136,7 +146,11 @@ def no_more(sight: Sight, device: str) -> str:
 
 
 def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
-    names = [name for name in unknown if not ages.is_followed(name)]
+    return _first([name for name in unknown if not ages.is_followed(name)])
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first three by name; of the rest their number."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
 
 
