@@ -23,6 +23,7 @@ from latmon.mark import Mark, Settings
 from latmon.model import Frame, Origin
 from latmon.own_cpu import OwnCpu
 from latmon.patience import patiently
+from latmon.processes import Family
 from latmon.quantities import show_duration
 from latmon.recorder import Recorder
 from latmon.recording.rotation import Limits
@@ -116,9 +117,14 @@ class Capture:
         sink: Sink,
         opener: Opener = opening.opened,
         ahead: Callable[[str], None] | None = None,
+        family: Family | None = None,
     ) -> None:
-        """`ahead` is told of the recording's place, before anything starts; else the first frame's notice tells."""
+        """`ahead` is told of the recording's place, before anything starts; else the first frame's notice tells.
+
+        `family`: the processes whose I/O is latmon's own; None: this one and what it starts.
+        """
         self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
+        self._family = family or Family(os.getpid())
         self._tally = Tally()
         self._ending = Ending()
         self._silent_s = 0.0
@@ -257,7 +263,9 @@ class Capture:
         return self._reading
 
     def _take(self, bare: Frame, recorder: Recorder, *, last: bool = False) -> None:
-        frame = replace(bare, marks=tuple(self._marked(bare, last=last))) if self._marks else bare
+        self._family.refresh()
+        own = _with_own_io(bare, self._family)
+        frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
         self._tally.note(frame)
         recorder.put(frame)
         self._sink.offer(frame, self._tally)
@@ -304,6 +312,18 @@ def _told(frame: Frame, news: str) -> Frame:
         return frame
     notice = "; ".join(one for one in (frame.health.notice, news) if one)
     return replace(frame, health=replace(frame.health, notice=notice))
+
+
+def _with_own_io(frame: Frame, family: Family) -> Frame:
+    """The frame with latmon's own I/Os marked, among those that are recorded one by one."""
+    outliers = tuple(
+        replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
+    )
+    still = frame.in_flight
+    if still is not None:
+        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in still.oldest)
+        still = replace(still, oldest=tuple(own))
+    return replace(frame, outliers=outliers, in_flight=still) if outliers or still else frame
 
 
 def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:

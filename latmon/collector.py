@@ -20,6 +20,7 @@ from latmon.capture import Capture, Outcome
 from latmon.errors import EXIT_FAILED, LatmonError
 from latmon.feed import MAX_BACKLOG, Lines, Outlet
 from latmon.opening import opened
+from latmon.processes import Family
 from latmon.request import Request
 from latmon.text import clean
 
@@ -67,7 +68,7 @@ class Collector(asyncio.Protocol):
         if self._transport is None:
             raise LatmonError("the collector has no feed to write to")
         outlet = Outlet(self._transport)
-        self._capture = Capture(request, outlet, opened)
+        self._capture = Capture(request, outlet, opened, family=Family(os.getpid(), os.getppid()))
         try:
             outcome = await self._capture.run()
         except LatmonError as error:

@@ -120,13 +120,13 @@ def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def fold(outliers: Sequence[Outlier]) -> list[Folded]:
     """Identical neighbours as one row, in the order in which their first ones began.
 
-    Identical: same device, op and path, overlapping in time, and either waiting for the same thread since the same
-    moment or with the same stages within 1 us each.
+    Identical: same device, op and path, of latmon both or neither, overlapping in time, and either waiting for the same
+    thread since the same moment or with the same stages within 1 us each.
     """
     groups: list[list[Outlier]] = []
-    still_open: dict[tuple[str, str, str], deque[list[Outlier]]] = {}
+    still_open: dict[tuple[str, str, str, bool], deque[list[Outlier]]] = {}
     for one in sorted(outliers, key=lambda o: o.mono_us):
-        near = still_open.setdefault((one.device, one.op, one.path), deque(maxlen=_OPEN_GROUPS))
+        near = still_open.setdefault((one.device, one.op, one.path, one.own), deque(maxlen=_OPEN_GROUPS))
         while near and near[0][-1].mono_us + near[0][-1].total_us < one.mono_us:
             near.popleft()
         group = next((group for group in near if _same(group[-1], one)), None)

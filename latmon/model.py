@@ -206,6 +206,8 @@ class Outlier:
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     waits: tuple[Wait, ...] = ()
     """Threads that this I/O waited for: its completion thread, its waiter."""
+    own: bool = False
+    """Issued by this latmon or its probe tool: no evidence of a finding."""
 
 
 UNKNOWN_IRQ = -1

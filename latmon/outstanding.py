@@ -115,6 +115,8 @@ class InFlight(NamedTuple):
     overtaken_by: int | None = None
     """I/Os of the device that came later and have completed, or fewer: completions since it came, less what was in
     flight before it."""
+    own: bool = False
+    """Issued by this latmon or its probe tool: no evidence of a finding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,28 @@
-"""Our child processes: who descends from whom, by /proc (a parameter), and the pipes that they print into."""
+"""Our processes, by /proc (a parameter): who descends from whom, which are this latmon's, the pipes they print into."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from latmon.files import text
+from latmon import host
+from latmon.files import content, text
+
+_STARTTIME = 22 - 3
+"""By its number in proc_pid_stat(5), behind pid and comm; ticks of CLOCK_BOOTTIME."""
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_SLACK_US = 20_000
+"""A start is known to a tick of 10 ms."""
+_MOST_GONE = 256
+"""Processes that are remembered after their end: an outlier is known some frames after it began."""
+_INITIAL_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h: there probes and /proc number processes alike."""
 
 PIPE_BYTES = 1 << 20
 
@@ -33,3 +47,81 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
         children = [int(child) for one in proc.glob(f"{todo.pop()}/task/*/children") for child in text(one).split()]
         yield from children
         todo += children
+
+
+@dataclass(slots=True)
+class _Life:
+    """When a process began, and when it was first missed; None while it is there."""
+
+    begun_us: int
+    gone_us: int | None = None
+
+    def spans(self, mono_us: int) -> bool:
+        return self.begun_us - _SLACK_US <= mono_us and (self.gone_us is None or mono_us <= self.gone_us)
+
+
+class Family:
+    """The processes of one latmon: its own, the probe tool's, and whatever these start.
+
+    `refresh` looks who is there; a process that lives between two looks is never known. Times are CLOCK_MONOTONIC, us.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        parent: int | None = None,
+        *,
+        proc: Path = Path("/proc"),
+        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        suspended_us: Callable[[], int] = host.suspended_us,
+    ) -> None:
+        """`parent`: the user interface of a collector; its other children don't count."""
+        self._roots = (pid,) if parent is None else (pid, parent)
+        self._proc, self._now_us, self._suspended_us = proc, now_us, suspended_us
+        self._lives: dict[tuple[int, int], _Life] = {}
+        """By pid and start, as a pid is used again."""
+        self._names: set[str] = set()
+        self._numbers_suffice = _link(proc / "self/ns/pid") == _INITIAL_NAMESPACE
+
+    def refresh(self) -> None:
+        """Note who is there now and who is gone."""
+        now_us, asleep_us = self._now_us(), self._suspended_us()
+        there = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
+        for key, life in self._lives.items():
+            if life.gone_us is None and key not in there and self._started(key[0]) != key[1]:
+                life.gone_us = now_us
+        for pid, started in there:
+            self._lives.setdefault((pid, started), _Life(started * _TICK_US - asleep_us))
+            self._names.update(self._comms(pid))
+        gone = [key for key, life in self._lives.items() if life.gone_us is not None]
+        for key in gone[:-_MOST_GONE]:
+            del self._lives[key]
+
+    def has(self, pid: int | None, comm: str, mono_us: int) -> bool:
+        """Return whether a probe saw a thread of the family: by its process' number and life, never by its name alone.
+
+        In a container the number that a probe has may be another process's here, so the name must be the family's too.
+        """
+        known = self._numbers_suffice or comm in self._names
+        return known and any(at == pid and life.spans(mono_us) for (at, _), life in self._lives.items())
+
+    def _there(self) -> Iterator[int]:
+        yield from self._roots
+        yield from descendants(self._roots[0], self._proc)
+
+    def _started(self, pid: int) -> int | None:
+        """Ticks from boot to its start; None where it is gone."""
+        fields = content(self._proc / str(pid) / "stat").rpartition(b")")[2].split()
+        return int(fields[_STARTTIME]) if len(fields) > _STARTTIME and fields[_STARTTIME].isdigit() else None
+
+    def _comms(self, pid: int) -> Iterator[str]:
+        """Of each of its threads: the tool's compiler has some with names of their own."""
+        return (name for one in self._proc.glob(f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
+
+
+def _link(path: Path) -> str:
+    """Where a link leads to; empty where that can't be read."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""

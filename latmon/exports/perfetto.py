@@ -156,7 +156,8 @@ def _facts(one: Outlier) -> dict[str, Any]:
         "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,
         "outstanding_at_issue": one.outstanding_at_issue, "overtaken_by": one.overtaken_by, "path": one.path,
     }  # fmt: skip
-    return {name: value for name, value in facts.items() if value not in (None, "")}
+    known = {name: value for name, value in facts.items() if value not in (None, "")}
+    return known | {"own": True} if one.own else known
 
 
 def _instant(ts: int, name: str, args: Event, *, pid: int = 0, scope: str = "g") -> Event:

@@ -165,13 +165,21 @@ class Facts:
         return found.depths if found else Depths()
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
-        """Those that are told one by one, not all that were as slow. No device: of all."""
-        return tuple(o for one in self.window for o in one.outliers if not device or o.device == device)
+        """Recorded slow I/Os, not all that were as slow, and none of latmon's own. No device: of all."""
+        each = (o for one in self.window for o in one.outliers if not o.own)
+        return tuple(o for o in each if not device or o.device == device)
 
-    @property
+    @cached_property
     def waiting(self) -> tuple[Aged, ...]:
-        """What has not completed, oldest first."""
-        return self.blocks[-1].waiting
+        """I/Os that have not completed, oldest first, none of latmon's own."""
+        return tuple(one for one in self.blocks[-1].waiting if one.request is None or not one.request.own)
+
+    @cached_property
+    def older(self) -> Mapping[int, int]:
+        """Seconds -> I/Os of all devices in flight for longer than that, none of latmon's own."""
+        last = self.blocks[-1]
+        own = [one.age_us for one in last.waiting if one.request is not None and one.request.own]
+        return {age_s: n - sum(us > age_s * 1_000_000 for us in own) for age_s, n in last.older.items()}
 
     def order(self, device: str) -> LbaOrder | None:
         """Of issue against arrival and LBA; None where no burst was read."""

@@ -114,7 +114,7 @@ def _since(facts: Facts, name: str, age_us: int) -> int:
 
 def _still(facts: Facts, listed: int, limits: Thresholds, usual: int) -> tuple[int, bool]:
     """Of those that wait: ages are counted for all devices together, so only where none but these are listed."""
-    older, rows = facts.blocks[-1].older, [one for one in facts.waiting if one.age_us > _S]
+    older, rows = facts.older, [one for one in facts.waiting if one.age_us > _S]
     if older.get(1, 0) <= sum(one.count for one in rows):
         return listed, False
     counted = [n for s, n in older.items() if s * _S >= _least("read", usual, limits)]

@@ -65,6 +65,14 @@ def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
     return value
 
 
+def flag(line: Json, key: str) -> bool:
+    """True or false; absent is false."""
+    value = line.get(key, False)
+    if not isinstance(value, bool):
+        raise RecordingError(f"{key!r} is neither true nor false")
+    return value
+
+
 def number(line: Json, key: str, default: float = 0.0) -> float:
     """A finite number; absent is the default."""
     return real(line.get(key, default), key)

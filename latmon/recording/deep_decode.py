@@ -163,6 +163,7 @@ def _outlier(line: Json) -> Outlier:
         path=checks.label(line.get("path", ""), "path"),
         includes=measured(_few(line, "includes")),
         waits=_waits(line),
+        own=checks.flag(line, "own"),
     )
 
 

@@ -113,6 +113,7 @@ def request(line: Json) -> InFlight:
         comm=checks.label(line.get("comm", ""), "comm"),
         issued=issued,
         overtaken_by=checks.optional_integer(line, "overtaken_by"),
+        own=checks.flag(line, "own"),
     )
 
 

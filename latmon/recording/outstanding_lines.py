@@ -55,7 +55,7 @@ def _in_flight(still: StillInFlight) -> Line:
 def encode_request(one: InFlight) -> Line:
     """A request of `in_flight`."""
     line: Line = {"l": [one.device, one.op], "began": one.began_us}
-    told = {key: value for key, value in one._asdict().items() if key not in _REQUIRED}
+    told = {key: value for key, value in one._asdict().items() if key not in _REQUIRED and (key != "own" or value)}
     # False is told: the request waits in the block layer, and None is "not known"
     return line | {key: value for key, value in told.items() if value is not None and value not in ("", ())}
 

@@ -12,6 +12,7 @@ from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED
 from latmon.report.html_charts import ribbon, swatches
 from latmon.report.html_parts import listed, maximum, name, number, quantile, share, table, text, time_of
+from latmon.report.outliers import issuer
 from latmon.report.text_settings import changes
 from latmon.views.units import UNKNOWN, until
 
@@ -45,7 +46,7 @@ def _outlier(at: int, one: _Json) -> str:
     what = " ".join(text(each) for each in (one["op"], *one["flags"]))
     where = [] if one["bytes"] is None else [f"{one['bytes']:,} B"]
     where += [] if one["sector"] is None else [f"sector {one['sector']:,}"]
-    who = f"{name(one['comm'] or UNKNOWN)}/{UNKNOWN if one['pid'] is None else one['pid']}"
+    who = f"{name(issuer(one))}/{UNKNOWN if one['pid'] is None else one['pid']}"
     again = f" x{one['repeats']:,}" if one["repeats"] > 1 else ""
     facts = [f"CPU {_known(one['cpu_issue'])} to {_known(one['cpu_complete'])}"]
     facts += [

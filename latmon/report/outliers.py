@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from latmon.deep import Folded, fold
 from latmon.model import Outlier, Wait, pid_of
 from latmon.report.figures import rfc3339
+from latmon.views.units import UNKNOWN
 
 MAX_ROWS = 1000
 _KEPT = 4 * MAX_ROWS
@@ -44,6 +46,12 @@ def outliers(worst: Worst) -> dict[str, Any]:
     return told | ({"outliers_left_out": left_out} if left_out else {})
 
 
+def issuer(row: Mapping[str, Any]) -> str:
+    """Return the name of the process that issued a row's I/O: `ora_lgwr`, of latmon itself `latmon's bpftrace`."""
+    own = "latmon's " if row.get("own") else ""
+    return f"{own}{row['comm'] or UNKNOWN}"
+
+
 def _row(one: Outlier, repeats: int) -> dict[str, Any]:
     return {
         "time": rfc3339(one.wall, "microseconds"),
@@ -66,6 +74,7 @@ def _row(one: Outlier, repeats: int) -> dict[str, Any]:
         "path": one.path or None,
         "includes": {stage: list(others) for stage, others in one.includes.items()},
         "waits": [_wait(wait) for wait in one.waits],
+        **({"own": True} if one.own else {}),
     }
 
 

@@ -164,6 +164,7 @@ def row(seen: Seen) -> _Json:
         "comm": request.comm or None,
         "in_driver": request.issued,
         "overtaken_by": request.overtaken_by,
+        **({"own": True} if request.own else {}),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.model import STAGES, UNACCOUNTED
+from latmon.report.outliers import issuer
 from latmon.report.quantile_words import cell, top
 from latmon.report.wrapping import WIDTH, wrapped
 from latmon.views.units import UNKNOWN, count, duration, exact, mean, part, sampled_as, spelled, until, whole
@@ -72,7 +73,7 @@ def ribbon(one: _Json) -> Iterator[str]:
     """What it was, then each stage with its part of the total, then whom it waited for."""
     repeats = f"  x{one['repeats']}" if one["repeats"] > 1 else ""
     what = " ".join([one["op"], *one["flags"]])
-    who = f"{one['comm'] or UNKNOWN}/{UNKNOWN if one['pid'] is None else one['pid']}"
+    who = f"{issuer(one)}/{UNKNOWN if one['pid'] is None else one['pid']}"
     bytes_ = "" if one["bytes"] is None else f"  {one['bytes']:,} B"
     sector = "" if one["sector"] is None else f"  sector {one['sector']:,}"
     yield from wrapped(f"{one['time'] or UNKNOWN}  {one['device']}  {what}{bytes_}{sector}  {who}{repeats}", "  ")

@@ -10,6 +10,7 @@ from typing import Any
 
 from latmon.audit import at_limit_said
 from latmon.outstanding import AGES_S, MEANS
+from latmon.report.outliers import issuer
 from latmon.report.wrapping import wrapped
 from latmon.views.held import at_the_end, held
 from latmon.views.units import UNKNOWN, count, duration, part, percent, spelled
@@ -206,7 +207,7 @@ def waiting(row: _Json) -> str:
     parts = [row["op"], *row["flags"]]
     parts += [] if row["bytes"] is None else [f"{row['bytes']:,} B"]
     parts += [] if row["sector"] is None else [f"sector {row['sector']:,}"]
-    parts += [f"{row['comm'] or UNKNOWN}/{UNKNOWN if row['pid'] is None else row['pid']}"]
+    parts += [f"{issuer(row)}/{UNKNOWN if row['pid'] is None else row['pid']}"]
     where = {True: ", in the driver", False: ", queued"}.get(row["in_driver"], "")
     passed = "" if row["overtaken_by"] is None else f", overtaken by {row['overtaken_by']:,}"
     return f"{' '.join(parts)} for {spelled(row['age_us'])}{where}{passed}"

@@ -111,6 +111,7 @@ _NUMBERS = (
     ("traced", "of the I/Os that were timed, those that the deep probes traced too, where they are fewer"),
     ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
     ("left out", "outliers that the rate limit kept from the log; they are counted above the threshold all the same"),
+    ("own: bpftrace", "an I/O of latmon itself or of its probe tool; no finding is about it"),
     ("tracing cpu", "of one CPU: the time in the deep probes' programs, which the budget is about"),
     ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),

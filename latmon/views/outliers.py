@@ -128,11 +128,16 @@ def letters(op: str, flags: Iterable[str]) -> str:
     return op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in flags)
 
 
+OWN = "own: "
+"""Before the name of a process of latmon itself, as of its probe tool."""
+
+
 def issuer(one: Outlier) -> str:
-    """comm/pid of who issued it, as far as that is known."""
+    """Return comm/pid of the process that issued it, as far as that is known, and whether it is latmon's own."""
+    own = OWN if one.own else ""
     if one.pid is None:
-        return one.comm or UNKNOWN
-    return f"{one.comm}/{one.pid}" if one.comm else f"pid {one.pid}"
+        return f"{own}{one.comm}" if one.comm else UNKNOWN
+    return f"{own}{one.comm}/{one.pid}" if one.comm else f"{own}pid {one.pid}"
 
 
 def parts_of(one: Outlier) -> dict[str, float]:
@@ -207,7 +212,7 @@ def _op(f: Folded, cells: int) -> str:
 def _who(f: Folded, cells: int) -> str:
     """The name alone where the pid has no room."""
     whole_name = issuer(f.outlier)
-    return whole_name if len(whole_name) <= cells else f.outlier.comm or whole_name
+    return whole_name if len(whole_name) <= cells else f"{OWN if f.outlier.own else ''}{f.outlier.comm}" or whole_name
 
 
 def _most(f: Folded, cells: int) -> Line:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from latmon.views.columns import Field, Placed, heads, layout, row
 from latmon.views.lines import Line, Span, cell, fit, wrap
-from latmon.views.outliers import letters
+from latmon.views.outliers import OWN, letters
 from latmon.views.units import UNKNOWN, count, duration, size, spelled
 from latmon.waiting import Aged, Ages
 
@@ -62,7 +62,7 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
     found: dict[Hashable, Aged] = {}
     for one in some:
         asked = one.request
-        like = (one.device, asked.op, asked.flags, asked.comm or asked.pid, asked.issued) if asked else one
+        like = (one.device, asked.op, asked.flags, asked.comm or asked.pid, asked.issued, asked.own) if asked else one
         had = found.get(like)
         found[like] = _one_more(had, one) if had else one
     return list(found.values())
@@ -128,7 +128,8 @@ def worst(ages: Ages) -> str:
     if ages.oldest_us is None or ages.oldest_us < NAMED_US:
         return ""
     one, others = ages.oldest[0], ages.older.get(10, 0)
-    what = f"a {one.request.op}" if one.request else f"{one.count} I/O{'s' * (one.count > 1)}"
+    mine = " of latmon's own" if one.request and one.request.own else ""
+    what = f"a {one.request.op}{mine}" if one.request else f"{one.count} I/O{'s' * (one.count > 1)}"
     least = "at least " if one.at_least else ""
     more = f"; {count(others)} are older than 10 s" if others > 1 else ""
     return f"{one.device}: {what} in flight for {least}{spelled(one.age_us)}, not completed{more}"
@@ -152,8 +153,9 @@ def _who(one: Aged, cells: int) -> str:
     request = one.request
     if request is None or (request.pid is None and not request.comm):
         return UNKNOWN
-    name = "/".join(word for word in (request.comm, str(request.pid or "")) if word)
-    return name if len(name) <= cells else request.comm or name
+    own = OWN if request.own else ""
+    name = own + "/".join(word for word in (request.comm, str(request.pid or "")) if word)
+    return name if len(name) <= cells else f"{own}{request.comm}" or name
 
 
 def _passed(one: Aged, _cells: int) -> str:

@@ -6,10 +6,12 @@ fio on a loop device of its own, at a rate that any machine keeps up with.
 import asyncio
 import os
 import shutil
+import subprocess
 import threading
+import time
 
 import pytest
-from bpftraces import TIMEOUT_S
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from workload import Capture, LoopDevice, fio, wait_for
 
 from latmon.backend import Options
@@ -77,6 +79,39 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     assert passed["total"] <= sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
     # Nothing of it is late, or takes from what is always on.
     assert not [frame.gap for frame in frames if frame.gap]
+
+
+def reading_tool(suite, directory, device):
+    """A bpftrace beside whose process a child of it reads a cold disk, as it does itself where memory is short."""
+    wrapper = directory / "reading-bpftrace"
+    wrapper.write_text(
+        f"""#!/bin/sh
+while [ "$1" != --version ] && kill -0 $$; do
+    blockdev --flushbufs {device.path}; read -r _ < {device.path}; sleep 0.3
+done </dev/null >/dev/null 2>&1 &
+exec {tool(suite, directory).path} "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+@each_bpftrace
+def test_what_latmon_and_its_tool_read_is_marked(suite, tmp_path):
+    with LoopDevice(tmp_path / "image", 256 << 10) as device:
+        words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=reading_tool(suite, tmp_path, device)) as capture:
+            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+            words = ("dd", f"if={device.path}", "of=/dev/null", "iflag=direct", "bs=4096")
+            with subprocess.Popen(words, stderr=subprocess.DEVNULL) as other:
+                assert other.wait() == 0
+            time.sleep(4)  # an outlier waits for two frames
+            assert capture.stop() == 0, capture.stderr
+        found = [one for frame in capture.frames() for one in frame.outliers if one.pid is not None]
+        in_report = capture.report()["outliers"]
+    assert {one.own for one in found if one.pid == other.pid} == {False}
+    assert {one.own for one in found if one.comm == "reading-bpftrac"} == {True}
+    assert {one["comm"] for one in in_report if one.get("own")} == {"reading-bpftrac"}
 
 
 @pytest.mark.slow

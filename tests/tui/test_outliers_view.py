@@ -138,6 +138,7 @@ def test_flags_are_letters_and_the_issuer_is_as_far_as_known():
     assert op_letters(outlier(flags=("sync", "fua", "meta"))) == "WSFM"
     assert op_letters(outlier(op="flush", flags=("preflush",))) == "FP"
     assert issuer(outlier()) == "ora_lgwr/4211"
+    assert issuer(outlier(own=True, comm="bpftrace")) == "own: bpftrace/4211"
     assert (issuer(UNKNOWN), issuer(outlier(comm="")), issuer(outlier(pid=None))) == ("-", "pid 4211", "ora_lgwr")
 
 

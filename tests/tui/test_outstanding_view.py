@@ -211,6 +211,15 @@ def test_all_three_counts_are_on_the_health_line_of_80_columns(notice):
     assert ("lost 1,234" in line) == bool(notice)
 
 
+def test_what_latmon_itself_waits_for_says_so():
+    own = HELD._replace(own=True, comm="bpftrace")
+    last = FRAMES[-1]
+    said = words(shown(frames=[*FRAMES[:-1], replace(last, in_flight=StillInFlight((own, HELD)))]))
+    assert "own: bpftrace" in said
+    assert "own: ora_lgwr" not in said
+    assert "of latmon's own in flight" in worst(Ages((Aged("sda", 10**8, request=own),)))
+
+
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
     held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(30))
     frames = [replace(one, in_flight=StillInFlight(held, {1: 30, 10: 30, 60: 0})) for one in FRAMES]
@@ -275,6 +284,23 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     assert "15 in flight, none of them for 0.5 s; others than the filter's devices have older ones" in said
     idle = words(shown(frames=frames, choice=replace(OPEN, pattern="nvme2n1")))
     assert "nothing is in flight on any of the filter's devices; others" in idle
+
+
+@pytest.mark.parametrize(
+    ("still", "kind", "named"), [(None, "dm", True), (StillInFlight(), "dm", False), (None, "zram", False)]
+)
+def test_an_empty_list_names_the_volumes_that_nobody_follows(still, kind, named):
+    """The kernel counts no bio that a suspended volume puts aside."""
+    volume = Device("dm-9", 253, 9, kind=kind, timed=False)
+    idle = {name: Outstanding(0, 0) for name in (CROWDED, FREE, "nvme2n1", "dm-9")}
+    first, *others = waiting_host(9)
+    frames = [
+        replace(one, outstanding=idle, in_flight=still)
+        for one in (replace(first, devices=(*first.devices, volume)), *others)
+    ]
+    said = words(shown(frames=frames))
+    assert "nothing is in flight on any device" in said
+    assert ("no probe follows dm-9, and what a suspended volume puts aside is not counted" in said) is named
 
 
 def opened(frames, *steps, choice=Choice()):  # noqa: B008  frozen

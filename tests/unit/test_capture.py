@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from recorded import ORIGIN, frame
@@ -21,8 +24,9 @@ from latmon.errors import (
     UnavailableError,
     UsageError,
 )
-from latmon.model import Frame, Health
+from latmon.model import Frame, Health, Outlier
 from latmon.opening import check, opened
+from latmon.outstanding import InFlight, StillInFlight
 from latmon.recorder import Recorder
 from latmon.recording import End, Gap, open_recording
 from latmon.report.summary import summarise
@@ -96,6 +100,21 @@ async def test_a_stop_ends_it_complete():
     assert watcher.origin == ORIGIN
     assert [one.seq for one in watcher.frames] == [0, 1]
     assert stub.closed
+
+
+async def test_latmons_own_io_is_marked():
+    """Of processes that it knows, not of others that have their names."""
+    comm = Path("/proc/self/comm").read_text().strip()  # noqa: ASYNC240 - /proc does not wait
+    mono_us = time.monotonic_ns() // 1000
+    one = Outlier(1.0, mono_us, "sda", "read", 5, pid=os.getpid(), comm=comm)
+    others = (replace(one, pid=1), replace(one, mono_us=1), replace(one, pid=None))
+    waits = InFlight("sda", "read", mono_us, pid=os.getpid(), comm=comm)
+    still = StillInFlight((waits, waits._replace(pid=1)))
+    capture, watcher = capturing(Stub(replace(frame(0), outliers=(one, *others), in_flight=still)), stop_after=1)
+    await capture.run()
+    (seen,) = watcher.frames
+    assert [each.own for each in seen.outliers] == [True, False, False, False]
+    assert [each.own for each in seen.in_flight.oldest] == [True, False]
 
 
 async def test_the_first_reason_counts():

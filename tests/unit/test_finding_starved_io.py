@@ -48,6 +48,22 @@ def test_one_that_still_waits_is_told_with_who_holds_it():
     assert "scheduler" not in " ".join(step.text for step in one.steps)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_latmons_own_io_is_no_evidence(own):
+    assert bool(found(RULE, waiting(116, own=own), [DEADLINE])) is not own
+    assert bool(found(RULE, completed(replace(late(530), own=own)), [DEADLINE])) is not own
+    silent = [replace(one, kernel={}, histograms={}) for one in waiting(116, own=own)]
+    assert bool(found(RULE, silent, [DEADLINE])) is not own
+
+
+def test_latmons_own_io_is_not_counted_with_the_others():
+    *frames, last = waiting(116)
+    mine = still(last.mono_us / S, 90, own=True).oldest
+    both = replace(last.in_flight, oldest=(*last.in_flight.oldest, *mine), older={1: 2, 10: 2, 60: 2})
+    (one,) = found(RULE, [*frames, replace(last, in_flight=both)], [DEADLINE])
+    assert {fact.name: fact.value for fact in one.facts}["ios"] == 1
+
+
 def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
     sorted_by_lba = tuple(Issue(100 + n, 1000 * n, 4096, "read", 5_000 + (n * 31 % 64) * 100) for n in range(64))
     frames = [frame(BEGIN_S, **BUSY, issues={"sda": sorted_by_lba}), *waiting(20, issued=False)[1:]]

@@ -80,6 +80,16 @@ def test_an_outlier_reads_as_documented():
     assert "includes" not in line
 
 
+def test_an_outlier_of_latmons_own_says_so():
+    line = encode_frame(replace(DEEP, outliers=(replace(outlier(), own=True), outlier())))
+    assert [one.get("own") for one in line["outliers"]] == [True, None]
+    assert [one.own for one in decode_frame(parse(to_bytes(line))).outliers] == [True, False]
+    line = parse(to_bytes(line))
+    line["outliers"][0]["own"] = "no"
+    with pytest.raises(RecordingError, match="'own' is neither true nor false"):
+        decode_frame(line)
+
+
 def test_the_golden_recording_is_read():
     recording = open_recording(GOLDEN)
     assert next(iter(recording)) == DEEP

@@ -123,6 +123,13 @@ def test_it_reads_as_documented():
     assert line["issues"]["sda"]["n"][:5] == [5_500_000, 2048, 4096, 0, 12]
 
 
+def test_a_request_of_latmons_own_says_so():
+    own = replace(BUSY, in_flight=StillInFlight((HELD._replace(own=True), HELD)))
+    line = encode_frame(own)
+    assert [one.get("own") for one in line["in_flight"]["oldest"]] == [True, None]
+    assert decode_frame(parse(to_bytes(line))) == own
+
+
 def test_a_reader_of_the_first_release_sees_the_frame_it_knows():
     line = {key: value for key, value in encode_frame(BUSY).items() if key not in encode_outstanding(BUSY)}
     assert decode_frame(line) == frame(0)

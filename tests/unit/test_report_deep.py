@@ -140,6 +140,14 @@ def test_an_outlier_has_all_that_is_known_of_it(summary_of):
     assert summary["health"]["suppressed"] == 12
 
 
+def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
+    mine = replace(outlier(), own=True, comm="bpftrace")
+    summary = summary_of(frame(0, outliers=(mine, outlier())))
+    assert sorted(one.get("own", False) for one in summary["outliers"]) == [False, True]
+    assert "latmon's bpftrace/4211" in render_text(summary)
+    assert "latmon's ora_lgwr" not in render_text(summary)
+
+
 def test_the_text_says_where_an_outliers_total_ends_and_when_nobody_traced_it(summary_of):
     bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
     waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())

@@ -191,6 +191,13 @@ def test_a_request_that_never_completes_is_in_the_report(summary_of):
     assert "no I/O: sdb" not in text
 
 
+def test_a_request_of_latmons_own_says_so_in_the_report(summary_of):
+    own = HELD._replace(own=True, comm="bpftrace")
+    summary = summary_of(*(held(n, in_flight=StillInFlight((own,), {1: 1}, 1)) for n in range(31)))
+    assert summary["devices"]["sdb"]["in_flight"][0]["own"] is True
+    assert "latmon's bpftrace/4211" in " ".join(render_text(summary).split())
+
+
 def test_when_it_began_is_told_by_the_frame_s_two_clocks(summary_of):
     """The probe looked 4 s before the frame's end: the age is of then, the beginning is the beginning."""
     frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1}, 1, at_us=(n + 2) * 1_000_000)) for n in range(26, 31)]
