@@ -152,6 +152,7 @@ def _watch(
             deepen=session.deepen,
             mark=session.mark,
             history_us=defaults.history,
+            sweep=bool(defaults.sweep),
             redact=request.redact,
             findings=defaults.findings,
             tour=tour,
@@ -177,6 +178,7 @@ def _replay(args: argparse.Namespace) -> int:
         threshold_us=None,
         toggle_recording=None,
         title="replay",
+        sweep=bool(defaults.sweep),
         findings=defaults.findings,
     )
 

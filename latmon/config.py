@@ -43,6 +43,8 @@ class Config:
     """How far back the screen can go, in us."""
     budget_percent: float | None = None
     """Of one CPU, for the deep probes; 0: none."""
+    sweep: bool | None = None
+    """Heat maps overwrite their oldest column instead of moving to the left: less for a very slow link."""
     findings: Settings = DEFAULT
     """The rules' own numbers, and which of them are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
@@ -98,6 +100,12 @@ def _text(value: str) -> str:
     return value
 
 
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is not true or false")
+    return text.lower() == "true"
+
+
 _KEYS: Mapping[str, Callable[[str], Any]] = {
     "theme": _text,
     "interval": interval_us,
@@ -108,9 +116,11 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "stages": stages_mode,
     "history": history_us,
     "budget_percent": budget_percent,
+    "sweep": _flag,
 }
 TOOLS = ("bpftrace", "dtrace")
 """The keys that decide which program runs as root."""
+_FLAGS = frozenset({"sweep"})
 _RULES = "findings"
 """The one key that is a section."""
 _ALL = ", ".join((*_KEYS, _RULES))
@@ -178,7 +188,7 @@ def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
         raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if (isinstance(value, bool) and key not in _FLAGS) or not isinstance(value, str | int | float):
         raise UsageError(f"{path}: {key}: expected one value, not {type(value).__name__}")
     try:
         return check(str(value))

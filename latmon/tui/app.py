@@ -323,6 +323,7 @@ def run(
     deepen: Callable[[tuple[str, ...]], None] | None = None,
     mark: Callable[[str], None] | None = None,
     history_us: int | None = None,
+    sweep: bool = False,
     redact: bool = False,
     findings: Settings = DEFAULT,
     tour: Tour | None = None,
@@ -331,7 +332,8 @@ def run(
 
     `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
     has them. `history_us`: how far back can be gone; the config's default where it is None.
-    `redact`: foreign names are left out of what is saved; `findings`: the config's thresholds of rules;
+    `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of what is saved;
+    `findings`: the config's thresholds of rules;
     `tour`: shown from its first stop on.
     """
     depth = colour_depth(os.environ)
@@ -339,7 +341,7 @@ def run(
         source,
         theme=load_theme(theme or DEFAULT_THEME),
         depth=depth,
-        choice=Choice(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages),
+        choice=Choice(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep),
         mode=title.upper(),
         toggle_recording=toggle_recording,
         set_stages=None if title == "demo" else set_stages,  # it measures nothing that could be switched

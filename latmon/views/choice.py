@@ -24,7 +24,7 @@ _CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The state of the screen that a user set; `globs` and `backend` are the command line's and never change."""
+    """The state of the screen that a user set; `globs`, `backend` and `sweep` come from the start and never change."""
 
     screen: str = "overview"
     opened: bool = False
@@ -43,6 +43,8 @@ class Choice:
     globs: tuple[str, ...] = ()
     backend: str = "auto"
     """The one that was asked for."""
+    sweep: bool = False
+    """Heat maps overwrite their oldest column instead of moving to the left."""
     stages: str = "auto"
     """One of STAGES_MODES."""
     order: str = "newest"

@@ -1,6 +1,6 @@
 """A cursor on a heat map, and what was picked with it. Pure.
 
-A cursor is a column's number and a bucket, so it stays on its data while the map sweeps; with a corner held it spans a
+A cursor is a column's number and a bucket, so it stays on its data while time goes on; with a corner held it spans a
 region. What is picked is time and latency alone: it outlives the map.
 """
 
@@ -33,7 +33,7 @@ class Cursor:
     def moved(self, columns: int, rows: int, timeline: Timeline, scale: LatencyScale) -> Cursor:
         """So many cells to the right and up, stopping at the map's edges; a held corner stays."""
         newest = timeline.newest()
-        oldest = max(timeline.columns[0].number, newest - max(timeline.slots - 2, 0)) if timeline.columns else 0
+        oldest = timeline.columns[0].number if timeline.columns else 0
         column = min(max(self.at.column + columns, oldest), max(newest, oldest))
         row = min(max(scale.row(self.at.bucket) + rows, 0), scale.rows - 1)
         return replace(self, at=Point(column, scale.low + row * scale.step))
@@ -80,8 +80,7 @@ def across(band: tuple[int | None, int | None], timeline: Timeline, scale: Laten
     """Over all of the map's time, from one latency in us to another; None: to the edge. None where it is empty."""
     if not timeline.columns:
         return None
-    newest, (low, high) = timeline.newest(), band
-    oldest = max(timeline.columns[0].number, newest - max(timeline.slots - 2, 0))
+    newest, oldest, (low, high) = timeline.newest(), timeline.columns[0].number, band
     top = scale.low + (scale.rows - 1) * scale.step
     buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
     bottom, upper = (min(max(one, scale.low), top) for one in buckets)

@@ -35,11 +35,13 @@ def tick_us(hz: int | None) -> int | None:
     return _SECOND_US // hz if hz else None
 
 
-def delay_map(timeline: Timeline, vector: str, style: MapStyle, width: int, *, hz: int | None) -> list[Line]:
-    """A headline, the rows of `style.scale` and the time axis."""
+def delay_map(
+    timeline: Timeline, vector: str, style: MapStyle, width: int, *, hz: int | None, over_us: int
+) -> list[Line]:
+    """Return a headline, the rows of `style.scale` and the time axis; `over_us`: the length of the window."""
     waits = sum(n for c in timeline.columns for n in c.counts.get(vector, {}).values())
     tick = tick_us(hz)
-    over = span(timeline.column_us * max(timeline.slots - 1, 1))
+    over = span(over_us)
     said = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
     line = (
         f", {style.ink.line} tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"

@@ -124,7 +124,8 @@ def _counts(entry: Entry, device: str) -> dict[int, int]:
 
 def _without_idle(timeline: Timeline, device: str) -> Timeline:
     """A copy with the device's columns alone, and none of its moments with nothing in the driver."""
-    found = Timeline(timeline.column_us, timeline.slots, ops(device))
+    found = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
+    found.begin = timeline.begin
     for one in timeline.columns:
         counts: Mapping[int, int] = one.counts.get(device, {})
         busy = {device: {index: n for index, n in counts.items() if index}}

@@ -1,14 +1,17 @@
-"""A heat map as lines: time across (a sweep), latency up, I/Os as steps. Pure; colours are somebody else's."""
+"""A heat map as lines: time from left to right, latency up, I/Os as steps. Pure; colours are chosen elsewhere."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from latmon.moments import letter
-from latmon.views.lines import Line, Span, runs, width
+from latmon.views.lines import Line, Span, cell, cell_len, runs, width, wrap
 from latmon.views.scale import LatencyScale, level
-from latmon.views.timeline import Column, Timeline
+from latmon.views.timeline import Begin, Column, Timeline
 from latmon.views.units import clock, count, duration, rate, rounded
 
 LABEL = 6
@@ -57,7 +60,7 @@ class MapStyle:
     ink: Ink = Ink()
     threshold_us: int | None = None
     now: str = "now"
-    """What is said of the newest column."""
+    """Label of the marker of a sweep."""
 
     @property
     def limit_row(self) -> int:
@@ -76,14 +79,31 @@ def rows_of(counts: dict[int, int], scale: LatencyScale) -> list[int]:
 
 
 def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
-    """The cells alone, highest latency first."""
+    """Return the cells alone, highest latency first; the part without data yet says so."""
     columns = [_column(c, device, style) for c in timeline.by_slot()]
-    if timeline.columns and timeline.slots > 1:
-        columns[(timeline.newest() + 1) % timeline.slots] = [(style.ink.now, "dim")] * style.scale.rows
-    return [
-        runs((_wide(glyph, style), role) for glyph, role in (column[row] for column in columns))
-        for row in reversed(range(style.scale.rows))
-    ]
+    if timeline.sweep and timeline.columns and timeline.slots > 1:
+        columns[timeline.slot(timeline.newest() + 1)] = [(style.ink.now, "dim")] * style.scale.rows
+    empty = 0 if timeline.sweep else timeline.empty * style.cell_width
+    written = empty_words(timeline.begin, empty, style.scale.rows)
+    return [_row(columns, row, written.get(row), timeline, style) for row in reversed(range(style.scale.rows))]
+
+
+def _row(columns: list[list[tuple[str, str]]], row: int, text: str | None, timeline: Timeline, style: MapStyle) -> Line:
+    """Return one row; `text` stands in its columns without data."""
+    empty = timeline.empty if text is not None else 0
+    cells = runs((_wide(glyph, style), role) for glyph, role in (column[row] for column in columns[empty:]))
+    return cells if text is None else (Span(cell(f" {text}", empty * style.cell_width), "dim"), *cells)
+
+
+def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
+    """Return words for the `cells` x `rows` of a map before its data, by their row from below; none where none fit."""
+    if math.isnan(begin.wall):
+        return {}
+    lines = wrap(f"no data before {clock(begin.wall)}{' (started)' if begin.is_start else ''}", max(cells - 2, 1))
+    if len(lines) > rows or max(map(cell_len, lines)) > cells - 2:
+        return {}
+    top = rows - 1 - (rows - len(lines)) // 2
+    return {top - at: text for at, text in enumerate(lines)}
 
 
 def labelled(timeline: Timeline, device: str, style: MapStyle, cells: int) -> list[Line]:
@@ -131,34 +151,68 @@ def axis(timeline: Timeline, style: MapStyle) -> Line:
 
 
 def times(timeline: Timeline, style: MapStyle) -> Line:
-    """Round wall-clock stamps that end under their column, and the place where time is now.
+    """Return round wall-clock stamps that end under their column, and the time of the newest column at the right edge.
 
-    Its ▲ is under the column that is written next, over the oldest. Letters are what happened beside the I/O.
+    A sweep has a ▲ under the column that is written next instead. Letters are what happened beside the I/O.
     """
-    size = timeline.slots * style.cell_width
+    wide = style.cell_width
+    letters = {timeline.slot(c.number) * wide: sign for c in timeline.columns if (sign := letter(c.moments))}
+    ends = [((timeline.slot(c.number) + 1) * wide, c.wall) for c in timeline.columns if not c.gap]
+    size = timeline.slots * wide
+    label = _marker(timeline, style, size) if timeline.sweep else newest_label(timeline.last_wall, size, letters)
+    return runs(time_axis(ends, timeline.column_us, wide, label, size=size, letters=letters))
+
+
+class Placed(NamedTuple):
+    """Cells of an axis from `begin` on."""
+
+    begin: int = 0
+    cells: tuple[tuple[str, str], ...] = ()
+
+
+def newest_label(wall: float | None, size: int, letters: Collection[int] = ()) -> Placed:
+    """Return the time at the right edge of an axis; nothing where letters need its cells, or there is no time yet."""
+    begin = size - _CLOCK - 1
+    if wall is None or begin < 0 or any(x >= begin for x in letters):
+        return Placed()
+    return Placed(begin, (("─", "dim"), *((char, "text") for char in clock(wall))))
+
+
+def _marker(timeline: Timeline, style: MapStyle, size: int) -> Placed:
+    """Return the label of a sweep's marker, which is under the column that is written next."""
+    x, mark = timeline.slot(timeline.newest() + 1) * style.cell_width, f"▲{style.now}"
+    if not timeline.columns or size <= len(mark):
+        return Placed()
+    is_left = x + len(mark) > size
+    word = mark[1:] + mark[0] if is_left else mark
+    cells = tuple((char, "accent" if char == mark[0] else "dim") for char in word)
+    return Placed(x + 1 - len(mark) if is_left else x, cells)
+
+
+def time_axis(
+    ends: Iterable[tuple[int, float]],
+    column_us: int,
+    cell_width: int,
+    label: Placed,
+    *,
+    size: int,
+    letters: Mapping[int, str] = MappingProxyType({}),
+) -> list[tuple[str, str]]:
+    """Return `size` cells of an axis with round wall-clock stamps, where neither the label nor a letter is.
+
+    `ends`: for each column the cell behind it and the time in s when it ends; `letters`: by their cell.
+    """
     cells = [("─", "dim")] * size
-    now = (timeline.newest() + 1) % timeline.slots * style.cell_width
-    every = _tick_s(timeline, style)
-    mark = f"▲{style.now}"
-    taken = range(now, now + len(mark)) if now + len(mark) <= size else range(now + 1 - len(mark), now + 1)
-    letters = {
-        column.number % timeline.slots * style.cell_width: sign
-        for column in timeline.columns
-        if (sign := letter(column.moments)) and column.number % timeline.slots * style.cell_width != now
-    }
-    for column in timeline.columns:
-        end = (column.number % timeline.slots + 1) * style.cell_width
-        begin = end - _CLOCK
-        tick = column.wall // every * every
-        free = (end <= taken.start or begin >= taken.stop) and not any(begin <= x < end for x in letters)
-        if begin >= 0 and column.wall - timeline.column_us / 1e6 < tick and not column.gap and free:
-            cells[begin:end] = [(c, "dim") for c in clock(tick)]
-    if timeline.columns and size > len(mark):
-        word = mark if now == taken.start else mark[1:] + mark[0]
-        cells[taken.start : taken.stop] = [(c, "accent" if c == mark[0] else "dim") for c in word]
+    every = _tick_s(column_us, cell_width)
+    taken = {*letters, *range(label.begin, label.begin + len(label.cells))}
+    for end, wall in ends:
+        begin, tick = end - _CLOCK, wall // every * every
+        if begin >= 0 and wall - column_us / 1e6 < tick and taken.isdisjoint(range(begin, end)):
+            cells[begin:end] = [(char, "dim") for char in clock(tick)]
+    cells[label.begin : label.begin + len(label.cells)] = label.cells
     for x, sign in letters.items():
         cells[x] = (sign, "bad")
-    return runs(cells)
+    return cells
 
 
 def legend(style: MapStyle, cells: int) -> Line:
@@ -169,9 +223,9 @@ def legend(style: MapStyle, cells: int) -> Line:
     return next((some for some in (*several, steps) if width(some) <= cells), ())
 
 
-def _tick_s(timeline: Timeline, style: MapStyle) -> int:
-    """Seconds between stamps: round, and wider than a stamp."""
-    wanted = (_CLOCK + 4) / style.cell_width * timeline.column_us / 1e6
+def _tick_s(column_us: int, cell_width: int) -> int:
+    """Return the seconds between stamps: round, and wider than a stamp."""
+    wanted = (_CLOCK + 4) / cell_width * column_us / 1e6
     return next((s for s in _ROUND_S if s >= wanted), _ROUND_S[-1])
 
 

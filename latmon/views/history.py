@@ -48,6 +48,12 @@ class History:
         return self.window.last.mono_us if self.window.last else 0
 
     @property
+    def begin_us(self) -> int:
+        """Return where the oldest frame of the window begins; 0 before the first frame."""
+        frames = self.window.frames
+        return frames[0].mono_us - frames[0].dt_us if frames else 0
+
+    @property
     def deep(self) -> DeepWindow:
         """The same window over what the deep probes told; summed up to now only when it is asked for."""
         if self._deep_until_us != self.until_us:

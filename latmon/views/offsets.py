@@ -8,27 +8,28 @@ shorter than a second add their counts, at their end.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from latmon.model import Frame, Outlier
 from latmon.outstanding import Issue
-from latmon.views.heatmap import Ink
-from latmon.views.lines import Line, Span, fit, runs, wrap
+from latmon.views.heatmap import Ink, empty_words, newest_label, time_axis
+from latmon.views.lines import Line, Span, cell, fit, runs, wrap
 from latmon.views.scale import level
-from latmon.views.units import clock, count, spelled
+from latmon.views.timeline import Begin
+from latmon.views.units import count, spelled
 
 SECOND_US = 1_000_000
 LABEL = 7
 _RIGHT = 6
 _TITLE, _AXIS = 1, 1
+NO_DATA = Begin()
 _LEAST = 8
 """Fewer events are no pattern."""
 _BANDED = 2.5
 """The fullest half of the rows may hold so many times the events of the other, and chance is still likely."""
-_CLOCK = 8
-_EVERY_CELLS = 14
 _MEMBERS = 6
 """That are named; a device has dozens at times."""
 
@@ -165,8 +166,10 @@ def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
     return room if fine else max(min(room, fold_us // max(window_us, 1)), 1)
 
 
-def draw(found: OffsetMap, some: Moments, width: int, ink: Ink, *, wall_less_mono: float = 0.0) -> list[Line]:
-    """Headline, rows with their offsets, time below."""
+def draw(
+    found: OffsetMap, some: Moments, width: int, ink: Ink, *, wall_less_mono: float = 0.0, begin: Begin = NO_DATA
+) -> list[Line]:
+    """Return a headline, rows with their offsets, and the time below; `begin`: where data begins, if in the map."""
     every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
     said = some.between(found.begin_us, found.end_us).said or "nothing in this time"
@@ -174,11 +177,15 @@ def draw(found: OffsetMap, some: Moments, width: int, ink: Ink, *, wall_less_mon
     top = max(found.cells.values(), default=1)
     cell_width = max((width - LABEL - _RIGHT) // max(found.columns, 1), 1)
     sums = found.per_row
+    before_us = 0 if math.isnan(begin.wall) else (begin.wall - wall_less_mono) * 1e6 - found.begin_us
+    empty = max(int(before_us // found.column_us), 0)
+    written = empty_words(begin, empty * cell_width, found.rows)
     for row in reversed(range(found.rows)):
-        cells = [_cell(found.cells.get((x, row), 0), top, cell_width, ink) for x in range(found.columns)]
-        lines.append(
-            (_label(found, row), *runs(cells), Span(f"{count(sums[row]) if sums[row] else '':>{_RIGHT}}", "dim"))
-        )
+        first = empty if row in written else 0
+        words = Span(cell(f" {written[row]}", empty * cell_width), "dim") if first else Span("")
+        cells = [_cell(found.cells.get((x, row), 0), top, cell_width, ink) for x in range(first, found.columns)]
+        total = Span(f"{count(sums[row]) if sums[row] else '':>{_RIGHT}}", "dim")
+        lines.append((_label(found, row), words, *runs(cells), total))
     return [*lines, _axis(found, cell_width, wall_less_mono)]
 
 
@@ -217,11 +224,9 @@ def _label(found: OffsetMap, row: int) -> Span:
 
 
 def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
-    cells = ["─"] * (found.columns * cell_width)
-    every = max(-(-_EVERY_CELLS // cell_width), 1)
-    for column in range(0, found.columns, every):
-        begin = column * cell_width
-        if begin + _CLOCK <= len(cells):
-            text = clock(wall_less_mono + (found.begin_us + column * found.column_us) / 1e6)
-            cells[begin : begin + _CLOCK] = list(text)
-    return (Span(" " * (LABEL - 1) + "└" + "".join(cells), "dim"),)
+    columns = range(1, found.columns + 1)
+    ends = [(n * cell_width, wall_less_mono + (found.begin_us + n * found.column_us) / 1e6) for n in columns]
+    size = found.columns * cell_width
+    label = newest_label(ends[-1][1] if ends else None, size)
+    cells = time_axis(ends, found.column_us, cell_width, label, size=size)
+    return (Span(" " * (LABEL - 1) + "└", "dim"), *runs(cells))

@@ -137,6 +137,6 @@ def _columns(region: Region, timeline: Timeline) -> list[Column]:
 
 
 def _slots(region: Region, timeline: Timeline) -> list[tuple[int, int]]:
-    """The slots it is drawn in: two stretches where the sweep begins anew inside of it."""
-    first, last = region.first % timeline.slots, region.last % timeline.slots
+    """Return the slots it is drawn in: two runs where a sweep begins anew inside of it."""
+    first, last = timeline.slot(region.first), timeline.slot(region.last)
     return [(first, last)] if first <= last else [(first, timeline.slots - 1), (0, last)]

@@ -1,4 +1,4 @@
-"""The one timeline that all heat maps of a screen share, and the scales that it grew to.
+"""The timeline that all heat maps of a screen share, and the scales that it grew to.
 
 Scales outlive the timeline: a map that comes back after a resize looks as it did. Knows frames and sizes, no device.
 """
@@ -25,14 +25,18 @@ class Shape(NamedTuple):
     column_us: int
     slots: int
     cells: int
+    sweep: bool = False
 
 
-def shape(room: int, window_us: int, interval_us: int) -> Shape:
-    """Whole frames a column, as many columns as the window needs and fit in `room` cells, one for the marker."""
+def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False) -> Shape:
+    """Return whole frames a column, and as many columns as the window needs and fit in `room` cells.
+
+    One more holds a sweep's marker, or the oldest part of the window while the newest of long columns is being filled.
+    """
     room = max(room, 2)
     column_us = interval_us * -(-window_us // (interval_us * (room - 1)))
-    slots = min(-(-window_us // column_us) + 1, room)
-    return Shape(column_us, slots, slots * max(1, room // slots))
+    slots = min(-(-window_us // column_us) + (sweep or column_us > interval_us), room)
+    return Shape(column_us, slots, slots * max(1, room // slots), sweep)
 
 
 class Drawn(NamedTuple):
@@ -47,7 +51,7 @@ class Sweep:
 
     def __init__(self) -> None:
         self.now = NOW
-        """What stands where time is."""
+        """Label of the marker of a sweep."""
         self.drawn: Drawn | None = None
         self._timeline: Timeline | None = None
         self._extent: Extent | None = None
@@ -66,7 +70,7 @@ class Sweep:
         old = self._timeline
         if old is None:
             return None
-        return Timeline(old.column_us, old.slots, ops, interval_us=interval_us, origin_us=origin_us)
+        return Timeline(old.column_us, old.slots, ops, interval_us=interval_us, origin_us=origin_us, sweep=old.sweep)
 
     def take(self, timeline: Timeline) -> None:
         """Filled beforehand, with what will be asked for."""
@@ -90,9 +94,17 @@ class Sweep:
         origin_us: int | None = None,
     ) -> Timeline:
         """The timeline of this shape: the one at hand, or a new one of all `frames`; the rest as Timeline has it."""
-        old = self._timeline
-        if old is None or (old.column_us, old.slots, old.ops) != (wanted.column_us, wanted.slots, frozenset(ops)):
-            old = Timeline(wanted.column_us, wanted.slots, ops, frames(), interval_us=interval_us, origin_us=origin_us)
+        old, asked = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
+        if old is None or (old.column_us, old.slots, old.sweep, old.ops) != asked:
+            old = Timeline(
+                wanted.column_us,
+                wanted.slots,
+                ops,
+                frames(),
+                interval_us=interval_us,
+                origin_us=origin_us,
+                sweep=wanted.sweep,
+            )
             self.take(old)
         return old
 

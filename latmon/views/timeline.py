@@ -1,16 +1,18 @@
 """Time cut into columns: what each device did in each, at heat-map resolution. Knows frames, not how a column is drawn.
 
-A column holds a whole number of frames. Columns are numbered on and on; a map of n slots shows column c in slot c mod n
-and overwrites the oldest (a sweep): a new second repaints one column instead of shifting all of them. Numbers are
-those of the capture's intervals, so that a moment has the same slot whatever was shown before it.
+A column holds a whole number of frames. Columns are numbered on and on, by the capture's intervals, so that a column
+holds the same frames whatever was shown before it. A map of n slots shows the newest column in its last slot. As a
+sweep it shows column c in slot c mod n and overwrites the oldest: a new second then repaints one column.
 Missing time makes columns of its own, so that a hole in the data is drawn as a hole.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model import Frame
@@ -35,6 +37,13 @@ class Column:
     """What happened beside the I/O."""
 
 
+class Begin(NamedTuple):
+    """Where a timeline's data begins, by the wall clock; `is_start`: the capture itself began then."""
+
+    wall: float = math.nan
+    is_start: bool = False
+
+
 class Timeline:
     """The last `slots` columns of `column_us` each, for one choice of operations."""
 
@@ -47,15 +56,19 @@ class Timeline:
         *,
         interval_us: int = 0,
         origin_us: int | None = None,
+        sweep: bool = False,
     ) -> None:
-        """`interval_us`: of a frame, as it was asked for; `origin_us`: where the first one began."""
+        """`interval_us`: the requested length of a frame; `origin_us`: when the capture began; `sweep`: see above."""
         self.column_us = column_us
         self._interval_us = interval_us or column_us
         self._origin_us = origin_us
         self._before: Before | None = None
         self.slots = slots
+        self.sweep = sweep
         self.ops = frozenset(ops)
-        self.columns: deque[Column] = deque(maxlen=max(slots, 1))
+        self.columns: deque[Column] = deque(maxlen=max(slots - sweep, 1))
+        """Oldest first, without holes in their numbers; in a sweep one slot has the marker instead."""
+        self.begin = Begin()
         self._end_us: int | None = None
         for frame in frames:
             self.advance(frame)
@@ -69,6 +82,10 @@ class Timeline:
             else:
                 self._skip(frame.mono_us - frame.dt_us - self._end_us, frame)
         self._end_us = frame.mono_us
+        if not self.columns:
+            began_us = frame.mono_us - frame.dt_us
+            is_start = self._origin_us is not None and began_us - self._origin_us < self.column_us
+            self.begin = Begin(frame.wall - frame.dt_us / 1e6, is_start=is_start)
         last = self.columns[-1] if self.columns else self._first(frame)
         if last.gap == "missing" or last.filled_us + frame.dt_us / 2 > self.column_us:
             last = self._open(frame.wall, frame.mono_us)
@@ -86,11 +103,25 @@ class Timeline:
         """The number of the open column, -1 before the first frame."""
         return self.columns[-1].number if self.columns else -1
 
+    def slot(self, number: int) -> int:
+        """Return the slot of a column; negative or too large for one that is not shown."""
+        return number % self.slots if self.sweep else number - self.newest() + self.slots - 1
+
+    @property
+    def last_wall(self) -> float | None:
+        """Return when the newest column ends; None before the first frame."""
+        return self.columns[-1].wall if self.columns else None
+
+    @property
+    def empty(self) -> int:
+        """Return how many slots have no column yet."""
+        return self.slots - self.sweep - len(self.columns)
+
     def by_slot(self) -> list[Column | None]:
-        """What each slot shows; None where there was nothing yet."""
+        """Return the column of each slot; None where there was nothing yet."""
         shown: list[Column | None] = [None] * self.slots
         for column in self.columns:
-            shown[column.number % self.slots] = column
+            shown[self.slot(column.number)] = column
         return shown
 
     def note(self, some: Iterable[Moment]) -> None:

@@ -41,8 +41,9 @@ class Trends:
         return (min(values), max(values)) if values else (1.0, 1.0)
 
     def of(self, device: str) -> list[float | None]:
-        """Oldest first; None where nothing was completed."""
-        return [stretch.get(device) for stretch in self._stretches]
+        """Return STRETCHES values, oldest first; None where nothing was completed or no frame has come yet."""
+        known = [stretch.get(device) for stretch in self._stretches]
+        return [None] * (STRETCHES - len(known)) + known
 
 
 def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:

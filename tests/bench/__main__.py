@@ -19,7 +19,18 @@ import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "BENCHMARKS.md"
-PARTS = ("cost", "stages", "throughput", "usage", "startup", "traffic", "recording_size", "recording", "findings")
+PARTS = (
+    "cost",
+    "stages",
+    "throughput",
+    "usage",
+    "startup",
+    "traffic",
+    "keys",
+    "recording_size",
+    "recording",
+    "findings",
+)
 """Modules with `measure(scratch, rounds) -> Iterator[Section]`."""
 INTRODUCTION = """# Benchmarks
 

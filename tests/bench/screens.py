@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _LEAVE_S = 8.0
 LATMON = (sys.executable, "-P", "-m", "latmon")
 ROOTS = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
-_SYNCHRONISED = re.compile(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?")
+SYNCHRONISED = re.compile(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?")
 """Private sequences, some of which pyte would draw as text."""
 
 
@@ -41,6 +41,19 @@ class Screen:
     rows: int
     columns: int
     chunks: list[tuple[float, bytes]] = field(default_factory=list)
+    master: int = -1
+    began: float = 0.0
+
+    def press(self, keys: bytes) -> float:
+        """Type the keys; returns when, in seconds since the start."""
+        at = time.monotonic() - self.began
+        os.write(self.master, keys)
+        return at
+
+    def cpu_ms(self) -> float:
+        """CPU time of all threads of the process so far."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[0]) for one in tasks) / 1e6
 
     @property
     def size(self) -> int:
@@ -51,7 +64,7 @@ class Screen:
         screen = pyte.Screen(self.columns, self.rows)
         stream = pyte.ByteStream(screen)
         for at, chunk in self.chunks:
-            stream.feed(_SYNCHRONISED.sub(b"", chunk))
+            stream.feed(SYNCHRONISED.sub(b"", chunk))
             if re.search(pattern, "\n".join(screen.display)):
                 return at
         return None
@@ -82,7 +95,7 @@ def shown(
         preexec_fn=_lead,  # noqa: PLW1509 - two system calls; no lock of ours can be held across them
     )
     os.close(slave)
-    screen = Screen(process, rows, columns)
+    screen = Screen(process, rows, columns, master=master, began=began)
     reader = threading.Thread(target=_read, args=(master, began, screen.chunks), daemon=True)
     reader.start()
     try:

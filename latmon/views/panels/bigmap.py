@@ -26,7 +26,7 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     if why := empty.no_map(chosen, origin):
         return [head, *_without(sight, chosen, why, width, room - 1)]
     choice, cells = sight.choice, width - LABEL - TOTALS
-    cut = shape(cells, choice.window_us, sight.history.interval_us)
+    cut = shape(cells, choice.window_us, sight.history.interval_us, sweep=choice.sweep)
     history = sight.history
     timeline = sight.sweep.slots(
         cut, choice.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us

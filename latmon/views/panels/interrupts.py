@@ -92,11 +92,11 @@ def _vector(shown: Interrupts, row: Hashable | None) -> str:
 
 
 def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
-    """On a sweep of its own, whose scales are the delays'."""
+    """Draw a vector's delays on a timeline and scales of their own."""
     history, origin, sweep = sight.history, sight.origin, sight.waits
     last = history.window.last
     assert origin is not None and last is not None  # noqa: S101, PT018  drawn only once there is a frame
-    cut = shape(cells_of(width), sight.choice.window_us, history.interval_us)
+    cut = shape(cells_of(width), sight.choice.window_us, history.interval_us, sweep=sight.choice.sweep)
     timeline = sweep.slots(
         cut,
         OPS,
@@ -109,4 +109,4 @@ def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
         sweep.advance(frame)
     timeline.note(history.moments())
     style = sweep.style(timeline, room - 2, cells_of(width), sight.ink, tick_us(origin.hz))
-    return delay_map(timeline, vector, style, width, hz=origin.hz)
+    return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=sight.choice.window_us)

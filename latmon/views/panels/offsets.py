@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from latmon.views.lines import Line
-from latmon.views.offsets import LABEL, SECOND_US, Moments, draw, moments, offset_map, rows_of, why_none, without
+from latmon.views.offsets import (
+    LABEL,
+    NO_DATA,
+    SECOND_US,
+    Moments,
+    draw,
+    moments,
+    offset_map,
+    rows_of,
+    why_none,
+    without,
+)
 from latmon.views.sight import Sight
 from latmon.views.table import Subject
+from latmon.views.timeline import Begin
 from latmon.views.units import spelled
 
 FOLDS = ("", "second", "tick")
@@ -32,7 +44,14 @@ def offsets_panel(sight: Sight, chosen: Subject, width: int, room: int) -> list[
     found = offset_map(some, history.until_us, choice.window_us, max(width - LABEL - 6, 1), rows, fold_us=fold_us)
     last = history.window.last
     wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
-    return draw(found, some, width, sight.ink, wall_less_mono=wall_less_mono)[:room]
+    begin = _begin(sight) if history.begin_us > found.begin_us else NO_DATA
+    return draw(found, some, width, sight.ink, wall_less_mono=wall_less_mono, begin=begin)[:room]
+
+
+def _begin(sight: Sight) -> Begin:
+    first, origin_us = sight.history.window.frames[0], sight.history.origin_us
+    is_start = origin_us is not None and sight.history.begin_us - origin_us < first.dt_us
+    return Begin(first.wall - first.dt_us / 1e6, is_start=is_start)
 
 
 def events(sight: Sight, device: str) -> Moments:

@@ -189,7 +189,7 @@ def _not_counted(sight: Sight, subject: Subject) -> str:
 
 
 def _map(sight: Sight, look: view.Look, width: int, room: int) -> list[Line]:
-    """On a sweep of its own."""
+    """Draw the depths over time on a timeline of their own."""
     history, sweep, last = sight.history, sight.depths, sight.history.window.last
     assert last is not None  # noqa: S101  drawn only once there is a frame
     cells, name = depth_map.room(width), look.name
@@ -200,7 +200,7 @@ def _map(sight: Sight, look: view.Look, width: int, room: int) -> list[Line]:
         return (f for f in depth_map.depth_frames(some, name, last, history.interval_us) if f.mono_us > after_us)
 
     timeline = sweep.slots(
-        shape(cells, sight.choice.window_us, history.interval_us),
+        shape(cells, sight.choice.window_us, history.interval_us, sweep=sight.choice.sweep),
         depth_map.ops(name),
         frames,
         interval_us=history.interval_us,

@@ -58,12 +58,12 @@ def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[
     choice, history, origin = sight.choice, sight.history, sight.origin
 
     def cut(cells: int) -> int:
-        return shape(cells - 1, choice.window_us, history.interval_us).cells
+        return shape(cells - 1, choice.window_us, history.interval_us, sweep=choice.sweep).cells
 
     where = grid(width, room, len(subjects), cut)
     cells = where.tile_width - 1
     timeline = sight.sweep.slots(
-        shape(cells, choice.window_us, history.interval_us),
+        shape(cells, choice.window_us, history.interval_us, sweep=choice.sweep),
         choice.ops,
         history.frames,
         interval_us=history.interval_us,
