@@ -73,6 +73,13 @@ class DeepLog:
         if self._appended % _TIDY == 0 and not self._brief:
             self.keys = {part: part for one in self.every() for rows in _rows(one.told) for part in (rows, *rows)}
 
+    def copy(self) -> DeepLog:
+        """Return another one with the same entries, which goes on by itself."""
+        other = DeepLog(brief=self._brief)
+        other.entries, other._old, other._outliers = self.entries.copy(), self._old.copy(), self._outliers.copy()
+        other._ageing, other.keys, other._appended = self._ageing.copy(), self.keys.copy(), self._appended
+        return other
+
     def forget(self, before_us: int) -> None:
         """Drop what ends before `before_us`."""
         while self._old and self._old[0].mono_us < before_us:

@@ -114,6 +114,14 @@ class DeepSums:
         for frame in frames:
             self.add(flatten(frame))
 
+    def copy(self) -> DeepSums:
+        """Return another one with the same sums, which goes on by itself."""
+        other = DeepSums(groups=self._groups)
+        other.tables = {name: table.copy() for name, table in self.tables.items()}
+        other._counts, other._facts = self._counts.copy(), self._facts
+        other._threads, other._handlers = self._threads.copy(), self._handlers.copy()
+        return other
+
     def add(self, flat: Flat, stamp: int = 0) -> None:
         for name, table in self.tables.items():
             if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:

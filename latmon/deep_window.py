@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from latmon.deep_flat import Flat
@@ -59,6 +59,30 @@ class DeepWindow:
         self._until_us = until_us
         for name in _CACHED:
             self.__dict__.pop(name, None)
+
+    def copy(self, log: DeepLog) -> DeepWindow:
+        """Return another one with the same sums over a copy of the log, which goes on by itself."""
+        other = DeepWindow(self.length_us, log, self._until_us)
+        other._sums = {group: sums.copy() for group, sums in self._sums.items()}
+        other._unread = dict.fromkeys(other._sums, 0)
+        other._open, other._taken = self._open.copy(), self._taken.copy()
+        return other
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups of tables that are summed now."""
+        return tuple(self._sums)
+
+    def keep(self, groups: Iterable[str]) -> Iterator[None]:
+        """Sum these groups as if they were read now, an entry with each step."""
+        missing = {group: DeepSums(groups=(group,)) for group in groups if group not in self._sums}
+        for entry in (*self._taken, *self._open) if missing else ():
+            flat = entry.flat
+            for sums in missing.values():
+                sums.add(flat, entry.mono_us)
+            yield
+        self._sums |= missing
+        self._unread = dict.fromkeys(self._sums, 0)
 
     def _each(self, entry: Entry) -> Iterator[tuple[Flat, DeepSums]]:
         """An entry and the sums that it is to be added to: it isn't opened where there are none."""

@@ -56,6 +56,15 @@ class DepthLog:
                 kept = self._bursts.setdefault(name, deque(maxlen=BURSTS))
                 kept.append((frame.mono_us, burst[-MAX_BURST:]))
 
+    def copy(self) -> DepthLog:
+        """Return another one with the same entries, which goes on by itself."""
+        other = DepthLog()
+        other._entries, other._old = self._entries.copy(), self._old.copy()
+        if self._open:
+            other._old.append(self._closed())
+        other._bursts = {name: some.copy() for name, some in self._bursts.items()}
+        return other
+
     def forget(self, before_us: int) -> None:
         """Drop what ends before `before_us`."""
         while self._old and self._old[0].mono_us < before_us:

@@ -64,10 +64,7 @@ class Store:
             self.deep.clear()
             self.depths.clear()
             self._forget(self._removed_us.copy())
-        for device in frame.devices:
-            self.devices[device.name] = device
-            self._removed_us.pop(device.name, None)
-        self._removed_us.update(dict.fromkeys(frame.removed, frame.mono_us))
+        self._note_devices(frame)
         self.deep.append(frame)
         self.depths.append(frame)
         kept = replace(frame, histograms=self._wanted(frame), **_WITHOUT_DEEP)
@@ -79,6 +76,34 @@ class Store:
         self._forget(name for name, us in self._removed_us.copy().items() if us < self.frames[0].mono_us)
         self.arrived += 1
         return kept
+
+    def copy(self) -> Store:
+        """Return another one with the same frames and devices, which goes on by itself."""
+        other = Store(self.frames.maxlen or MAX_FRAMES, tuple(self._stages), brief=self._brief)
+        other.origin, other.arrived, other.frames = self.origin, self.arrived, self.frames.copy()
+        other.deep, other.depths = self.deep.copy(), self.depths.copy()
+        other.devices, other._removed_us = self.devices.copy(), self._removed_us.copy()
+        return other
+
+    def until(self, after_us: int, until_us: int, known: Iterable[Device]) -> Store:
+        """Return one with the frames that end in (after_us, until_us]; `known`: the devices before them.
+
+        It has neither deep values nor depths: those of an earlier moment are not kept as they were then.
+        """
+        other = Store(brief=True)
+        other.origin = self.origin
+        other.devices = {one.name: one for one in known}
+        for frame in self.frames:
+            if after_us < frame.mono_us <= until_us:
+                other._note_devices(frame)
+                other.frames.append(frame)
+        return other
+
+    def _note_devices(self, frame: Frame) -> None:
+        for device in frame.devices:
+            self.devices[device.name] = device
+            self._removed_us.pop(device.name, None)
+        self._removed_us.update(dict.fromkeys(frame.removed, frame.mono_us))
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -112,6 +137,15 @@ class Window:
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         for frame in frames:
             self.advance(frame)
+
+    def copy(self) -> Window:
+        """Return another one with the same sums, which goes on by itself."""
+        other = Window(self.length_us)
+        other.frames, other._coverage, other._cache = self.frames.copy(), self._coverage.copy(), self._cache.copy()
+        other._tallies = {flow: replace(one, counts=one.counts.copy()) for flow, one in self._tallies.items()}
+        other._kernel = {flow: replace(one) for flow, one in self._kernel.items()}
+        other._seen = {flow: replace(one) for flow, one in self._seen.items()}
+        return other
 
     @property
     def last(self) -> Frame | None:

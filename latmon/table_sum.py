@@ -6,6 +6,7 @@ Knows no frame and no time but the stamps that it is given.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from latmon.histogram import Histogram
@@ -23,6 +24,14 @@ class TableSum(Mapping[K, Histogram]):
         self._wanted = wanted
         self._peaks: dict[K, Peak] | None = {} if peaks else None
         self._made: dict[K, Histogram] = {}
+
+    def copy(self) -> TableSum[K]:
+        """Return another one with the same sums, which goes on by itself."""
+        other = TableSum(self._wanted, peaks=self._peaks is not None)
+        other.tallies = {key: replace(one, counts=one.counts.copy()) for key, one in self.tallies.items()}
+        if self._peaks is not None:
+            other._peaks = {key: Peak(one.known.copy(), one.bounds.copy()) for key, one in self._peaks.items()}
+        return other
 
     def add(self, table: Packed[K], stamp: int) -> None:
         for key, part in self._parts(table):

@@ -52,8 +52,10 @@ DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
 """A first picture is on the terminal by then: Textual sends one sixty times a second."""
+_BEFORE_S = 0.15
+"""Until another time is read: what is in memory is on the terminal by then, and a held key reads nothing."""
 _REST_S = 0.005
-"""Between two parts of a look at an earlier time."""
+"""Between two parts of what is read."""
 
 
 class LatmonApp(App[int]):
@@ -151,8 +153,8 @@ class LatmonApp(App[int]):
             self._looking = self.set_timer(_REST_S, self._look_on)
 
     def _repaint(self) -> None:
-        if self._looking is None and not self._travel.arrive():
-            self._looking = self.set_timer(_REST_S, self._look_on)
+        if self._looking is None and self._travel.reads:
+            self._looking = self.set_timer(_BEFORE_S, self._look_on)
         began = time.monotonic()
         switched = self._set_stages is not None
         line = foot(self.scene.sight, self._asked, self._worn.name, self.size.width, switched=switched)

@@ -19,8 +19,8 @@ from latmon.views.scene import Scene
 from latmon.views.units import clock
 from latmon.when import wall_of
 
-AT_ONCE_S = 0.07
-"""Of the event loop at once for a look at another time: a minute of 24 devices takes twice as long, ten minutes 1 s."""
+AT_ONCE_S = 0.015
+"""Of the event loop at once for reading another time, so that a key waits for no more."""
 _NEAR_S = 0.5
 """Beside a frame's interval, of a time that is called the one that was asked for."""
 NOTHING = "nothing was seen yet"
@@ -46,6 +46,8 @@ class Travel:
         self._scene, self._say, self._ask, self._mark = scene, say, ask, mark
         self._aside, self._redact = aside, redact
         self._played = source if isinstance(source, Seekable) else None
+        self._is_to_go_on = False
+        """Whether a replay goes on from the time that is being read."""
 
     def hold(self, _by: int) -> None:
         """Pause, or go on: live to the newest, in a replay from what is shown."""
@@ -55,13 +57,24 @@ class Travel:
             scene.pause()
         elif self._played is None:
             scene.resume()
+        elif self.reads:
+            self._is_to_go_on = True
         else:
-            try:
-                scene.go_on()
-            except LatmonError as error:  # a file that is gone: what is shown stays
-                self._say(str(error))
-            else:
-                self._played.go_on(scene.edge.until_us)
+            self._go_on(self._played)
+
+    def _go_on(self, played: Seekable) -> None:
+        self._is_to_go_on = False
+        try:
+            self._scene.go_on()
+        except LatmonError as error:  # a file that is gone: what is shown stays
+            self._say(str(error))
+        else:
+            played.go_on(self._scene.edge.until_us)
+
+    @property
+    def reads(self) -> bool:
+        """Whether something of another time is still to be read."""
+        return self._scene.towards is not None
 
     def arrive(self) -> bool:
         """Whether a look at another time is ready, after some more of what it takes; keys have their turn meanwhile."""
@@ -72,7 +85,10 @@ class Travel:
                     return False
                 self._scene.proceed()
         except LatmonError as error:  # a file that is gone: what is shown stays
+            self._is_to_go_on = False
             self._say(str(error))
+        if self._is_to_go_on and self._played is not None:
+            self._go_on(self._played)
         return True
 
     def step(self, by: int) -> None:
@@ -181,6 +197,7 @@ class Travel:
 
     def _stay(self) -> None:
         """A replay stands while another time of it is looked at; a live capture goes on."""
+        self._is_to_go_on = False
         if self._played is not None:
             self._played.hold()
 

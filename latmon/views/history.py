@@ -6,7 +6,8 @@ Knows no panel, no key and no size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from copy import copy
 from typing import Any, TypeVar
 
 from latmon.deep import Folded, fold
@@ -16,13 +17,19 @@ from latmon.depth_window import DepthWindow
 from latmon.model import OPS, Device, Frame
 from latmon.moments import Before, Moment, moments
 from latmon.outstanding import Issue
+from latmon.past import Past
 from latmon.store import Store, Window
 from latmon.views.peers import INTERVALS, unlike
-from latmon.views.trends import Trends
+from latmon.views.trends import STRETCHES, Trends
 from latmon.waiting import Ages, Waiting
 
-_TREND_STRETCHES = 12
 T = TypeVar("T")
+
+
+def needed_from(at_us: int, window_us: int, interval_us: int) -> int:
+    """Return since when frames are needed to show a window that ends at `at_us`, its comparison of peers included."""
+    part_us = at_us * INTERVALS // window_us * window_us // INTERVALS
+    return part_us - window_us - 2 * interval_us
 
 
 class History:
@@ -40,6 +47,8 @@ class History:
         self._waiting = waiting or Waiting()
         self.ages = Ages()
         """What has not completed at the end of what is shown."""
+        self.is_glimpse = False
+        """Whether only frames in memory are known, without ages, depths and deep values."""
         self.look(window_us, ops)
 
     @property
@@ -115,6 +124,17 @@ class History:
             before = Before(frame.mono_us, frame.wall)
         return found
 
+    def glimpse(self, at_us: int, window_us: int, ops: tuple[str, ...], past: Past) -> History | None:
+        """Return the history at the end of an earlier frame from the frames in memory; None where they are too few."""
+        frames, after_us = self.store.frames, needed_from(at_us, window_us, self.interval_us)
+        if not frames or not len(past.stamps) or frames[-1].mono_us < at_us:
+            return None
+        if frames[0].mono_us > max(after_us + self.interval_us, past.stamps[0].mono_us):
+            return None
+        other = History(window_us, ops, self.store.until(after_us, at_us, past.known(after_us)))
+        other.is_glimpse = True
+        return other if other.window.frames else None
+
     def append(self, frame: Frame) -> Frame:
         """One more frame, kept at once; returned as it is kept."""
         kept = self.recall(frame)
@@ -144,17 +164,37 @@ class History:
     def look(self, window_us: int, ops: tuple[str, ...]) -> None:
         """Sum anew, over another window or other ops."""
         self._ops = ops
-        frames = self.frames()
-        self.window = Window(window_us, frames)
-        self.trends = Trends(max(window_us // _TREND_STRETCHES, 1), ops, frames)
-        self._deep = DeepWindow(window_us, self.store.deep, self.until_us)
-        self._depths = DepthWindow(window_us, self.store.depths, self.until_us)
-        self._made = {}
-        self._deep_until_us = self.until_us
+        frames, stretch_us = self.frames(), max(window_us // STRETCHES, 1)
+        last_us = frames[-1].mono_us if frames else 0
+        self.window = Window(window_us, (one for one in frames if one.mono_us > last_us - window_us))
+        recent_us = last_us - window_us - 2 * stretch_us
+        self.trends = Trends(stretch_us, ops, (one for one in frames if one.mono_us > recent_us))
+        self._begin_deep()
         self._part = -1
         self._compared = (-1, {})
-        if frames:
-            self._compare(frames[-1])
+        for one in frames:
+            self._compare(one)
+
+    def keep_deep(self, groups: Iterable[str]) -> Iterator[None]:
+        """Sum groups of deep values that will be read again, in steps of some milliseconds."""
+        yield from self.deep.keep(groups)
+
+    def _begin_deep(self, deep: DeepWindow | None = None) -> None:
+        length_us = self.window.length_us
+        self._deep = deep or DeepWindow(length_us, self.store.deep, self.until_us)
+        self._depths = DepthWindow(length_us, self.store.depths, self.until_us)
+        self._made = {}
+        self._deep_until_us = self.until_us
+
+    def fork(self) -> History:
+        """Return what is shown now as a history that stays so; this one goes on by itself."""
+        still, deep = copy(self), self._deep
+        self.store = self.store.copy()
+        self.window = self.window.copy()
+        self.trends = self.trends.copy()
+        self._waiting = self._waiting.copy()
+        self._begin_deep(deep.copy(self.store.deep))
+        return still
 
     def frames(self) -> list[Frame]:
         """All that may be shown, oldest first."""

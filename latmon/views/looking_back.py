@@ -11,25 +11,28 @@ from latmon.model import Frame, Origin
 from latmon.packed import Packed
 from latmon.past import Past, Stamp, completed
 from latmon.store import Store, Window
-from latmon.views.history import History
-from latmon.views.peers import INTERVALS
+from latmon.views.history import History, needed_from
 from latmon.views.sweep import Sweep
 from latmon.views.timeline import Timeline
 from latmon.views.told import Told
 
-_SLICE = 10
-"""Frames of which a history is made at once."""
+_SLICE = 3
+"""Frames of which a history is made at once: some 10 ms with 24 devices, and keys have their turn."""
 _MANY = 150
 """Frames from which on they share what they have in common: as objects ten minutes would be 50 MB."""
 
 
 class Look(NamedTuple):
-    """What is looked at: the end, the length, the ops; `totals`: no histogram of a stage is needed."""
+    """What is looked at: the end, the length, the ops; `totals`: no histogram of a stage is needed.
+
+    `groups`: of deep values, which will be read.
+    """
 
     at: Stamp
     window_us: int
     ops: tuple[str, ...]
     totals: bool = False
+    groups: tuple[str, ...] = ()
 
 
 class Seen(NamedTuple):
@@ -70,8 +73,7 @@ class Glass:
     def _looks(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> Iterator[Seen | None]:
         """Only what the screen needs is decoded, a window and what peers are compared over. None: there is more."""
         at_us, window_us = look.at.mono_us, look.window_us
-        part_us = at_us * INTERVALS // window_us * window_us // INTERVALS
-        begin = part_us - window_us - 2 * (origin.interval_us if origin else 1_000_000)
+        begin = needed_from(at_us, window_us, origin.interval_us if origin else 1_000_000)
         waiting = past.waiting(begin)
         begin = waiting[0] if waiting else begin
         for _ in self._read(past, begin, at_us, totals=look.totals):
@@ -96,6 +98,8 @@ class Glass:
                     yield None
         history.move(near or history.window)
         self._window = history.window
+        for _ in history.keep_deep(look.groups):
+            yield None
         yield Seen(history, told, timeline)
 
     def forget(self) -> None:

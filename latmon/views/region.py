@@ -79,13 +79,13 @@ def words(region: Region, timeline: Timeline) -> str:
     return f"{begin}-{clock(inside[-1].wall)}, {_latencies(region)}"
 
 
-def headline(region: Region, timeline: Timeline, device: str, told: int) -> Line:
-    """What is in it, while it is chosen. `told`: outliers of the log in it."""
+def headline(region: Region, timeline: Timeline, device: str, told: int | None) -> Line:
+    """Return what is in it, while it is chosen; `told`: outliers of the log in it, None while they are being read."""
     n = ios(region, timeline, device)
     return (
         Span(f" {device}", "accent"),
         Span(f" region {words(region, timeline)}  "),
-        Span(f"{count(n)} I/Os, {count(told)} outliers", "strong"),
+        Span(f"{count(n)} I/Os{'' if told is None else f', {count(told)} outliers'}", "strong"),
     )
 
 

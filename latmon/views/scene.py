@@ -6,6 +6,7 @@ by comparing text. What a panel shows is that panel's module.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -32,7 +33,7 @@ from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.sight import STARTING, Sight, traced_share
+from latmon.views.sight import STARTING, Sight, sentence, traced_share
 from latmon.views.sweep import NOW, Sweep
 from latmon.views.told import Told
 from latmon.views.tour import Band, banded
@@ -40,6 +41,8 @@ from latmon.views.units import clock
 from latmon.views.watched import Watched
 
 MIN_SIZE = (40, 10)
+_OF_FRAMES = frozenset({"overview", "findings"})
+"""Screens that show, but for a map of offsets, only what the frames in memory have."""
 _OF_STAGES = frozenset({"stages"})
 """Screens that show more of the always-on probe's histograms than the totals."""
 Draw = Callable[[Sight, int, int], list[Line]]
@@ -94,6 +97,8 @@ class Scene:
         """Whether a look is waited for; else it is ready after some calls of `proceed`."""
         self._lean = self._edge_lean = False
         """Looked at without the histograms of stages."""
+        self._is_frozen = False
+        """Whether what is shown is the edge as it was when the user paused."""
         self.choice = choice
         self.ink = ink
         self.beside: Comparison | None = None
@@ -154,7 +159,8 @@ class Scene:
     @property
     def mode(self) -> status.Mode:
         if self.at is not None:
-            return status.Mode("PAUSED", self.behind_us, "" if self._mode == "LIVE" else self._mode, self.at.wall)
+            why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_glimpse
+            return status.Mode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
         return status.Mode(self._mode) if self.ended is None else status.Mode("ENDED", 0, self.ended)
 
     @property
@@ -178,6 +184,9 @@ class Scene:
         kept = self.edge.append(frame)
         if self.at is None:
             self._sweep.advance(kept)
+        else:  # else coming back would sum a minute of them
+            deep = self.edge.deep
+            deque(deep.keep(deep.groups), 0)
 
     @property
     def known(self) -> Origin | None:
@@ -194,11 +203,33 @@ class Scene:
 
     def _set_out(self, at: Stamp, *, lean: bool) -> None:
         choice = self.choice
-        look = Look(at, choice.window_us, choice.ops, lean)
+        look = Look(at, choice.window_us, choice.ops, lean, self.edge.deep.groups)
         self._glass.set_out(self.archive, self.edge.store.origin, self._sweep, look)
         self._lean = lean
+        self._is_frozen = False
         if self.at_once:
             self._arrive()
+        else:
+            self._glimpse(at)
+
+    def _glimpse(self, at: Stamp) -> None:
+        """Show what memory has of a moment, while the rest of it is read."""
+        choice, shown = self.choice, self._looked[0] if self._looked else None
+        for memory in (self.edge, shown):
+            seen = memory and memory.glimpse(at.mono_us, choice.window_us, choice.ops, self.archive)
+            if seen:
+                self._show(seen, Told(), at)
+                return
+
+    def _show(self, history: History, told: Told, at: Stamp) -> None:
+        """Look at another moment than the edge."""
+        is_judged = self.at is not None and self.at.mono_us == at.mono_us
+        self._looked, self.at = (history, told), at
+        if last := history.window.last:  # by the heads of a recording's members a wall clock is a guess
+            self.at = Stamp(last.mono_us, last.wall)
+        if not is_judged:
+            self.watched.look(self.archive, self.edge.store.origin, self.at, self.choice.window_us)
+        self._restart(clock(self.at.wall))
 
     def _arrive(self) -> None:
         while self.towards is not None:
@@ -220,23 +251,26 @@ class Scene:
         at, seen = self.towards, self._glass.proceed()
         if at is None or seen is None:
             return
-        self._looked, self.at = (seen.history, seen.told), at
-        if last := seen.history.window.last:  # by the heads of a recording's members a wall clock is a guess
-            self.at = Stamp(last.mono_us, last.wall)
-        self.watched.look(self.archive, self.edge.store.origin, self.at, self.choice.window_us)
-        self._restart(clock(self.at.wall))
+        self._show(seen.history, seen.told, at)
         if seen.timeline is not None:
             self._sweep.take(seen.timeline)
 
     def pause(self) -> None:
-        """Stay where the edge is now."""
-        stamps = self.archive.stamps
-        if len(stamps):
-            self.travel(stamps.nearest(self.edge.until_us))
+        """Freeze the edge as it is shown: nothing is read, and nothing is drawn anew."""
+        last = self.edge.window.last
+        if last is None:
+            return
+        self._glass.forget()
+        self._looked, self.at = (self.edge.fork(), self._told.copy()), Stamp(last.mono_us, last.wall)
+        self._lean, self._is_frozen = self._edge_lean, True
+        self.watched.hold(self.archive, self.at, self.choice.window_us)
+        for one in self._maps:
+            one.now = clock(last.wall)
 
     def resume(self) -> None:
         """Go to the edge."""
         self.at = self._looked = None
+        self._is_frozen = False
         self._glass.forget()
         self.watched.forget()
         self._restart()
@@ -244,7 +278,7 @@ class Scene:
     def go_on(self) -> None:
         """Make what is shown the edge: frames go on from there."""
         self._arrive()
-        if self._looked is not None:
+        if self._looked is not None and not self._is_frozen:
             self.edge, self._told = self._looked
             self._edge_lean = self._lean
             self.watched.go_on()
@@ -255,8 +289,11 @@ class Scene:
         old, self.choice = self.choice, choice
         if (old.window_us, old.ops) != (choice.window_us, choice.ops):
             self.edge.look(choice.window_us, choice.ops)
-            self._restart()
-            if there := self.goal:
+            there = self.goal
+            self._restart(clock(there.wall) if there else NOW)
+            if self._is_frozen:
+                self.history.look(choice.window_us, choice.ops)
+            elif there:
                 self.travel(there)
         elif old.screen != choice.screen:
             self._waits.restart()
@@ -267,14 +304,18 @@ class Scene:
             self._sweep.forget()
 
     def _restart(self, now: str = NOW) -> None:
-        for one in (self._sweep, self._waits, self._depths):
+        for one in self._maps:
             one.restart()
             one.now = now
+
+    @property
+    def _maps(self) -> tuple[Sweep, ...]:
+        return self._sweep, self._waits, self._depths
 
     def draw(self, width: int, height: int) -> Panels:
         """Everything for a screen of this size; the caller adds the line of keys."""
         sight, toured = self.sight, self.band is not None
-        reading = f"reading {clock(self.towards.wall)} …" if self.towards else ""
+        reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_glimpse else ""
         notes = finding(sight, width, height, toured=toured) if self.beside is None else []
         notes += notices(sight, self.told, width, reading=reading, message=self.message, toured=toured)
         if self.band is not None:
@@ -292,6 +333,8 @@ class Scene:
 
     def _tracing(self) -> status.Tracing:
         asked = self.choice.screen != "overview"
+        if self.history.is_glimpse:
+            return status.Tracing()
         if (origin := self.store.origin) and not origin.traces_stages:
             return status.Tracing(asked=asked, stages=False)
         starting = self.starting(self.choice.stages)
@@ -313,6 +356,8 @@ class Scene:
         """The panel; drawn again when its map was cut anew below the cursor."""
         if self.beside is not None:
             return panel(self.beside, self.choice.selected, self.ink, width, room)
+        if self.history.is_glimpse and not (self.choice.screen in _OF_FRAMES and not self.choice.fold):
+            return sentence(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
         draw, before = SCREENS[self.choice.screen], self._sweep.drawn
         lines = draw(self.sight, width, room)
         cursor, after = self.choice.cursor, self._sweep.drawn

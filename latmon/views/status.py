@@ -39,6 +39,8 @@ class Mode:
     why: str = ""
     wall: float = math.nan
     """Where it is paused."""
+    reading: bool = False
+    """Whether more of that time is being read."""
 
 
 class Fact(NamedTuple):
@@ -226,6 +228,7 @@ def _above(histogram: Histogram, threshold_us: int, counted: int | None) -> str:
 def _mode(mode: Mode) -> Line:
     if mode.word == "PAUSED":
         behind = f"{whole(mode.behind_us)} {'to the end' if mode.why == 'REPLAY' else 'behind'}"
+        behind = "reading …" if mode.reading else behind
         return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED {clock(mode.wall)}, {behind} ", "accent"),)
     if mode.word == "ENDED":
         return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)

@@ -96,11 +96,13 @@ class Sweep:
         """The timeline of this shape: the one at hand, or a new one of all `frames`; the rest as Timeline has it."""
         old, asked = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
         if old is None or (old.column_us, old.slots, old.sweep, old.ops) != asked:
+            some = list(frames())
+            begin_us = some[-1].mono_us - wanted.column_us * (wanted.slots + 1) if some else 0
             old = Timeline(
                 wanted.column_us,
                 wanted.slots,
                 ops,
-                frames(),
+                (one for one in some if one.mono_us > begin_us),
                 interval_us=interval_us,
                 origin_us=origin_us,
                 sweep=wanted.sweep,

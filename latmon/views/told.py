@@ -17,6 +17,12 @@ class Told:
         """What the deep probes do as of the newest frame."""
         self._notices: list[tuple[int, str]] = []
 
+    def copy(self) -> Told:
+        """Return another one that says the same, and goes on by itself."""
+        other = Told()
+        other.tracing, other._notices = self.tracing, self._notices.copy()
+        return other
+
     def add(self, frame: Frame) -> None:
         """The next frame."""
         since, said = frame.mono_us - NOTICE_US, frame.health.notice

@@ -25,6 +25,13 @@ class Trends:
         for frame in frames:
             self.advance(frame)
 
+    def copy(self) -> Trends:
+        """Return another one with the same values, which goes on by itself."""
+        other = Trends(self._stretch_us, tuple(self._ops))
+        other._stretches.extend(stretch.copy() for stretch in self._stretches)
+        other._number = self._number
+        return other
+
     def advance(self, frame: Frame) -> None:
         """One frame further; stretches without a frame are empty."""
         number = (frame.mono_us - frame.dt_us // 2) // self._stretch_us

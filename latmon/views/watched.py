@@ -164,6 +164,13 @@ class Watched:
         if self.at_once:
             self.finish()
 
+    def hold(self, past: Past, at: Stamp, window_us: int) -> None:
+        """Keep what is found now, while the edge goes on."""
+        if self._edge is not None and self.settings is not None:
+            known, origin = self.standing, self._edge.origin
+            self._back = Back(past, origin, at, window_us=window_us, settings=self.settings, known=known)
+            self._back.done = True
+
     def _saw(self, at: Stamp) -> bool:
         """Whether the edge has judged what was before that."""
         begun, until_us = self._begun, self._blocks.until_us + 2 * BLOCK_US

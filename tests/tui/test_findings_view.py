@@ -490,6 +490,7 @@ def test_space_in_a_replay_whose_file_is_gone_says_so(ruled):
     travel = Travel(made, Played([]), told.append, str, aside=str)
     made.travel(stamps[72])
     travel.hold(0)
+    assert travel.arrive()
     assert told == ["cannot read x: it is gone"]
     assert made.edge.until_us == stamps[19].mono_us
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, START_MONO, START_WALL, Source, host
+from frames import ORIGIN, START_MONO, START_WALL, Source, deep_host, host
 
 from latmon.archive import Archive
 from latmon.backend import Options
 from latmon.errors import LatmonError
+from latmon.findings.thresholds import Settings
 from latmon.mark import Mark
 from latmon.model import Frame, Health
 from latmon.recorded import Recorded, open_several
@@ -30,6 +31,7 @@ from latmon.views.choice import Choice
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain
 from latmon.views.scene import Scene
+from latmon.views.units import clock
 from latmon.views.whole_screen import screen_lines
 from latmon_backends.replay import ReplayBackend
 
@@ -179,6 +181,109 @@ def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
     made.travel(file.stamps[90])
     made.resume()
     assert made.towards is None
+
+
+class Unread(Archive):
+    """Counts the reads of what it keeps."""
+
+    reads = 0
+
+    def frames(self, after_us, until_us, *, totals=False):
+        self.reads += 1
+        return super().frames(after_us, until_us, totals=totals)
+
+
+def going_on(frames, choice):
+    """A live session, as the app has it: nothing waits for a read."""
+    made = session(frames, choice=choice, archive=Unread(), findings=Settings())
+    made.at_once = made.watched.at_once = False
+    while made.watched.behind:
+        made.watched.proceed()
+    return made
+
+
+DEEP = deep_host(6, 140, ios=6)
+
+
+@pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding", "outliers", "interrupts", "findings"])
+def test_space_freezes_what_is_shown_without_a_read(screen_name):
+    choice = Choice(screen=screen_name)
+    made = going_on(DEEP[:70], choice)
+    before = drawn(made, (80, 24))
+    made.pause()
+    frozen = drawn(made, (80, 24))
+    assert made.towards is None
+    assert "PAUSED 03:01:10" in frozen[0]
+    assert frozen[1:] == before[1:]
+    for one in DEEP[70:]:
+        made.append(one)
+    assert drawn(made, (80, 24))[1:] == before[1:]
+    assert made.archive.reads == 0
+    made.resume()
+    while made.watched.behind:
+        made.watched.proceed()
+    assert drawn(made, (80, 24)) == drawn(going_on(DEEP, choice), (80, 24))
+
+
+def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
+    made = going_on(DEEP[:70], Choice())
+    made.pause()
+    for one in DEEP[70:80]:
+        made.append(one)
+    wanted = Choice(op="write", window_us=30_000_000)
+    made.choose(wanted)
+    other = going_on(DEEP[:70], wanted)
+    assert drawn(made, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
+    assert made.archive.reads == 0
+
+
+def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
+    made, there = going_on(FRAMES[:90], Choice()), FRAMES[88]
+    made.travel(made.archive.stamps.beside(made.edge.until_us, -1))
+    assert made.archive.reads == 0
+    at_once = drawn(made, (80, 24))
+    assert f"PAUSED {clock(there.wall)}, reading …" in at_once[0]
+    while made.towards is not None:
+        made.proceed()
+    read = drawn(made, (80, 24))
+    assert f"PAUSED {clock(there.wall)}, 0:01 behind" in read[0]
+    assert at_once[1:-3] == read[1:-3]
+
+
+@pytest.mark.parametrize("screen_name", ["stages", "outstanding", "outliers", "interrupts"])
+def test_what_is_still_being_read_is_not_shown_as_known(screen_name):
+    made = going_on(DEEP[:70], Choice(screen=screen_name))
+    made.travel(made.archive.stamps[60])
+    at_once = drawn(made, (80, 24))
+    assert "reading 03:01:01" in at_once[2]
+    assert not any("nvme" in line or "off" in line for line in at_once)
+    while made.towards is not None:
+        made.proceed()
+    read = drawn(made, (80, 24))
+    fresh = going_on(DEEP[:70], Choice(screen=screen_name))
+    fresh.at_once = True
+    fresh.travel(fresh.archive.stamps[60])
+    assert read[1:-1] == drawn(fresh, (80, 24))[1:-1]
+
+
+def test_a_moment_that_is_not_in_memory_is_read_before_it_is_shown():
+    made = going_on(FRAMES[:90], Choice())
+    made.edge.store.frames.popleft()
+    made.travel(made.archive.stamps[3])
+    assert made.at is None
+    assert made.towards == made.archive.stamps[3]
+
+
+async def test_space_goes_on_from_a_time_that_is_still_being_read(recording):
+    app = app_of(ReplayBackend([recording], speed=0), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, "REPLAY PAUSED")
+        app.scene.at_once = False
+        await pilot.press("t", *"03:01:00", "enter", "space")
+        await arrived(pilot, len(FRAMES))
+        async with asyncio.timeout(30):
+            while app.scene.edge.until_us != FRAMES[-1].mono_us or app.scene.at is not None:
+                await pilot.pause(0.02)
 
 
 def test_what_happened_is_on_the_axis_and_named_where_one_stands():

@@ -37,7 +37,8 @@ def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
     cursor = choice.cursor or (across(choice.band, timeline, style.scale) if choice.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
-        told = sum(map(picked(cursor, timeline, chosen.device.name, style.scale).holds, sight.history.deep.outliers))
+        holds = picked(cursor, timeline, chosen.device.name, style.scale).holds
+        told = None if history.is_glimpse else sum(map(holds, history.deep.outliers))
         head = headline(region, timeline, chosen.device.name, told)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)
