@@ -201,6 +201,15 @@ class Window:
     def seen(self, device: str, op: str) -> Completed | None:
         return _completed(self._seen.get(Flow(device, op)))
 
+    def busy_us(self, device: str, ops: tuple[str, ...]) -> int:
+        """Return the summed time of a device's I/Os in us, as far as their times are known."""
+        found = 0
+        for op in ops:
+            tally = self._tallies.get(Flow(device, op))
+            done = None if tally and tally.sum else self.completed(device, op)
+            found += (done.time_us or 0) if done else tally.sum if tally else 0
+        return found
+
     def coverage(self, devices: Mapping[str, Device]) -> float | None:
         """Completions that the probe saw for each that the kernel counted, more than 1 if so; None if unknown."""
         if not self._seen:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from latmon.device_order import Order, Rank
 from latmon_backends.suspicion import Suspect
 
 AT_MOST = 4
 """The kernel's filter compares with so many devices: dev0 to dev3."""
-CLEARLY = 4
-"""Times as many slow I/Os as one that is traced has: then its place is worth a restart."""
 LOOKED_S = 60.0
 """The deep probes stay so long after somebody last looked."""
 REMIX_S = 10.0
@@ -43,6 +42,7 @@ class Demand:
         self.mode = mode
         self._looked: dict[str, float] = {}
         self._looked_at_all = -LOOKED_S
+        self._order = Order()
 
     def set_mode(self, mode: str) -> None:
         """One of STAGES_MODES; who looked under another mode is forgotten."""
@@ -59,8 +59,8 @@ class Demand:
     def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
         """None: nothing is to be traced.
 
-        Of more suspects than there is room for, those that are traced already stay unless another one is CLEARLY worse:
-        each change is a hole.
+        Of more suspects than there is room for, those that are traced already stay unless another one is a step of the
+        devices' order worse: each change is a hole.
         """
         if self.mode == "basic":
             return None
@@ -70,7 +70,7 @@ class Demand:
         if now - self._looked_at_all < LOOKED_S:
             return Want(why="somebody looks")
         newest = sorted(self._looked, key=lambda name: -self._looked[name])
-        every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced))))
+        every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced, self._order))))
         chosen = every[:AT_MOST]
         if not chosen:
             return None
@@ -78,11 +78,8 @@ class Demand:
         return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks", left=every[AT_MOST:])
 
 
-def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...]) -> list[str]:
-    """Who should be traced first. Who is traced counts for more, so that equals don't take turns."""
-
-    def rank(one: Suspect) -> tuple[int, bool]:
-        held = one.device in traced
-        return -one.slow * (CLEARLY if held else 1), held
-
-    return [one.device for one in sorted(suspects, key=rank)]
+def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...], order: Order) -> list[str]:
+    """Return the suspects in the screen's order of devices."""
+    return order.sort(
+        [Rank(n, one.busy_us, one.share, one.unlike, is_traced=n in traced) for one in suspects if (n := one.device)]
+    )

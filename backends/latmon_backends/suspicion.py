@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from latmon.histogram import Histogram, bucket_index, merge
+from latmon.device_order import in_flight_us, shares
+from latmon.histogram import Histogram, merge
 from latmon.model import Device, Frame
 from latmon.waiting import Waiting
 
@@ -27,27 +28,31 @@ PEERS, ENOUGH = 2, 100
 """So many others of its kind must be there, and so many I/Os of each, before one is called different."""
 WORTH_US = 1_000
 """A p99 below this makes nobody suspicious, however fast the others are."""
-HELD_US, HELD_MOST_S = 2_000_000, 60
-"""In flight for so long is sick; one that waits weighs as much as a slow I/O in each second, of so many at most."""
+HELD_US = 2_000_000
+"""In flight for so long is sick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device, as the end of a sentence why, and its weight: the slow I/Os of the last intervals."""
+    """A device, why as the end of a sentence, and what its place depends on: see device_order.Rank.
+
+    `busy_us` is of the last intervals.
+    """
 
     device: str
     why: str
-    slow: int = 1
+    busy_us: float = 0.0
+    share: float = 1.0
+    unlike: float = 0.0
 
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of a device: when, which, and its slow I/Os of the last intervals."""
+    """The last sign of a device: when, which, and how many times slower than its peers it is."""
 
     at_us: int
-    slow: int
-    """Above the device's threshold, or FAR times slower than its peers' p99, or still in flight."""
     why: str
+    unlike: float = 0.0
 
 
 class Suspicion:
@@ -76,9 +81,24 @@ class Suspicion:
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """The worst first: those with the most slow I/Os."""
-        worst = sorted(self._signs.items(), key=lambda one: (-one[1].slow, one[0]))
-        return tuple(Suspect(name, sign.why, max(1, sign.slow)) for name, sign in worst)
+        """Return the devices with signs, by name."""
+        if not self._signs:
+            return ()
+        ios, busy = self._loads()
+        share = shares(ios.items(), busy.items())
+        return tuple(
+            Suspect(name, sign.why, busy[name], share.get(name, 0.0), sign.unlike)
+            for name, sign in sorted(self._signs.items())
+        )
+
+    def _loads(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the I/Os of each device in the last intervals, and their time in us, completed and in flight."""
+        ios, busy = Counter[str](), Counter[str]()
+        for name, one in ((name, one) for totals in self._totals for name, one in totals.items()):
+            ios[name] += one.count
+            busy[name] += one.sum or 0
+        busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
+        return ios, busy
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in self._above[-1]:
@@ -86,7 +106,7 @@ class Suspicion:
             if sum(1 for count in counts if count) >= ABOVE_IN:
                 cut = frame.thresholds_us.get(device)
                 above = f"I/Os above {_spoken(cut)}" if cut else "I/Os above its threshold"
-                yield _Sign(frame.mono_us, sum(counts), above), device
+                yield _Sign(frame.mono_us, above), device
 
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
@@ -97,15 +117,11 @@ class Suspicion:
             peers = [tails[peer] for peer in self._like(name) if peer in tails]
             if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
                 why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
-                yield _Sign(frame.mono_us, _from(wholes[name], round(FAR * median(peers))), why), name
+                yield _Sign(frame.mono_us, why, tail / max(median(peers), 1)), name
 
     def _held(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
-        weights: Counter[str] = Counter()
-        for one in self._waiting.ages.oldest:
-            if one.age_us >= HELD_US:
-                weights[one.device] += one.count * min(one.age_us // 1_000_000, HELD_MOST_S)
-        for device, weight in weights.items():
-            yield _Sign(frame.mono_us, weight, f"I/Os in flight for more than {HELD_US // 1_000_000} s"), device
+        for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= HELD_US}:
+            yield _Sign(frame.mono_us, f"I/Os in flight for more than {HELD_US // 1_000_000} s"), device
 
     def _wholes(self) -> Iterator[tuple[str, Histogram]]:
         """Each device's latencies over the last intervals, where there are enough."""
@@ -129,12 +145,6 @@ class Suspicion:
             for other in self._devices.values()
             if other.name != name and (other.kind, other.driver, other.model) == like
         )
-
-
-def _from(one: Histogram, us: int) -> int:
-    """How many took as long or longer, by buckets."""
-    first = bucket_index(us, one.bits)
-    return sum(n for index, n in one.buckets if index >= first)
 
 
 def _by_device(frame: Frame) -> dict[str, int]:

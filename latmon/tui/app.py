@@ -163,7 +163,7 @@ class LatmonApp(App[int]):
         self._judging.wake()
 
     def _choose(self, choice: Choice) -> None:
-        before, screen = looked_at(self.scene.choice), self.scene.choice.screen
+        before, screen = self._looked_at(), self.scene.choice.screen
         try:
             self.scene.choose(choice)
         except LatmonError as error:  # a file that is gone: what is shown stays
@@ -171,12 +171,18 @@ class LatmonApp(App[int]):
         if choice.screen != screen and self._unsaying is not None:  # it was said of the screen before
             self._unsay()
         self._repaint()
-        if looked_at(choice) != before:
+        if self._looked_at() != before:
             self._look()
+
+    def _looked_at(self) -> tuple[str, ...] | None:
+        choice = self.scene.choice
+        if self._deepen is None or choice.selected or not looked_at(choice, "shown"):
+            return looked_at(choice)
+        return looked_at(choice, next((one.choice.selected for one in self.scene.sight.subjects()), ""))
 
     def _look(self) -> None:
         """Tell a live capture what is looked at, as long as it is."""
-        devices = looked_at(self.scene.choice)
+        devices = self._looked_at()
         if self._deepen is not None and devices is not None and self.scene.ended is None:
             self._deepen(devices)
 

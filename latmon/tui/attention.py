@@ -18,12 +18,16 @@ STAGES_SAID = MappingProxyType(
 STAGES_START = "; the probes are starting, up to a minute"
 
 
-def looked_at(choice: Choice) -> tuple[str, ...] | None:
-    """The devices whose stages are on the screen, empty for all; None where it shows no stages."""
+def looked_at(choice: Choice, shown: str = "") -> tuple[str, ...] | None:
+    """Return the devices whose stages are on the screen, empty for all; None where it shows no stages.
+
+    `shown`: the device that the screen selects while the user has selected none.
+    """
+    selected = choice.selected or shown
     if choice.screen in ("overview", "findings"):
         return None
     if choice.screen == "outstanding" or (choice.screen == "stages" and choice.opened):
-        return (choice.selected,) if choice.selected else ()
+        return (selected,) if selected else ()
     if choice.screen == "outliers" and choice.region is not None:
         return (choice.region.device,)
     return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -133,11 +132,6 @@ def matches(device: Device, pattern: str) -> bool:
     if any(c in wanted for c in "*?["):
         return any(fnmatchcase(w, wanted) for w in words)
     return any(wanted in w for w in words)
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A sort key that puts sda2 before sda10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part)
 
 
 def _allowed(device: Device, globs: tuple[str, ...]) -> bool:

@@ -7,12 +7,13 @@ by comparing text. What a panel shows is that panel's module.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from latmon.archive import Archive
 from latmon.deep import untraced_share
+from latmon.device_order import Order
 from latmon.diff.comparison import Comparison
 from latmon.findings.thresholds import Settings
 from latmon.model import Frame, Origin
@@ -109,6 +110,7 @@ class Scene:
         self.ended: str | None = None
         self._mode = mode
         self._sweep, self._waits, self._depths = Sweep(), Sweep(), Sweep()
+        self._order = Order()
 
     @property
     def history(self) -> History:
@@ -147,6 +149,7 @@ class Scene:
             self.told.tracing,
             self.at is not None,
             self.watched.standing,
+            self._order,
         )
 
     def _asked(self) -> Choice:
@@ -182,11 +185,18 @@ class Scene:
         self._told.add(frame)
         self.watched.take(frame, self.edge.store.origin)
         kept = self.edge.append(frame)
+        self._give_back(frame.removed)
         if self.at is None:
             self._sweep.advance(kept)
         else:  # else coming back would sum a minute of them
             deep = self.edge.deep
             deque(deep.keep(deep.groups), 0)
+
+    def _give_back(self, removed: Collection[str]) -> None:
+        """Select by the order again where the selected device was removed; a cursor on its map stays."""
+        choice = self.choice
+        if self.at is None and choice.selected in removed and choice.cursor is None:
+            self.choice = replace(choice, selected="", offered="")
 
     @property
     def known(self) -> Origin | None:
@@ -271,6 +281,7 @@ class Scene:
         """Go to the edge."""
         self.at = self._looked = None
         self._is_frozen = False
+        self._give_back(self.edge.store.removed)
         self._glass.forget()
         self.watched.forget()
         self._restart()

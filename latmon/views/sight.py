@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from latmon.device_order import Order, in_flight_us
 from latmon.model import OPS, Frame, Origin, Traced
 from latmon.store import Window
 from latmon.views import empty
@@ -41,6 +42,8 @@ class Sight:
     """An earlier time is looked at."""
     found: Standing = NOTHING
     """What rules found by then."""
+    order: Order = field(default_factory=Order)
+    """Keeps rows in their place."""
 
     @property
     def origin(self) -> Origin | None:
@@ -57,6 +60,8 @@ class Sight:
             ],
             self.choice.sort,
             frozenset(one.device for one in self.found.urgent),
+            steady=self.order,
+            in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
         if not rows or any(s.device.name == self.choice.selected for s in rows):
             return rows

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from latmon.device_order import Order, Rank, natural, shares
 from latmon.limits import ceiling
 from latmon.model import OPS, Device, Outstanding
 from latmon.store import Window
-from latmon.views.choice import Choice, natural
+from latmon.views.choice import Choice
 from latmon.views.lines import Line, Span, cell
 from latmon.views.units import UNKNOWN, duration, maximum, quantile, rate, rounded, whole
 
@@ -206,21 +208,50 @@ def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
     return (*spans, Span(cell(text, trend), "dim")) if trend else tuple(spans)
 
 
-def order(subjects: list[Subject], sort: str, found: frozenset[str] = frozenset()) -> list[Subject]:
-    """The worst first. What is like its peers stands by name, so that rows don't dance, and behind it what is idle.
+def order(
+    subjects: list[Subject],
+    sort: str,
+    found: frozenset[str] = frozenset(),
+    *,
+    steady: Order | None = None,
+    in_flight_us: Mapping[str, int] = MappingProxyType({}),
+) -> list[Subject]:
+    """Return the rows by the order of devices, or by a column and that order among equals.
 
-    `found`: devices of which a rule found more than a notice; they are the most unlike.
+    `found`: devices that a finding more urgent than a notice names; `steady`: the order that keeps rows in their place;
+    `in_flight_us`: how long I/Os that have not completed have waited.
     """
-    by_name = sorted(subjects, key=lambda s: (s.gone, not s.ios, not s.device.timed, natural(s.device.name)))
-    keys: dict[str, Callable[[Subject], float | tuple[float, float]]] = {
-        "unlike": lambda s: (-float(s.device.name in found), -(s.times_peers or 0)),
+    ranks = _ranks(subjects, found, in_flight_us)
+    place = {name: at for at, name in enumerate((steady or Order()).sort(ranks))}
+    keys: dict[str, Callable[[Subject], float | tuple[object, ...]]] = {
+        "name": lambda s: (s.gone, not s.ios, natural(s.device.name)),
         "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
         "max": lambda s: -(s.window.latency(s.device.name, s.choice.ops).max_bound or 0),
         "IOPS": lambda s: -s.ios,
         "MB/s": lambda s: -s.bytes_per_second,
         "out": _fullest,
     }
-    return sorted(by_name, key=keys[sort]) if sort in keys else by_name
+    by_place = sorted(subjects, key=lambda s: place[s.device.name])
+    return sorted(by_place, key=keys[sort]) if sort in keys else by_place
+
+
+def _ranks(subjects: list[Subject], found: frozenset[str], in_flight_us: Mapping[str, int]) -> list[Rank]:
+    ios = {s.device.name: s.ios for s in subjects}
+    busy = {n: s.window.busy_us(n, s.choice.ops) + in_flight_us.get(n, 0) for s in subjects if (n := s.device.name)}
+    share = shares(ios.items(), busy.items())
+    return [
+        Rank(
+            n,
+            busy[n],
+            share[n],
+            s.times_peers or 0.0,
+            is_named=n in found,
+            is_timed=s.device.timed,
+            is_gone=s.gone,
+        )
+        for s in subjects
+        if (n := s.device.name)
+    ]
 
 
 def _fullest(subject: Subject) -> tuple[float, int]:

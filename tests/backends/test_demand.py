@@ -46,17 +46,27 @@ def test_of_too_many_suspects_those_that_are_traced_stay():
 
 
 def test_who_is_clearly_worse_displaces_who_is_traced():
-    traced = tuple(Suspect(f"sd{n}", SDA.why, 30 + n) for n in range(4))
+    traced = tuple(Suspect(f"sd{n}", SDA.why, 30.0 + n) for n in range(4))
     demand = Demand("auto")
 
-    def want(slow):
-        return demand.wanted((Suspect("sdz", SDA.why, slow), *traced), 0.0, tuple(one.device for one in traced))
+    def want(busy_us):
+        return demand.wanted((Suspect("sdz", SDA.why, busy_us), *traced), 0.0, tuple(one.device for one in traced))
 
-    assert want(119).left == ("sdz",)
-    assert want(120).left == ("sd0",)
-    assert want(120).devices == ("sd1", "sd2", "sd3", "sdz")
+    assert want(60.0).left == ("sdz",)
+    assert want(200.0).left == ("sdz",)
+    assert want(900.0).left == ("sd3",)
+    assert want(900.0).devices == ("sd0", "sd1", "sd2", "sdz")
     demand.deepen(("sdy",), 0.0)
-    assert want(9_000).devices == ("sd2", "sd3", "sdy", "sdz")
+    assert want(9_000.0).devices == ("sd0", "sd1", "sdy", "sdz")
+
+
+def test_suspects_are_traced_in_the_order_of_the_screen():
+    small = tuple(Suspect(f"loop{n}", SDA.why, 900.0, 0.3) for n in range(5))
+    some = (*small, Suspect("sda", SDA.why, 10.0, 0.002), Suspect("vda", SDA.why, 50.0, 0.5))
+    some += (Suspect("sdz", SDA.why, 1.0, 0.02, 7.0), Suspect("sdy", SDA.why, 1.0, 0.02))
+    want = Demand("auto").wanted(some, 0.0)
+    assert want.devices == ("loop0", "sdy", "sdz", "vda")
+    assert want.left == ("loop1", "loop2", "loop3", "loop4", "sda")
 
 
 def test_looking_at_all_devices():

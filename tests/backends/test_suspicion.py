@@ -59,10 +59,11 @@ def test_a_suspect_stays_for_a_while_after_its_last_sign():
     assert suspicion.suspects() == ()
 
 
-def test_the_worst_come_first():
-    frames = [replace(frame(n), above={Flow(f"sd{k}", "read"): k + 1 for k in range(9)}) for n in range(5)]
-    suspects = noted(*frames).suspects()
-    assert [(one.device, one.slow) for one in suspects] == [(f"sd{k}", 5 * (k + 1)) for k in reversed(range(9))]
+def test_how_busy_a_suspect_is_and_its_share_of_the_hosts_io():
+    slow = {"sda": 30_000, "sdb": 10_000}
+    frames = [replace(frame(n, above=["sda"], p99_us=slow), devices=()) for n in range(5)]
+    (suspect,) = noted(*frames).suspects()
+    assert (suspect.device, suspect.busy_us, suspect.share) == ("sda", 5 * 200 * 30_000, 0.75)
 
 
 ALIKE = tuple(Device(f"sd{n}", 8, 16 * n, driver="megasas", model="ST4000") for n in range(4))
@@ -76,11 +77,11 @@ def test_a_device_far_from_its_peers():
     assert "peers" in suspect.why
 
 
-def test_both_signs_weigh_by_the_slow_ios_of_the_last_intervals():
-    slow = {"sd0": 1_000, "sd1": 1_200, "sd2": 900, "sd3": 40_000}  # 200 I/Os each second
-    many, few = Flow("sda", "read"), Flow("sdb", "read")
-    frames = (replace(frame(n, p99_us=slow), above={many: 900, few: 1}) for n in range(1, 6))
-    assert [one.device for one in noted(frame(0, devices=ALIKE), *frames).suspects()] == ["sda", "sd3", "sdb"]
+def test_a_suspect_says_how_many_times_slower_than_its_peers_it_is():
+    slow = {"sd0": 1_000, "sd1": 1_000, "sd2": 1_000, "sd3": 40_000}
+    suspicion = noted(frame(0, devices=ALIKE), *(frame(n, p99_us=slow) for n in range(1, 11)))
+    (suspect,) = suspicion.suspects()
+    assert 30 < suspect.unlike < 50
 
 
 def test_another_model_is_no_peer():
@@ -114,9 +115,9 @@ def test_ios_that_do_not_complete():
     assert (suspect.device, suspect.why) == ("loop3", "I/Os in flight for more than 2 s")
 
 
-def test_the_longer_they_wait_the_worse_up_to_a_minute():
-    weights = [noted(*(held(n, 2) for n in range(1, last + 2))).suspects()[0].slow for last in (2, 30, 60, 90)]
-    assert weights == [4, 60, 120, 120]
+def test_the_longer_they_wait_the_busier_up_to_a_minute():
+    busy = [noted(*(held(n, 2) for n in range(1, last + 2))).suspects()[0].busy_us for last in (2, 30, 60, 90)]
+    assert [us // SECOND for us in busy] == [4, 60, 120, 120]
 
 
 def test_a_device_that_is_busy_is_none():

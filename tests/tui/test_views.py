@@ -9,13 +9,14 @@ from frames import ORIGIN, PROCFS, SECOND, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latmon.device_order import natural
 from latmon.histogram import MAX_US, Histogram
 from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.peers import chance
 from latmon.store import Store, Window
 from latmon.tui.screens.main import screen_lines
 from latmon.views import empty
-from latmon.views.choice import Choice, matches, natural, shown, window_beside
+from latmon.views.choice import Choice, matches, shown, window_beside
 from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled, legend, limit
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
@@ -315,6 +316,38 @@ def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():
     for second in range(12, 40):
         made.append(frame(second))
     assert "nvme1n1" not in text(made)
+
+
+def of_loops(second, *, removed=()):
+    """A host with idle loop devices before a busy disk by name."""
+    names = ("loop0", "loop1", "loop2", "vda")
+    values = {name: [90] * (1900 if name == "vda" else 2) for name in names if name not in removed}
+    found = {Series(name, "read", "total"): Histogram.record(some) for name, some in values.items()}
+    devices = tuple(Device(name, 7, n) for n, name in enumerate(names)) if second == 1 else ()
+    return frame(second, found, devices=devices, removed=removed)
+
+
+@pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding"])
+def test_a_screen_opens_on_the_busy_disk_not_on_an_idle_loop_device(screen_name):
+    made = scene([of_loops(second) for second in range(1, 12)], Choice(screen=screen_name))
+    subjects = made.sight.subjects()
+    assert [s.device.name for s in subjects] == ["vda", "loop0", "loop1", "loop2"]
+    assert subjects[0].choice.selected == "vda"
+
+
+def test_a_removed_device_gives_the_selection_back():
+    made = scene([of_loops(second) for second in range(1, 5)], Choice(selected="loop1"))
+    assert made.sight.subjects()[0].choice.selected == "loop1"
+    made.append(of_loops(5, removed=("loop0",)))
+    assert made.sight.subjects()[0].choice.selected == "loop1"
+    made.append(of_loops(6, removed=("loop1",)))
+    assert made.sight.subjects()[0].choice.selected == "vda"
+    made.choose(replace(made.choice, selected="loop2"))
+    made.pause()
+    made.append(of_loops(7, removed=("loop2",)))
+    assert made.sight.subjects()[0].choice.selected == "loop2", "what is frozen stays"
+    made.resume()
+    assert made.sight.subjects()[0].choice.selected == "vda"
 
 
 def test_a_trend_has_one_scale():

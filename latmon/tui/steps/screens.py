@@ -14,6 +14,8 @@ def screen(sight: Sight, by: int) -> Choice:
     choice = replace(
         sight.choice,
         screen=SCREENS[by],
+        selected=sight.choice.selected if sight.choice.is_selected else "",
+        offered="",
         opened=False,
         top=0,
         cursor=None,

@@ -1,0 +1,71 @@
+"""The order of devices: which one is worth a look first, and that rows keep their place."""
+
+from random import Random
+
+import pytest
+
+from latmon.ages import Aged
+from latmon.device_order import Order, Rank, in_flight_us, natural, shares
+
+
+def test_unlike_ones_first_then_the_busy_ones_then_by_name():
+    some = [
+        Rank("sda", 90.0),
+        Rank("sdc", 1_000.0),
+        Rank("sdb", 800.0),
+        Rank("sdd", 1.0, unlike=8.0),
+        Rank("sde", 1.0, unlike=30.0),
+        Rank("sdf", 1.0, is_named=True),
+    ]
+    assert Order().sort(some) == ["sdf", "sde", "sdd", "sdb", "sdc", "sda"]
+
+
+@pytest.mark.parametrize("name", ["loop0", "loop12", "ram3", "zram0", "zd16"])
+def test_devices_in_memory_and_on_files_come_last_unless_a_finding_names_them(name):
+    assert Order().sort([Rank(name, 1_000.0, 0.9, unlike=9.0), Rank("vda", 1.0, 0.1)]) == ["vda", name]
+    assert Order().sort([Rank(name, 1.0, 0.0, is_named=True), Rank("vda", 9.0, 0.1)]) == [name, "vda"]
+
+
+def test_below_one_percent_of_the_hosts_io_comes_last_unless_it_is_unlike_its_peers():
+    vda = Rank("vdb", 1.0, 0.5)
+    assert Order().sort([Rank("sda", 9.0, 0.009), vda]) == ["vdb", "sda"]
+    assert Order().sort([Rank("sda", 9.0, 0.01), vda]) == ["sda", "vdb"]
+    assert Order().sort([Rank("sda", 9.0, 0.009, unlike=5.0), vda]) == ["sda", "vdb"]
+    assert Order().sort([Rank("sda", 9.0, 0.009, is_named=True), vda]) == ["sda", "vdb"]
+
+
+def test_who_is_gone_comes_last_and_who_is_not_timed_behind_its_disks():
+    some = [Rank("dm-0", 99.0, is_timed=False), Rank("sdb", 9.0), Rank("sda", 999.0, is_gone=True)]
+    assert Order().sort(some) == ["sdb", "dm-0", "sda"]
+
+
+def test_rows_do_not_dance_while_loads_vary():
+    rng, order, seen = Random(1), Order(), set()
+    means = {f"sd{n}": 1_000.0 * 1.3**n for n in range(12)}
+    for _ in range(200):
+        some = [Rank(name, mean * rng.uniform(0.85, 1.15)) for name, mean in means.items()]
+        seen.add(tuple(order.sort(some)))
+    assert len(seen) <= 3, "the first one, and two devices that began at the edge of a step"
+    assert order.sort([Rank(name, 16e6 if name == "sd0" else mean) for name, mean in means.items()])[0] == "sd0"
+
+
+def test_a_share_at_the_limit_does_not_dance_either():
+    order = Order()
+    seen = {tuple(order.sort([Rank("a", 9.0, share), Rank("b", 1.0, 0.9)])) for share in (0.009, 0.011, 0.009, 0.015)}
+    assert seen == {("b", "a")}
+    assert order.sort([Rank("a", 9.0, 0.02), Rank("b", 1.0, 0.9)]) == ["a", "b"]
+    assert order.sort([Rank("a", 9.0, 0.011), Rank("b", 1.0, 0.9)]) == ["a", "b"]
+
+
+def test_a_share_is_by_number_or_by_time():
+    found = shares([("a", 990), ("b", 10)], [("a", 500.0), ("b", 500.0)])
+    assert found == {"a": 0.99, "b": 0.5}
+    assert shares([("a", 0)], [("a", 0.0)]) == {"a": 0.0}
+
+
+def test_what_is_in_flight_is_busy_time_of_the_window():
+    assert in_flight_us([Aged("a", 5), Aged("a", 90, count=2), Aged("b", 1)], 60) == {"a": 125, "b": 1}
+
+
+def test_by_name_is_by_number():
+    assert sorted(["sda10", "sda2", "sda"], key=natural) == ["sda", "sda2", "sda10"]
