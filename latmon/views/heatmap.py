@@ -99,9 +99,11 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
     """Return words for the `cells` x `rows` of a map before its data, by their row from below; none where none fit."""
     if math.isnan(begin.wall):
         return {}
-    lines = wrap(f"no data before {clock(begin.wall)}{' (started)' if begin.is_start else ''}", max(cells - 2, 1))
-    if len(lines) > rows or max(map(cell_len, lines)) > cells - 2:
-        return {}
+    brief = f"no data before {clock(begin.wall)}"
+    several = ([f"{brief} (started)"] if begin.is_start else []) + [brief, "no data"]
+    wrapped = (wrap(text, max(cells - 2, 1)) for text in several)
+    fitting = (lines for lines in wrapped if len(lines) <= rows and max(map(cell_len, lines)) <= cells - 2)
+    lines = next(fitting, [])
     top = rows - 1 - (rows - len(lines)) // 2
     return {top - at: text for at, text in enumerate(lines)}
 

@@ -278,14 +278,14 @@ DELAYS = [(START_MONO + i * SECOND, {"BLOCK": runs(*[5, 30] * 20, *[3_900] * (i 
 def delays(vector="BLOCK", hz=250, ink=RAMP, cells=80):
     timeline = Timeline(SECOND, 31, OPS, delay_frames(DELAYS, frame(29)))
     style = MapStyle(latency_scale(extent(timeline.columns), 12), 256, 1, ink)
-    return text(delay_map(timeline, vector, style, cells, hz=hz))
+    return text(delay_map(timeline, vector, style, cells, hz=hz, over_us=30 * SECOND))
 
 
 def test_the_tick_is_a_line_with_its_time():
     lines = delays().splitlines()
     assert lines[0].startswith(" BLOCK delay  1,230 waits in 30 s, ┄ tick 4.00m (CONFIG_HZ=250)")
     tick = next(line for line in lines if line.startswith("2.05m┤"))
-    assert tick[6:12] == "┄·:┄·:"
+    assert tick[6:13] == "┄┄·:┄·:"
     assert lines[-1].lstrip().startswith("└")
 
 

@@ -71,7 +71,7 @@ def waiting_host(seconds=40, *, told=True):
 
 
 FRAMES = waiting_host()
-OPEN = Choice(screen="outstanding")
+OPEN = Choice(screen="outstanding", selected=CROWDED)
 
 
 def shown(*steps, size=(80, 24), frames=FRAMES, choice=OPEN, **options):
@@ -99,7 +99,7 @@ def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
 
 
 def test_what_is_only_sampled_says_so_and_has_no_columns_that_nobody_measured():
-    said = shown("move:1")
+    said = shown(choice=replace(OPEN, selected=FREE))
     assert "nvme1n1 outstanding now  1 in flight  no limit is known" in said
     assert "sampled, no at-issue" in said
     for absent in ("at issue ", "latency", "queued"):
@@ -523,7 +523,7 @@ async def test_its_keys_without_a_mouse():
             assert app.scene.choice.context == context
         assert app.scene.choice.busy
         await pilot.press("j", "escape")
-        assert (app.scene.choice.selected, app.scene.choice.context) == ("nvme2n1", "overview")
+        assert (app.scene.choice.selected, app.scene.choice.context) == (CROWDED, "overview")
 
 
 PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a")}

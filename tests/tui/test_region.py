@@ -17,9 +17,9 @@ STYLE = MapStyle(SCALE, 4096, 1, RAMP)
 READ = Series("sdc", "read", "total")
 
 
-def timeline(seconds, slots=10):
+def timeline(seconds, slots=10, **how):
     frames = [frame(i, {READ: Histogram.record([100, 100, 20_000])}) for i in range(seconds)]
-    return Timeline(SECOND, slots, OPS, frames)
+    return Timeline(SECOND, slots, OPS, frames, **how)
 
 
 def rows(first, last, low, high, scale=SCALE):
@@ -49,7 +49,7 @@ def test_its_time_is_that_of_its_columns():
     assert ios(one, timeline(8), "sdd") == 0
 
 
-def test_it_stays_on_its_data_until_the_sweep_has_gone_over_it():
+def test_it_stays_on_its_data_until_they_are_no_longer_on_the_map():
     one = rows(2, 4, 0, 9)
     assert clamped(one, timeline(8)) == one
     assert times(one, timeline(12)) == times(one, timeline(8))
@@ -81,33 +81,33 @@ def test_its_headline_counts_both():
     assert line.endswith("9 I/Os, 2 outliers")
 
 
-def drawn(region, seconds=8, style=STYLE):
-    some = timeline(seconds)
+def drawn(region, seconds=8, style=STYLE, **how):
+    some = timeline(seconds, **how)
     return [plain(line) for line in framed(labelled(some, "sdc", style, 40), region, some, style)]
 
 
 def test_the_frame_is_around_it_and_hides_none_of_it():
     before = [plain(line) for line in labelled(timeline(8), "sdc", STYLE, 40)]
     after = drawn(rows(2, 4, 6, 7))
-    assert after[1][LABEL + 1 : LABEL + 6] == "┌───┐"
-    assert after[4][LABEL + 1 : LABEL + 6] == "└───┘"
+    assert after[1][LABEL + 3 : LABEL + 8] == "┌───┐"
+    assert after[4][LABEL + 3 : LABEL + 8] == "└───┘"
     for y in (2, 3):
-        assert after[y][LABEL + 1] == after[y][LABEL + 5] == "│"
-        assert after[y][LABEL + 2 : LABEL + 5] == before[y][LABEL + 2 : LABEL + 5]
+        assert after[y][LABEL + 3] == after[y][LABEL + 7] == "│"
+        assert after[y][LABEL + 4 : LABEL + 7] == before[y][LABEL + 4 : LABEL + 7]
     assert [line[:LABEL] for line in after] == [line[:LABEL] for line in before]
 
 
 def test_at_the_maps_edge_the_frame_is_open():
-    after = drawn(rows(0, 1, 8, 9))
+    after = drawn(rows(0, 1, 8, 9), seconds=10)
     assert after[0][LABEL : LABEL + 3] == "  │"
     assert after[2][LABEL : LABEL + 3] == "──┘"
 
 
 def test_a_region_over_the_end_of_the_sweep_has_two_parts():
-    after = drawn(rows(8, 11, 6, 7), seconds=13)
+    after = drawn(rows(8, 11, 6, 7), seconds=13, sweep=True)
     assert after[1][LABEL : LABEL + 10] == "──┐│   ┌──"
     wide = drawn(rows(2, 4, 6, 7), style=MapStyle(SCALE, 4096, 2, RAMP))
-    assert wide[1][LABEL + 3 : LABEL + 11] == "┌──────┐"
+    assert wide[1][LABEL + 7 : LABEL + 15] == "┌──────┐"
 
 
 def test_what_is_gone_has_no_frame():

@@ -133,11 +133,9 @@ def test_a_moment_looks_as_it_did(size, screen_name, recording):
         for made in (live, replayed):
             made.travel(at)
             assert drawn(made, size)[1:] == drawn(then, size)[1:]
-        # at the edge the same, but for what time is called there and what is said of the step
+        # at the edge the same, but for the title and what is said of the step
         shown, lived = drawn(live, size), drawn(edge, size)
-        words = re.compile(r"▲now|▲[0-9:]{8}|[0-9:]{8}▲|now▲")
-        same = [a == b or bool(words.search(a) and words.search(b)) for a, b in zip(shown, lived, strict=True)]
-        assert sum(not one for one in same) <= 3
+        assert sum(a != b for a, b in zip(shown, lived, strict=True)) <= 3
 
 
 def test_a_step_shows_what_a_fresh_look_does(recording):
@@ -291,7 +289,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
     for size in ((80, 24), (160, 50)):
         made.resume()
         axis = next(line for line in drawn(made, size) if "└" in line)
-        assert re.sub(r"[^MRLCG]", "", axis) in ("MRLCG", "CGMRL", "GMRLC", "LCGMR", "RLCGM")
+        assert re.sub(r"[^MRLCG]", "", axis) == "MRLCG"
         for number, said in (
             (111, "mark: max_vec 4"),
             (115, "the probe was restarted"),

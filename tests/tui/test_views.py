@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from frames import ORIGIN, PROCFS, SECOND, disks, frame, host
+from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,24 +52,63 @@ def flat(screen):
 # ---- the heat map
 
 
-def quick(values_per_second, ops=OPS, slots=10, column_s=1):
+def quick(values_per_second, ops=OPS, slots=10, column_s=1, **how):
     frames = [frame(i, {READ: Histogram.record(v)} if v else {}) for i, v in enumerate(values_per_second)]
-    return Timeline(column_s * SECOND, slots, ops, frames)
+    return Timeline(column_s * SECOND, slots, ops, frames, **how)
 
 
 STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
 
 
-def test_a_column_is_written_over_the_oldest():
-    timeline = quick([[100]] * 13)
-    assert [c.number for c in timeline.columns] == list(range(3, 13))
+@pytest.mark.parametrize(("seconds", "row"), [(3, "       ▪▪▪"), (10, "▪▪▪▪▪▪▪▪▪▪"), (13, "▪▪▪▪▪▪▪▪▪▪")])
+def test_the_newest_column_is_at_the_right_edge(seconds, row):
+    timeline = quick([[100]] * seconds)
+    assert plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)]) == row
+    assert plain(axis(timeline, STYLE)).endswith(f"─{clock(frame(seconds - 1).wall)}")
+
+
+@pytest.mark.parametrize("panel", ["overview", "maps", "zoom"])
+@pytest.mark.parametrize("window_s", [15, 60, 300])
+def test_time_goes_from_left_to_right_on_every_map(panel, window_s):
+    """A slow I/O moves to the left with every second, live and paused, and the right edge is the newest window."""
+    made = scene(host(1, 20, ios=5), Choice(panel=panel, window_us=window_s * SECOND))
+    made.append(frame(21, {READ: Histogram.record([300_000])}))
+    places = []
+    for second in range(22, 34):
+        screen = text(made)
+        places.append(next(line.rstrip().rfind("▪") for line in screen.splitlines() if line.startswith(" 262m│")))
+        made.append(frame(second, {READ: Histogram.record([100])}))
+    assert places == sorted(places, reverse=True)
+    assert len(set(places)) >= 12 * 60 // max(window_s, 60) // 2
+    made.pause()
+    assert clock(frame(33).wall) in next(line for line in text(made).splitlines() if "└" in line or "──" in line)
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 40])
+def test_the_part_without_data_says_since_when_there_is_any(seconds):
+    made = scene(host(8, seconds, ios=5))
+    assert " no data before " in text(made)
+    assert clock(frame(0).wall) in text(made)
+    assert "(started)" not in text(made)
+    assert text(scene(host(8, seconds, ios=5), Choice(panel="maps"))).count("no data") == 8
+    made.opened(replace(ORIGIN, start_mono_us=START_MONO))
+    made.choose(replace(made.choice, panel="zoom"))
+    assert f"{clock(frame(0).wall)} (started)" in text(made)
+    assert "no data" not in text(scene(host(1, 61, ios=5)))
+
+
+def test_a_sweep_writes_a_column_over_the_oldest():
+    timeline = quick([[100]] * 13, sweep=True)
+    assert [c.number for c in timeline.columns] == list(range(4, 13))
     row = plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)])
     assert row == "▪▪▪│▪▪▪▪▪▪"
     assert plain(axis(timeline, STYLE))[6:].index("▲") == 3
+    swept = text(scene(host(1, 70, ios=5), Choice(sweep=True)))
+    assert "▲now" in swept or "now▲" in swept
 
 
-def test_one_second_changes_two_columns_at_most():
-    before, after = quick([[100, 9000]] * 25), quick([[100, 9000]] * 26)
+def test_one_second_of_a_sweep_changes_two_columns_at_most():
+    before, after = quick([[100, 9000]] * 25, sweep=True), quick([[100, 9000]] * 26, sweep=True)
     changed = {
         x
         for old, new in zip(body(before, "nvme0n1", STYLE), body(after, "nvme0n1", STYLE), strict=True)
@@ -96,12 +135,12 @@ def test_one_outlier_in_a_million_is_seen(ink):
 def test_missing_time_is_a_hole():
     frames = [frame(1, {READ: Histogram.record([100])}), frame(5, {READ: Histogram.record([100])})]
     row = plain(body(Timeline(SECOND, 10, OPS, frames), "nvme0n1", STYLE)[0])
-    assert row == " ╎╎╎ │    "
+    assert row == "      ╎╎╎ "
 
 
 def test_a_gap_inside_a_frame_is_marked_where_nothing_was():
     timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: Histogram.record([100])}, gap="reader-late")])
-    column = [plain(line)[0] for line in body(timeline, "nvme0n1", STYLE)]
+    column = [plain(line)[-1] for line in body(timeline, "nvme0n1", STYLE)]
     assert column.count("▪") == 1
     assert set(column) == {"▪", "╎"}
 
@@ -119,7 +158,7 @@ def test_the_threshold_is_a_line_where_nothing_is():
     lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
     row = lines[-1 - style.scale.row_of(100_000)]
     # a row's label is its lower bound: with 100m there its count would look like that of all slower ones
-    assert plain(row).startswith("65.5m┤┄┄┄│┄┄")
+    assert plain(row).startswith("65.5m┤┄┄┄┄┄┄┄┄┄┄")
     assert [plain(legend(style, cells))[:6] for cells in (19, 18, 17, 5)] == ["┄100m ", "┄100m▪", "▪█████", ""]
     assert limit(STYLE) == ""
     assert sum("┄" in plain(line) for line in lines) == 1
@@ -564,18 +603,25 @@ def test_as_many_small_maps_as_fit():
 )
 def test_small_maps_have_a_time_axis(size, n, axes):
     screen = text(scene(host(n, 60, ios=20), Choice(panel="maps")), size)
-    lines = [line for line in screen.splitlines() if "▲now" in line or "now▲" in line]
+    lines = [line for line in screen.splitlines() if f"───{clock(frame(60).wall)}" in line]
     assert len(lines) == axes
-    assert re.search(r"\d\d:\d\d:\d\d", lines[0])
 
 
 @pytest.mark.parametrize("seconds", range(1, 60))
-def test_now_never_leaves_the_axis_and_covers_no_stamp(seconds):
-    timeline = quick([[100]] * seconds, slots=30)
+def test_the_marker_of_a_sweep_never_leaves_the_axis_and_covers_no_stamp(seconds):
+    timeline = quick([[100]] * seconds, slots=30, sweep=True)
     line = plain(axis(timeline, STYLE))
     assert len(line) == 36
     assert line.index("▲") - 6 == (timeline.newest() + 1) % 30
     assert re.fullmatch(r" +└(─|\d\d:\d\d:\d\d)*(▲now|now▲)(─|\d\d:\d\d:\d\d)*", line)
+
+
+@pytest.mark.parametrize("seconds", range(1, 60))
+def test_stamps_never_leave_the_axis_and_cover_no_other(seconds):
+    timeline = quick([[100]] * seconds, slots=30)
+    line = plain(axis(timeline, STYLE))
+    assert len(line) == 36
+    assert re.fullmatch(rf" +└(─|\d\d:\d\d:\d\d(?=─))*─{clock(frame(seconds - 1).wall)}", line)
 
 
 def test_a_stamp_that_is_no_time_of_day_is_said_to_be_none():
