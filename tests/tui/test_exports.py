@@ -39,6 +39,7 @@ from latmon.recording.members import pack
 from latmon.report.summary import summarise
 from latmon.theme import load_theme
 from latmon.views.lines import fit, plain
+from latmon.views.units import clock
 
 SECOND = 1_000_000
 ORIGIN = Origin("bpftrace", "db-07", "6.12", "0.1.0", tier="A", start_mono_us=10 * SECOND, start_wall=1_767_582_000.0)
@@ -336,6 +337,7 @@ def test_svg_stands_alone_and_has_the_screens_text(demo):
     text = " ".join("".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text"))
     assert "demo-db-07" in text
     assert "REPLAY" in text
+    assert "▲" not in text
     assert not re.search(r"https?://(?!www\.w3\.org)|@import|@font-face|<script|<image", data)
     assert "#121212" in data
     assert "#ffffff" in export(demo, "svg", theme="mono").decode()
@@ -355,6 +357,7 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
         stream.feed(text)
         assert (at, code) == (frame.mono_us / SECOND - first, "o")
         assert terminal.display == [plain(fit(line, 80)) for line in shown.lines()]
+        assert f"─{clock(frame.wall)}  " in next(line for line in terminal.display if "└" in line)
     assert events[-1][0] == 6.0
     assert sum(len(e[2]) for e in events) < 50_000
 

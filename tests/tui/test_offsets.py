@@ -149,3 +149,20 @@ def test_a_key_goes_round():
 def test_an_empty_map_draws():
     found = offset_map(Moments(outliers=(5,)), 0, 60 * SECOND, 0, 1)
     assert draw(found, Moments(outliers=(5,)), 40, Ink())
+
+
+def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when_there_are_any():
+    disk = Series("nvme0n1", "read", "total")
+    outlier = Outlier(0, 0, "nvme0n1", "read", 100)
+    made = Scene(Choice(fold="second"))
+    made.opened(replace(ORIGIN, start_mono_us=START_MONO))
+    for n in range(1, 21):
+        slow = replace(outlier, mono_us=START_MONO + n * SECOND - 500_000)
+        some = disks(1) if n == 1 else ()
+        made.append(replace(frame(n, {disk: Histogram.record([100])}, devices=some), outliers=(slow,)))
+    lines = [plain(line) for line in screen_lines(made, (), 80, 24)]
+    assert any(" no data before 03:00:00 (started)" in line for line in lines)
+    axis = next(line for line in lines if "└" in line)
+    assert axis.rstrip().endswith("─03:00:20")
+    row = next(line for line in lines if "▪" in line)
+    assert row.rfind("▪") == len(axis.rstrip()) - 1

@@ -48,6 +48,15 @@ def test_when_stages_are_traced_and_at_what_price(home):
     assert load(home, "budget_percent: 0\n").budget_percent == 0
 
 
+def test_maps_sweep_only_where_it_is_asked_for(home):
+    assert [load(home, text).sweep for text in ("", "sweep: true\n", "sweep: no\n", 'sweep: "true"\n')] == [
+        None,
+        True,
+        False,
+        True,
+    ]
+
+
 def test_the_users_file_beats_the_systems(home):
     assert load(home, "theme: mono\n", "theme: dark\ninterval: 5s\n") == Config(theme="mono", interval=5_000_000)
 
@@ -68,6 +77,8 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("stages: some", r"config.yaml: stages: 'some' is not one of auto, basic, all"),
         ("budget_percent: 101", r"config.yaml: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
         ("budget_percent: nan", r"config.yaml: budget_percent: 'nan' is not a share"),
+        ("sweep: 2", r"config.yaml: sweep: '2' is not true or false"),
+        ("sweep: [true]", r"config.yaml: sweep: expected one value, not list"),
         ("threshold: yes", r"config.yaml: threshold: expected one value, not bool"),
         ('theme: "a\\x1bb"', r"config.yaml: theme: .* is not a name"),
         ("theme: ''", r"config.yaml: theme: '' is not a name"),
