@@ -196,18 +196,18 @@ def test_the_overview_and_a_devices_map(shown, size):
     assert re.search(r"^[ ▸](emlxs0|mpt0|zfs:redo) .* +-     - +", text, re.MULTILINE)
     zooms = [shown(*["move:1"] * n, "zoom", size=size) for n in range(5)]
     assert any("emlxs0 all ops  I/Os not counted" in one for one in zooms)
-    assert re.search(r"sd2 all ops  3,\d+ I/Os", shown("move:1", "zoom", size=size))
+    assert re.search(r"sd2 all ops  3,\d+ I/Os", shown("zoom", size=size, selected="sd2"))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_stages(shown, size):
     assert re.search(r"emlxs0 .* completion", shown("screen:1", size=size))
-    one = shown("screen:1", "enter", size=size)
+    one = shown("screen:1", "enter", size=size, selected="sd0")
     assert re.search(r"sd0 stages", one)
     for stage in ("queue", "requeue", "hba"):
         assert re.search(rf"^ {stage} ", one, re.MULTILINE)
     assert "hba includes irq, softirq, completion" in one
-    port = shown("screen:1", "enter", "move:1", "move:1", size=size)
+    port = shown("screen:1", "enter", size=size, selected="emlxs0")
     assert "emlxs0 stages" in port
     assert re.search(r"^ completion ", port, re.MULTILINE)
 
@@ -234,11 +234,11 @@ def test_a_command_that_sd_does_not_send_is_told_with_its_hba_and_block(frames, 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_outstanding_and_the_audit(shown, size):
-    text = shown("screen:2", "move:1", size=size)
+    text = shown("screen:2", size=size, selected="sd2")
     assert size[0] < 160 or "un_throttle (sd_limits)" in text
     assert "┄ limit 3 ┄" in text
     assert not re.search(r"^ +[4-9] +\d+%", text, re.MULTILINE)
-    audit = shown("screen:2", "move:1", "aside:0", size=size)
+    audit = shown("screen:2", "aside:0", size=size, selected="sd2")
     assert "un_throttle" in audit
 
 
