@@ -101,9 +101,8 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
         return {}
     brief = f"no data before {clock(begin.wall)}"
     several = ([f"{brief} (started)"] if begin.is_start else []) + [brief, "no data"]
-    wrapped = (wrap(text, max(cells - 2, 1)) for text in several)
-    fitting = (lines for lines in wrapped if len(lines) <= rows and max(map(cell_len, lines)) <= cells - 2)
-    lines = next(fitting, [])
+    whole = (text for text in several if max(map(cell_len, text.split())) <= cells - 2)
+    lines = next((lines for text in whole if len(lines := wrap(text, cells - 2)) <= rows), [])
     top = rows - 1 - (rows - len(lines)) // 2
     return {top - at: text for at, text in enumerate(lines)}
 
