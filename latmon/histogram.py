@@ -15,6 +15,8 @@ from functools import cached_property
 
 BITS = 3
 MAX_US = 2**32 - 1
+MAX_COUNT = 2**63 - 1
+"""No sum or maximum is larger."""
 Buckets = tuple[tuple[int, int], ...]
 """Sorted (index, count) pairs, each count > 0."""
 
@@ -98,6 +100,22 @@ class Histogram:
     def mean(self) -> float | None:
         """Microseconds, or None without a sum or without a value."""
         return None if self.sum is None or not self.buckets else self.sum / self.count
+
+    def contradiction(self, *, coarse: bool = False) -> str:
+        """Why no set of latencies has these buckets, this sum and this maximum; empty where one has.
+
+        `coarse`: buckets may come from a scale of whole octaves and lie at the begin of theirs (`packed.at_scale`).
+        """
+        bounds = [bucket_bounds(index, self.bits) for index, _ in self.buckets]
+        ends = [MAX_COUNT if high > MAX_US else 2 * low or high if coarse else high for low, high in bounds]
+        least = sum(n * low for (low, _), (_, n) in zip(bounds, self.buckets, strict=True))
+        most = sum(n * (end - 1) for end, (_, n) in zip(ends, self.buckets, strict=True))
+        if self.sum is not None and not least <= self.sum <= most:
+            return f"a sum of {self.sum} us, and its buckets allow {least} to {most}"
+        low, end = (bounds[-1][0], ends[-1]) if bounds else (0, 1)
+        if self.max is not None and not low <= self.max < end:
+            return f"a maximum of {self.max} us, and its highest bucket holds {low} to {end - 1}"
+        return ""
 
     def coarsen(self, bits: int) -> Histogram:
         """The same values with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""

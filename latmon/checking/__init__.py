@@ -43,7 +43,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
     found = Survey(recording.origin)
     with opened(recording.path) as file:
         passages: Passages | Repacked = (
-            Repacked(file)
+            Repacked(file, recording.origin)
             if isinstance(recording, RepackedRecording)
             else Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         )

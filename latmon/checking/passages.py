@@ -8,19 +8,20 @@ what is printed nor what is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from latmon.checking.roll_ups import WRONG, RollUps
 from latmon.errors import RecordingError
+from latmon.histogram import Histogram
 from latmon.model import Frame, Origin
 from latmon.recording import checks, decode
 from latmon.recording.course import Course, admit
 from latmon.recording.lines import End, Gap
 from latmon.recording.members import GIVEN_UP, Members, Part
 from latmon.recording.minutes import KIND, decode_minute
-from latmon.recording.reader import MAX_LINES, UNCLOSED, item_of, lines_of
+from latmon.recording.reader import MAX_LINES, UNCLOSED, item_behind, lines_of
 from latmon.recording.summed import Item
 from latmon.text import clean
 
@@ -77,6 +78,7 @@ class Passages:
         self._claimed_us = 0
         self._windows = 0
         self._roll_ups = RollUps()
+        self._imported = is_imported(origin)
 
     def __iter__(self) -> Iterator[Line | Damage]:
         if self._headless:
@@ -128,6 +130,8 @@ class Passages:
                 self._roll_ups.missed()
                 yield from self._note(part.begin, str(refusal), number)
                 continue
+            if self._course.is_foreign:
+                continue
             if isinstance(line.item, Frame):
                 if self._open is not None:
                     yield self._settled(line.item.mono_us - line.item.dt_us)
@@ -145,6 +149,9 @@ class Passages:
 
     def _held_together(self, part: Part, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
         """Stamps against windows, and a roll-up against those that it stands for."""
+        if self._course.is_foreign:
+            self._roll_ups.missed()
+            return
         if windows and part.head is not None:
             if (part.head.first_us, part.head.last_us) != (windows[0].mono_us, windows[-1].mono_us):
                 what = "its stamps are not those of its windows: a seek may miss them"
@@ -158,10 +165,10 @@ class Passages:
 
     def _line(self, part: Part, raw: bytes) -> Line:
         """RecordingError for a line that no reader takes."""
-        item, kind = line_of(raw)
-        if isinstance(item, Frame):
-            admit(item, self._course)
-            self._windows += 1
+        item, kind = line_of(raw, self._course, imported=self._imported)
+        if self._course.is_foreign:
+            return Line(part, raw, item, kind)
+        self._windows += isinstance(item, Frame)
         if isinstance(item, Gap):
             self._told_us += round(item.seconds * 1e6)
         if item is not None or kind == "header":
@@ -190,10 +197,39 @@ class Passages:
         return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
 
 
-def line_of(raw: bytes) -> tuple[Item | None, str]:
-    """What a line says, and where readers pass over it its type."""
-    item = item_of(raw)
+def line_of(raw: bytes, course: Course, *, imported: bool) -> tuple[Item | None, str]:
+    """Return a line's value, and its type where readers pass over it; RecordingError for a line that can't be true.
+
+    `imported`: sums and maxima are another tool's, whose buckets were moved to ours: they are not compared.
+    """
+    item = item_behind(raw, course)
+    if isinstance(item, Frame) and not course.is_foreign:
+        admit(item, course)
+        if not imported:
+            _compare(item)
     return item, "" if item is not None else _kind(raw)
+
+
+def is_imported(origin: Origin) -> bool:
+    """Whether another tool counted what is in this recording."""
+    return origin.backend == "import" or "imported" in origin.extra
+
+
+def _compare(frame: Frame) -> None:
+    """RecordingError where a sum or a maximum contradicts the buckets beside it."""
+    for series, one in frame.histograms.items():
+        if why := one.contradiction():
+            raise RecordingError(f"{' '.join(series)} has {why}")
+    tables: dict[str, Iterable[Histogram]] = {
+        "a traced stage": frame.traced.histograms.values(),
+        "an interrupt handler": (runs.run for runs in frame.handlers.values()),
+        "a softirq": (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run)),
+        "a wake-up": (one.delay for one in frame.wakeups),
+    }
+    for name, some in tables.items():
+        for one in some:
+            if why := one.contradiction(coarse=True):
+                raise RecordingError(f"{name} has {why}")
 
 
 def _kind(raw: bytes) -> str:

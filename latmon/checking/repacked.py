@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from latmon.checking.passages import Damage, Line, line_of
+from latmon.checking.passages import Damage, Line, is_imported, line_of
 from latmon.errors import RecordingError
-from latmon.model import Frame
+from latmon.model import Frame, Origin
 from latmon.recording import Recording, checks, decode, open_recording
-from latmon.recording.course import Course, admit
+from latmon.recording.course import Course
 from latmon.recording.lines import End
 from latmon.recording.members import Part
 from latmon.recording.reader import UNCLOSED, opened
@@ -48,11 +48,12 @@ class Repacked:
 
     live = False
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, origin: Origin) -> None:
         self.size = os.fstat(file.fileno()).st_size
         self.members = 1
         self.ended: End | None = None
         self._file = file
+        self._imported = is_imported(origin)
         self._course = Course()
 
     @property
@@ -69,11 +70,11 @@ class Repacked:
             try:
                 if (raw := next(found, None)) is None:
                     break
-                item, kind = line_of(raw)
-                if isinstance(item, Frame):
-                    admit(item, self._course)
+                item, kind = line_of(raw, self._course, imported=self._imported)
             except RecordingError as refusal:
                 yield Damage(0, str(refusal), None, max(0, self._course.mono_us), wall, line=number)
+                continue
+            if self._course.is_foreign:
                 continue
             if item is not None or kind == "header":
                 self.ended = item if isinstance(item, End) else None

@@ -25,6 +25,8 @@ MAX_NUMBER = 1e100
 MAX_DEPTH = 8
 MAX_WALL = 253_402_300_799.0
 """The last second of the year 9999: beyond it no calendar that would show it goes on."""
+MAX_SPAN_US = 100 * 365 * 86_400_000_000
+"""A window's length: an imported table may hold what was counted since a boot years ago."""
 Json = Mapping[str, Any]
 
 
@@ -70,6 +72,14 @@ def flag(line: Json, key: str) -> bool:
     value = line.get(key, False)
     if not isinstance(value, bool):
         raise RecordingError(f"{key!r} is neither true nor false")
+    return value
+
+
+def span(line: Json, key: str) -> int:
+    """How long a window is, in microseconds; absent is 0, which no window is."""
+    value = integer(line, key)
+    if not 0 < value <= MAX_SPAN_US:
+        raise RecordingError(f"{key!r} is {value} us, and a window lasts 1 us to 100 years")
     return value
 
 

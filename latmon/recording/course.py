@@ -11,8 +11,11 @@ from typing import Any
 
 from latmon.deep_flat import names
 from latmon.errors import RecordingError
-from latmon.model import Flow, Frame, Series
+from latmon.model import Flow, Frame, Origin, Series
+from latmon.text import clean
 
+UNKNOWN = "unknown"
+"""The host of a recording whose header is lost."""
 MAX_DEVICES = 16_384
 """In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
 MAX_SERIES = 65_536
@@ -25,8 +28,26 @@ class Course:
 
     mono_us: int = -1
     ended: bool = False
+    host: tuple[str, str] | None = None
+    """Host and boot of the first header."""
+    is_foreign: bool = False
+    """The latest header is of another host or boot: no window behind it belongs to this recording."""
     series: set[tuple[Any, ...] | str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
+
+
+def enter(origin: Origin, course: Course) -> None:
+    """Note a header. RecordingError when it is of another host or boot: what is behind it is left out.
+
+    The header of a repaired copy whose own was lost names no host.
+    """
+    host = origin.host, origin.boot_id
+    if course.host is None and origin.host != UNKNOWN:
+        course.host = host
+    course.is_foreign = course.host is not None and host != course.host
+    if course.is_foreign:
+        named = clean(origin.host)
+        raise RecordingError(f"a second header, of another host or boot ({named}): what is behind it is left out")
 
 
 def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:

@@ -67,7 +67,7 @@ def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
         seq=checks.integer(line, "seq"),
         wall=checks.wall(line, "t"),
         mono_us=checks.integer(line, "mono"),
-        dt_us=checks.integer(line, "dt"),
+        dt_us=checks.span(line, "dt"),
         histograms=_histograms(line, booleans=booleans),
         seen=_completed(line, "seen"),
         kernel=_completed(line, "kernel"),

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from latmon.model import Frame
-from latmon.recording.reader import UNKNOWN, Recording
+from latmon.recording.course import UNKNOWN
+from latmon.recording.reader import Recording
 
 Numbered = tuple[int, Recording]
 

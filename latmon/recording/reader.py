@@ -19,7 +19,7 @@ from latmon.errors import RecordingError
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks, columns, decode
-from latmon.recording.course import Course, admit
+from latmon.recording.course import UNKNOWN, Course, admit, enter
 from latmon.recording.lines import End
 from latmon.recording.members import GIVEN_UP, Members, ReadError
 from latmon.recording.places import Places
@@ -29,7 +29,6 @@ from latmon.recording.summing import units
 from latmon.recording.written import is_written
 
 UNCLOSED = "ended without a closing line (killed?)"
-UNKNOWN = "unknown"
 MAX_NOTES = 100
 MAX_BEFORE_HEADER = 20
 """Damaged places before anything readable: a file that begins like that is none of ours."""
@@ -144,7 +143,9 @@ class Recording:
     def _told(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[tuple[bytes, Item | None]]:
         for line in lines_of(text, self._note):
             try:
-                item = item_of(columns.totals_alone(line) if totals else line)
+                item = item_behind(columns.totals_alone(line) if totals else line, course)
+                if course.is_foreign:
+                    continue
                 if isinstance(item, Frame):
                     admit(item, course)
             except RecordingError as damage:
@@ -204,7 +205,18 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
 
 def item_of(line: bytes) -> Item | None:
     """A line's value; None for the header and for what a later version added."""
-    value: dict[str, Any] = checks.parse(line)
+    return _item(checks.parse(line), line)
+
+
+def item_behind(line: bytes, course: Course) -> Item | None:
+    """The same; a header is held against the first one, see `enter`."""
+    value = checks.parse(line)
+    if value.get("type") == "header":
+        enter(decode.decode_origin(value), course)
+    return _item(value, line)
+
+
+def _item(value: dict[str, Any], line: bytes) -> Item | None:
     kind = value.get("type")
     if kind == "window":
         return decode.decode_frame(value, booleans=checks.may_hold_booleans(line))

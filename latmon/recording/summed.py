@@ -82,7 +82,7 @@ class Summed:
 
     def _minute(self, stretch: Stretch) -> Minute | None:
         """What a roll-up says; None where that can't be read, or can't be."""
-        if stretch.part is None or stretch.part.damage:
+        if stretch.part is None or stretch.part.damage or self._course.is_foreign:
             return None
         course = self._course
         try:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latmon import new_file
-from latmon.errors import EXIT_DONE
+from latmon.errors import EXIT_DONE, RecordingError
 from latmon.findings.thresholds import DEFAULT, Settings
-from latmon.recording import Parts, Recording, open_parts
+from latmon.new_file import named
+from latmon.recording import UNCLOSED, Parts, Recording, open_parts
 from latmon.report.findings import Judged
 from latmon.report.map_columns import MapColumns
 from latmon.report.summary import SCHEMA, added_up, incomplete, summarise, summary_of
@@ -25,7 +26,7 @@ _WHOLE_BYTES = 4 * 1024 * 1024
 def report_command(
     paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None, settings: Settings = DEFAULT
 ) -> int:
-    """Print the report. RecordingError when there is nothing to read; damage that could be read around is in it.
+    """Print the report; damage that could be read around is in it. RecordingError when there is no window to read.
 
     `html`: a new file for it, or STDOUT; `settings` are the rules'.
     """
@@ -33,6 +34,7 @@ def report_command(
     if html is not None:
         return _to_html(recording, html, settings)
     summary = summarise(recording, settings)
+    _need_windows(recording, summary["intervals"])
     said = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
     sys.stdout.write(said if as_json else plain(said, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
@@ -64,5 +66,14 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, setting
         totals = added_up(recording, columns.add, whole=True)
     else:
         totals = added_up(recording, columns.add, judged.add, whole=judged.by_windows)
+    _need_windows(recording, totals.windows)
     summary = summary_of(recording, totals) | judged.summary()
     return render_html(summary, totals, columns, parts).encode("utf-8", "replace")
+
+
+def _need_windows(recording: Recording | Parts, windows: int) -> None:
+    """RecordingError where damage left no window; a capture that was killed before its first one has a report."""
+    damage = [one for one in recording.damage if not one.endswith(UNCLOSED)]
+    if not windows and damage:
+        path = named(recording.path)
+        raise RecordingError(f"no window of {path} can be read ({damage[0]}); `latmon check {path}` lists the damage")

@@ -22,7 +22,7 @@ from latmon.model import (
     Outstanding,
     Series,
 )
-from latmon.recording.checks import MAX_NUMBER, MAX_WALL
+from latmon.recording.checks import MAX_NUMBER, MAX_SPAN_US, MAX_WALL
 from latmon.text import clean
 
 COUNTS = st.integers(0, 2**40)
@@ -78,7 +78,7 @@ FRAMES = st.builds(
     COUNTS,
     _WALLS,
     COUNTS,
-    COUNTS,
+    st.integers(1, MAX_SPAN_US),
     histograms=_maps(SERIES, st.sampled_from((0, 3, 5)).flatmap(histograms)),
     seen=_maps(FLOWS, COMPLETED),
     kernel=_maps(FLOWS, COMPLETED),

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,10 +22,10 @@ from latmon.checking.passages import HEADLESS
 from latmon.checking.progress import Progress
 from latmon.checking.roll_ups import WRONG
 from latmon.errors import RecordingError
-from latmon.histogram import Histogram
-from latmon.model import Device, Frame, Series
+from latmon.histogram import EMPTY, Histogram
+from latmon.model import Device, Frame, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
 from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
-from latmon.recording.lines import encode_end, encode_frame, encode_gap, encode_origin, to_bytes
+from latmon.recording.lines import encode_end, encode_frame, encode_gap, encode_mark, encode_origin, to_bytes
 from latmon.recording.members import head_of, pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -87,7 +88,7 @@ def lines_in(path):
 class Checked:
     """What `latmon check` says of these bytes, and what became of them by `--repair`."""
 
-    def __init__(self, directory, data, capsys):
+    def __init__(self, directory, data, capsys, lost):
         self.path, self.copy = directory / "r", directory / "copy"
         self.path.write_bytes(data)
         self.code = cli.main(["check", str(self.path)])
@@ -98,7 +99,7 @@ class Checked:
         if self.repaired == 0:
             assert cli.main(["check", str(self.copy)]) == 0
             assert "\nclean  " in capsys.readouterr().out
-            assert items_in(self.copy, Frame) == items_in(self.path, Frame)
+            assert items_in(self.copy, Frame) == [one for one in items_in(self.path, Frame) if one.seq not in lost]
         assert self.path.read_bytes() == data
 
 
@@ -108,9 +109,10 @@ def items_in(path, kind):
 
 @pytest.fixture
 def check(tmp_path, capsys):
-    def checked(data):
+    def checked(data, lost=()):
+        """`lost`: the numbers of windows that a reader takes and the copy leaves out."""
         (tmp_path / "copy").unlink(missing_ok=True)
-        return Checked(tmp_path, data, capsys)
+        return Checked(tmp_path, data, capsys, lost)
 
     return checked
 
@@ -220,6 +222,77 @@ def test_lines_that_no_reader_takes_are_left_out_and_named(check):
         f"{place} 4 {when} a line is not JSON",
     ]
     assert [json.loads(line)["type"] for line in lines_in(found.copy)] == ["header", "window", "gap", "window", "end"]
+
+
+@pytest.mark.parametrize("dt", [0, 2**62])
+def test_a_window_of_no_length_or_of_ages_is_left_out(check, dt):
+    one = frame(1)
+    odd = pack(to_bytes(encode_frame(one) | {"dt": dt}), one.mono_us, one.mono_us)
+    found = check(HEADER + window(0) + odd + window(2) + closing(3))
+    assert found.code == 5
+    assert f"'dt' is {dt} us, and a window lasts 1 us to 100 years; 1 s lost" in found.damages[0]
+
+
+LATENCIES = Histogram.record([900] * 9 + [90_000])
+SERIES = Series("sda", "read", "total")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max": 800}, "sda read total has a maximum of 800 us, and its highest bucket holds 81920 to 90111"),
+        ({"max": 100_000}, "a maximum of 100000 us"),
+        ({"sum": 89_983}, "sda read total has a sum of 89983 us, and its buckets allow 89984 to 98742"),
+        ({"sum": 98_743}, "a sum of 98743 us"),
+    ],
+)
+def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, said):
+    latencies = Histogram.of(dict(LATENCIES.buckets), LATENCIES.sum, LATENCIES.max)
+    data = HEADER + window(0, histograms={SERIES: replace(latencies, **changed)}) + window(1) + closing(2)
+    found = check(data, lost={0})
+    assert found.code == 5
+    assert said in found.damages[0]
+
+
+@pytest.mark.parametrize("name", ["traced", "handlers", "softirqs", "wakeups"])
+def test_those_of_traced_stages_interrupts_and_threads_too(check, name):
+    sick = Histogram.of({20: 3}, 10**6)
+    run = HandlerRuns(sick, {"handled": 3})
+    told = {
+        "traced": Traced({SERIES: sick}, one_in=1),
+        "handlers": {Handler(30, "mpt3sas0"): run},
+        "softirqs": {SoftirqCpu("BLOCK", 1): SoftirqRuns(EMPTY, sick, {}, {})},
+        "wakeups": (Wakeups(Thread(7, "kworker", "normal", 120, kernel=True), sick),),
+    }
+    found = check(HEADER + window(0, **{name: told[name]}) + window(1) + closing(2), lost={0})
+    assert found.code == 5
+    assert "a sum of 1000000 us" in found.damages[0]
+
+
+def test_what_an_import_moved_to_our_buckets_is_not_held_against_them(check):
+    imported = aside(encode_origin(replace(ORIGIN, backend="import")))
+    odd = window(0, histograms={SERIES: replace(LATENCIES, sum=1)})
+    assert check(imported + odd + closing(1)).code == 0
+
+
+@pytest.mark.parametrize("changed", [{"host": "other"}, {"boot_id": "of another boot"}])
+def test_windows_behind_a_header_of_another_host_are_left_out(check, changed):
+    foreign = aside(encode_origin(replace(ORIGIN, **changed)))
+    mark = aside(encode_mark(Mark("of the other", 8_000_000, 1.0)))
+    data = HEADER + window(0) + closing(1) + foreign + window(1) + mark + closing(1) + HEADER + window(3) + closing(1)
+    found = check(data)
+    assert found.code == 5
+    assert len(found.damages) == 1
+    assert f"a second header, of another host or boot ({changed.get('host', 'box')})" in found.damages[0]
+    assert [one.seq for one in items_in(found.copy, Frame)] == [0, 3]
+    assert items_in(found.copy, Mark) == []
+
+
+def test_a_roll_up_of_another_host_is_not_added_up(minutes, check):
+    foreign = pack(to_bytes(encode_origin(replace(ORIGIN, host="other"))), 0, 0)
+    found = check(minutes[: offsets(minutes)[3]] + foreign + minutes[offsets(minutes)[3] :])
+    assert found.code == 5
+    assert [one.seq for one in open_recording(found.path).summed()] == [0, 1]
 
 
 def test_wrong_stamps_are_named_and_mended(check):

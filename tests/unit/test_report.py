@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
+from latmon import cli
 from latmon.checking import survey
 from latmon.checking.words import told
 from latmon.errors import EXIT_DONE, RecordingError
@@ -259,9 +260,8 @@ def test_damage_is_in_the_report(summary_of):
 
 
 def test_a_stamp_beyond_the_calendar_has_no_date(summary_of):
-    summary = summary_of(replace(frame(0), dt_us=2**62))
-    assert summary["start"] is None
-    assert "from - to -, " in render_text(summary)
+    assert rfc3339(-1e12) is None
+    assert "from - to -, " in render_text(summary_of(frame(0)) | {"start": None})
 
 
 def test_the_text_fits_a_ticket(summary_of):
@@ -338,6 +338,35 @@ def test_the_command_refuses_what_is_no_recording(tmp_path):
     (tmp_path / "r").write_text("hello")
     with pytest.raises(RecordingError):
         report_command([tmp_path / "r"], as_json=True)
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--html", "OUT")])
+def test_a_file_without_a_whole_window_is_refused(tmp_path, capsys, words):
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(3):
+        writer.append(frame(seq))
+    writer.close()
+    whole, first = path.read_bytes(), path.read_bytes().index(b"\x1f\x8b\x08\x04", 1)
+    damaged = bytearray(whole)
+    for at in range(first + 100, len(whole) - 200, 50):
+        damaged[at] ^= 0xFF
+    path.write_bytes(damaged)
+    assert cli.main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"latmon: no window of {path} can be read (bytes ")
+    assert "`latmon check" in err
+    assert [one.name for one in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_capture_that_was_killed_before_its_first_window_has_a_report(tmp_path, capsys):
+    path = tmp_path / "r"
+    Writer.create(path, ORIGIN).close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"\x1f\x8b\x08\x04", 1)])
+    assert cli.main(["report", str(path)]) == 0
+    assert "ended without a closing line" in capsys.readouterr().out
 
 
 def test_what_was_seen_and_not_timed_is_said(summary_of):
