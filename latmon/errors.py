@@ -47,6 +47,10 @@ class RecordingError(LatmonError):
     exit_code = EXIT_UNREADABLE
 
 
+class TooManyError(RecordingError):
+    """A recording names more than any host has; nothing behind that place is read."""
+
+
 class ManifestError(LatmonError):
     """A probe's manifest is wrong: the message names file and key."""
 

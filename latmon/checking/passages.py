@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from latmon.checking.roll_ups import WRONG, RollUps
-from latmon.errors import RecordingError
+from latmon.errors import RecordingError, TooManyError
 from latmon.histogram import Histogram
 from latmon.model import Frame, Origin
 from latmon.recording import checks, decode
@@ -79,6 +79,7 @@ class Passages:
         self._windows = 0
         self._roll_ups = RollUps()
         self._imported = is_imported(origin)
+        self._given_up = False
 
     def __iter__(self) -> Iterator[Line | Damage]:
         if self._headless:
@@ -87,6 +88,8 @@ class Passages:
             if part.begin >= self.size or (self.live and part.damage and part.end >= self.size):
                 break  # a live latmon is about to write it
             self.place = part.end
+            if self._given_up:
+                break
             if part.damage:
                 yield from self._damaged(part)
             else:
@@ -126,6 +129,10 @@ class Passages:
         for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
             try:
                 line = self._line(part, raw)
+            except TooManyError as refusal:
+                yield Damage(part.begin, f"{refusal}: nothing behind it is read", None, self._mono_us, self._wall)
+                self._given_up = True
+                return
             except RecordingError as refusal:
                 self._roll_ups.missed()
                 yield from self._note(part.begin, str(refusal), number)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from latmon.checking.passages import Damage, Line, is_imported, line_of
-from latmon.errors import RecordingError
+from latmon.errors import RecordingError, TooManyError
 from latmon.model import Frame, Origin
 from latmon.recording import Recording, checks, decode, open_recording
 from latmon.recording.course import Course
@@ -71,6 +71,9 @@ class Repacked:
                 if (raw := next(found, None)) is None:
                     break
                 item, kind = line_of(raw, self._course, imported=self._imported)
+            except TooManyError as refusal:
+                yield Damage(0, f"{refusal}: nothing behind it is read", None, line=number)
+                break
             except RecordingError as refusal:
                 yield Damage(0, str(refusal), None, max(0, self._course.mono_us), wall, line=number)
                 continue

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from latmon.deep_flat import names
-from latmon.errors import RecordingError
+from latmon.errors import RecordingError, TooManyError
 from latmon.model import Flow, Frame, Origin, Series
 from latmon.text import clean
 
 UNKNOWN = "unknown"
 """The host of a recording whose header is lost."""
-MAX_DEVICES = 16_384
+MAX_DEVICES = 8_192
 """In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
 MAX_SERIES = 65_536
 """In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
@@ -51,17 +51,20 @@ def enter(origin: Origin, course: Course) -> None:
 
 
 def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
-    """RecordingError when a reader of all frames could not bear this one; `also`: what else is named beside it."""
+    """RecordingError for a window that goes back in time; TooManyError where a recording names too much to be read on.
+
+    `also`: what else is named beside the frame.
+    """
     if frame.mono_us <= course.mono_us:
         raise RecordingError("a window goes back in time and is left out")
     found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
     found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
     new = found - course.series
     if len(course.series) + len(new) > MAX_SERIES:
-        raise RecordingError(f"a window brings the recording's series beyond {MAX_SERIES} and is left out")
+        raise TooManyError(f"a window brings the recording's series beyond {MAX_SERIES}, more than any host has")
     devices = {_device_of(one) for one in new} - course.devices
     if len(course.devices) + len(devices) > MAX_DEVICES:
-        raise RecordingError(f"a window brings the recording's devices beyond {MAX_DEVICES} and is left out")
+        raise TooManyError(f"a window brings the recording's devices beyond {MAX_DEVICES}, more than any host has")
     course.mono_us = frame.mono_us
     course.series |= new
     course.devices |= devices

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.errors import RecordingError
+from latmon.errors import RecordingError, TooManyError
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
 from latmon.recording import checks
@@ -151,6 +151,8 @@ class Parts:
                 said = self._note(recording, said, last=index == last)
                 try:
                     course.take(item)
+                except TooManyError:
+                    raise
                 except RecordingError as damage:
                     self._say(f"{recording.path.name}: behind {course.mono_us} us: {damage}")
                     continue
@@ -205,7 +207,7 @@ class _Joined:
         self._series |= frame.histograms.keys() | frame.seen.keys() | frame.kernel.keys()
         self._series.update(one.name for one in frame.devices)
         if len(self._series) > MAX_SERIES:
-            raise RecordingError(f"a window brings the capture's series beyond {MAX_SERIES} and is left out")
+            raise TooManyError(f"the parts bring the capture's series beyond {MAX_SERIES}, more than any host has")
         self.mono_us, self.wall = item.mono_us, item.wall
 
 

@@ -15,9 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from latmon.errors import RecordingError
+from latmon.errors import RecordingError, TooManyError
 from latmon.minute import Minute
 from latmon.model import Device, Frame, Origin
+from latmon.new_file import named
 from latmon.recording import checks, columns, decode
 from latmon.recording.course import UNKNOWN, Course, admit, enter
 from latmon.recording.lines import End
@@ -148,6 +149,8 @@ class Recording:
                     continue
                 if isinstance(item, Frame):
                     admit(item, course)
+            except TooManyError as refusal:
+                raise TooManyError(f"{named(self.path)} can't be read: {refusal}") from None
             except RecordingError as damage:
                 self._note(f"behind {course.mono_us} us: {damage}" if course.mono_us >= 0 else str(damage))
                 continue

@@ -27,7 +27,7 @@ from latmon.model import (
     Wait,
     Wakeups,
 )
-from latmon.recording.checks import MAX_WALL
+from latmon.recording.checks import MAX_SPAN_US, MAX_WALL
 
 _STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
 _PIDS = st.integers(0, 2**22)
@@ -98,7 +98,7 @@ DEEP_FRAMES = st.builds(
     COUNTS,
     st.floats(0, MAX_WALL),
     COUNTS,
-    COUNTS,
+    st.integers(1, MAX_SPAN_US),
     above=maps(FLOWS, COUNTS),
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),

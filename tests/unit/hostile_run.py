@@ -22,7 +22,12 @@ async def replay(path: Path) -> None:
 def main(words: list[str]) -> int:
     """The exit code."""
     if words[0] == "replay":
-        asyncio.run(replay(Path(words[1])))
+        from latmon.errors import LatmonError  # noqa: PLC0415 - where it is has just been said
+
+        try:
+            asyncio.run(replay(Path(words[1])))
+        except LatmonError as refusal:
+            return refusal.exit_code
         return 0
     from latmon import cli  # noqa: PLC0415 - the same
 

@@ -127,6 +127,8 @@ def test_a_name_that_is_not_clean_is_cleaned_each_time():
 
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(columns, "MAX_KNOWN", 10)
+    for kept in (columns._series, columns._flows, columns._rising):
+        kept.clear()
     for number in range(50):
         line = _line()
         line["h"][0]["l"] = [f"sd{number}", "read"]
