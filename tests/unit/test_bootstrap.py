@@ -300,10 +300,19 @@ def test_a_host_without_a_known_package_manager_goes_on(host):
     assert "no apt-get, dnf or pacman" in result.stderr
 
 
-@pytest.mark.parametrize("args", [["demo"], ["replay", "f"], ["report", "f"], ["--version"], ["--help"]])
-def test_what_probes_nothing_changes_nothing_on_the_host(debian, args):
-    assert debian.bootstrap("run", *args).returncode == 0
-    assert debian.calls_of("apt-get") == []
+NO_PROBES = ["demo", "replay f", "report f", "diff f g", "check f", "export f", "import f", "probes", "--version", "x"]
+
+
+def test_what_probes_nothing_changes_nothing_on_the_host(debian):
+    for args in NO_PROBES:
+        assert debian.bootstrap("run", *args.split()).returncode == 0
+        assert debian.calls_of("apt-get") == [], args
+
+
+@pytest.mark.parametrize("args", ["", "--record f", "--device sda", "doctor"])
+def test_what_probes_has_bpftrace_installed(debian, args):
+    assert debian.bootstrap("run", *args.split()).returncode == 0
+    assert debian.calls_of("apt-get") != []
 
 
 def test_a_named_bpftrace_is_enough(debian):
