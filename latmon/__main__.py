@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 from latmon import cli, last_resort, standard_output
 
 _STANDARD_FILES = 3
 
 
-def main() -> int:
+def main() -> NoReturn:
+    """Run the command line and exit with its code: the launcher of a zip archive passes no returned code on."""
+    sys.exit(_run())
+
+
+def _run() -> int:
     """Ctrl-C outside of a capture or a screen ends as a shell expects it: 130."""
     _open_standard_files()
     standard_output.install()
@@ -33,4 +39,4 @@ def _open_standard_files() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

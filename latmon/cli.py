@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latmon import arguments, config, opening, privileges, standard_output, target, tools, trust
+from latmon import arguments, config, opening, privileges, resources, standard_output, target, tools, trust
 from latmon.backend import Options
 from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.request import Request
@@ -103,6 +103,7 @@ def _check_named(name: str, path: Path, file: Path | None) -> None:
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
     backend = args.backend or defaults.backend or opening.AUTO
     opening.check(backend)
+    resources.data_dir("probes")  # an installation without probes is refused: the kernel's counters would stand in
     options = Options(
         interval_us=args.interval or defaults.interval or Options().interval_us,
         devices=tuple(args.device),
@@ -254,6 +255,7 @@ def _import(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from latmon.doctor import doctor_command
 
+    resources.data_dir("probes")
     defaults = config.load(os.environ, user=_user())
     _name_tools(defaults)
     backend = args.backend or defaults.backend or ""

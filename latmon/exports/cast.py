@@ -46,7 +46,10 @@ def write(source: Source, out: BinaryIO, wish: Wish) -> None:
         shown.append(frame)
         if frame.mono_us < begin_us:
             continue
-        zero_us = frame.mono_us if zero_us < 0 else zero_us
+        if zero_us < 0:
+            zero_us = frame.mono_us
+            if not wish.at and wish.duration_us is not None:  # from the begin, which a damaged header doesn't tell
+                until_us = frame.mono_us - frame.dt_us + wish.duration_us
         at_s = (frame.mono_us - zero_us) / 1e6 / wish.speed
         pending = at_s < due_s
         if not pending:

@@ -376,6 +376,8 @@ def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
     assert len(fast) == 3
     _, *short = map(json.loads, export(demo, "cast", at="1s", duration_us=2 * SECOND).splitlines())
     assert len(short) == 4
+    _, *begin = map(json.loads, export(demo, "cast", duration_us=2 * SECOND).splitlines())
+    assert len(begin) == 3
     with pytest.raises(RecordingError, match="no window"):
         export(demo, "cast", at="90s")
 

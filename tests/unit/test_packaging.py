@@ -1,10 +1,12 @@
 """What a user installs is what the tree has: the wheel, the sdist and an editable install, built without a network."""
 
+import ast
 import subprocess
 import sys
 import tarfile
 import tomllib
 import venv
+import zipapp
 import zipfile
 from pathlib import Path
 
@@ -156,6 +158,36 @@ def test_a_bare_checkout_runs():
     assert run(Path(sys.executable), "-c", bare, "--version").startswith("latmon ")
 
 
-def test_runtime_dependencies_stay_three():
-    names = [line.split(">")[0].split("<")[0].lower() for line in declared("project", "dependencies")]
-    assert names == ["textual", "pyyaml", "psutil"]
+@pytest.mark.parametrize("words", [("probes", "list"), ("doctor",), ("--record", "x", "--duration", "1s")])
+def test_a_zip_archive_is_refused_where_probes_are_needed(wheel, tmp_path, words):
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "in")
+    archive = tmp_path / "latmon.pyz"
+    zipapp.create_archive(tmp_path / "in", archive, main="latmon.__main__:main")
+    done = subprocess.run(
+        [sys.executable, "-P", str(archive), *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "doesn't run from a zip archive; install it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def imported(package: Path) -> set[str]:
+    """The names of all modules that a package imports, without what is behind their dots."""
+    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {
+        name.partition(".")[0]
+        for name in plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    }
+
+
+def test_what_is_imported_is_declared():
+    names = {line.split(">")[0].split("<")[0].lower() for line in declared("project", "dependencies")}
+    used = imported(REPO / "latmon") | imported(REPO / "backends" / "latmon_backends")
+    foreign = used - set(sys.stdlib_module_names) - {"latmon", "latmon_backends", "_typeshed", ""}
+    assert (
+        {"pyyaml" if name == "yaml" else name for name in foreign} == names == {"textual", "rich", "pyyaml", "psutil"}
+    )
