@@ -15,6 +15,7 @@ from latmon import __version__
 from latmon.config import interval_us, stages_mode, threshold_us
 from latmon.errors import UsageError
 from latmon.model import OPS, STAGES
+from latmon.new_file import STANDARD
 from latmon.quantities import duration_us, size_bytes
 from latmon.text import clean
 
@@ -46,6 +47,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
     if not name:
         _check_needs(args, _NEEDS_RECORD)
+        _check_stream(args)
     elif name == "demo":
         _check_needs(args, ("duration",))
         _check_tour(args)
@@ -85,7 +87,9 @@ def _live() -> _Parser:
     _devices(parser)
     _theme(parser)
     recording = parser.add_argument_group("recording")
-    recording.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE, without a screen")
+    recording.add_argument(
+        "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE (-: stdout), without a screen"
+    )
     recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
     recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
     recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
@@ -101,6 +105,13 @@ def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
             raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
 
 
+def _check_stream(args: argparse.Namespace) -> None:
+    """UsageError for what needs a file that can be left, unlinked or looked at."""
+    for name in ("max_size", "keep", "tui"):
+        if args.record == STANDARD and getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} needs a file: --record - is one stream without parts")
+
+
 def _check_tour(args: argparse.Namespace) -> None:
     """UsageError for a tour without a screen."""
     other = "--record" if args.record is not None else "--list" if args.list else ""
@@ -109,14 +120,16 @@ def _check_tour(args: argparse.Namespace) -> None:
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="- is stdin; keys come from the terminal")
     parser.add_argument("--speed", type=_spoken(_speed), default=1.0, help="times as fast as it was; 0: at once")
     _devices(parser)
     _theme(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="several are the parts of one capture")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="several are the parts of one capture; - is stdin"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="schema latmon.report/1")
     form.add_argument("--text", action="store_true", help="for people (the default)")
@@ -128,7 +141,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         "first",
         metavar="A",
         type=_spoken(_span),
-        help="FILE, FILE@NOTE: from a mark to the next, FILE@..NOTE: what is before it",
+        help="FILE, FILE@NOTE: from a mark to the next, FILE@..NOTE: what is before it; - is stdin",
     )
     parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
     parser.add_argument("--json", action="store_true", help="schema latmon.diff/1")
@@ -140,7 +153,9 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
     parser.add_argument("file", metavar="FILE", type=Path, help="a text of theirs, prose around it or not; - is stdin")
-    parser.add_argument("-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the recording")
+    parser.add_argument(
+        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the recording; - is stdout"
+    )
     parser.add_argument(
         "--from", dest="from_format", metavar="FORMAT", choices=NAMES, help="only this; else what is there"
     )
@@ -180,7 +195,9 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="the scenarios")
     parser.add_argument("--tour", action="store_true", help="five stops that say what is to be seen; . goes on")
     parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
-    parser.add_argument("--record", metavar="FILE", type=_spoken(_new_file), help="write its recording, show nothing")
+    parser.add_argument(
+        "--record", metavar="FILE", type=_spoken(_new_file), help="write its recording (-: stdout), show nothing"
+    )
     parser.add_argument("--duration", type=_spoken(_duration), help="with --record: at most so long; host: 3m")
     _devices(parser)
     _theme(parser)
@@ -192,9 +209,11 @@ def _check(parser: argparse.ArgumentParser) -> None:
         "line: nothing else is wrong with it, every command reads it, and --repair closes it. --repair ends with 0 "
         "when the copy is written and clean."
     )
-    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE stays as it is")
-    parser.add_argument("-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file")
+    parser.add_argument(
+        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file, or - for stdout"
+    )
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -221,7 +240,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     from latmon.exports.words import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
 
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
-    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
     parser.add_argument("-o", metavar="OUT", dest="out", required=True, help="a new file, or - for stdout")
     _devices(parser)
@@ -273,8 +292,8 @@ def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _new_file(text: str) -> Path:
     if not text or "\0" in text:
-        raise ValueError("expected the name of a file that doesn't exist yet")
-    return Path(text).absolute()
+        raise ValueError("expected the name of a file that doesn't exist yet, or - for standard output")
+    return STANDARD if text == "-" else Path(text).absolute()
 
 
 def _duration(text: str) -> int:

@@ -21,6 +21,7 @@ from latmon.ending import Ending, now
 from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.mark import Mark, Settings
 from latmon.model import Frame, Origin
+from latmon.new_file import STANDARD
 from latmon.own_cpu import OwnCpu
 from latmon.patience import patiently
 from latmon.processes import Family
@@ -284,6 +285,8 @@ class Capture:
 
     def _remarks(self, path: Path) -> str:
         options = self._request.options
+        if path == STANDARD:
+            return ""
         return file_system.remarks(path, options.devices, options.proc, options.sys)
 
     def _full_duration(self) -> str:

@@ -13,9 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latmon import arguments, config, opening, privileges, resources, standard_output, target, tools, trust
+from latmon import (
+    arguments,
+    config,
+    opening,
+    privileges,
+    resources,
+    standard_input,
+    standard_output,
+    target,
+    tools,
+    trust,
+)
 from latmon.backend import Options
-from latmon.errors import EXIT_DONE, LatmonError, UnavailableError
+from latmon.errors import EXIT_DONE, LatmonError, UnavailableError, UsageError
+from latmon.new_file import STANDARD
 from latmon.request import Request
 from latmon.text import clean
 
@@ -165,11 +177,13 @@ def _watch(
 
 def _replay(args: argparse.Namespace) -> int:
     _settle()
+    if STANDARD in args.files:
+        standard_input.keys_from_terminal()
     _need_terminal(f"latmon report {args.files[0]}")
     from latmon import registry
     from latmon.tui.app import run
 
-    source = registry.load("replay")(args.files, speed=args.speed)
+    source = registry.load("replay")(_readable(args.files), speed=args.speed)
     defaults = config.load(os.environ)
     theme = args.theme or defaults.theme
     return run(
@@ -207,20 +221,21 @@ def _report(args: argparse.Namespace) -> int:
     from latmon.report import report_command
 
     rules = config.load(os.environ).findings
-    return report_command(args.files, as_json=args.json, html=args.html, settings=rules)
+    return report_command(_readable(args.files), as_json=args.json, html=args.html, settings=rules)
 
 
 def _check(args: argparse.Namespace) -> int:
     _settle()
     from latmon.checking import check_command
 
-    return check_command(args.file, args.out)
+    return check_command(standard_input.readable(args.file), args.out)
 
 
 def _export(args: argparse.Namespace) -> int:
     _settle()
     from latmon.exports import export_command
 
+    args.file = standard_input.readable(args.file)
     return export_command(args)
 
 
@@ -295,6 +310,12 @@ def _user() -> privileges.Invoker | None:
     privileges.adopt_home(user, os.environ)
     privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
     return user
+
+
+def _readable(files: list[Path]) -> list[Path]:
+    if files.count(STANDARD) > 1:
+        raise UsageError("- is standard input, which is one file: name it once")
+    return [standard_input.readable(one) for one in files]
 
 
 def _settle() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from latmon import registry, target
 from latmon.backend import Backend
 from latmon.errors import EXIT_DONE, UsageError
+from latmon.new_file import named
 from latmon.recording import Writer
 
 WINDOWS = 180
@@ -55,7 +56,7 @@ def record(scenario: str, seed: int, path: Path, duration_us: int | None = None)
     if duration_us is not None:
         windows = max(1, round(duration_us / known.origin.interval_us))
     count = asyncio.run(_write(demo(scenario, seed=seed, speed=0, limit=windows), path))
-    print(f"latmon: {count} windows of {scenario}, seed {seed}, are in {path}", file=sys.stderr)
+    print(f"latmon: {count} windows of {scenario}, seed {seed}, are in {named(path)}", file=sys.stderr)
     return EXIT_DONE
 
 

@@ -14,6 +14,7 @@ from latmon.errors import EXIT_INCOMPLETE
 from latmon.findings.thresholds import DEFAULT, Settings
 from latmon.found import Found
 from latmon.model import Frame, Origin
+from latmon.new_file import named
 from latmon.quantities import show_size
 from latmon.request import Request
 from latmon.starting import compiling
@@ -56,7 +57,7 @@ class Progress:
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
         self._found.begin(origin)
-        self._write(f"latmon: recording to {self._path} with {origin.tool or origin.backend}")
+        self._write(f"latmon: recording to {named(self._path)} with {origin.tool or origin.backend}")
         if origin.reason:
             self._write(f"latmon: {origin.reason}")
 

@@ -15,6 +15,8 @@ from typing import BinaryIO
 from latmon.errors import UnavailableError
 from latmon.text import clean
 
+STANDARD = Path("-")
+"""Standard input or output, wherever a file is named on the command line."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -72,5 +74,5 @@ def unlink(path: Path, descriptor: int) -> bool:
 
 
 def named(path: Path) -> str:
-    """A path as a message may say it."""
-    return clean(str(path), 200)
+    """A path as a message may say it; of what is written, `-` is standard output."""
+    return "standard output" if path == STANDARD else clean(str(path), 200)

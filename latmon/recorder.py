@@ -20,6 +20,7 @@ from latmon import target
 from latmon.errors import UnavailableError
 from latmon.inventory import Inventory
 from latmon.model import Frame, Origin
+from latmon.new_file import named
 from latmon.recording.rotation import Limits, Rotation, beginning_after
 from latmon.side_thread import SideThread
 
@@ -167,9 +168,12 @@ class Recorder:
                     missing = "enospc"
                     self._give_up(shortage)
                     break
+        except BrokenPipeError:  # it has what it wanted; nothing that it asked for is missing
+            self._size, self._writer = writer.size, None
+            self._why = "the reader of standard output has closed it"
         except OSError as error:
             missing = "write-error"
-            self._give_up(f"{self._path}: {error.strerror or error}")
+            self._give_up(f"{named(self._path)}: {error.strerror or error}")
         finally:
             # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
             # line is still written when the disk comes back.

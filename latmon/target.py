@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from latmon import directories
-from latmon.errors import UnavailableError
+from latmon.errors import UnavailableError, UsageError
+from latmon.new_file import STANDARD
 from latmon.quantities import show_size
 
 SUFFIX = ".latmon.jsonl.gz"
@@ -53,7 +55,11 @@ def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
 
 
 def refuse(path: Path) -> None:
-    """UnavailableError when a recording can't be started at `path`."""
+    """UnavailableError when a recording can't be started at `path`; UsageError for a terminal."""
+    if path == STANDARD:
+        if sys.stdout.isatty():
+            raise UsageError("a recording is binary, and standard output is a terminal: name a file, or pipe it on")
+        return
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -68,6 +74,8 @@ def refuse(path: Path) -> None:
 
 def short_of_space(path: Path) -> str:
     """Why nothing more should be written beside `path`: a recorder must not fill the sick host's disk. Else empty."""
+    if path == STANDARD:
+        return ""
     try:
         room = os.statvfs(path.parent)
     except OSError as error:

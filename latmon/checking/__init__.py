@@ -6,10 +6,11 @@ Owns the command: which file is read and written, and its exit code.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from latmon import new_file
+from latmon import new_file, target
 from latmon.checking.clean_copy import CleanCopy
 from latmon.checking.passages import Passages
 from latmon.checking.progress import Progress
@@ -17,10 +18,11 @@ from latmon.checking.repacked import Repacked, RepackedRecording, opened_anyway
 from latmon.checking.survey import Survey
 from latmon.checking.words import told, verdict
 from latmon.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
-from latmon.new_file import named
+from latmon.new_file import STANDARD, named
 from latmon.recording import Recording, open_recording
 from latmon.recording.reader import opened
 from latmon.recording.written import is_written
+from latmon.standard_input import copy_out
 
 __all__ = ["check_command", "repair", "survey"]
 
@@ -28,6 +30,8 @@ __all__ = ["check_command", "repair", "survey"]
 def check_command(path: Path, copy_to: Path | None = None) -> int:
     """Print what FILE is and what is damaged in it. RecordingError when there is nothing to read."""
     recording = opened_anyway(path)
+    if copy_to == STANDARD:
+        return _repair_to_stdout(recording)
     found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
     lines = told(path, found, passages)
     if copy_to is None:
@@ -69,6 +73,17 @@ def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repa
             why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
             raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
     return found, passages
+
+
+def _repair_to_stdout(recording: Recording) -> int:
+    """The copy is checked before a byte of it is written; what was found goes to stderr."""
+    target.refuse(STANDARD)
+    with tempfile.TemporaryDirectory(prefix="latmon-") as directory:
+        copy = Path(directory) / "copy"
+        found, passages = repair(recording, copy)
+        print("\n".join(told(recording.path, found, passages)), file=sys.stderr)
+        copy_out(copy)
+    return EXIT_DONE
 
 
 def _print(lines: list[str]) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from latmon import standard_input
 from latmon.diff.setting import with_marks
 from latmon.diff.stretch import Stretch
 from latmon.errors import RecordingError, UsageError
@@ -33,6 +34,7 @@ _BEFORE = re.compile(r"(?P<length>[0-9.]+[a-z]+)?\.\.(?P<note>.+)", re.DOTALL)
 def read(argument: str) -> Stretch:
     """The stretch that an argument of the command line names."""
     path, note = _parted(argument)
+    path = standard_input.readable(path)
     recording = open_recording(path)
     before = _BEFORE.fullmatch(note)
     if before:

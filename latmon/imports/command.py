@@ -24,6 +24,7 @@ from latmon.imports.kept import keep, open_ends
 from latmon.imports.naming import Names
 from latmon.imports.windows import Built, windows
 from latmon.model import Frame, Missing, Origin
+from latmon.new_file import STANDARD, named
 from latmon.outstanding import MEANS
 from latmon.recording import Writer
 from latmon.text import clean
@@ -106,7 +107,7 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
 def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
     """The exit code. RecordingError where nothing in the file is known."""
     target.refuse(out)
-    name = clean(path.name or "-", 100)
+    name = clean("standard input" if path == STANDARD else path.name, 100)
     read = read_text(source.read(path), name, asked, from_format)
     every = read.frames()
     first = next(every)
@@ -246,7 +247,7 @@ def _tell(read: Read, out: Path) -> None:
     """On stderr: what was taken, what was assumed, what was not understood."""
     lines, found, left = read.lines, read.found, read.left
     tables = [one for one in found if isinstance(one, Table)]
-    _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {out}")
+    _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
     for table in tables[:SHOWN]:
         title = f" {table.title}" if table.title else ""
         _say(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")

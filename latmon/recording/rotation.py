@@ -89,6 +89,7 @@ class Rotation:
 
     def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
         self._first, self._origin, self._limits = first, origin, limits
+        self._is_stream = first == new_file.STANDARD
         self._capture = secrets.token_hex(8)
         self._inventory = Inventory()
         self._finished: deque[_Finished] = deque()
@@ -150,7 +151,7 @@ class Rotation:
         return self._writer.size + sum(one.size for one in self._finished)
 
     def _is_due(self, frame: Frame) -> bool:
-        if self._began_us is None or self._last is None or frame.mono_us < self._retry_us:
+        if self._began_us is None or self._last is None or frame.mono_us < self._retry_us or self._is_stream:
             return False
         share = self._limits.share
         return frame.mono_us - self._began_us > self._limits.length_us or (

@@ -10,6 +10,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -47,6 +49,7 @@ class Writer:
         self._mono_us, self._wall = 0, 0.0
         self._written: tuple[int, float] = (0, 0.0)
         self._stopped = False
+        self._is_stream = path == new_file.STANDARD
         self.trouble = ""
 
     @classmethod
@@ -168,8 +171,23 @@ class Writer:
         first = next((frame.mono_us for _, frame in self._pending if frame is not None), self._mono_us)
         return first, self._mono_us
 
+    def _stream(self, member: bytes) -> None:
+        """All of it, however slowly the reader takes it."""
+        while member:
+            try:
+                member = member[os.write(self._descriptor, member) :]
+            except BlockingIOError:  # the reader's shell may have made the pipe non-blocking
+                select.select([], [self._descriptor], [])
+
     def _write(self, member: bytes) -> bool:
-        """Put a member at the end, whole or not at all; `trouble` says why not."""
+        """Put a member at the end, whole or not at all; `trouble` says why not.
+
+        OSError of standard output: what went into a pipe can't be taken back.
+        """
+        if self._is_stream:
+            self._stream(member)
+            self._end += len(member)
+            return True
         try:
             done = 0
             while done < len(member):
@@ -185,7 +203,9 @@ class Writer:
 
 
 def _create(path: Path) -> int:
-    """A new, empty, locked file that only its owner reads."""
+    """A new, empty, locked file that only its owner reads; of `-` standard output as it is."""
+    if path == new_file.STANDARD:
+        return os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     try:
         descriptor = os.open(path, _FLAGS, 0o600)
     except FileExistsError:

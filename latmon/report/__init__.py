@@ -19,7 +19,6 @@ from latmon.report.text import plain, render_text
 
 __all__ = ["SCHEMA", "incomplete", "render_text", "report_command", "summarise"]
 
-STDOUT = Path("-")
 _WHOLE_BYTES = 4 * 1024 * 1024
 
 
@@ -28,7 +27,7 @@ def report_command(
 ) -> int:
     """Print the report; damage that could be read around is in it. RecordingError when there is no window to read.
 
-    `html`: a new file for it, or STDOUT; `settings` are the rules'.
+    `html`: a new file for it, or `-`; `settings` are the rules'.
     """
     recording = open_parts(paths)
     if html is not None:
@@ -44,7 +43,7 @@ def _to_html(recording: Recording | Parts, path: Path, settings: Settings) -> in
     begin_us, end_us = recording.span()
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
-    if path == STDOUT:
+    if path == new_file.STANDARD:
         sys.stdout.buffer.write(_page(recording, columns, parts, settings))
         return EXIT_DONE
     # the file first: a capture of days is not read for a name that is taken

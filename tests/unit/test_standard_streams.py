@@ -1,0 +1,238 @@
+"""`-` is standard input or output in every command, through real pipes and a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon import cli, standard_input
+from latmon.errors import EXIT_DONE, RecordingError
+from latmon.model import Frame
+from latmon.recording import Writer, open_recording
+from latmon.recording.rotation import Limits, Rotation
+
+REPO = Path(__file__).parents[2]
+PATIENCE_S = 60
+IMPORTED = REPO / "tests/golden/imports/fio.json"
+
+
+def command(*words):
+    """A latmon of this tree."""
+    start = (
+        f"import sys; sys.path[:0] = {[str(REPO), str(REPO / 'backends')]!r}; from latmon.__main__ import main; main()"
+    )
+    return [sys.executable, "-P", "-c", start, *map(str, words)]
+
+
+def latmon(*words, given=b""):
+    return subprocess.run(command(*words), input=given, capture_output=True, check=False, timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recorded") / "r"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(5):
+        writer.append(frame(seq))
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def piped(monkeypatch):
+    """Standard input of this process; the copy of it is forgotten."""
+
+    def pipe(data):
+        read, write = os.pipe()
+        os.write(write, data)
+        os.close(write)
+        monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+        standard_input._spooled.cache_clear()
+
+    yield pipe
+    standard_input._spooled.cache_clear()
+
+
+def test_a_capture_goes_through_a_pipe_into_a_report(tmp_path):
+    first = subprocess.Popen(
+        command("--backend", "procfs", "--record", "-", "--duration", "1s"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    second = subprocess.run(
+        command("report", "-", "--json"), stdin=first.stdout, capture_output=True, check=False, timeout=PATIENCE_S
+    )
+    first.stdout.close()
+    said = first.stderr.read().decode()
+    first.stderr.close()
+    assert (first.wait(PATIENCE_S), second.returncode, second.stderr) == (0, 0, b"")
+    assert json.loads(second.stdout)["backend"] == "procfs"
+    assert "recording to standard output with procfs" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_ends_a_capture_quietly(tmp_path):
+    capture = subprocess.Popen(
+        command("--backend", "procfs", "--interval", "100ms", "--record", "-"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert capture.stdout.read(10)
+    capture.stdout.close()
+    said = capture.stderr.read().decode()
+    capture.stderr.close()
+    assert capture.wait(PATIENCE_S) == EXIT_DONE
+    assert said.splitlines()[-1] == "latmon: the reader of standard output has closed it"
+    assert "Traceback" not in said
+
+
+def test_demo_and_import_write_to_a_pipe(tmp_path):
+    for words in (("demo", "emulex", "--record", "-", "--duration", "3s"), ("import", "-", "-o", "-")):
+        done = latmon(*words, given=IMPORTED.read_bytes())
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "r").write_bytes(done.stdout)
+        assert any(isinstance(one, Frame) for one in open_recording(tmp_path / "r"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "-"),
+        ("report", "-", "--json"),
+        ("report", "--html", "-", "-"),
+        ("check", "-"),
+        ("diff", "-", "FILE"),
+        ("export", "-", "--to", "csv", "-o", "-"),
+    ],
+)
+def test_readers_take_a_pipe(recorded, piped, capfd, words):
+    piped(recorded.read_bytes())
+    assert cli.main([str(recorded) if one == "FILE" else one for one in words]) == 0
+    assert capfd.readouterr().out
+
+
+def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
+    done = latmon("check", "-", "--repair", "-o", "-", given=recorded.read_bytes()[:-60])
+    assert done.returncode == 0
+    assert b"ended without a closing line" in done.stderr
+    (tmp_path / "r").write_bytes(done.stdout)
+    assert cli.main(["check", str(tmp_path / "r")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("report", "-", "-"), 2, "standard input, which is one file"),
+        (("--record", "-", "--max-size", "3M"), 2, "--max-size needs a file"),
+        (("--record", "-", "--keep", "3h"), 2, "--keep needs a file"),
+        (("--record", "-", "--tui"), 2, "--tui needs a file"),
+        (("report", "-"), 5, "standard input is not a latmon recording"),
+    ],
+)
+def test_what_can_t_be_piped_is_refused(piped, capsys, words, code, said):
+    piped(b"no recording")
+    assert cli.main(list(words)) == code
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert said in err
+
+
+def test_what_is_piped_in_is_bounded(piped, monkeypatch):
+    monkeypatch.setattr(standard_input, "MAX_BYTES", 100)
+    piped(b"x" * 101)
+    with pytest.raises(RecordingError, match="standard input has more than"):
+        standard_input.readable(Path("-"))
+
+
+def test_standard_output_is_one_part(tmp_path, monkeypatch):
+    """Neither a day nor a size begins another one."""
+    with (tmp_path / "out").open("wb") as out:
+        monkeypatch.setattr(sys, "__stdout__", out)
+        rotation = Rotation.create(Path("-"), ORIGIN, Limits(keep_us=1_000_000))
+        for seq in range(5):
+            rotation.append(frame(seq))
+        rotation.close()
+    assert sum(isinstance(one, Frame) for one in open_recording(tmp_path / "out")) == 5
+    assert {one.name for one in tmp_path.iterdir()} == {"out"}
+
+
+class Terminal:
+    """A child whose controlling terminal is a pty; `given` is its standard input, which else is that terminal."""
+
+    def __init__(self, *words, given=None):
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            if given is not None:
+                read, write = os.pipe()
+                os.write(write, given)
+                os.close(write)
+                os.dup2(read, 0)
+            clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+            os.execve(sys.executable, command(*words), clean | {"TERM": "xterm-256color"})
+
+    def read(self, until=None):
+        """Until that was written, or to the end; False after PATIENCE_S."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end and not (until and until in self.seen):
+            if select.select([self.fd], [], [], 1)[0]:
+                try:
+                    self.seen += os.read(self.fd, 1 << 16)
+                except OSError:
+                    return until is None
+        return until is not None and until in self.seen
+
+    def code(self):
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.parametrize("words", [("--record", "-"), ("demo", "--record", "-"), ("import", str(IMPORTED), "-o", "-")])
+def test_a_terminal_gets_no_recording(words):
+    terminal = Terminal(*words)
+    assert terminal.read()
+    assert terminal.code() == 2
+    assert b"a recording is binary, and standard output is a terminal" in terminal.seen
+    assert b"\x1f\x8b" not in terminal.seen
+
+
+def test_a_recording_is_not_typed():
+    terminal = Terminal("report", "-")
+    assert terminal.read()
+    assert terminal.code() == 2
+    assert b"pipe a recording into it" in terminal.seen
+
+
+def test_a_piped_replay_takes_its_keys_from_the_terminal(recorded):
+    terminal = Terminal("replay", "-", "--speed", "0", given=recorded.read_bytes())
+    assert terminal.read(b"REPLAY"), terminal.seen
+    os.write(terminal.fd, b"q")
+    assert terminal.read()
+    assert terminal.code() == 0
+
+
+def test_a_piped_replay_without_a_terminal_says_so(recorded):
+    done = subprocess.run(
+        command("replay", "-"),
+        stdin=recorded.open("rb"),
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_S,
+        start_new_session=True,
+    )
+    assert done.returncode == 3
+    assert b"keys can't be read from /dev/tty" in done.stderr
