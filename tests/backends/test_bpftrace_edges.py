@@ -68,14 +68,14 @@ def always():
 
 async def test_the_always_on_probe_outlasts_the_deep_ones(always):
     deep = asyncio.create_task(always.probe.told_three.wait())
-    await always.outlast(deep, 5)
+    await always.outlast(deep, 60)
     assert deep.done()
     assert (await always.last())[:3] == [1, 2, 3]
 
 
 async def test_it_does_not_wait_for_ever(always):
-    deep = asyncio.create_task(asyncio.sleep(60))
-    await asyncio.wait_for(always.outlast(deep, 0.05), 1)
+    deep = asyncio.create_task(asyncio.sleep(600))
+    await asyncio.wait_for(always.outlast(deep, 0.05), 30)
     deep.cancel()
     assert await always.last()
 

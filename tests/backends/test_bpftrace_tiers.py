@@ -1,7 +1,6 @@
 """The variants and their order, on hosts that have this and lack that."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -139,10 +138,8 @@ def test_kprobes_are_looked_for_and_not_guessed(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/btf/vmlinux").exists(), reason="this kernel has no BTF")
-def test_the_list_for_this_host_is_made_in_no_time():
-    begun = time.process_time()
+def test_the_list_for_this_host():
     found = [variant.name for variant in variants(1000, 0)]
-    assert time.process_time() - begun < 1
     assert re.match("block_a ", found[0])
     assert found[-1] == "block_c"
 

@@ -3,7 +3,6 @@
 import shutil
 import struct
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -157,9 +156,7 @@ def test_the_flags_of_the_kernel_that_runs_here():
 
 @pytest.mark.skipif(not REAL.exists(), reason="this kernel has no BTF")
 def test_the_kernel_that_runs_here():
-    begun = time.process_time()
     found = request_argument(REAL, "block_rq_issue")
-    assert time.process_time() - begun < 1
     if found is None:
         pytest.skip("this kernel's BTF has no block_rq_issue: its block layer is a module or is not there")
     assert found in (0, 1)

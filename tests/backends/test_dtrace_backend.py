@@ -45,7 +45,7 @@ class Run:
 
     async def take(self, enough, *, finish=True, **more):
         """Frames until `enough` says of one that they are, and the last one."""
-        async with asyncio.timeout(20), self.backend(**more) as backend:
+        async with asyncio.timeout(60), self.backend(**more) as backend:
             self.origin = backend.origin
             async for frame in backend.frames():
                 self.frames.append(frame)
@@ -369,7 +369,7 @@ async def test_a_refusal_that_names_nobody_leaves_only_the_guilty_out(run):
 
 
 async def test_a_start_is_cancelled_while_dtrace_lists(run):
-    made = run(options={"stages": "all"}, listing_s=30)
+    made = run(options={"stages": "all"}, listing_s=300)
     opening = asyncio.create_task(made.take(after(1)))
     while not made.fake.runs():  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(0.05)
@@ -378,7 +378,7 @@ async def test_a_start_is_cancelled_while_dtrace_lists(run):
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert asyncio.get_running_loop().time() - begun < 4
+    assert asyncio.get_running_loop().time() - begun < 60
 
 
 async def test_a_clock_that_is_far_from_ours(run, monkeypatch):

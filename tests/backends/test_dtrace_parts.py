@@ -1,6 +1,6 @@
 """DTrace's parts one by one: columns as keys, names as devices, what is in flight, limits, which scripts and tool."""
 
-import time
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -366,10 +366,9 @@ async def test_which_version_it_is_and_whose(tmp_path):
 
 async def test_what_is_asked_is_bounded():
     words = shimmed(["yes"], {}, sudo=False)
-    assert await answer(words, within_s=5, most=1000) == "y\n" * 500
-    begun = time.monotonic()
-    assert await answer(shimmed(["sleep", "60"], {}, sudo=False), within_s=0.2, most=1000) == ""
-    assert time.monotonic() - begun < 3
+    assert await answer(words, within_s=60, most=1000) == "y\n" * 500
+    async with asyncio.timeout(30):
+        assert await answer(shimmed(["sleep", "600"], {}, sudo=False), within_s=0.2, most=1000) == ""
 
 
 def test_a_key_has_as_many_digits_as_a_number(events):

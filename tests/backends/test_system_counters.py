@@ -20,7 +20,7 @@ from latmon_backends.system_counters import Aside, TaskQueues, sampler_of
 
 READ = Flow("sd2", "read")
 GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Slow:
@@ -119,9 +119,8 @@ def test_a_sample_never_waits_for_a_reading_that_hangs(aside, slow, now):
     assert difference(first, hanging).kernel == {}
     now.us += 5000
     assert aside.sample().outstanding == {}
-    began = time.monotonic()
     aside.close()
-    assert time.monotonic() - began < 1
+    assert not slow.held.is_set()  # it did not wait for the reading
     assert aside.sample().shown == frozenset()
 
 

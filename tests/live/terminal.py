@@ -39,7 +39,7 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": roots, "TERM": "xterm-256color", "XDG_CONFIG_HOME": "/nonexistent", **more}
 
 
-def wait_for(what, seconds=10.0, every=0.02):
+def wait_for(what, seconds=60.0, every=0.02):
     """The first true value of `what()`, or the last false one. To ask should take much less than `every`."""
     deadline = time.monotonic() + seconds
     while not (found := what()) and time.monotonic() < deadline:
@@ -121,7 +121,7 @@ class Terminal:
         return found
 
     def pid(self, word):
-        found = wait_for(lambda: self.processes(word), 5)
+        found = wait_for(lambda: self.processes(word), 60)
         assert found, f"no {word!r} runs: {self.processes()}\n{self.output[-2000:]!r}"
         return min(found)[0]
 
@@ -133,13 +133,13 @@ class Terminal:
     def screen(self):
         return self.pid("-m latmon ")
 
-    def status(self, seconds=5.0):
+    def status(self, seconds=60.0):
         """Exit status of the command, once it has one."""
         text = wait_for(lambda: self.status_file.exists() and self.status_file.read_text().strip(), seconds)
         return int(text) if text else None
 
-    def left(self, seconds=2.0):
-        """What still runs after so long."""
+    def left(self, seconds=30.0):
+        """What still runs after so long; on a quiet host 2 s are enough."""
         wait_for(lambda: not self.processes(), seconds)
         return self.processes()
 

@@ -125,8 +125,8 @@ def test_the_collector_is_killed(started, file, backend):
     time.sleep(1.2)
     before = len(read(file)[0])
     os.kill(terminal.collector, signal.SIGKILL)
-    assert wait_for(lambda: len(terminal.processes()) == 1, 2.0), terminal.processes()
-    assert wait_for(lambda: b"SIGKILL" in terminal.output, 4.0), terminal.output[-3000:]
+    assert wait_for(lambda: len(terminal.processes()) == 1), terminal.processes()
+    assert wait_for(lambda: b"SIGKILL" in terminal.output), terminal.output[-3000:]
     frames, ends, _ = read(file)
     assert len(frames) >= before
     assert ends == []
@@ -139,7 +139,7 @@ def test_the_collector_is_killed(started, file, backend):
 def test_the_collector_says_its_last_sentence_and_no_traceback(started):
     terminal = started("demo")
     os.kill(terminal.collector, signal.SIGABRT)
-    assert wait_for(lambda: b"SIGABRT" in terminal.output, 4.0)
+    assert wait_for(lambda: b"SIGABRT" in terminal.output)
     assert b"Traceback" not in terminal.output
 
 
@@ -151,11 +151,11 @@ def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
     try:
         before = len(read(file)[0])
         time.sleep(3.3)
-        assert len(read(file)[0]) >= before + 2
+        assert wait_for(lambda: len(read(file)[0]) >= before + 2)
     finally:
         os.kill(screen, signal.SIGCONT)
     terminal.type(b"q")
-    assert terminal.left(12.0) == [], "what came meanwhile is taken in first"
+    assert terminal.left(60.0) == [], "what came meanwhile is taken in first"
     assert terminal.status() == 0
 
 
@@ -240,7 +240,7 @@ def test_a_headless_capture_ends_complete(headless, file, backend, number):
     process = headless("--backend", backend)
     assert wait_for(lambda: holds_frames(file), STARTING_S)
     process.send_signal(number)
-    out, err = process.communicate(timeout=5)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out == ""
     assert "\r" not in err
@@ -269,5 +269,5 @@ def test_a_capture_in_the_background_of_a_script_is_not_ended_by_the_terminal(fi
     with subprocess.Popen([sys.executable, "-c", code, *words], env=environment(), stderr=subprocess.PIPE) as process:
         assert wait_for(lambda: holds_frames(file), STARTING_S)
         process.send_signal(signal.SIGHUP)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert b"ended after 2s as asked" in process.stderr.read()

@@ -66,7 +66,7 @@ def captured(directory, system, scripts, options, *, busy, pace):
         sink = Until(fake, busy)
         path = fresh / "host.latmon"
         sink.capture = Capture(Request(options=options, record=path), sink, opened(fake, options, system, scripts))
-        outcome = asyncio.run(asyncio.wait_for(sink.capture.run(), 30))
+        outcome = asyncio.run(asyncio.wait_for(sink.capture.run(), 60))
         if outcome.exit != EXIT_INCOMPLETE:
             break
     assert (outcome.reason, outcome.exit) == ("enough", EXIT_DONE)

@@ -276,6 +276,7 @@ def test_every_size_fits_and_is_clean(cells, ink):
         assert all(is_clean(span.text) for line in lines for span in line)
 
 
+@pytest.mark.slow  # a time, which a busy host makes longer
 def test_ten_thousand_are_drawn_at_once():
     """Mostly 3 ms of CPU a draw, on a busy machine twice as much; the best of ten, because a cache may be cold."""
     rng = Random(2)

@@ -91,7 +91,7 @@ async def arrived(pilot, many):
 
 async def shown(pilot, words):
     """Until the screen says so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while words not in " ".join(screen(pilot.app).split()):
             await pilot.pause(0.02)
 
@@ -339,7 +339,7 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
         assert [one.seq for one in windows] == list(range(1, 56))
         assert not recording.damage
         await pilot.press("w")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not list(tmp_path.glob("db-07-*-2.latmon.jsonl.gz")):
                 await pilot.pause(0.02)
         await pilot.press("m", *"set x", "enter")

@@ -482,6 +482,7 @@ def test_nonsense_prints_the_usage(debian):
         assert result.stdout == ""
 
 
+@pytest.mark.slow  # a time, which a busy host makes longer
 def test_a_second_start_costs_little(debian):
     debian.bootstrap("run")
     best = min(_seconds(debian) for _ in range(3))

@@ -32,6 +32,9 @@ from latmon.recording import End, Gap, open_recording
 from latmon.report.summary import summarise
 from latmon.request import Request
 
+PATIENCE_S = 60
+"""Until a test that hangs fails; nothing takes as long."""
+
 
 class Stub:
     """A backend of given frames. `forever`: after them it is silent, as an idle one is."""
@@ -127,7 +130,7 @@ async def test_the_first_reason_counts():
 async def test_a_stop_after_the_scope_was_left():
     """A signal comes when it likes."""
     end = ending.Ending()
-    async with asyncio.timeout(5) as scope:
+    async with asyncio.timeout(PATIENCE_S) as scope:
         end.scoped(scope)
         await asyncio.sleep(0)
     end.stop("SIGTERM", at_once=False)
@@ -144,7 +147,7 @@ async def test_a_stop_while_it_opens():
     running = asyncio.create_task(capture.run())
     await asyncio.sleep(0.05)
     capture.stop("never mind")
-    assert (await asyncio.wait_for(running, 1)).reason == "never mind"
+    assert (await asyncio.wait_for(running, PATIENCE_S)).reason == "never mind"
 
 
 async def test_the_recording_is_closed_before_the_backend(tmp_path):
@@ -205,10 +208,10 @@ async def test_a_second_stop_has_the_last_interval_without_the_deep_probes(tmp_p
     stub = Patient(frame(0))
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     running = asyncio.create_task(capture.run())
-    await asyncio.wait_for(stub.entered.wait(), 5)
+    await asyncio.wait_for(stub.entered.wait(), PATIENCE_S)
     assert not running.done()
     capture.stop("a second Ctrl-C")
-    assert (await asyncio.wait_for(running, 2)).reason == "enough"
+    assert (await asyncio.wait_for(running, PATIENCE_S)).reason == "enough"
     assert stub.asked == [ending.PATIENCE_S, 0]
     recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
     assert recorded == [one.seq for one in watcher.frames] == [0, 99]
@@ -220,9 +223,9 @@ async def test_a_second_stop_has_one_deadline_as_well(tmp_path):
     stub.hangs = True
     capture, _ = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     running = asyncio.create_task(capture.run())
-    await asyncio.wait_for(stub.entered.wait(), 5)
+    await asyncio.wait_for(stub.entered.wait(), PATIENCE_S)
     capture.stop("a second Ctrl-C")
-    await asyncio.wait_for(running, 1.5)
+    await asyncio.wait_for(running, PATIENCE_S)
     assert stub.asked == [ending.PATIENCE_S, 0]
     assert 0 < Hanging.within < 0.15
 
@@ -232,7 +235,7 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
     stub.takes = 0
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
     watcher.then = lambda: capture.stop("SIGTERM", at_once=True)
-    await asyncio.wait_for(capture.run(), 2)
+    await asyncio.wait_for(capture.run(), PATIENCE_S)
     assert [one.seq for one in watcher.frames] == [0, 99]
     assert stub.patience_s == 0
 
@@ -241,9 +244,9 @@ async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkey
     monkeypatch.setattr(ending, "FINISHING_S", 0.05)
     monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
     stub = Finishing(frame(0))
-    stub.takes = 60
+    stub.takes = 2 * PATIENCE_S
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
-    assert (await asyncio.wait_for(capture.run(), 2)).reason == "enough"
+    assert (await asyncio.wait_for(capture.run(), PATIENCE_S)).reason == "enough"
     assert len(watcher.frames) == 1
 
 
@@ -270,7 +273,7 @@ def never_closing(slow_to_close, monkeypatch):  # noqa: ARG001 - it goes on from
     """Within the deadlines, which are short."""
     monkeypatch.setattr(ending, "LEAVING_S", 0.3)
     monkeypatch.setattr(ending, "FINISHING_S", 0.2)
-    monkeypatch.setattr(Hanging, "takes", 60)
+    monkeypatch.setattr(Hanging, "takes", 2 * PATIENCE_S)
 
 
 @pytest.mark.usefixtures("slow_to_close")
@@ -289,7 +292,7 @@ async def test_neither_a_stop_nor_the_duration_cancels_what_closes_a_capture(tmp
 @pytest.mark.usefixtures("never_closing")
 async def test_all_that_closes_a_capture_has_one_deadline(tmp_path):
     stub = Finishing(frame(0))
-    stub.takes = 60
+    stub.takes = 2 * PATIENCE_S
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
     watcher.then = lambda: capture.stop("enough", at_once=True)
     loop = asyncio.get_running_loop()
@@ -349,7 +352,7 @@ async def test_a_duration_ends_it_at_the_frame_that_completes_it():
 
 async def test_a_duration_ends_even_a_silent_backend():
     capture, _ = capturing(Stub(), Request(duration_us=50_000))
-    assert (await asyncio.wait_for(capture.run(), 2)).reason == "ended after 50ms as asked"
+    assert (await asyncio.wait_for(capture.run(), PATIENCE_S)).reason == "ended after 50ms as asked"
 
 
 async def test_frames_that_run_out_are_a_failure_with_the_last_notice():

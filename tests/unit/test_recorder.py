@@ -94,7 +94,7 @@ async def test_a_refusal_of_a_named_file_is_raised(recorder, tmp_path):
 
 
 async def until(what):
-    for _ in range(200):
+    for _ in range(6000):
         if what():
             return
         await asyncio.sleep(0.01)
@@ -150,15 +150,13 @@ async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_
 async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
     hanging = threading.Event()
     append = Writer.append
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
     await recorder.start(tmp_path / "x")
     try:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
         for seq in range(5):
             recorder.put(frame(seq))
-        await recorder.stop(within=0.1)
-        assert loop.time() - start < 1
+        async with asyncio.timeout(30):
+            await recorder.stop(within=0.1)
         assert "did not answer within 0.1 s" in recorder.state
         assert not recorder.complete
     finally:
@@ -168,7 +166,7 @@ async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp
 async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(recorder, tmp_path, monkeypatch):
     hanging = threading.Event()
     append = Writer.append
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await recorder.stop("enough", within=0.1)
@@ -210,7 +208,7 @@ def test_the_process_leaves_though_a_write_never_returns(tmp_path):
         env={**os.environ, "PYTHONPATH": roots},
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -222,10 +220,10 @@ async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypa
     hanging = threading.Event()
     append = Writer.append
     monkeypatch.setattr(module, "MAX_WAITING", 2)
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(5), append(self, one)))
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
-    await asyncio.sleep(0.05)
+    await until(recorder._waiting.empty)
     for seq in range(1, 6):
         recorder.put(frame(seq))
     hanging.set()
@@ -278,7 +276,7 @@ async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monk
     monkeypatch.setattr(Writer, "append", broken)
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
-    await asyncio.sleep(0.1)
+    await until(recorder._writing.done)
     with pytest.raises(KeyError):
         recorder.put(frame(1))
     with pytest.raises(KeyError):

@@ -30,17 +30,17 @@ def test_a_mistake_goes_to_whoever_waits_and_ends_nothing(side):
 
 def test_what_was_cancelled_before_its_turn_is_not_done(side):
     hanging, made = threading.Event(), []
-    side.submit(hanging.wait, 5)
+    side.submit(hanging.wait, 60)
     assert side.submit(made.append, 1).cancel()
     after = side.submit(made.append, 2)
     hanging.set()
-    after.result(1)
+    after.result(60)
     assert made == [2]
 
 
 async def test_the_loop_goes_on_beside_a_call_that_hangs(side):
     hanging = threading.Event()
-    call = asyncio.get_running_loop().run_in_executor(side, hanging.wait, 5)
+    call = asyncio.get_running_loop().run_in_executor(side, hanging.wait, 60)
     _, pending = await asyncio.wait({call}, timeout=0.05)
     assert pending == {call}
     hanging.set()
@@ -56,6 +56,6 @@ def test_its_thread_ends_behind_the_last_call():
     for thread in threading.enumerate():
         if thread.name == "ending":
             assert thread.daemon
-            thread.join(2)
+            thread.join(60)
             assert not thread.is_alive()
     assert made == [1]
