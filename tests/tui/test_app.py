@@ -28,18 +28,29 @@ def make(source, *, depth="truecolor", theme="dark", **options):
     )
 
 
+PATIENCE_S = 60
+
+
 def screen(app):
     canvas = app.screen.query_one(Canvas)
     return "\n".join(canvas.render_line(y).text for y in range(canvas.size.height))
 
 
 async def settled(pilot):
-    """Until the source has given all its frames and they are painted."""
+    """Wait until the source has given all its frames and they are painted."""
     app = pilot.app
-    for _ in range(100):
-        await pilot.pause(0.02)
-        if app.scene.store.arrived >= len(app._source._frames) and not app._pace.coming:
-            break
+    async with asyncio.timeout(PATIENCE_S):
+        while app.scene.store.arrived < len(app._source._frames):
+            await pilot.pause(0.02)
+    await painted(pilot)
+
+
+async def painted(pilot):
+    """Wait until no picture is due: the next one waits for four times as long as the last one took."""
+    await pilot.pause(0.02)
+    async with asyncio.timeout(PATIENCE_S):
+        while pilot.app._pace.coming:
+            await pilot.pause(0.02)
     await pilot.pause(0.02)
 
 
@@ -324,4 +335,4 @@ def test_picture_without_distributions(snap_compare):
 async def _press(pilot, keys):
     await settled(pilot)
     await pilot.press(*keys)
-    await pilot.pause()
+    await painted(pilot)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, deep_host, host
-from test_app import make, settled
+from test_app import make, painted, settled
 from test_screens import press, text
 
 from latmon.archive import Archive
@@ -537,7 +537,7 @@ async def _judged(pilot, keys):
     pilot.app.scene.watched.finish()
     pilot.app._repaint()
     await pilot.press(*keys)
-    await pilot.pause()
+    await painted(pilot)
 
 
 @pytest.mark.parametrize(
@@ -561,8 +561,7 @@ async def test_the_app_judges_between_pictures(ruled):
     app = make(Source(TIME[:12], origin=BEGUN), findings=DEFAULT)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        for _ in range(500):
-            if not app.scene.watched.behind:
-                break
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(60):
+            while app.scene.watched.behind:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
         assert app.scene.watched.standing.judged

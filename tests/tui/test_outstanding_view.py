@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
-from test_app import make, settled
+from test_app import make, painted, settled
 from test_screens import press, scene, text
 
 from latmon.depth_log import MAX_BURST, DepthLog, summed
@@ -532,7 +532,7 @@ PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a")}
 async def _press(pilot, keys):
     await settled(pilot)
     await pilot.press(*keys)
-    await pilot.pause()
+    await painted(pilot)
 
 
 @pytest.mark.parametrize(

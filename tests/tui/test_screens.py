@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
-from test_app import make, screen, settled
+from test_app import make, painted, screen, settled
 
 from latmon.backend import Options
 from latmon.model import Traced
@@ -450,8 +450,9 @@ async def test_who_looks_is_told_at_once_and_again(monkeypatch):
         await pilot.press("down", "enter")
         assert looked[-1] == (app.scene.choice.selected,)
         before = len(looked)
-        await asyncio.sleep(0.3)
-        assert len(looked) > before
+        async with asyncio.timeout(60):
+            while len(looked) <= before:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
         await pilot.press("1")
         before = len(looked)
         await asyncio.sleep(0.15)
@@ -517,7 +518,7 @@ PICTURES = {
 async def _press(pilot, keys):
     await settled(pilot)
     await pilot.press(*keys)
-    await pilot.pause()
+    await painted(pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])

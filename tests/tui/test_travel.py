@@ -82,10 +82,10 @@ def screen(app):
 
 
 async def arrived(pilot, many):
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if pilot.app.scene.edge.store.arrived >= many and not pilot.app._pace.coming:
-            break
+    """Wait until so many frames came and are painted."""
+    async with asyncio.timeout(60):
+        while pilot.app.scene.edge.store.arrived < many or pilot.app._pace.coming:
+            await pilot.pause(0.02)
     await pilot.pause(0.02)
 
 
@@ -361,19 +361,17 @@ async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recordin
         assert "a recording isn't changed" in screen(app)
         await pilot.press("space")
         await arrived(pilot, len(FRAMES))
-        for _ in range(100):
-            await pilot.pause(0.02)
-            if app.scene.ended is not None:
-                break
+        async with asyncio.timeout(60):
+            while app.scene.ended is None:
+                await pilot.pause(0.02)
         assert app.scene.edge.until_us == FRAMES[-1].mono_us
         assert app.is_running
         await pilot.press("left_square_bracket")
         assert app.scene.at.mono_us == FRAMES[-2].mono_us
         await pilot.press("space")
-        for _ in range(100):
-            await pilot.pause(0.02)
-            if app.scene.edge.until_us == FRAMES[-1].mono_us:
-                break
+        async with asyncio.timeout(60):
+            while app.scene.edge.until_us != FRAMES[-1].mono_us:
+                await pilot.pause(0.02)
         assert app.scene.edge.until_us == FRAMES[-1].mono_us
 
 
