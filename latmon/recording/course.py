@@ -18,6 +18,8 @@ UNKNOWN = "unknown"
 """The host of a recording whose header is lost."""
 MAX_DEVICES = 8_192
 """In one recording: a device costs a report more than its series do. 5,000 are the most that anybody has."""
+MAX_KINDS = 512
+"""Pairs of an op and a stage in one recording: ours have 60."""
 MAX_SERIES = 65_536
 """In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
 
@@ -34,6 +36,7 @@ class Course:
     """The latest header is of another host or boot: no window behind it belongs to this recording."""
     series: set[tuple[Any, ...] | str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
+    kinds: set[tuple[str, str]] = field(default_factory=set)
 
 
 def enter(origin: Origin, course: Course) -> None:
@@ -65,7 +68,11 @@ def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
     devices = {_device_of(one) for one in new} - course.devices
     if len(course.devices) + len(devices) > MAX_DEVICES:
         raise TooManyError(f"a window brings the recording's devices beyond {MAX_DEVICES}, more than any host has")
+    kinds = {(one.op, one.stage) for one in new if isinstance(one, Series)} - course.kinds
+    if len(course.kinds) + len(kinds) > MAX_KINDS:
+        raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
     course.mono_us = frame.mono_us
+    course.kinds |= kinds
     course.series |= new
     course.devices |= devices
 

@@ -95,8 +95,8 @@ COMMANDS = (
 def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, capsys, monkeypatch, kind):
     """By every command, and nothing behind that window is decoded."""
     path, decoded = tmp_path / "r", []
-    monkeypatch.setattr(course, "MAX_SERIES", 2500)
-    monkeypatch.setattr(course, "MAX_DEVICES", 2500)
+    for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS"):
+        monkeypatch.setattr(course, cap, 2500)
     real = decode.decode_frame
     monkeypatch.setattr(decode, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
     _labels(path, kind, 6)
