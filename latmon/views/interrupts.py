@@ -6,10 +6,11 @@ vector's delay is delays.py's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from latmon import priorities
 from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups
 from latmon.taskqs import Summed
 from latmon.views import handlers, softirqs, taskqs, wakeups
@@ -19,11 +20,14 @@ from latmon.views.lines import BLANK, Line, Span, fit, wrap
 PARTS = ("softirqs", "handlers", "wake-ups")
 TASKQS = "task queues"
 """A part of its own where the kernel has them: illumos and Solaris."""
+_WOKEN = "woken to running; "
 _ABOUT = {
-    "softirqs": "raise to entry; cpu: of the max; irq tick ksd: ran there",
-    "handlers": "none: not its own; wait/s: others' runs before its own",
-    "wake-ups": "woken to running; prio 0-98 real time, 120 nice 0",
-    TASKQS: "waiting: no thread began them; run: a task's mean, no wait in it",
+    "softirqs": ("raise to entry; cpu: of the max; irq tick ksd: ran there",),
+    "handlers": ("none: not its own; wait/s: others' runs before its own",),
+    TASKQS: (
+        "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
+        "waiting: no thread began them; run: a task's mean, no wait in it",
+    ),
 }
 _LEAST = 3
 """Lines of a part: title, columns, one row."""
@@ -82,10 +86,11 @@ def interrupts(
     why: str = "",
     no_softirqs: str = "",
     reasons: Mapping[str, str] = MappingProxyType({}),
+    kernel: str = "",
 ) -> list[Line]:
     """`focus`: the part with the selection; `why`: what an empty part says; `no_softirqs`: why those never are.
 
-    `reasons`: the same as `why` of one part.
+    `reasons`: the same as `why` of one part; `kernel`: the host's, which decides what a priority means.
     """
     lines: list[Line] = []
     if not shown.traced:
@@ -96,7 +101,7 @@ def interrupts(
     focus = focus if focus in shown.parts else shown.parts[0]
     for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
         at, size = (selected if part == focus else -1), (width, rows - 1)
-        lines.append(_title(part, shown.rows(part), rows - 2, width, focused=part == focus))
+        lines.append(_title(part, shown.rows(part), rows - 2, width, _about(part, kernel), focused=part == focus))
         if part == "softirqs":
             lines += softirqs.matrix(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
@@ -133,10 +138,18 @@ def shares(shown: Interrupts, focus: str, height: int) -> dict[str, int]:
     return given
 
 
-def _title(part: str, total: int, rows: int, width: int, *, focused: bool) -> Line:
-    """Name, how many rows are hidden, and where it fits what the columns mean."""
+def _about(part: str, kernel: str) -> tuple[str, ...]:
+    """Return what the columns of a part mean, the longest text first."""
+    if part != "wake-ups":
+        return _ABOUT[part]
+    scales = priorities.scales(kernel)
+    return (*(_WOKEN + scale for scale in scales[:-1]), *scales)
+
+
+def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *, focused: bool) -> Line:
+    """Name, how many rows are hidden, and as much as fits of what the columns mean."""
     some = f"  {rows} of {total}" if rows < total else ""
-    about = f"  {_ABOUT[part]}"
-    room = width - len(part) - len(some) - 2
+    room = width - len(part) - len(some) - 4
     role = "accent" if focused else "strong"
-    return fit((Span(f" {part}", role), Span(some), Span(about if len(about) <= room else "", "dim")), width)
+    said = next((f"  {text}" for text in about if len(text) <= room), "")
+    return fit((Span(f" {part}", role), Span(some), Span(said, "dim")), width)

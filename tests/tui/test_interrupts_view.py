@@ -305,3 +305,30 @@ def test_delays_keep_their_time_and_holes():
     assert [f.wall for f in made] == [frame(i).wall for i in (0, 1, 2, 9)]
     assert len(Timeline(SECOND, 31, OPS, made).columns) > 4
     assert room(80) == 68
+
+
+@pytest.mark.parametrize(
+    ("kernel", "has", "has_not"),
+    [
+        ("SunOS 5.11", "a higher prio runs first: TS IA FSS 0-59, SYS 60-99, RT 100-159", "nice"),
+        ("FreeBSD 14.1", "a lower prio runs first: interrupt threads from 0, idle from 224", "nice"),
+        ("6.18.44", "prio 0-98 real time, 120 nice 0; lower runs first", "SYS"),
+    ],
+)
+@pytest.mark.parametrize("columns", [80, 160])
+def test_priorities_are_explained_by_the_platform_of_the_host(kernel, has, has_not, columns):
+    shown = interrupts_of({}, {}, wakeups()[:2], 60)
+    said = text(interrupts(shown, columns, 24, RAMP, focus="wake-ups", why=WHY, kernel=kernel))
+    title = next(line for line in said.splitlines() if line.startswith(" wake-ups"))
+    assert has_not not in title
+    assert has in title if columns == 80 else "runs first" in title
+
+
+def test_a_recording_of_solaris_has_its_own_scale_on_the_screen():
+    made = Scene(Choice(screen="interrupts"))
+    made.store.origin = replace(ORIGIN, kernel="SunOS 5.11")
+    for one in deep_host(6, 30):
+        made.append(one)
+    titles = [line for line in map(plain, made.draw(80, 24).body) if line.startswith(" wake-ups")]
+    assert "SYS 60-99" in titles[0]
+    assert "nice" not in titles[0]

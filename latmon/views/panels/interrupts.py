@@ -73,6 +73,7 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
         why=_why(sight, "interrupts", *PARTS),
         reasons={part: _why(sight, part, part) for part in PARTS},
         no_softirqs=empty.no_softirqs(origin),
+        kernel=origin.kernel,
     )
     if left < _MIN_MAP or not shown.vectors:
         return lines
