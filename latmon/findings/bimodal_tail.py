@@ -145,9 +145,13 @@ def _kind(facts: Facts, far: Far, limits: Thresholds) -> Iterator[Fact]:
 _STEPS = (
     Step("see on the outliers screen what the slow I/Os have in common: size, LBA, flags, program, stage"),
     Step(
-        "see if they come at regular times: a scrub, a self-test, a poll of the drive's health (smartctl -l selftest)"
+        "see if they come at regular times: a scrub, a self-test, a poll of the drive's health",
+        commands=("smartctl -l selftest /dev/DEVICE",),
     ),
-    Step("look for retries and timeouts in the kernel's log (dmesg), and for errors of the drive (smartctl -x)"),
+    Step(
+        "look for retries and timeouts in the kernel's log, and for errors of the drive",
+        commands=("dmesg | tail -n 50", "smartctl -x /dev/DEVICE"),
+    ),
 )
 
 RULE = Rule(

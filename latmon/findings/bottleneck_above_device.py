@@ -20,9 +20,9 @@ from latmon.audit import host_of
 from latmon.audit_checks import Seen
 from latmon.findings.above_driver import Above, above_driver, above_in, depths_in, many, mean, mean_bytes, mean_split
 from latmon.findings.block import Block
+from latmon.findings.commands import setting, sysfs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
-from latmon.findings.raising import sysfs
 from latmon.findings.rule import Rule, Thresholds
 from latmon.limits import ceiling, elevator, number
 from latmon.model import Device, Limit
@@ -198,21 +198,23 @@ def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Ste
     scheduler = elevator(device.limits)
     if scheduler not in (None, "none"):
         yield Step(
-            f"try without the scheduler: echo none > {sysfs(name)}/queue/scheduler",
+            "try without the scheduler",
             f"{scheduler} no longer shares the device fairly or sorts for it; undone by its name",
+            (setting(f"{sysfs(name)}/queue/scheduler", "none"),),
         )
     if number(settings.get("wbt_lat_usec", 0)):
         yield Step(
-            f"try without writeback throttling: echo 0 > {sysfs(name)}/queue/wbt_lat_usec",
+            "try without writeback throttling",
             "background writes slow down reads; undone by the old value",
+            (setting(f"{sysfs(name)}/queue/wbt_lat_usec", 0),),
         )
     if facts.is_sun:
-        yield Step("look at sd's wait queue: iostat -xn has wsvc_t high and asvc_t low where sd holds them")
+        look = "iostat -xn 5"
+        yield Step("look at sd's wait queue, wsvc_t is high and asvc_t low where sd holds them", commands=(look,))
         return
     yield Step("look for a limit on a cgroup: io.max, io.latency and io.weight of the one that issues, io.pressure")
-    yield Step(
-        f"look for a layer that is frozen or suspended: dmsetup info, {sysfs(name)}/device/state, the kernel's log"
-    )
+    layers = ("dmsetup info", f"cat {sysfs(name)}/device/state")
+    yield Step("look for a layer that is frozen or suspended, and in the kernel's log", commands=layers)
 
 
 RULE = Rule(

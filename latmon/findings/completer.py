@@ -15,7 +15,6 @@ from latmon.findings.facts import Facts
 from latmon.model import Outlier, Wait, Wakeups
 
 STAGE = "completion"
-_REAL_TIME = 100
 
 
 class Completer(NamedTuple):
@@ -66,14 +65,6 @@ def by_name(facts: Facts, device: str, delay_us: float) -> Completer | None:
     thread = one.thread
     priority = thread.priority if thread.priority >= 0 else None
     return Completer(thread.pid, thread.comm, priority, one.delay.max_bound or 0, _dominant(one.instead).label, one)
-
-
-def ordered(priority: int, is_sun: bool) -> str:
-    """A priority with what it means on that kernel."""
-    if is_sun:
-        return f"{priority}; a higher number goes first"
-    kind = "real time" if priority < _REAL_TIME else "an ordinary thread's"
-    return f"{priority} ({kind}); a lower number goes first"
 
 
 def _of_waits(waits: list[Wait], facts: Facts) -> Completer:

@@ -19,9 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from latmon import priorities
 from latmon.deep import stages_of
 from latmon.findings.commands import plain, threads
-from latmon.findings.completer import STAGE, Completer, by_name, by_rows, ordered
+from latmon.findings.completer import STAGE, Completer, by_name, by_rows
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
@@ -35,6 +36,10 @@ _EXPLAINS = 2
 """A thread explains a mean wait that is at most so many times as long as its own."""
 _NEAR = 2
 """Counts that differ by less don't say which device is the one to name."""
+_EMLXS = (
+    "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
+    "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
+)
 _REFUTED = (
     "wake-ups of the completion thread (screen 5) that are short while the I/Os are slow: then it works for long, or "
     "other I/Os are before them in its queue"
@@ -146,7 +151,9 @@ def _thread_facts(facts: Facts, woken: Completer) -> Iterator[Fact]:
     if woken.name:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
     if woken.priority is not None:
-        yield Fact("priority", woken.priority, f"its priority is {ordered(woken.priority, facts.is_sun)}")
+        yield Fact(
+            "priority", woken.priority, f"its priority is {priorities.said(woken.priority, facts.origin.kernel)}"
+        )
     if woken.instead:
         shared = f" for {spelled(woken.instead_us)} of {spelled(woken.waits_us)}" if woken.is_mixed else " meanwhile"
         yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU{shared}")
@@ -163,35 +170,43 @@ def _steps(facts: Facts, held: _Held, woken: Completer | None) -> Iterator[Step]
         yield Step("watch the wake-ups of kernel threads on screen 5: who is woken and when does it run?")
         return
     yield Step(
-        f"find out why {woken.instead or 'something'} keeps the CPU, and whether it is meant to run so long, and "
-        f"there: {threads(woken.instead, is_sun=facts.is_sun)}"
+        f"find out why {woken.instead or 'something'} keeps the CPU, and whether it is meant to run so long, and there",
+        commands=(threads(woken.instead, is_sun=facts.is_sun),),
     )
     yield from _sun(facts, held) if facts.is_sun else _linux(woken)
 
 
 def _sun(facts: Facts, held: _Held) -> Iterator[Step]:
     driver = known.driver if (known := facts.devices.get(held.device)) else ""
-    now = f" (now: modinfo | grep -w {driver})" if plain(driver) else ""
+    bug = _EMLXS if driver == "emlxs" else ""
     yield Step(
         "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
-        f"another HBA{now}",
+        f"another HBA{bug}",
         "a reboot; each completes in its own way, so compare before and after with latmon diff",
+        (f"modinfo | grep -w {driver}",) if plain(driver) else (),
     )
     yield Step(
-        "keep the load off those CPUs (psrset, a smaller pool of busy threads); which are busy: mpstat 5",
+        "see which CPUs are busy, and keep the load off those that complete (a processor set, fewer threads)",
         "less throughput for that load",
+        ("mpstat 5", "psrset -i"),
+    )
+    yield Step(
+        "where ZFS is in use, see whether user_reserve_hint_pct bounds its cache: that makes these waits longer",
+        commands=("echo user_reserve_hint_pct/D | mdb -k",),
     )
 
 
 def _linux(woken: Completer) -> Iterator[Step]:
     thread = woken.name or "the completion thread"
     yield Step(
-        f"move what runs instead to other CPUs (taskset -cp CPUS TID), or lower it below {thread}",
+        f"move what runs instead to other CPUs, or lower it below {thread}",
         "its own work gets slower, which may be real-time work",
+        ("taskset -cp CPUS TID",),
     )
     yield Step(
-        f"else give {thread} real-time priority: chrt -f -p 50 {pid_of(woken.number) or 'PID'}",
+        f"else give {thread} real-time priority",
         "it may now keep others from the CPU; gone after a reboot or when the thread is made anew",
+        (f"chrt -f -p 50 {pid_of(woken.number) or 'PID'}",),
     )
 
 

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from latmon.findings.commands import ran
+
 NOTICE, WARNING, CRITICAL = "notice", "warning", "critical"
 SEVERITIES = (NOTICE, WARNING, CRITICAL)
 """Worth knowing; I/Os are slow for this; I/Os that somebody waits for are stuck, or nearly all of the time is lost."""
@@ -27,10 +29,18 @@ class Fact(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to do next, and what may go wrong with it."""
+    """What to do next, what may go wrong with it, and commands to copy, which never stand in `what`."""
 
-    text: str
+    what: str
     risk: str = "none: it only looks"
+    commands: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return what a person reads: what to do, then the commands, and which of them were not run here."""
+        lines = ", ".join(line if ran(line) else f"{line} (not run here)" for line in self.commands)
+        between = " " if self.what.endswith("?") else ": "
+        return f"{self.what}{between}{lines}" if lines else self.what
 
 
 class Where(NamedTuple):

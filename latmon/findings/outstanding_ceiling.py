@@ -22,10 +22,10 @@ from typing import NamedTuple
 from latmon.audit import Audited, audit
 from latmon.audit_checks import Remark, Seen
 from latmon.findings.above_driver import Above, above_driver, depths_in, law, many, mean, mean_bytes, mean_split
-from latmon.findings.commands import plain
+from latmon.findings.commands import FIO, plain, setting, sysfs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.raising import raising, sysfs
+from latmon.findings.raising import raising
 from latmon.findings.rule import Rule, Thresholds
 from latmon.limits import at_limit, elevator, number, wall
 from latmon.model import Device, Limit
@@ -118,7 +118,7 @@ def _walled(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
         f"{part(above.share)} of their time passes; {_why(held)}",
         (*_depth_facts(held), *_time_facts(facts, held, above), *_setting_facts(held)),
         Where("outstanding", name),
-        tuple(_steps(held)),
+        tuple(_steps(held, is_sun=facts.is_sun)),
         _REFUTED,
         above.share,
     )
@@ -138,7 +138,7 @@ def _full(facts: Facts, held: _Held, limits: Thresholds) -> Iterator[Finding]:
         "allows; the kernel doesn't count who waits for it",
         (*_depth_facts(held), *_setting_facts(held)),
         Where("outstanding", name),
-        tuple(_steps(held)),
+        tuple(_steps(held, is_sun=facts.is_sun)),
         "an application that never sends more at once: a larger limit changes nothing then",
     )
 
@@ -204,24 +204,31 @@ def _setting_facts(held: _Held) -> Iterator[Fact]:
         yield Fact(limit.name, limit.value, f"{limit.name}: {remark.text}")
 
 
-def _steps(held: _Held) -> Iterator[Step]:
+def _steps(held: _Held, *, is_sun: bool) -> Iterator[Step]:
     if held.scheduler:
         yield Step(
-            f"try without its scheduler: echo none > {sysfs(held.device.name)}/queue/scheduler",
-            f"{held.scheduler} no longer shares the device fairly or sorts for it; undone by echo {held.scheduler}",
+            "try without its scheduler",
+            f"{held.scheduler} no longer shares the device fairly or sorts for it; undone by writing {held.scheduler}",
+            (setting(f"{sysfs(held.device.name)}/queue/scheduler", "none"),),
         )
     if held.reached and held.bound is not None:
         yield from raising(held.device, held.bound.name)
     else:
         driver = held.device.driver or "the driver"
         yield Step(f"look for what serialises in {driver}: its version, known bugs, tagged queueing that is off")
-    at = f"/dev/{held.device.name}" if plain(held.device.name) else "/dev/DEVICE"
     yield Step(
-        f"run it with iodepth {held.n} and with 32, equal IOPS prove the ceiling: fio --name=t --filename={at} "
-        f"--readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --runtime=10 --time_based --iodepth={held.n}",
+        f"run it with iodepth {held.n} and with 32, equal IOPS prove the ceiling",
         "it loads the device; a write test would destroy what is on it",
+        (_fio(held, is_sun=is_sun),),
     )
     yield Step("record on a host where it is well and compare the two: latmon diff")
+
+
+def _fio(held: _Held, *, is_sun: bool) -> str:
+    """Read the device at random, at the depth at which its driver is held. Solaris' fio has no libaio."""
+    at = f"/dev/{held.device.name}" if plain(held.device.name) else "/dev/DEVICE"
+    at, engine = ("/dev/rdsk/DEVICE", "solarisaio") if is_sun else (at, "libaio")
+    return f"{FIO} --filename={at} --ioengine={engine} --iodepth={held.n}"
 
 
 def _ios(n: int) -> str:

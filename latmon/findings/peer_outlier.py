@@ -137,8 +137,18 @@ def _stripe(facts: Facts, odd: Odd) -> Iterator[Fact]:
 
 _STEPS = (
     Step("see on the stages screen where its slow I/Os spend their time that its peers' don't"),
-    Step("compare it with a peer: firmware, link speed and width, errors (smartctl -x, nvme smart-log, lspci -vv)"),
-    Step("see which other handlers share its interrupt vector (/proc/interrupts, the interrupts screen)"),
+    Step(
+        "compare it with a peer: firmware, link speed and width, errors",
+        commands=(
+            "smartctl -x /dev/DEVICE",
+            "nvme smart-log /dev/DEVICE",
+            "lspci -vv",
+        ),
+    ),
+    Step(
+        "see which other handlers share its interrupt vector, on the interrupts screen too",
+        commands=("cat /proc/interrupts",),
+    ),
     Step(
         "if nothing else tells, move it to a peer's slot: the tail goes with the drive or stays with the slot",
         "the drive is away while it is moved; what is built on it runs without its redundancy",

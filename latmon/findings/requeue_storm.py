@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from latmon.deep import stages_of, total_of
 from latmon.findings.above_driver import mean_bytes
-from latmon.findings.commands import sysfs
+from latmon.findings.commands import setting, sysfs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
@@ -88,21 +88,22 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device | N
 
 def _steps(name: str, device: Device | None, *, is_sun: bool) -> Iterator[Step]:
     names = {one.name: one.value for one in device.limits} if device else {}
-    log = "egrep -i 'full|busy' /var/adm/messages" if is_sun else "dmesg | grep -iE 'full|busy'"
-    yield Step(f"read the array's log and the kernel's: is a target, a port or a host group full? {log}")
+    sun = "egrep -i 'full|busy' /var/adm/messages"
+    log = sun if is_sun else "dmesg | grep -iE 'full|busy'"
+    yield Step("read the array's log and the kernel's, is a target, a port or a host group full?", commands=(log,))
     at = sysfs(name)
     if "queue_depth" in names:
         yield Step(
-            "send less at once, until nothing is refused: "
-            f"echo {_half(names['queue_depth'])} > {at}/device/queue_depth",
+            "send less at once, until nothing is refused",
             "less throughput if it is too low; undone by the old value",
+            (setting(f"{at}/device/queue_depth", _half(names["queue_depth"])),),
         )
     elif "nr_requests" in names:
         scheduler = elevator(device.limits) if device else ""
         yield Step(
-            f"send less at once: echo {_half(names['nr_requests'])} > {at}/queue/nr_requests"
-            + ("" if scheduler and scheduler != "none" else ", or a scheduler that keeps them"),
+            "send less at once" + ("" if scheduler and scheduler != "none" else ", or use a scheduler that keeps them"),
             "less throughput if it is too low; undone by the old value",
+            (setting(f"{at}/queue/nr_requests", _half(names["nr_requests"])),),
         )
     else:
         yield Step("let the application send less at once", "less throughput if it is too little")

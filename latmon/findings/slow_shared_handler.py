@@ -182,18 +182,23 @@ def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
     if not met.of:  # a disk controller's module stays: its disks would be gone
         module = _UNIT.sub("", met.stranger.name.partition(":")[0])
         name = module if plain(module) else "MODULE"
-        unload = f"modinfo | grep -w {name}, then modunload -i ID" if is_sun else f"modprobe -r {name}"
+        unload = (f"modinfo | grep -w {name}", "modunload -i ID") if is_sun else (f"modprobe -r {name}",)
+        known = "; known: it reads a register over PCIe at each interrupt" if name == "switchtec" else ""
         yield Step(
-            f"find out what {met.stranger.name} is for, and unload its module if nobody needs it: {unload}",
+            f"find out what {met.stranger.name} is for, and unload its module if nobody needs it{known}",
             "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
+            unload,
         )
     yield Step(
         "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
         "they are shared out" + ("" if is_sun else " (vmd's max_vec)"),
         "a module loaded anew takes its disks away meanwhile, or a reboot",
     )
-    who = "echo ::interrupts -d | mdb -k" if is_sun else f"grep '^ *{met.victim.irq}:' /proc/interrupts"
-    yield Step(f"look on screen 5 at what each of those on irq {met.victim.irq} takes, and who they are: {who}")
+    proc = f"grep '^ *{met.victim.irq}:' /proc/interrupts"
+    who = "echo ::interrupts -d | mdb -k" if is_sun else proc
+    yield Step(
+        f"look on screen 5 at what each of those on irq {met.victim.irq} takes, and who they are", commands=(who,)
+    )
 
 
 RULE = Rule(ID, "the slow interrupt handler of another device runs before a disk's on the same vector", judge)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from latmon.deep import stages_of
 from latmon.findings import softirqs
-from latmon.findings.commands import threads
+from latmon.findings.commands import setting, threads
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where
 from latmon.findings.rule import Rule, Thresholds
@@ -135,15 +135,16 @@ def _steps(vector: _Vector | None) -> Iterator[Step]:
     cpu = "" if vector is None or vector.cpu is None else f" of CPU {vector.cpu}"
     if vector and vector.hog:
         yield Step(
-            f"move {vector.hog} to CPUs that take no interrupts of disks (taskset -cp CPUS TID), or lower its "
-            f"priority; where it is now: {threads(vector.hog, is_sun=False)}",
+            f"see where {vector.hog} runs, and move it to CPUs that take no interrupts of disks, or lower its priority",
             "its own work gets slower, which may be real-time work",
+            (threads(vector.hog, is_sun=False), "taskset -cp CPUS TID"),
         )
     else:
         yield Step(f"look at screen 5 at what keeps the softirqs{cpu}: another vector's long runs, or a busy thread")
     yield Step(
-        "move the disk's interrupt to another CPU: echo LIST > /proc/irq/N/smp_affinity_list",
+        "move the disk's interrupt to another CPU",
         "managed interrupts refuse it; others on the new CPU may wait; gone after a reboot",
+        (setting("/proc/irq/N/smp_affinity_list", "LIST"),),
     )
 
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from latmon.findings.commands import plain
+from latmon.findings.commands import plain, setting, sysfs
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.raising import sysfs
+from latmon.findings.raising import sd_config
 from latmon.findings.rule import Rule, Thresholds
 from latmon.findings.silence import Silent, silent_of
 from latmon.findings.starving import Number, Starved, number_of, starved_of
@@ -123,10 +123,18 @@ def _hangs(facts: Facts, device: Device, silent: Silent, limits: Thresholds) -> 
     where = {None: "", True: " above its driver", False: " in its driver or below"}[silent.above]
     steps = [
         Step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone, frozen or suspended"),
-        Step(f"look at its layers: dmsetup info, multipath -ll, cat {sysfs(name)}/device/state"),
+        Step(
+            "look at its layers",
+            commands=(
+                "dmsetup info",
+                "multipath -ll",
+                f"cat {sysfs(name)}/device/state",
+            ),
+        ),
     ]
     if facts.is_sun:
-        steps[1] = Step("look at its paths and errors: iostat -En, fmadm faulty, mpathadm list lu")
+        paths = ("iostat -En", "fmadm faulty", "mpathadm list lu")
+        steps[1] = Step("look at its paths and errors", commands=paths)
     severity = CRITICAL if silent.us >= limits["critical_us"] else WARNING
     unknown = "" if silent.known else "; which operations they are isn't known here"
     return Finding(
@@ -151,21 +159,34 @@ def _steps(facts: Facts, device: Device, worst: Starved) -> Iterator[Step]:
     if worst.above is not False:
         if worst.pid is not None and classes(device):
             who = f" of {worst.comm}" if worst.comm else ""
-            yield Step(f"see the I/O class{who}, idle waits for all others: ionice -p {worst.pid}")
+            look = f"ionice -p {worst.pid}"
+            yield Step(f"see the I/O class{who}, idle waits for all others", commands=(look,))
         yield from unsorting(device)
     if worst.above is not True:
-        at = f"smartctl -x /dev/{name}" if plain(name) else "smartctl -x"
-        yield Step(
-            f"read the kernel's log for {name}: errors that are retried, resets, a task abort; {at}"
-            if not facts.is_sun
-            else "read its errors: iostat -En, fmdump -e"
-        )
-        at = f": echo 8 > {sysfs(name)}/device/queue_depth" if not facts.is_sun else ": a smaller sd_max_throttle"
-        yield Step(
-            f"let the device queue less, so that it can't put one off for as long{at}",
-            "fewer IOPS; undone by the old value",
-        )
+        yield from _below_sd(device) if facts.is_sun else _below(name)
     yield Step("see who is passed and how the issues are ordered: the screen of outstanding I/O")
+
+
+def _below(name: str) -> Iterator[Step]:
+    """Where the device has put it off, on Linux."""
+    look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
+    yield Step(f"read the kernel's log for {name}: errors that are retried, resets, a task abort", commands=(look,))
+    yield Step(
+        "let the device queue less, so that it can't put one off for as long",
+        "fewer IOPS; undone by the old value",
+        (setting(f"{sysfs(name)}/device/queue_depth", 8),),
+    )
+
+
+def _below_sd(device: Device) -> Iterator[Step]:
+    """The same under sd. With disksort on, a smaller throttle makes sd sort more: both are set together."""
+    yield Step("read its errors", commands=("iostat -En", "fmdump -e"))
+    yield from sd_config(
+        device,
+        "throttle-max:2, disksort:false",
+        "let a single disk queue less, with disksort off in the same line: with 2 it can't sort by itself",
+        "fewer IOPS; undone by taking the line out",
+    )
 
 
 RULE = Rule(ID, "an I/O waits while many that came later are completed", judge)

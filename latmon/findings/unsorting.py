@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from latmon.findings.commands import sd_walk, setting, sysfs
 from latmon.findings.finding import Step
-from latmon.findings.raising import sysfs
+from latmon.findings.raising import sd_config
 from latmon.limits import elevator, number
 from latmon.model import Device
 
@@ -32,19 +33,24 @@ def unsorting(device: Device) -> Iterator[Step]:
     """Bounded waits for fewer seeks: the trade-off is in the risk."""
     name, at = sorter(device), f"{sysfs(device.name)}/queue"
     if name == "disksort":
-        yield Step(
-            "turn disksort off in sd.conf, with vendor (8 characters) and product as iostat -En tells: "
-            'sd-config-list = "VENDOR  PRODUCT", "disksort:false"; then update_drv -vf sd, or a reboot',
+        yield from sd_config(
+            device,
+            "disksort:false",
+            "turn disksort off for this product",
             "throughput for a bounded wait: a single spindle seeks more and most I/Os take longer; undone by "
             "taking the line out",
         )
+        look = sd_walk(device, "un_f_disksort_disabled")
+        yield Step("see that it is off then, un_f_disksort_disabled is 1", commands=(look,))
     elif name is not None:
         yield Step(
-            f"try without it: echo none > {at}/scheduler",
+            "try without it",
             f"throughput for a bounded wait: a single spindle seeks more; undone by writing {name}",
+            (setting(f"{at}/scheduler", "none"),),
         )
     if name in ("mq-deadline", "deadline"):
         yield Step(
-            f"or let {name} keep nobody waiting for as long: echo 1 > {at}/iosched/fifo_batch",
+            f"or let {name} keep nobody waiting for as long",
             "more seeks; undone by the old value (16); read_expire and write_expire beside it do the same",
+            (setting(f"{at}/iosched/fifo_batch", 1),),
         )

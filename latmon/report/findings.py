@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from latmon.findings.finding import Fact, Finding
+from latmon.findings.commands import ran
+from latmon.findings.finding import Fact, Finding, Step
 from latmon.findings.needs import by_kind
 from latmon.findings.registry import RULES
 from latmon.findings.thresholds import DEFAULT, Settings
@@ -73,7 +74,7 @@ def _finding(one: Told) -> dict[str, Any]:
         "share": rounded(finding.share, 4),
         "evidence": {fact.name: _fact(fact) for fact in finding.facts},
         "view": _where(finding),
-        "next_steps": [{"text": step.text, "risk": step.risk} for step in finding.steps],
+        "next_steps": [_step(step) for step in finding.steps],
         "refuted_by": finding.refuted_by,
     }
 
@@ -87,3 +88,9 @@ def _fact(fact: Fact) -> dict[str, Any]:
 def _where(finding: Finding) -> dict[str, Any]:
     """What is known of the view, by the names of Where."""
     return {name: value for name, value in finding.where._asdict().items() if value not in ("", None)}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    """Return the step; each of its commands says whether it was run where latmon was made."""
+    commands = [{"line": line, "ran": ran(line)} for line in step.commands]
+    return {"text": step.text, "risk": step.risk} | ({"commands": commands} if commands else {})

@@ -50,7 +50,7 @@ def test_a_drain_of_a_second_is_critical_and_named():
     )
     said = {fact.name: fact for fact in one.facts}
     assert (said["at_once"].value, said["at_once"].of) == (8, 8)
-    assert said["priority"].said == "its priority is 97; a higher number goes first"
+    assert said["priority"].said == "its priority is 97 (SYS class); a higher number runs first"
     assert (said["wakeup_max"].value, said["wakeup_max"].of) == (1_238_738, 1001)
     assert all(step.risk for step in one.steps)
     assert not any("chrt" in step.text for step in one.steps)
@@ -77,7 +77,7 @@ def test_the_waits_for_each_thread_are_added_up(labels):
 def test_on_linux_a_lower_number_goes_first():
     (one,) = once(200_000, 4, threshold=50_000)
     assert one.severity == "warning"
-    assert "its priority is 120 (an ordinary thread's); a lower number goes first" in [f.said for f in one.facts]
+    assert "its priority is 120 (an ordinary thread's); a lower number runs first" in [f.said for f in one.facts]
     assert any("chrt -f -p 50 388" in step.text for step in one.steps)
 
 

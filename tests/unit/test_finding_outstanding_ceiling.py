@@ -166,7 +166,7 @@ def test_a_scheduler_may_hold_them_by_design(scheduler):
     assert one.severity == "warning"
     assert one.summary.endswith(f"its limit would be 64 (queue_depth), and {scheduler} decides what it sends")
     assert one.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
-    assert one.steps[0].risk.endswith(f"undone by echo {scheduler}")
+    assert one.steps[0].risk.endswith(f"undone by writing {scheduler}")
     low = {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun"), "scheduler": scheduler}
     assert found(RULE, lasting(**held()), [disk(limits=low)])[0].severity == "critical"
 
