@@ -8,6 +8,7 @@ from __future__ import annotations
 from latmon.errors import EXIT_DONE, UsageError
 from latmon.manifest import Manifest, load_all
 from latmon.resources import data_dir
+from latmon.stage_names import called
 
 _TABLES = {
     "handler_run": "run time of each interrupt handler, by what it returned",
@@ -102,4 +103,4 @@ def _tables(probe: Manifest) -> list[str]:
 
 def _measured(stage: str, probe: Manifest) -> str:
     included = probe.includes.get(stage, ())
-    return f"{stage}, with {', '.join(included)} in it" if included else stage
+    return f"{called(stage, included).both}, with {', '.join(included)} in it" if included else stage

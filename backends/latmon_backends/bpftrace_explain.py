@@ -30,7 +30,7 @@ DRIVERS: Mapping[str, str] = MappingProxyType(
         "nvme-tcp, dm-crypt": "a worker: followed when an interrupt or a softirq woke it (tier A), "
         "else named as not followed",
         "null_blk (timer)": "in the timer's interrupt, which has no handler: not followed",
-        "dm, md, zram": "no requests: their bios, queued to complete, are `hba` of the volume; "
+        "dm, md, zram": "no requests: their bios, queued to complete, are Q2C (queue to completion) of the volume; "
         "stages are at the disks below",
     }
 )

@@ -25,14 +25,14 @@ TRACED = "dtrace"
 DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "illumos": {
-            "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, hba",
+            "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, D2C (issue to completion)",
             "emlxs": "interrupt, then a completion thread per channel: queue, hba, irq, completion",
-            "qlc": "task queues that hold permanent loops: their work is in hba",
+            "qlc": "task queues that hold permanent loops: their work is in D2C (issue to completion)",
             "others": "io:::start to biodone: a total alone",
         },
         "freebsd": {
             "da, ada, nda (CAM)": "CAM's done thread, or the interrupt thread: queue, requeue, hba, completion",
-            "nvd and others without CAM": "queue in GEOM, the rest is hba",
+            "nvd and others without CAM": "queue in GEOM, the rest is D2C (issue to completion)",
         },
     }
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from latmon.model import Origin
+from latmon.stage_names import called
 
 NO = "no: "
 """Begins the reason why nothing measures a stage."""
@@ -45,6 +46,8 @@ def always(stage: str, origin: Origin | None) -> str:
         return f"{NO}no always-on probe runs here"
     if stage in origin.measured:
         inside = origin.measured[stage]
-        return f"yes, with {', '.join(inside)} in it" if inside else "yes"
+        name = called(stage, inside)
+        interval = f" as {name.both}" if name.column != stage else ""
+        return f"yes{interval}, with {', '.join(inside)} in it" if inside else "yes"
     why = next((one.reason for one in origin.absent if one.name == stage), "not told apart by this probe")
     return f"{NO}{why}"

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from latmon.diff import blocks, evidence, power
+from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
 from latmon.diff.evidence import Found, Row
 from latmon.diff.quantile import Ratio, Survival, interval, ratio
 from latmon.diff.questions import FEWEST, QUANTILES, QUESTIONS, Asked, Cut, Length, ask, length, own
-from latmon.diff.stretch import Stretch
+from latmon.diff.stretch import TRACED, Stretch, plain
 from latmon.histogram import Histogram, bucket_bounds, merge
 from latmon.model import OPS, STAGES, Series
 
@@ -61,6 +62,13 @@ class Change:
     body: Moved
     tail: Moved
     seen: power.Seen
+    traced: bool = False
+    """Of the traced I/Os; else of all that were timed."""
+    includes: tuple[str, ...] = ()
+    """Stages whose time this one holds, in A as in B."""
+    extreme: Extreme | None = None
+    cause: Cause | None = None
+    """Of a total that changed."""
 
     @property
     def where(self) -> str:
@@ -88,6 +96,8 @@ class Comparison:
     rows: int
     only_a: tuple[Series, ...]
     only_b: tuple[Series, ...]
+    unlike: tuple[tuple[Series, tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Stages that include other stages in A than in B, with what they include: they are not compared."""
 
     @property
     def tested(self) -> bool:
@@ -101,9 +111,9 @@ class Comparison:
 
 def compare(a: Stretch, b: Stretch) -> Comparison:
     """One pass over what is in memory; the same stretches give the same answer."""
-    # where the total begins at the issue, the stage in the driver is that very total
-    same = {"hba"} if a.origin.latency_from == b.origin.latency_from == "issue" else set()
-    both = sorted((s for s in a.series() if s in b.bits and not (s.stage in same and _is_total(s, a, b))), key=_order)
+    both = sorted(_comparable(a, b), key=_order)
+    unlike = tuple((plain(s), a.includes[s], b.includes[s]) for s in both if _is_unlike(s, a, b))
+    both = [s for s in both if not _is_unlike(s, a, b)]
     pairs = {s: _pair(a, b, s) for s in both}
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
     tested = _enough(a, b)
@@ -115,12 +125,59 @@ def compare(a: Stretch, b: Stretch) -> Comparison:
     return Comparison(
         a,
         b,
-        tuple(_change(s, pair, asked.get(s), answers.get(s, []), lengths) for s, pair in pairs.items()),
+        tuple(
+            _led(_change(s, pair, asked.get(s), answers.get(s, []), lengths), a, b, tested=tested)
+            for s, pair in pairs.items()
+        ),
         lengths,
         sum(len(some) for some in answers.values()),
-        tuple(sorted((s for s in a.series() if s not in b.bits), key=_order)),
-        tuple(sorted((s for s in b.series() if s not in a.bits), key=_order)),
+        _only(a, b),
+        _only(b, a),
+        unlike,
     )
+
+
+def _comparable(a: Stretch, b: Stretch) -> list[Series]:
+    """Return what both have. Stages are those of the traced I/Os where both traced enough, else the always-on ones."""
+    # where the total begins at the issue, the stage in the driver is that very total
+    same = {"hba"} if a.origin.latency_from == b.origin.latency_from == "issue" else set()
+    both = [s for s in a.series() if s in b.bits and not (s.stage in same and _is_total(s, a, b))]
+    followed = {s[:2] for s in both if s.stage == f"{TRACED}total" and _enough_traced(s, a, b)}
+    always = {s for s in both if not s.stage.startswith(TRACED)}
+    return [
+        s
+        for s in both
+        if s.stage == "total"
+        or (s in always and s[:2] not in followed)
+        or (s not in always and plain(s).stage != "total" and (s[:2] in followed or plain(s) not in always))
+    ]
+
+
+def _enough_traced(series: Series, *sides: Stretch) -> bool:
+    return all(one.total(series, one.bits[series]).count >= TRACED_FEWEST for one in sides)
+
+
+def _is_unlike(series: Series, a: Stretch, b: Stretch) -> bool:
+    return series.stage != "total" and a.includes.get(series) != b.includes.get(series)
+
+
+def _only(one: Stretch, other: Stretch) -> tuple[Series, ...]:
+    known = {plain(s) for s in other.series()}
+    return tuple(sorted({plain(s) for s in one.series()} - known, key=_order))
+
+
+def _led(change: Change, a: Stretch, b: Stretch, *, tested: bool) -> Change:
+    """Return the change with what leads its sentence, and with the plain name of its series."""
+    series = plain(change.series)
+    made = replace(change, series=series, traced=series != change.series, includes=a.includes.get(change.series, ()))
+    if series.stage != "total":
+        return made
+    found = extreme(a, b, series, (change.a, change.b))
+    if not (change.changed or not tested):
+        return replace(made, extreme=found)
+    tail = change.where == "tail"
+    low, high = (change.tail.cut_us, None) if tail else (0, found.above_us if found else None)
+    return replace(made, extreme=found, cause=cause(a, b, series, low, high))
 
 
 def _enough(*sides: Stretch) -> bool:

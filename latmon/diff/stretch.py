@@ -19,6 +19,8 @@ MAX_UNITS = 128
 MAX_SERIES = 4096
 """What is beyond is left out, and counted: a comparison of more can't be read by anybody."""
 MINUTE_US = 60_000_000
+TRACED = "traced "
+"""Before the stage in a series of the traced I/Os: another population than all I/Os."""
 Counts = dict[int, int]
 
 
@@ -63,6 +65,13 @@ class Stretch:
     damage: tuple[str, ...] = ()
     is_live: bool = False
     """Its file is still being written: more will be in it."""
+    includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
+    """Stages whose time a stage's holds."""
+    by_total: dict[Series, Counts] = field(default_factory=dict)
+    """Time in us of a stage of the traced I/Os, by the bucket of their total."""
+    above: dict[Flow, int] = field(default_factory=dict)
+    """I/Os above the threshold, counted by the probe."""
+    _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
     _per_unit: int = 1
@@ -96,12 +105,20 @@ class Stretch:
         unit.windows += windows
         for series, one in frame.histograms.items():
             self._count(unit, series, one)
-        for series, one in frame.traced.histograms.items():
-            if series.stage not in ("total", UNACCOUNTED) and series not in frame.histograms:
-                self._count(unit, series, one)
+            self.includes[series] = self.origin.measured.get(series.stage, ())
+        self._traced(unit, frame)
+        for flow, above in frame.above.items():
+            self.above[flow] = self.above.get(flow, 0) + above
+        for device, us in frame.thresholds_us.items():
+            self._thresholds.setdefault(device, set()).add(us)
         for flow, done in _done(frame).items():
             before = unit.done.get(flow, (0, 0))
             unit.done[flow] = before[0] + done.count, before[1] + done.bytes
+
+    def threshold_us(self, device: str) -> int | None:
+        """Return the threshold that a device had all the time; None where it moved or there was none."""
+        known = self._thresholds.get(device, set())
+        return next(iter(known)) if len(known) == 1 else None
 
     def series(self) -> list[Series]:
         return list(self.bits)
@@ -114,6 +131,16 @@ class Stretch:
         known, bound = self._known.get(series, -1), self._bounds.get(series, -1)
         whole = Histogram.of(counts, None, known if known >= max(bound, 0) else None, self.bits.get(series, bits))
         return whole.coarsen(bits) if whole.bits > bits else whole
+
+    def _traced(self, unit: Unit, frame: Frame) -> None:
+        for series, one in frame.traced.histograms.items():
+            if series.stage != UNACCOUNTED:
+                key = series._replace(stage=TRACED + series.stage)
+                self._count(unit, key, one)
+                self.includes[key] = frame.traced.includes_of(series.device).get(series.stage, ())
+        for series, sums in frame.traced.by_total.items():
+            if series in self.by_total or len(self.by_total) < MAX_SERIES:
+                add(self.by_total.setdefault(series, {}), sums.items())
 
     def _open(self) -> None:
         """A new unit; where there are too many, pairs become one first."""
@@ -162,6 +189,11 @@ def stretch_of(name: str, origin: Origin, devices: Iterable[Device], frames: Ite
     return made
 
 
+def plain(series: Series) -> Series:
+    """Return a series of the traced I/Os without the mark that it has here."""
+    return series._replace(stage=series.stage.removeprefix(TRACED))
+
+
 def coarse(counts: Mapping[int, int], bits: int, wanted: int) -> Counts:
     """The same counts with fewer sub-bucket bits."""
     if bits == wanted:
@@ -181,4 +213,4 @@ def _done(frame: Frame) -> Mapping[Flow, Completed]:
     return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
 
 
-__all__ = ["BITS", "Counts", "Stretch", "Unit", "coarse", "stretch_of"]
+__all__ = ["BITS", "TRACED", "Counts", "Stretch", "Unit", "coarse", "plain", "stretch_of"]

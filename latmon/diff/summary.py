@@ -35,6 +35,7 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
             "block_correlation": {name: round(one.alike, 3) for name, one in comparison.lengths.items()},
             "power": POWER,
         },
+        "lead": verdict.lead(comparison),
         "warnings": warnings(comparison),
         "loads_differ": [asdict(one) for one in unlike(a, b)],
         "settings": [asdict(one) for one in differing(a, b)],
@@ -83,10 +84,13 @@ def _stretch(one: Stretch) -> dict[str, Any]:
 def _change(one: Change, comparison: Comparison) -> dict[str, Any]:
     return {
         **one.series._asdict(),
+        **({} if one.series.stage == "total" else {"of": "traced" if one.traced else "all"}),
+        **({} if one.series.stage == "total" else {"includes": list(one.includes)}),
         "where": one.where if comparison.tested else "untested",
         "sentence": verdict.sentence(one, comparison),
         "count": [one.a.count, one.b.count],
         "shift_us": {shift.name: _shift(shift) for shift in one.shifts},
+        **_led(one),
         "body": _moved(one.body),
         "tail": _moved(one.tail),
         "would_have_found": {
@@ -95,6 +99,27 @@ def _change(one: Change, comparison: Comparison) -> dict[str, Any]:
             "tail_share": TAIL_SHARE,
         },
     }
+
+
+def _led(one: Change) -> dict[str, Any]:
+    """Return the keys `extreme` and `cause`, where there are such."""
+    found: dict[str, Any] = {}
+    if (most := one.extreme) is not None:
+        found["extreme"] = {
+            "above_us": most.above_us,
+            "count": list(most.count),
+            "max_us": list(most.max_us),
+            "stages": {stage: round(share, 6) for stage, share in most.stages.items()},
+        }
+    if (why := one.cause) is not None:
+        found["cause"] = {
+            "stage": why.stage,
+            "includes": list(why.includes),
+            "share": round(why.share, 6),
+            "us_per_io": [None if us is None else round(us, 1) for us in why.us],
+            "above_us": why.low_us,
+        }
+    return found
 
 
 def _shift(one: Shift) -> dict[str, Any]:

@@ -12,12 +12,17 @@ from latmon.diff.evidence import ALPHA
 from latmon.diff.setting import Difference, differing
 from latmon.diff.stretch import Stretch
 from latmon.diff.sweep import COLUMNS, Sweep
+from latmon.stage_names import called
 from latmon.words import MINUTE_US, duration, rate, spelled, whole
 
 WIDTH = 80
 _MOST = 40
 """Sentences of one kind; what is beyond is counted."""
 _SHORT = 0.3
+_FEW = 3
+"""Devices that are named one by one."""
+_STAGES = 6
+"""Sentences on single stages: which of them explains a change is said at the top."""
 _ROWS = 12
 """Of the table: what changed, then the first of the others."""
 
@@ -26,7 +31,14 @@ def render(comparison: Comparison) -> str:
     """The whole text."""
     a, b = comparison.a, comparison.b
     lines = [*_said(f"A  {_named(a)}", 3), *_said(f"B  {_named(b)}", 3), ""]
-    for part in (loads(unlike(a, b)), warnings(comparison), _verdicts(comparison), _settings(a, b), _only(comparison)):
+    parts = (
+        verdict.lead(comparison),
+        loads(unlike(a, b)),
+        warnings(comparison),
+        _verdicts(comparison),
+        _settings(a, b),
+    )
+    for part in (*parts, _only(comparison)):
         lines += [line for said in part for line in _said(said)]
         if part:
             lines.append("")
@@ -35,11 +47,14 @@ def render(comparison: Comparison) -> str:
 
 
 def loads(some: Sequence[Unlike]) -> list[str]:
-    """Loads that differ, said first: latencies compare unlike things then."""
+    """Return loads that differ, before the quantiles: these compare unlike things then. Alike devices are one line."""
     if not some:
         return []
     first = "the loads differ, so the latencies below are of unlike work:"
-    return _capped([first, *(f"  {one.device}: {', '.join(_load(one))}" for one in some)])
+    alike: dict[str, list[str]] = {}
+    for one in some:
+        alike.setdefault(", ".join(_load(one)), []).append(one.device)
+    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in alike.items())])
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -60,12 +75,27 @@ def warnings(comparison: Comparison) -> list[str]:
             said.append(f"{name} is damaged: {one.damage[0]}")
         if one.left_out:
             said.append(f"of {name} some series are left out: there are too many.")
+    said += _unlike_stages(comparison)
     if comparison.tested and comparison.alike > _SHORT:
         said.append(
             "stretches that follow each other resemble each other as far as these captures reach: longer ones would"
             " tell more, and a slow drift can't be told from a change."
         )
     return said
+
+
+def _unlike_stages(comparison: Comparison) -> list[str]:
+    """Return a sentence for stages whose time holds other stages in A than in B."""
+    found: dict[str, list[str]] = {}
+    for series, a, b in comparison.unlike:
+        names = [called(series.stage, inside).both for inside in (a, b)]
+        if names[0] != names[1]:
+            found.setdefault(f"{names[0]} in A, {names[1]} in B", []).append(f"{series.device} {series.op}")
+    return [
+        f"{series[0]}{f' and {len(series) - 1} more' if len(series) > 1 else ''}: the driver's time is {how}; "
+        "the two are not compared."
+        for how, series in found.items()
+    ]
 
 
 def render_sweep(sweeps: Sequence[Sweep], warned: Sequence[str]) -> str:
@@ -109,14 +139,19 @@ def _verdicts(comparison: Comparison) -> list[str]:
         return _capped([verdict.sentence(one, comparison) for one in comparison.changes])
     totals = [one for one in comparison.changes if one.series.stage == "total"]
     stages = [one for one in comparison.changes if one.series.stage != "total"]
-    said = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages))]
+    said = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages)[:_STAGES])]
+    left = len(_worst(stages)) - _STAGES
+    said += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
     unknown = [one for one in totals if one.where == "unknown"]
     if unknown:
         why = sorted({part.why for one in unknown for part in (one.body, one.tail)})
         said.append(f"not enough to tell: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
     still = [one for one in totals if one.where == "none"]
+    for other, has in (("", False), ("other ", True)):
+        some = [one for one in still if (one.extreme is not None) is has]
+        if some:
+            said.append(f"no {other}difference found: {', '.join(map(verdict.subject, some[:_MOST]))}")
     if still:
-        said.append(f"no difference found: {', '.join(map(verdict.subject, still[:_MOST]))}")
         said.append(f"  of {verdict.subject(still[0])} {verdict.seen(still[0])}")
     return _capped(said) or ["the two have no I/O of one kind on one device: nothing can be compared"]
 
@@ -136,12 +171,30 @@ def _settings(a: Stretch, b: Stretch) -> list[str]:
     if not found:
         told = bool(a.settings and b.settings)
         return ["settings: no difference" if told else "settings: not in both files, as far as they tell no difference"]
-    return _capped(["settings that differ (A -> B):", *map(setting, found)])
+    return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))])
 
 
-def setting(one: Difference) -> str:
-    """`module vmd max_vec: 2 -> 8`, indented."""
-    return f"  {one.section} {one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
+def settings(found: Sequence[Difference]) -> list[str]:
+    """Return `module vmd max_vec: 2 -> 8` of each; devices that differ alike are one line."""
+    alike: dict[str, list[str]] = {}
+    for one in found:
+        kind, _, device = one.section.partition(" ")
+        how = f"{one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
+        if kind == "device":
+            alike.setdefault(how, []).append(device)
+        else:
+            alike.setdefault(f"{one.section} {how}", [])
+    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in alike.items()]
+
+
+def _kind(names: Sequence[str]) -> str:
+    """Return the word before devices that are named; their number has it already."""
+    return "" if len(names) > _FEW else "device " if len(names) == 1 else "devices "
+
+
+def _devices(names: Sequence[str]) -> str:
+    """Return their names, of many the first of them and how many they are."""
+    return ", ".join(names) if len(names) <= _FEW else f"{len(names):,} devices ({', '.join(names[:_FEW])}, ...)"
 
 
 def _only(comparison: Comparison) -> list[str]:

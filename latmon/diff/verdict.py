@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from latmon.diff import blocks
+from latmon.diff.cause import FEWEST, Cause, Extreme
 from latmon.diff.comparison import DRIFTS, WANDERS, Change, Comparison, Moved, Shift
 from latmon.diff.quantile import Ratio
 from latmon.histogram import Histogram, bucket_bounds
-from latmon.words import UNKNOWN, bound, in_words, rate, significant, spelled
+from latmon.stage_names import called
+from latmon.words import UNKNOWN, bound, in_words, part, rate, significant, spelled
 
 _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}
 _SPEED = {1: "slower", -1: "faster"}
 _HALF = 2
+_MOST_NAMED = 4
+_MOST_EXTREMES = 3
 
 
 def subject(change: Change) -> str:
-    """`sdc write`, or `sdc write hba` of a stage."""
+    """Return `sdc write`, or `sdc write issue to completion` of a stage."""
     device, op, stage = change.series
-    return f"{device} {op}" if stage == "total" else f"{device} {op} {stage}"
+    return f"{device} {op}" if stage == "total" else f"{device} {op} {called(stage, change.includes).sentence}"
 
 
 def sentence(change: Change, comparison: Comparison) -> str:
@@ -33,6 +39,105 @@ def sentence(change: Change, comparison: Comparison) -> str:
         "unknown": _unknown,
     }[change.where](change)
     return f"{subject(change)}: {said}"
+
+
+def lead(comparison: Comparison) -> list[str]:
+    """Return what a reader must see first: the longest I/Os that one side alone has, then the stage that explains."""
+    return [*_extremes(comparison), *_causes(comparison)]
+
+
+def _extremes(comparison: Comparison) -> list[str]:
+    """One sentence per threshold that both counted by, and one per series where none was; the longest first."""
+    found = [(one, one.extreme) for one in comparison.changes if one.extreme is not None]
+    counted: dict[tuple[int, int], list[tuple[Change, Extreme]]] = {}
+    for change, one in found:
+        # without a common threshold each has a bound of its own
+        key = (one.above_us, one.slower) if one.exact else (-len(counted) - 1, 0)
+        counted.setdefault(key, []).append((change, one))
+    several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST]
+    groups = sorted(several, key=lambda group: -max(max(one.max_us) for _, one in group))
+    return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
+
+
+def _left_out(groups: Sequence[Sequence[tuple[Change, Extreme]]]) -> list[str]:
+    names = [subject(change) for group in groups for change, _ in group]
+    return [f"other long I/Os that one side alone has: {_several(names)}"] if names else []
+
+
+def _extreme(group: Sequence[tuple[Change, Extreme]]) -> str:
+    """Return `I/Os above 500 ms: 40 -> 0 (sd0 write 20 -> 0)`, or `sd1 write: 302 I/Os took 8:57 to 9:59 min in A`."""
+    change, one = group[0]
+    stages = _held([each for _, each in group])
+    longest = [max(each.max_us[side] for _, each in group) for side in (0, 1)]
+    if not one.exact:
+        slow, other = "AB"[one.slower], "AB"[1 - one.slower]
+        known = (change.a, change.b)[one.slower].max is not None
+        least = f"{spelled(one.above_us)} {f'to {spelled(longest[one.slower])}' if known else 'or more'}"
+        return (
+            f"{subject(change)}: {one.count[one.slower]:,} I/Os took {least} in {slow}, none of {other}'s took more "
+            f"than {spelled(longest[1 - one.slower])}{stages}"
+        )
+    sums = [sum(each.count[side] for _, each in group) for side in (0, 1)]
+    by = _several([f"{subject(c)} {each.count[0]:,} -> {each.count[1]:,}" for c, each in group])
+    of = f" ({by})" if len(group) > 1 else ""
+    who = "" if len(group) > 1 else f"{subject(change)}: "
+    most = f"; the longest {spelled(longest[0])} -> {spelled(longest[1])}"
+    return f"{who}I/Os above {spelled(one.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
+
+
+def _held(some: Sequence[Extreme]) -> str:
+    """The stage with the most of their time, where they were traced."""
+    shares: dict[str, float] = {}
+    for one in some:
+        for stage, share in one.stages.items():
+            shares[stage] = shares.get(stage, 0.0) + share * one.count[one.slower]
+    whole = sum(shares.values())
+    if not whole:
+        return ""
+    top = max(sorted(shares), key=lambda stage: shares[stage])
+    return f"; {part(shares[top] / whole)} of their time is {top}"
+
+
+def _causes(comparison: Comparison) -> list[str]:
+    """One sentence per stage that explains what changed, for all series that it explains."""
+    found: dict[tuple[str, str, bool], list[tuple[Change, Cause]]] = {}
+    for change in comparison.changes:
+        if (one := change.cause) is not None:
+            both = None not in one.us
+            found.setdefault((called(one.stage, one.includes).sentence, _how(change), both), []).append((change, one))
+    return [_cause(name, how, group) for (name, how, _), group in found.items()]
+
+
+def _how(change: Change) -> str:
+    """What the stage explains, in words."""
+    if change.where == "tail":
+        return f"the {'longer' if change.tail.direction == 1 else 'shorter'} tail"
+    times = [shift for shift in change.shifts if shift.name == "p50"]
+    slower = any((one.b_us or 0) > (one.a_us or 0) for one in times)
+    return "what is slower" if slower else "what is faster"
+
+
+def _cause(name: str, how: str, group: Sequence[tuple[Change, Cause]]) -> str:
+    """`softirq explains what is faster: nvme0n1 write 3.8 ms -> 8 us a traced I/O, >99% of the difference`."""
+    each = sorted(group, key=lambda one: -one[1].share)
+    items = []
+    for number, (change, one) in enumerate(each):
+        a, b = one.us
+        above = f" above {spelled(one.low_us)}" if one.low_us else ""
+        if a is None or b is None:
+            of = "A" if b is None else "B"
+            items.append(f"{subject(change)} {part(one.share)} of {of}'s time{above} (only {of} was traced)")
+            continue
+        below = f" below {spelled(one.high_us)}" if one.high_us else ""
+        times = "" if one.low_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
+        what = f" of the difference{above}" if not number else ""
+        items.append(f"{subject(change)}{below}{times} {part(one.share)}{what}")
+    return f"{name} explains {how}: {_several(items)}"
+
+
+def _several(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST_NAMED:,} more" if len(items) > _MOST_NAMED else ""
+    return ", ".join(items[:_MOST_NAMED]) + more
 
 
 def untested(change: Change) -> str:

@@ -14,6 +14,11 @@ def row(cells: Iterable[object]) -> bytes:
     return (",".join(map(_cell, cells)) + "\r\n").encode("utf-8", "backslashreplace")
 
 
+def names(words: Iterable[str]) -> str | None:
+    """Return several names as one cell, with blanks between; None for none."""
+    return " ".join(words) or None
+
+
 def stamp(wall: float) -> str | None:
     """RFC 3339 in UTC, to the microsecond; None for a stamp beyond the calendar."""
     return rfc3339(wall, "microseconds")

@@ -21,6 +21,7 @@ from latmon.histogram import MAX_US, Histogram, bucket_bounds
 from latmon.mark import Mark
 from latmon.model import Frame, Series
 from latmon.recording import Gap
+from latmon.stage_names import explained
 
 DIGITS = 1
 _PARTS_BITS = 4
@@ -40,6 +41,10 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
         "#[Histogram log format version 1.3]\n"
         f"#[StartTime: {begin}, {stamp(origin.start_wall)}]\n#[BaseTime: {begin}]\n"
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n'.encode()
+    )
+    out.writelines(
+        f"#[Includes: {_said(said)}]\n".encode() if (said := explained(stage, inside)) else b""
+        for stage, inside in origin.measured.items()
     )
     if source.redacted:
         out.write(b"#[redacted]\n")

@@ -7,7 +7,7 @@ Buckets are octaves from 1 us to 67 s. latmon counts whole microseconds, rounded
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 from latmon import __version__
@@ -21,7 +21,10 @@ from latmon.report.totals import COUNTERS, Totals
 OCTAVES = range(27)
 """Exponents of the bounds in microseconds."""
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_INCLUDES = "A stage's label includes names the stages whose time is in it: hba with completion is issue to completion."
 Labels = Mapping[str, str]
+Includes = Callable[[str], Mapping[str, tuple[str, ...]]]
+"""Device -> stage -> the stages that it includes."""
 
 
 def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
@@ -45,9 +48,11 @@ def _text(source: Source, totals: Totals, missing: Counter[str], damaged: int) -
     about |= {"host": origin.host, "kernel": origin.kernel, "redacted": "yes" if source.redacted else "no"}
     yield from _family("latmon_build_info", "gauge", "What measured this, and where.")
     yield _sample("latmon_build_info", about, 1)
-    yield from _histograms("latmon_io_latency", "Latency of I/Os by device, op and stage.", totals.histograms)
-    traced = "The same of the I/Os that deep probes traced, one in so many: never to be added to the others."
-    yield from _histograms("latmon_traced_latency", traced, totals.traced.histograms)
+    help_text = f"Latency of I/Os by device, op and stage. {_INCLUDES}"
+    yield from _histograms("latmon_io_latency", help_text, totals.histograms, lambda _: origin.measured)
+    help_text = f"Latency of the traced I/Os, one in so many: never add them to the others. {_INCLUDES}"
+    traced = totals.traced
+    yield from _histograms("latmon_traced_latency", help_text, traced.histograms, traced.includes_of)
     for source_of, done in (("kernel", totals.kernel), ("probe", totals.seen)):
         yield from _completed(source_of, done)
     yield from _outstanding(totals.last)
@@ -65,12 +70,13 @@ def _text(source: Source, totals: Totals, missing: Counter[str], damaged: int) -
     yield "# EOF"
 
 
-def _histograms(name: str, help_text: str, found: Mapping[Series, Histogram]) -> Iterator[str]:
+def _histograms(name: str, help_text: str, found: Mapping[Series, Histogram], includes_of: Includes) -> Iterator[str]:
     name = f"{name}_seconds"
     if found:
         yield from _family(name, "histogram", help_text, "seconds")
     for series, one in sorted(found.items()):
-        labels = series._asdict()
+        inside = ",".join(includes_of(series.device).get(series.stage, ()))
+        labels = series._asdict() | ({"includes": inside} if inside else {})
         for bound, n in _cumulative(one):
             yield _sample(f"{name}_bucket", labels | {"le": bound}, n)
         if one.sum is not None:

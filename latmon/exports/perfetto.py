@@ -17,7 +17,8 @@ from latmon.histogram import merge
 from latmon.mark import Mark
 from latmon.model import Frame, Outlier, Outstanding
 from latmon.recording import Gap
-from latmon.views.waterfall import pieces
+from latmon.stage_names import called
+from latmon.views.waterfall import Piece, pieces
 
 MAX_LANES = 256
 """More outliers at once than a device can be looked at; what has no lane is an instant, with its length beside it."""
@@ -122,7 +123,7 @@ class _Tracks:
         for part in pieces(one):
             if part.us:
                 where = {"ts": one.mono_us + part.begin_us, "dur": part.us}
-                yield slice_ | where | {"cat": "stage", "name": part.stage, "args": {"place known": part.placed}}
+                yield slice_ | where | {"cat": "stage", "name": part.stage, "args": _stage_facts(one, part)}
 
 
 def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
@@ -158,6 +159,13 @@ def _facts(one: Outlier) -> dict[str, Any]:
     }  # fmt: skip
     known = {name: value for name, value in facts.items() if value not in (None, "")}
     return known | {"own": True} if one.own else known
+
+
+def _stage_facts(one: Outlier, part: Piece) -> dict[str, Any]:
+    """Return what a slice of a stage says: the stages whose time is in it, and what that interval is called."""
+    inside = one.includes.get(part.stage, ())
+    held = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
+    return {"place known": part.placed} | held
 
 
 def _instant(ts: int, name: str, args: Event, *, pid: int = 0, scope: str = "g") -> Event:

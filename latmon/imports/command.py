@@ -203,11 +203,11 @@ def origin(read: Read, first: Frame) -> Origin:
         interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
-        measured={stage: _includes(stage, tools) for stage in sorted(stages)},
+        measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
         absent=tuple(
             Missing(stage, "the imported text doesn't tell it")
             for stage in ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume")
-            if stage not in stages
+            if stage not in stages and stage not in built.measured
         ),
         latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
         reason=reason,

@@ -91,6 +91,8 @@ class Whole:
 
     where: Where
     frame: Frame
+    measured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stage of the always-on probe -> the stages that it includes, where the text says that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from latmon.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_inde
 from latmon.imports import times
 from latmon.imports.found import Asked, Found, Passed, Remark, Where, Whole
 from latmon.mark import Mark
-from latmon.model import Completed, Flow, Frame, Health, Series, Traced
+from latmon.model import STAGES, Completed, Flow, Frame, Health, Series, Traced
 from latmon.text import clean
 
 HEADER = "time,mono_us,dt_us,device,op,stage,low_us,high_us,count"
-_CELLS = 9
+"""Of version 0.1; a column `includes` may follow."""
+_HEADERS = (HEADER, f"{HEADER},includes")
+_CELLS = (9, 10)
 _TRACED = "traced."
 _MARK = "mark: "
 _MOST_BITS = 5
@@ -41,6 +43,7 @@ class _Cells(NamedTuple):
     low: int
     high: int
     number: int
+    includes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -50,12 +53,13 @@ class _Window:
     wall: float
     first: int
     counts: dict[Series, dict[tuple[int, int], int]] = field(default_factory=dict)
+    includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
 
 
 def sniff(head: str) -> bool:
     """Its own first line."""
-    return any(line.strip() == HEADER for line in head.split("\n")[:20])
+    return any(line.strip() in _HEADERS for line in head.split("\n")[:20])
 
 
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
@@ -64,10 +68,10 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     reading, cells_of, begun = _Reading(), _row_reader(), 1
     for at, line in enumerate(lines, 1):
         told = line.strip()
-        cells = cells_of(line) if told and told != HEADER else None
+        cells = cells_of(line) if told and told not in _HEADERS else None
         if cells is not None:
             yield from reading.take(at, cells)
-        elif told and told != HEADER:
+        elif told and told not in _HEADERS:
             if begun < at:
                 yield Passed(Where(begun, at - 1))
             begun = at + 1
@@ -109,10 +113,11 @@ def _row_reader() -> Callable[[str], _Cells | None]:
     """Cells of a line, None for a row that is none of ours. Names and stamps come again in many rows: read once."""
     wall_of = lru_cache(_REMEMBERED)(times.moment)
     named = lru_cache(_REMEMBERED)(_named)
+    included = lru_cache(_REMEMBERED)(_included)
 
     def cells_of(line: str) -> _Cells | None:
         row = _split(line)
-        if row is None or len(row) != _CELLS:
+        if row is None or len(row) not in _CELLS:
             return None
         numbers = (row[1], row[2], row[6], row[7], row[8])
         together = "".join(numbers)
@@ -124,7 +129,8 @@ def _row_reader() -> Callable[[str], _Cells | None]:
         if max(mono or 0, dt or 0, low or 0, high or 0, count or 0) > _MAX:
             return None
         device, op, stage = named(row[3], 256), named(row[4], 0), named(row[5], 256)
-        return _Cells(wall_of(row[0]), mono, dt, device, op, stage, low or 0, high or 0, count or 0)
+        inside = included(row[9]) if len(row) > len(_Cells._fields) - 1 else ()
+        return _Cells(wall_of(row[0]), mono, dt, device, op, stage, low or 0, high or 0, count or 0, inside)
 
     return cells_of
 
@@ -143,6 +149,11 @@ def _named(text: str, most: int) -> str:
     return clean(shown, most) if most else clean(shown)
 
 
+def _included(text: str) -> tuple[str, ...]:
+    """Return the stages in a cell; what is none of latmon's stages is left out."""
+    return tuple(word for word in text.split(" ") if word in STAGES)
+
+
 def _add(now: _Window, cells: _Cells) -> bool:
     low, high, count = cells.low, cells.high, cells.number
     if not count or not _fitting(low, high):
@@ -152,6 +163,8 @@ def _add(now: _Window, cells: _Cells) -> bool:
     if counts is None:
         counts = now.counts[series] = {}
     counts[low, high] = counts.get((low, high), 0) + count
+    if cells.includes:
+        now.includes[series] = cells.includes
     return True
 
 
@@ -186,8 +199,18 @@ def _whole(now: _Window, last: int) -> Whole:
             dt_us=now.dt_us,
             histograms=ours,
             seen={Flow(key.device, key.op): Completed(h.count, 0) for key, h in ours.items() if key.stage == "total"},
-            traced=Traced(histograms=deep, one_in=1) if deep else Traced(),
+            traced=Traced(histograms=deep, one_in=1, includes=_includes(now, deep=True)) if deep else Traced(),
             health=Health(),
             marks=tuple(now.marks),
         ),
+        {series.stage: () for series in ours} | _includes(now, deep=False),
     )
+
+
+def _includes(now: _Window, *, deep: bool) -> dict[str, tuple[str, ...]]:
+    """Return stage -> stages that it includes, of the traced I/Os or of all."""
+    return {
+        series.stage.removeprefix(_TRACED): inside
+        for series, inside in now.includes.items()
+        if series.stage.startswith(_TRACED) is deep
+    }

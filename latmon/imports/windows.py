@@ -78,6 +78,8 @@ class Built:
     not_kept: int = 0
     origin: Origin | None = None
     """As latmon's own lines had it."""
+    measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stage -> the stages that it includes, as latmon's own buckets say."""
 
 
 def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[int] = ()) -> Built:
@@ -155,6 +157,7 @@ class _Building:
         elif isinstance(one, Whole):
             self.close()
             self.now.whole = one.frame
+            self.built.measured.update(one.measured)
         self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
         self.now.dt_us = one.where.dt_us or self.now.dt_us
 

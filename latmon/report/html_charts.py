@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from latmon.deep import PARTS
 from latmon.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model import STAGES, UNACCOUNTED
 from latmon.report.figures import QUANTILES
 from latmon.report.html_parts import number, share, text, time_of
 from latmon.report.html_style import LEVELS, heat, light
-from latmon.views.bars import LETTERS
+from latmon.stage_names import COLUMNS, LETTERS, STAGE_OF
 from latmon.views.units import spelled
 
 WIDTH = 960
@@ -87,7 +87,7 @@ def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str
 
 
 def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """A stacked bar per row: what part of its I/Os' time each stage has, 0..1."""
+    """Return a stacked bar per row: what part of its I/Os' time each stage (by its column's name) has, 0..1."""
     rows = [(name, parts) for name, parts in rows if parts]
     if not rows:
         return ""
@@ -101,8 +101,8 @@ def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
 
 
 def ribbon(stages_us: Mapping[str, int], unaccounted_us: int, total_us: int) -> str:
-    """One I/O's way, its stages in proportion."""
-    parts = {**stages_us, PARTS[-1]: max(unaccounted_us, 0)}
+    """Return one I/O's way, its stages (by their columns' names) in proportion."""
+    parts = {**stages_us, UNACCOUNTED: max(unaccounted_us, 0)}
     whole = sum(parts.values())
     if not whole or not stages_us:
         return ""
@@ -182,7 +182,7 @@ def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Ma
 
 def _ink(stage: str) -> str:
     """A stage's colour is a step of the map's, in the order of time; what is unaccounted has none."""
-    known = PARTS[:-1]
+    known, stage = STAGES[:-1], STAGE_OF.get(stage, stage)
     if stage not in known:
         return 'class="left" fill="none" stroke="#6c6c6c"'
     step = 2 + round(known.index(stage) * (LEVELS - 2) / (len(known) - 1))
@@ -190,7 +190,7 @@ def _ink(stage: str) -> str:
 
 
 def _ordered(parts: Mapping[str, float]) -> list[tuple[str, float]]:
-    known = {name: at for at, name in enumerate(PARTS)}
+    known = {name: at for at, name in enumerate(COLUMNS)}
     return sorted(parts.items(), key=lambda one: known.get(one[0], len(known)))
 
 

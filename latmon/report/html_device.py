@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from latmon.deep import PARTS
+from latmon.model import UNACCOUNTED
 from latmon.outstanding import MEANS, PROBE, SYSFS
 from latmon.report import text_deep, text_outstanding
 from latmon.report.figures import QUANTILES
 from latmon.report.html_charts import depth_bars, stage_bars, swatches
 from latmon.report.html_parts import facts, figure, listed, maximum, name, number, quantile, share, table, text, time_of
-from latmon.report.stages import NOT_PASSED
+from latmon.report.stages import NOT_PASSED, includes_of
+from latmon.stage_names import COLUMNS, by_column, called
 from latmon.views.units import rate, spelled
 
 MAX_DEPTHS = 24
@@ -92,11 +93,12 @@ def _op(op: str, one: _Json, seconds: float) -> Iterator[tuple[str, ...]]:
         yield _row(said, latency)
     if traced and (not latency or traced != {**latency, "sum": traced.get("sum")}):
         yield _row(f"{text(op)} traced" if latency else said, traced)
-    stages = one["stages"] | ({PARTS[-1]: one["unaccounted"]} if PARTS[-1] in one else {})
+    stages = one["stages"] | ({UNACCOUNTED: one["unaccounted"]} if UNACCOUNTED in one else {})
     for stage, figures in stages.items():
         known = whole and figures["sum"] is not None and stage != "resume"
         of_all = share(min(1.0, figures["sum"] / whole)) if known else ""
-        yield _row(f"&emsp;{text(stage)}", figures, of_all)
+        name_of = called(stage, figures.get("includes", ())).column
+        yield _row(f"&emsp;{text(name_of)}", figures, of_all)
     kernel = one.get("kernel", {})
     if not base and "mean_us" in kernel:
         blank = ("",) * (len(QUANTILES) + 2)
@@ -136,11 +138,11 @@ def _stages(device: str, one: _Json) -> str:
     tail = one.get("tail")
     rows: list[tuple[str, Mapping[str, float]]] = [("all I/O", whole)]
     if tail:
-        rows.append((f"above {spelled(tail['cut_us'])}", tail["share"]))
+        rows.append((f"above {spelled(tail['cut_us'])}", by_column(tail["share"], includes_of(one["ops"]))))
     drawn = stage_bars(device, rows) if whole else ""
     if not drawn:
         return ""
-    seen = [part for part in PARTS if any(part in parts for _, parts in rows)]
+    seen = [part for part in COLUMNS if any(part in parts for _, parts in rows)]
     legend = listed(swatches(seen), "parts")
     of = "traced" if any("of" in op for op in one["ops"].values()) else "timed"
     ios = f"; {tail['count']:,} I/Os are above {time_of(tail['cut_us'])}" if tail else ""
@@ -153,11 +155,11 @@ def _stages(device: str, one: _Json) -> str:
 
 
 def _shares(ops: _Json) -> dict[str, float]:
-    """Each stage's part of the time of all ops; empty where a sum isn't known."""
+    """Return each stage's part of the time of all ops, by its column's name; empty where a sum isn't known."""
     sums: dict[str, int] = {}
     for op in ops.values():
-        stages = op["stages"] | ({PARTS[-1]: op["unaccounted"]} if PARTS[-1] in op else {})
-        for stage, figures in stages.items():
+        stages = op["stages"] | ({UNACCOUNTED: op["unaccounted"]} if UNACCOUNTED in op else {})
+        for stage, figures in by_column(stages, includes_of({"": op})).items():
             if figures["sum"] is None:
                 return {}
             if stage != "resume":

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED
+from latmon.priorities import scales
 from latmon.report.html_charts import ribbon, swatches
 from latmon.report.html_parts import listed, maximum, name, number, quantile, share, table, text, time_of
 from latmon.report.outliers import issuer
 from latmon.report.text_settings import changes
+from latmon.stage_names import COLUMNS, by_column
 from latmon.views.units import UNKNOWN, until
 
 MAX_OUTLIERS = 50
@@ -36,8 +37,8 @@ def outliers(summary: _Json) -> str:
         f"<p>{number(above)} I/Os were above their threshold; {number(told)} of them were recorded one by one, "
         f"{number(left)} were left out by the rate limit. The longest {min(MAX_OUTLIERS, len(every))} follow.</p>\n"
     )
-    passed = {stage for one in every[:MAX_OUTLIERS] for stage in one["stages_us"]}
-    said += listed(swatches([part for part in PARTS if part in passed]), "parts")
+    passed = {name for one in every[:MAX_OUTLIERS] for name in _parts(one)}
+    said += listed(swatches([part for part in COLUMNS if part in passed]), "parts")
     rows = "".join(_outlier(at, one) for at, one in enumerate(every[:MAX_OUTLIERS], 1))
     return f'<section class="page" id="outliers"><h2>Outliers</h2>\n{said}{rows}</section>\n'
 
@@ -58,15 +59,20 @@ def _outlier(at: int, one: _Json) -> str:
         f'<div class="outlier"><p><b>{at}. {name(one["device"])} {time_of(one["total_us"])}</b> '
         f"{text(until(one['stages_us']))}{again}: {', '.join([what, *where])}, by {who}, "
         f"began {text(one['time'] or UNKNOWN)}</p>\n"
-        f"{ribbon(one['stages_us'], one['unaccounted_us'], one['total_us'])}\n"
+        f"{ribbon(_parts(one), one['unaccounted_us'], one['total_us'])}\n"
         f"<p>{_sum(one)}</p>\n{''.join(f'<p>{said}</p>' for said in _waits(one))}"
         f'<p class="small">{"; ".join(facts)}</p></div>\n'
     )
 
 
+def _parts(one: _Json) -> dict[str, int]:
+    """Return the outlier's stages by their names in a column."""
+    return by_column(one["stages_us"], one["includes"])
+
+
 def _sum(one: _Json) -> str:
     """`queue 3 us + hba 85 us + unaccounted 2 us = 90 us`."""
-    parts = [f"{text(stage)} {time_of(us)}" for stage, us in one["stages_us"].items()]
+    parts = [f"{text(stage)} {time_of(us)}" for stage, us in _parts(one).items()]
     if not parts:
         return "stages were not traced then"
     whole = sum(one["stages_us"].values()) + one["unaccounted_us"]
@@ -134,7 +140,8 @@ def _wakeups(summary: _Json) -> str:
     left = summary.get("wakeups_left_out", 0)
     more = _rest(len(found)) + (f"; {left:,} wake-ups of other threads" if left else "")
     heads = ("thread", "policy, prio", "wake-ups", *_Q, "max", "ran instead")
-    return table(f"From woken to running{more}", heads, rows, words=(0, 1, 7)) if rows else ""
+    said = f"From woken to running; {scales(summary['host']['kernel'])[0]}{more}"
+    return table(said, heads, rows, words=(0, 1, 7)) if rows else ""
 
 
 def _taskqs(summary: _Json) -> str:

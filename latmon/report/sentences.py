@@ -15,6 +15,7 @@ from latmon.recording.lines import LATE
 from latmon.report import text_deep, text_outstanding
 from latmon.report.stages import NOT_PASSED
 from latmon.report.summary import incomplete
+from latmon.stage_names import explained
 from latmon.views.units import UNKNOWN, percent
 
 _FROM = {
@@ -165,17 +166,18 @@ def _begins(summary: _Json) -> Iterator[str]:
 
 
 def _measured(summary: _Json) -> Iterator[str]:
-    includes: dict[str, list[str]] = {}
+    includes: dict[str, None] = {}
     absent: dict[str, list[str]] = {}
     for device in summary["devices"].values():
         for op in device["ops"].values():
-            includes |= {stage: one["includes"] for stage, one in op["stages"].items() if one["includes"]}
+            said = (explained(stage, one["includes"]) for stage, one in op["stages"].items())
+            includes |= dict.fromkeys(sentence for sentence in said if sentence)
             for stage, why in op["stages_absent"].items() if device.get("timed", True) else ():
                 if why.startswith(NOT_PASSED):
                     continue
                 stages = absent.setdefault(why, [])
                 stages += [] if stage in stages else [stage]
-    yield from (f"{stage}: includes {', '.join(others)}" for stage, others in includes.items())
+    yield from includes
     yield from (f"not measured: {', '.join(stages)} ({why})" for why, stages in absent.items())
     for one in summary["health"]["probes_missing"]:
         yield f"probe not attached: {one['name']} ({one['reason']})"

@@ -12,6 +12,7 @@ from latmon import deep
 from latmon.histogram import Histogram
 from latmon.model import STAGES, UNACCOUNTED, Flow, Missing, Origin, Series, Traced
 from latmon.report.figures import order, shares, summed
+from latmon.stage_names import called
 from latmon.views.anatomy import NO_WAITER
 
 _TOTAL = "total"
@@ -55,6 +56,12 @@ def tail(device: str, ops: Iterable[str], traced: Traced, cut_us: int | None) ->
     return {"tail": {"cut_us": found.cut_us, "count": found.count, "share": shares(found.share)}}
 
 
+def includes_of(ops: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return stage -> stages that it includes, of a device's ops in the report: of the traced ones where there are."""
+    some = [op for op in ops.values() if "of" in op] or list(ops.values())
+    return {stage: figures["includes"] for op in some for stage, figures in op["stages"].items()}
+
+
 def followed(device: str, traced: Traced) -> dict[str, Any]:
     """How the device's traced requests completed, and why some could not be followed."""
     told = {"paths": traced.paths.get(device, {}), "unfollowed": traced.unfollowed.get(device, {})}
@@ -86,13 +93,15 @@ def _each(found: Mapping[str, Histogram], includes: Mapping[str, tuple[str, ...]
 def _absent(device: str, passed: Mapping[str, Histogram], traced: Traced) -> dict[str, str]:
     """Not measured here, or measured and passed by none of them."""
     reasons = _reasons(traced.absent)
-    holders = {inner: name for name, others in traced.includes_of(device).items() for inner in others}
+    includes = traced.includes_of(device)
+    holders = {inner: name for name, others in includes.items() for inner in others}
     found = {}
     for name in (one for one in STAGES if one != _TOTAL and one not in passed):
         if name in reasons:
             found[name] = reasons[name]
         elif holders.get(name) in passed:
-            found[name] = f"not measured: its time is in {holders[name]}"
+            held = called(holders[name], includes[holders[name]]).both
+            found[name] = f"not measured: its time is in {held}"
         else:
             found[name] = NOT_PASSED + (_PASSED.get(name) or _completes(device, traced))
     return found

@@ -12,6 +12,7 @@ from latmon.report import quantile_words, sentences, text_deep, text_findings, t
 from latmon.report.figures import QUANTILES
 from latmon.report.stages import NOT_PASSED
 from latmon.report.wrapping import wrapped
+from latmon.stage_names import called
 from latmon.views.units import UNKNOWN, count, duration, part, rate
 
 MAX_LISTED = 20
@@ -113,7 +114,8 @@ def _stages(op: _Json, begins: str) -> Iterator[str]:
     rows = op["stages"] | ({"unaccounted": op["unaccounted"]} if "unaccounted" in op else {})
     for stage, figures in rows.items():
         known = whole and figures["sum"] is not None and stage != "resume"
-        yield _row(stage, figures) + (f"{part(min(1.0, figures['sum'] / whole)):>6}" if known else "")
+        of_all = f"{part(min(1.0, figures['sum'] / whole)):>6}" if known else ""
+        yield _row(called(stage, figures.get("includes", ())).column, figures) + of_all
 
 
 def _not_passed(ops: _Json) -> Iterator[str]:

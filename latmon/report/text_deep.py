@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latmon.model import STAGES, UNACCOUNTED
+from latmon.priorities import scales
 from latmon.report.outliers import issuer
 from latmon.report.quantile_words import cell, top
+from latmon.report.stages import includes_of
 from latmon.report.wrapping import WIDTH, wrapped
+from latmon.stage_names import called
 from latmon.views.units import UNKNOWN, count, duration, exact, mean, part, sampled_as, spelled, until, whole
 
 MAX_OUTLIERS = 5
@@ -30,7 +33,12 @@ def tail_sentence(name: str, device: _Json) -> str:
         return ""
     tail = device["tail"]
     shares = sorted(tail["share"].items(), key=lambda one: -one[1])
-    told = [f"{_percent(share)} {stage}" for at, (stage, share) in enumerate(shares) if not at or share >= _TOLD_SHARE]
+    includes = includes_of(device["ops"])
+    told = [
+        f"{_percent(share)} {called(stage, includes.get(stage, ())).sentence}"
+        for at, (stage, share) in enumerate(shares)
+        if not at or share >= _TOLD_SHARE
+    ]
     ios = "1 I/O" if tail["count"] == 1 else f"{tail['count']:,} I/Os"
     if not told:
         return f"{name} above {spelled(tail['cut_us'])}: {ios}"
@@ -89,7 +97,8 @@ def ribbon(one: _Json) -> Iterator[str]:
     for stage, us in parts:
         share = min(1.0, us / one["total_us"]) if one["total_us"] else 0.0
         bar = "#" * round(share * _BAR)
-        yield f"      {stage[:12]:<12}{exact(us):>16} {part(share):>5} {bar}".rstrip()
+        name = called(stage, one["includes"].get(stage, ())).column
+        yield f"      {name[:12]:<12}{exact(us):>16} {part(share):>5} {bar}".rstrip()
     for wait in one["waits"]:
         instead = f"; {wait['instead']} ran instead" if wait["instead"] else ""
         said = f"{wait['stage']}: {wait['thread']} (prio {wait['priority']}) woken, ran {exact(wait['delay_us'])} later"
@@ -150,7 +159,10 @@ def _wakeups(summary: _Json) -> list[str]:
         *lines,
         *_rest(len(rows)),
         *others,
-        "times: from woken to running; instead: what most often ran before it",
+        *wrapped(
+            "times: from woken to running; instead: what most often ran before it; prio: "
+            f"{scales(summary['host']['kernel'])[0]}"
+        ),
         "",
     ]
 

@@ -14,6 +14,7 @@ from latmon.model import OPS, Flow, Frame, Origin, Outlier
 from latmon.self_test import Shown, Verdict
 from latmon.self_test.capturing import INTERVAL_US, THRESHOLD_US, Captured
 from latmon.self_test.load import BYTES, COMM, Held
+from latmon.stage_names import called
 from latmon.views import empty
 from latmon.views.anatomy import anatomy, largest
 from latmon.views.choice import Choice
@@ -141,7 +142,7 @@ def _stages(seen: _Seen) -> Iterator[Shown]:
     holds = deep.includes_of(seen.device).get(top, ())
     with_others = f" with {', '.join(holds)} in it" if holds else ""
     in_driver = top == "hba" or "hba" in holds
-    what = f"{top or 'no stage'}{with_others} holds {_ms(us)} of {tail.count:,} slow I/Os"
+    what = f"{called(top, holds).sentence or 'no stage'}{with_others} holds {_ms(us)} of {tail.count:,} slow I/Os"
     said = f"{what}; {_ms(made)} were made in the driver"
     yield _told("stages", said, passed=in_driver and _near(us, made, BUCKET, LATE_US * len(seen.held)))
 

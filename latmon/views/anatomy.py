@@ -13,6 +13,7 @@ from types import MappingProxyType
 from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
 from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
+from latmon.stage_names import by_column, called
 from latmon.views.units import part, sampled_as, spelled
 
 ALL_OPS = "all ops"
@@ -37,6 +38,10 @@ class StageRow:
     tail: float | None = None
     includes: tuple[str, ...] = ()
     reason: str = ""
+
+    @property
+    def column(self) -> str:
+        return called(self.stage, self.includes).column
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,18 @@ class Anatomy:
     """Of the device's traced requests, of whatever op, those whose path could not be followed; None: they have none."""
     unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     paths: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Stage -> the stages whose time it holds."""
     why: str = ""
     """Why it isn't deep, or why there is no tail."""
 
     @property
     def tail(self) -> Band | None:
         return _tail(self.bands)
+
+    def by_column(self, parts: Parts) -> Parts:
+        """Return the parts of one of its bars by the names that stages have in a column."""
+        return by_column(parts, self.includes)
 
 
 def anatomy(
@@ -115,6 +126,7 @@ def anatomy(
         untraced_share=untraced_share(traced, device),
         unfollowed=traced.unfollowed.get(device, {}),
         paths=traced.paths.get(device, {}),
+        includes=traced.includes_of(device),
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
     )
 
@@ -166,14 +178,15 @@ def tail_sentence(one: Anatomy) -> str:
         return f"{one.device}: {one.why}" if one.why else ""
     percent = part(share(tail.parts, top)).replace("%", " %")
     ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
-    return f"{one.device} above {spelled(tail.low_us)}: {percent} {top} ({ios})"
+    name = called(top, one.includes.get(top, ())).sentence
+    return f"{one.device} above {spelled(tail.low_us)}: {percent} {name} ({ios})"
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
     whole = {stage: float(h.sum) for stage, h in basic.items() if stage in PARTS and h and h.sum is not None}
     whole.pop("resume", None)
     waited = traced.one_in and not origin.why_untraced("resume")
-    within = {inner: outer for outer, inners in origin.measured.items() for inner in inners}
+    within = {inner: called(outer, inners).both for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
     rows = []
     for stage in PARTS[:-1]:
@@ -196,7 +209,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     verb = "is" if len(traced.devices) == 1 else "are"
     beside = traced.devices and device not in traced.devices
     only = f"only {', '.join(traced.devices)} {verb} traced" if beside else ""
-    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, why=only)
+    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, includes=origin.measured, why=only)
 
 
 def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int]) -> str:

@@ -1,8 +1,9 @@
 """Bars: stages stacked in one row of cells, shares, and histograms one glyph high. Pure.
 
 `stacked` a bar of stages, `legend` its letters, `share_bar` one share, `profile` a histogram as a sparkline,
-`short` a stage's name in seven cells. A stage has a letter and a fill, so a bar reads without colour; its colour is
-the heat map's, ordered as the stages are in time, because those steps are distinct for every eye.
+`short` a stage's name in seven cells. Stages are keyed by their column names (stage_names.py). A stage has a letter and
+a fill, so a bar reads without colour; its colour is the heat map's, ordered as the stages are in time, because those
+steps are distinct for every eye.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from latmon.deep import PARTS
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model import UNACCOUNTED
+from latmon.model import STAGES, UNACCOUNTED
+from latmon.stage_names import COLUMNS, LETTERS, STAGE_OF
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 from latmon.views.table import RAMP_SPARKS, SPARKS
 
-LETTERS: Mapping[str, str] = MappingProxyType(dict(zip(PARTS, "qrhiscw?", strict=True)))
-_FILLS: Mapping[str, str] = MappingProxyType(dict(zip(PARTS, "·:░▒▓█=?", strict=True)))
+_STAGES = STAGES[:-1]
+_FILLS: Mapping[str, str] = MappingProxyType(dict(zip((*_STAGES, UNACCOUNTED), "·:░▒▓█=?", strict=True)))
 _SHORT = {"completion": "compl", UNACCOUNTED: "unacc"}
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
@@ -34,10 +35,11 @@ def role(stage: str, ink: Ink) -> str:
     """The role of a stage's cells: steps 2 and up of the heat map, evenly; one that says nothing is dim."""
     if stage == UNACCOUNTED:
         return "dim"
-    known = PARTS[:-1]
+    stage = STAGE_OF.get(stage, stage)
     if not ink.coloured:
-        return f"stage{known.index(stage) + 1}" if ink.staged and stage in known else "text"
-    return f"heat{2 + round(known.index(stage) * (ink.levels - 2) / (len(known) - 1))}" if stage in known else "dim"
+        return f"stage{_STAGES.index(stage) + 1}" if ink.staged and stage in _STAGES else "text"
+    step = 2 + round(_STAGES.index(stage) * (ink.levels - 2) / (len(_STAGES) - 1)) if stage in _STAGES else 0
+    return f"heat{step}" if step else "dim"
 
 
 def apportion(parts: Sequence[float], cells: int) -> list[int]:
@@ -55,7 +57,7 @@ def apportion(parts: Sequence[float], cells: int) -> list[int]:
 
 def stacked(parts: Mapping[str, float], cells: int, ink: Ink) -> Line:
     """A bar of exactly `cells`: each stage its letter, then its fill. Below half a cell a stage isn't drawn."""
-    names = [p for p in PARTS if parts.get(p, 0) > 0]
+    names = [p for p in COLUMNS if parts.get(p, 0) > 0]
     sizes = apportion([parts[n] for n in names], cells)
     if not any(sizes):
         return (Span(" " * cells),) if cells > 0 else ()
@@ -66,7 +68,7 @@ def legend(stages: Iterable[str], width: int, ink: Ink) -> list[Line]:
     """The letters of the stages that are in sight, in as many lines as they need."""
     wanted = set(stages)
     lines: list[Line] = []
-    for name in PARTS:
+    for name in COLUMNS:
         if name in wanted:
             one = (Span(" "), *_segment(name, 2, ink), Span(f" {name} ", "dim"))
             if lines and line_width(lines[-1]) + line_width(one) <= width:
@@ -104,5 +106,5 @@ def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: In
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:
     own = role(name, ink)
-    fill = "█" if ink.coloured and name != UNACCOUNTED else _FILLS[name]
+    fill = "█" if ink.coloured and name != UNACCOUNTED else _FILLS[STAGE_OF[name]]
     return (Span(LETTERS[name], "strong"), *([Span(fill * (cells - 1), own)] if cells > 1 else []))

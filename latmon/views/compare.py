@@ -12,7 +12,7 @@ from latmon.diff.burden import unlike
 from latmon.diff.comparison import Change, Comparison
 from latmon.diff.setting import differing
 from latmon.diff.stretch import Stretch
-from latmon.diff.text import loads, setting, warnings
+from latmon.diff.text import loads, settings, warnings
 from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cut, fit, runs, wrap
@@ -65,7 +65,8 @@ def _span(one: Stretch) -> str:
 def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
     a, b = comparison.a, comparison.b
     changed = [one for one in comparison.changes if one.changed] if comparison.tested else list(comparison.changes)
-    said = [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
+    said = [(text, "strong") for text in verdict.lead(comparison)]
+    said += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
     said += [(verdict.sentence(one, comparison), "strong") for one in changed]
     if not changed:
         still = next((one for one in comparison.changes if one.where == "none"), None)
@@ -76,7 +77,7 @@ def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
 
 
 def _set(comparison: Comparison, width: int) -> Iterable[Line]:
-    found = [setting(one).strip() for one in differing(comparison.a, comparison.b)]
+    found = settings(differing(comparison.a, comparison.b))
     lines: list[Line] = [(Span(f" set: {one}"[: width - 1], "text"),) for one in found]
     return cut(lines, _SETTINGS) if lines else [(Span(" settings: no difference seen", "dim"),)]
 

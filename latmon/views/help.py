@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from latmon.model import STAGES, Missing, Origin
+from latmon.priorities import scales
+from latmon.stage_names import called
 from latmon.views.lines import BLANK, Line, Span, wrap
 
 Pairs = Iterable[tuple[str, str]]
@@ -121,7 +123,12 @@ _NUMBERS = (
     ("", "all maps share both scales; ┄ is the threshold, in the row that holds it"),
     ("above", "the threshold: each I/O is counted. Shares of stages are cut at the next bucket's bound, and so is"),
     ("", "`above 2.05m (┄2.00m)`, where the threshold isn't the one that the probe counts by"),
-    ("hba+", "a share that holds the stages which were not told apart from it: irq, softirq, completion"),
+    (
+        "D2C",
+        "issue to completion, where irq, softirq and completion are not measured apart from hba (btt's word)",
+    ),
+    ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
+    ("hba+", "hba with its interrupt"),
     ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
     ("╎", "time without data"),
     (
@@ -164,6 +171,7 @@ def _source(origin: Origin) -> Pairs:
     if origin.reason:
         yield "why", origin.reason
     yield "host", f"{origin.host}, kernel {origin.kernel}, latmon {origin.latmon}"
+    yield "priorities", f"of threads: {scales(origin.kernel)[0]}"
     if origin.latency_from in _FROM:
         yield "latency", _FROM[origin.latency_from]
     if origin.extra.get("probe") == "io_d":
@@ -171,7 +179,9 @@ def _source(origin: Origin) -> Pairs:
     for stage in STAGES:
         if stage in origin.measured:
             held = origin.measured[stage]
-            yield stage, f"measured; includes {', '.join(held)}" if held else "measured"
+            name = called(stage, held)
+            about = f"{name.sentence}; " if name.sentence != name.column else ""
+            yield name.column, f"{about}measured; includes {', '.join(held)}" if held else "measured"
 
 
 def _missing(title: str, missing: tuple[Missing, ...], width: int) -> list[Line]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from latmon.deep import Folded
 from latmon.model import UNACCOUNTED, Outlier
+from latmon.stage_names import by_column, called, explained
 from latmon.views.bars import legend, short, stacked
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import Ink
@@ -24,8 +25,6 @@ _WORDS = 15
 """Cells that hold an op with its flags in words."""
 _SHORT = 15
 """Cells that a share needs with the longest of the stages' names, less one."""
-_MORE = "+"
-"""Behind a stage that holds others: `100% hba+` is not the device's time alone."""
 _SORTED = {"newest": "time", "longest": "total"}
 _HEAD = 2
 """Lines above the rows."""
@@ -141,8 +140,8 @@ def issuer(one: Outlier) -> str:
 
 
 def parts_of(one: Outlier) -> dict[str, float]:
-    """Stages and what is unaccounted, for a bar."""
-    found = {stage: float(us) for stage, us in one.stages_us.items() if us > 0}
+    """Return the time of each stage, by its name in a column, and what is unaccounted."""
+    found = by_column({stage: float(us) for stage, us in one.stages_us.items() if us > 0}, one.includes)
     return found | ({UNACCOUNTED: float(one.unaccounted_us)} if one.unaccounted_us > 0 else {})
 
 
@@ -171,16 +170,14 @@ def _stages(shown: Listing, some: range) -> set[str]:
 
 
 def _holds(shown: Listing, some: range) -> list[Line]:
-    """What `hba+` means, where it stands."""
-    held = {top: inside for i in some for top, inside in [_top(shown.rows[i].outlier)] if inside}
-    return [(Span(f" {top}{_MORE} with {', '.join(inside)} in it", "dim"),) for top, inside in held.items()]
-
-
-def _top(one: Outlier) -> tuple[str, tuple[str, ...]]:
-    """The stage with the most time, and the ones that were not told apart from it."""
-    parts = parts_of(one)
-    top = max(parts, key=lambda stage: parts[stage]) if parts else ""
-    return top, one.includes.get(top, ())
+    """Return a sentence for each interval among the rows' names."""
+    held = {
+        name: explained(stage, inside)
+        for i in some
+        for stage, inside in shown.rows[i].outlier.includes.items()
+        if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
+    }
+    return [(Span(f" {text}", "dim"),) for text in held.values()]
 
 
 def _fields(ink: Ink) -> list[Field[Folded]]:
@@ -219,8 +216,8 @@ def _most(f: Folded, cells: int) -> Line:
     parts = parts_of(f.outlier)
     if not parts:
         return (Span(cell("not traced", cells), "dim"),)
-    top, inside = _top(f.outlier)
-    name = f"{top if cells > _SHORT else short(top)}{_MORE if inside else ''}"
+    top = max(parts, key=lambda stage: parts[stage])
+    name = top if cells > _SHORT else short(top)
     return (Span(cell(f"{part(parts[top] / sum(parts.values())):>4} {name}", cells)),)
 
 

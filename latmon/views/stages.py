@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from latmon.views.anatomy import ALL_OPS, Anatomy, Band, StageRow, largest, share, tail_sentence
+from latmon.stage_names import explained
+from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, largest, share, tail_sentence
 from latmon.views.bars import legend, profile, role, share_bar, stacked
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import Ink
@@ -84,7 +85,7 @@ def device(
 
 
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
-    drawn = spread([(r.stage, r.histogram) for r in one.rows if r.histogram], width, room, ink)
+    drawn = spread([(r.column, r.histogram) for r in one.rows if r.histogram], width, room, ink)
     return [(Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), *drawn] if drawn else []
 
 
@@ -128,7 +129,7 @@ def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
         Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
         Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
         Field("max", _VALUE, lambda a, _: maximum(a.total), rank=1),
-        Field("all I/O", 10, lambda a, cells: stacked(a.whole, cells, ink), right=False, most=120),
+        Field("all I/O", 10, lambda a, cells: stacked(a.by_column(a.whole), cells, ink), right=False, most=120),
     ]
 
 
@@ -141,7 +142,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
 
     above = f"above {duration(one.tail.low_us)}" if one.tail else "above the cut"
     fields: list[Field[StageRow]] = [
-        Field("stage", _NAME, lambda s, _: s.stage, right=False),
+        Field("stage", _NAME, lambda s, _: s.column, right=False),
         Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
         Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
         Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
@@ -176,7 +177,7 @@ def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
         return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
     band = one.bands[number]
     value = duration(band.low_us) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
-    return (Span(f"{value:>{_VALUE}} "), *stacked(band.parts, cells - _VALUE - 1, ink))
+    return (Span(f"{value:>{_VALUE}} "), *stacked(one.by_column(band.parts), cells - _VALUE - 1, ink))
 
 
 def _above(one: Anatomy) -> str:
@@ -184,12 +185,12 @@ def _above(one: Anatomy) -> str:
 
 
 def _most(one: Anatomy) -> str:
-    return _top(one.tail) if one.tail else ""
+    return _top(one.by_column(one.tail.parts)) if one.tail else ""
 
 
-def _top(band: Band) -> str:
-    name = largest(band.parts)
-    return f"{part(share(band.parts, name)):>{_PERCENT}} {name}" if name else ""
+def _top(parts: Parts) -> str:
+    name = largest(parts)
+    return f"{part(share(parts, name)):>{_PERCENT}} {name}" if name else ""
 
 
 def _share(stage: str, of: float | None, cells: int, ink: Ink) -> Line:
@@ -218,9 +219,8 @@ def _unmeasured(stage: StageRow, width: int) -> list[Line]:
 
 
 def _includes(stage: StageRow, width: int) -> list[Line]:
-    text = f"{stage.stage} includes {', '.join(stage.includes)}"
-    return [(Span(f" {line}", "dim"),) for line in wrap(text, width - 2)]
+    return [(Span(f" {line}", "dim"),) for line in wrap(explained(stage.stage, stage.includes), width - 2)]
 
 
 def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
-    return legend({stage for a in anatomies for stage, us in a.whole.items() if us > 0}, width, ink)
+    return legend({name for a in anatomies for name, us in a.by_column(a.whole).items() if us > 0}, width, ink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from latmon.deep import cut, tail
 from latmon.model import Traced
+from latmon.stage_names import by_column
 from latmon.views.bars import role, share_bar, short
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span
@@ -34,7 +35,7 @@ def title(cells: int, some: str) -> str:
 def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
     """The stage with most of the time of the I/Os above the cut, and its share; None where it isn't known."""
     limit = cut(traced, device, ops, threshold_us)
-    shares = {} if limit is None else tail(traced, device, ops, limit).share
+    shares = {} if limit is None else by_column(tail(traced, device, ops, limit).share, traced.includes_of(device))
     return max(shares.items(), key=lambda of: of[1]) if shares else None
 
 

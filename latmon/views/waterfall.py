@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from latmon.deep import PARTS
 from latmon.model import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.stage_names import called, explained
 from latmon.views.bars import role
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
@@ -139,11 +140,11 @@ def _axis(one: Outlier, room: int) -> Line:
 
 def _stage(one: Outlier, piece: Piece, room: int, ink: Ink) -> list[Line]:
     share = piece.us / one.total_us if one.total_us else 0.0
-    left = (Span(f" {piece.stage:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
+    inside = one.includes.get(piece.stage, ())
+    left = (Span(f" {called(piece.stage, inside).column:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
     bar = _bar(one, piece, room, ink) if room >= _MIN_BAR else ()
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", "strong" if share >= 0.5 else "dim"))  # noqa: PLR2004  most of it
-    inside = one.includes.get(piece.stage, ())
-    more = [(Span(f"{'':{_NAME + 2}}includes {', '.join(inside)}", "dim"),)] if inside else []
+    more = [(Span(f"{'':{_NAME + 2}}{explained(piece.stage, inside)}", "dim"),)] if inside else []
     return [line, *more]
 
 

@@ -26,7 +26,7 @@ def told(origin, **refused):
 def test_every_stage_is_in_it():
     found = told(ORIGIN)
     assert tuple(found) == STAGES
-    assert found["hba"].always == "yes, with irq, softirq in it"
+    assert found["hba"].always == "yes as hba+ (hba with its interrupt), with irq, softirq in it"
     assert found["total"].always == "yes"
     assert found["queue"].always == "no: needs stamps"
     assert found["irq"].always.startswith("no: ")

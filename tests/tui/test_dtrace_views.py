@@ -204,9 +204,9 @@ def test_stages(shown, size):
     assert re.search(r"emlxs0 .* completion", shown("screen:1", size=size))
     one = shown("screen:1", "enter", size=size, selected="sd0")
     assert re.search(r"sd0 stages", one)
-    for stage in ("queue", "requeue", "hba"):
+    for stage in ("queue", "requeue", "D2C"):
         assert re.search(rf"^ {stage} ", one, re.MULTILINE)
-    assert "hba includes irq, softirq, completion" in one
+    assert "D2C (issue to completion) includes irq, softirq, completion" in one
     port = shown("screen:1", "enter", size=size, selected="emlxs0")
     assert "emlxs0 stages" in port
     assert re.search(r"^ completion ", port, re.MULTILINE)
@@ -217,7 +217,7 @@ def test_outliers(shown, size):
     longest = shown("screen:3", "order", size=size)
     assert re.search(r"sd0 .*queue +dd", longest)
     assert re.search(r"emlxs0 .*compl", longest)
-    assert re.search(r"zfs:re(do|…) .* hba\+ +oracle", longest)
+    assert re.search(r"zfs:re(do|…) .* Q2C +oracle", longest)
     opened = shown("screen:3", "order", "read", size=size)
     assert "dd/902" in opened
     assert "includes irq, softirq, completion" in opened
@@ -283,7 +283,7 @@ def test_freebsd_from_the_golden_to_the_screens(freebsd):
     ]
     assert re.search(r"da0 +da .* 21\.5m", seen[0])
     assert re.search(r"softirq +not measured here: FreeBSD has none", seen[1])
-    assert "hba includes irq" in seen[1]
+    assert "hba+ (hba with its interrupt) includes irq" in seen[1]
     assert "outstanding now" in seen[2]
     assert re.search(r"da0 +write .*sector 80", seen[3])
     for text in seen:

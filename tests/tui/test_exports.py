@@ -176,7 +176,7 @@ def test_every_format_says_as_many_windows_gaps_and_damages(tmp_path, headless):
 
 def test_csv_is_tidy_and_no_formula(small):
     data = export(small, "csv", buckets=True)
-    assert data.startswith(b"time,mono_us,dt_us,device,op,stage,low_us,high_us,count\r\n")
+    assert data.startswith(b"time,mono_us,dt_us,device,op,stage,low_us,high_us,count,includes\r\n")
     assert b'"\'=cmd|""x"",[/red]"' in data
     found = rows(data)
     assert [r["stage"] for r in found if not r["device"]] == [
@@ -186,6 +186,33 @@ def test_csv_is_tidy_and_no_formula(small):
     sda = [(int(r["low_us"]), int(r["high_us"]), int(r["count"])) for r in found if r["device"] == "sda"]
     assert sda[:3] == [(5, 6, 1), (60, 64, 1), (64, 72, 1)]
     assert row(["-1", "@x", "+1", 'a"b', "a,b", None, 7]) == b'\'-1,\'@x,\'+1,"a""b","a,b",,7\r\n'
+
+
+HELD = ("irq", "softirq", "completion")
+
+
+def test_each_export_says_what_hba_includes(tmp_path):
+    """The key stays hba; without its tracing it is the time from issue to completion."""
+    path, series = tmp_path / "held.latmon.jsonl.gz", Series("sda", "read", "hba")
+    late = Outlier(1.0, 20_000_000, "sda", "read", 900, {"queue": 3, "hba": 897}, includes={"hba": HELD})
+    writer_of = Writer.create(path, replace(ORIGIN, measured={"queue": ("requeue",), "hba": HELD}))
+    writer_of.append(one(1, histograms={series: Histogram.record([897])}, outliers=(late,)))
+    writer_of.close("asked")
+    header, window, *_ = map(json.loads, export(path, "jsonl").splitlines())
+    assert header["measured"]["hba"] == list(HELD)
+    assert window["outliers"][0]["includes"] == {"hba": list(HELD)}
+    for buckets in (True, False):
+        (row,) = [each for each in rows(export(path, "csv", buckets=buckets)) if each["stage"] == "hba"]
+        assert row["includes"] == " ".join(HELD)
+    metrics = export(path, "openmetrics").decode()
+    assert 'stage="hba",includes="irq,softirq,completion",le="+Inf"} 1' in metrics
+    assert "hba with completion is issue to completion" in metrics
+    assert "#[Includes: D2C (issue to completion) includes irq, softirq, completion]" in export(path, "hlog").decode()
+    events = json.loads(export(path, "perfetto"))["traceEvents"]
+    (slice_,) = [event for event in events if event["name"] == "hba"]
+    assert slice_["args"]["includes"] == list(HELD)
+    assert slice_["args"]["interval"] == "issue to completion"
+    assert all("includes" not in event["args"] for event in events if event["name"] == "queue")
 
 
 def test_csv_windows_have_what_was_in_flight(small):

@@ -71,10 +71,10 @@ def test_a_stage_that_holds_others_is_marked():
     alone = outlier(2, stages_us={"queue": 3, "hba": 1_238_994})
     said = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
     assert "hba " in said[2]
-    assert "hba+" not in said[2]
-    assert ">99% hba+" in said[3]
-    assert said[-1].strip() == "hba+ with irq, softirq, completion in it"
-    assert "hba+" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
+    assert "D2C" not in said[2]
+    assert ">99% D2C" in said[3]
+    assert said[-1].strip() == "D2C (issue to completion) includes irq, softirq, completion"
+    assert "D2C" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
 
 
 def test_newest_or_longest_first():
@@ -193,7 +193,8 @@ def test_a_sum_that_misses_its_total_is_not_hidden():
 def test_what_a_stage_includes_stands_below_it():
     one = outlier(stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq")}, waits=())
     lines = text(waterfall(one, 80, 24, RAMP)).splitlines()
-    assert lines[next(i for i, t in enumerate(lines) if t.startswith(" hba")) + 1].strip() == "includes irq, softirq"
+    below = lines[next(i for i, t in enumerate(lines) if t.startswith(" hba+")) + 1]
+    assert below.strip() == "hba+ (hba with its interrupt) includes irq, softirq"
 
 
 def test_a_flush_that_nobody_issued_says_who_sends_them():

@@ -11,10 +11,11 @@ from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 from latmon.deep import PARTS
 from latmon.histogram import Histogram
 from latmon.model import OPS, UNACCOUNTED, Missing, Series, Traced
+from latmon.stage_names import COLUMNS, LETTERS
 from latmon.text import is_clean
 from latmon.views import empty
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
-from latmon.views.bars import LETTERS, apportion, legend, profile, role, share_bar, stacked
+from latmon.views.bars import apportion, legend, profile, role, share_bar, stacked
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Span, cut, plain, width
@@ -121,7 +122,8 @@ def test_without_deep_probes_the_basic_stages_hold_their_neighbours():
     rows = {r.stage: r for r in UNTRACED.rows}
     assert rows["hba"].histogram.count == 500
     assert rows["hba"].includes == ("irq", "softirq", "completion")
-    assert rows["irq"].reason == "its time is in hba"
+    assert rows["irq"].reason == "its time is in D2C (issue to completion)"
+    assert rows["hba"].column == "D2C"
     assert rows["requeue"].reason == "its time is in queue"
     assert rows["resume"].reason == "only the deep probes measure it"
     assert UNACCOUNTED not in rows
@@ -169,7 +171,7 @@ def test_all_devices_at_80():
         " " * 80,
         " sdc above 22.5 ms: 99 % softirq (30 I/Os)                                      ",
         " 3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3   ",
-        " q· queue  h░ hba  i▒ irq  s▓ softirq  w= resume  ?? unaccounted                ",
+        " q· queue  h░ hba  d░ D2C  i▒ irq  s▓ softirq  w= resume  ?? unaccounted        ",
     ]
 
 
@@ -212,7 +214,7 @@ def test_without_deep_probes_one_sentence_tells_how():
     assert WHY in text(device(UNTRACED, 80, 20, RAMP, why=WHY))
     screen = text(overview([UNTRACED], "sda", 80, 12, RAMP, why=WHY))
     assert WHY in screen
-    assert "q·h░░░" in screen
+    assert "q·d░░░" in screen
     assert text(overview([], "", 80, 12, RAMP, why=WHY)).strip() == WHY
 
 
@@ -256,7 +258,7 @@ def test_roles_are_ones_that_the_face_has(ink):
 
 
 def test_letters_differ_and_so_do_neighbours_without_colour():
-    assert len(set(LETTERS.values())) == len(PARTS)
+    assert len({LETTERS[name] for name in COLUMNS if name != "hba+"}) == len(COLUMNS) - 1
     bar = plain(stacked(dict.fromkeys(PARTS, 1.0), 3 * len(PARTS), RAMP))
     assert bar == "q··r::h░░i▒▒s▓▓c██w==???"
 

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from random import Random
 
 import pytest
@@ -24,8 +25,9 @@ from latmon.diff.verdict import sentence
 from latmon.errors import RecordingError, UsageError
 from latmon.histogram import Histogram, bucket_index
 from latmon.mark import Mark
-from latmon.model import Completed, Flow, Frame, Series
+from latmon.model import Completed, Flow, Frame, Series, Traced
 from latmon.recording import Writer
+from latmon_backends.incidents import INCIDENTS
 
 BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": False}
 """More than 10^6 I/Os, of which 0.1 % are the tail."""
@@ -231,7 +233,9 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
     assert (change.a.count, change.b.count) == (377_506, 543_956)
     assert not comparison.tested
     said = " ".join(render(comparison).split())
-    assert "p50 270 ms -> 530 ms (x2)" in said
+    most = "ssd0 other: 302 I/Os took 8:57 min or more in A, none of B's took more than 1.05 s"
+    assert most in said
+    assert said.index(most) < said.index("p50 270 ms -> 530 ms (x2)")
     assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in said
     assert "the tail is gone" in said
     assert "too few windows for a test: 1 where it takes 20" in said
@@ -293,6 +297,99 @@ def test_loads_and_starting_points_that_differ_are_said_first():
     assert "IOPS" in said
     assert "totals begin at another point" in said
     assert said.index("the loads differ") < said.index("questions")
+
+
+def incident(name, windows=24):
+    """The first windows of a bundled incident; its healthy twin has another load and the same devices."""
+    one = INCIDENTS[name]
+    return stretch_of(name, one.origin, (), islice(one.frames(Random(1)), windows))
+
+
+@pytest.fixture(scope="module")
+def slow_softirq():
+    return incident("e810"), incident("e810-healthy")
+
+
+@pytest.mark.parametrize(("sick", "way"), [(0, "faster"), (1, "slower")])
+def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
+    """The always-on time from issue to completion went from 3.97 ms to 88 us, the traced hba not at all."""
+    said = " ".join(render(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
+    assert said.index(f"softirq explains what is {way}: nvme0n1") < said.index("the loads differ")
+    assert said.index("the loads differ") < said.index("p50")
+    assert "hba" not in said
+    told = summarise(compare(slow_softirq[sick], slow_softirq[1 - sick]))
+    change = next(one for one in told["changes"] if one["op"] == "write" and one["stage"] == "total")
+    assert change["cause"]["stage"] == "softirq"
+    assert change["cause"]["share"] > 0.99
+    hba = next(one for one in told["changes"] if one["op"] == "write" and one["stage"] == "hba")
+    assert (hba["of"], hba["includes"]) == ("traced", [])
+    assert all(70 < side["a"] < 130 for side in (hba["shift_us"]["p50"],))
+
+
+def without_tracing(name):
+    frames = (replace(one, traced=Traced()) for one in islice(INCIDENTS[name].frames(Random(1)), 24))
+    return stretch_of(name, INCIDENTS[name].origin, (), frames)
+
+
+def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
+    comparison = compare(without_tracing("e810"), without_tracing("e810-healthy"))
+    said = " ".join(render(comparison).split())
+    assert "nvme0n1 write issue to completion: all of it is faster" in said
+    assert "hba" not in said
+    stages = [one for one in summarise(comparison)["changes"] if one["stage"] == "hba"]
+    assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
+
+
+def test_stages_that_hold_other_stages_are_not_compared():
+    b = without_tracing("e810-healthy")
+    b.includes = dict.fromkeys(b.includes, ())
+    said = " ".join(render(compare(without_tracing("e810"), b)).split())
+    assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in said
+    assert "issue to completion: all of it" not in said
+
+
+SLOW_US, QUICK_US = 600_000_000, 1000
+TOTAL, QUEUE = Series("sda", "write", "total"), Series("sda", "write", "queue")
+
+
+def waits(slow, number, above=None):
+    """A window of 1,000 I/Os of 1 ms, and some that waited ten minutes in the queue; `above`: told by a threshold."""
+    times = [QUICK_US] * 1000 + [SLOW_US] * slow
+    whole = Histogram.record(times)
+    by = {bucket_index(QUICK_US): 1000 * QUICK_US} | ({bucket_index(SLOW_US): slow * SLOW_US} if slow else {})
+    told = {} if above is None else {"above": {Flow("sda", "write"): slow}, "thresholds_us": {"sda": above}}
+    traced = Traced({TOTAL: whole, QUEUE: whole}, {QUEUE: by}, one_in=1)
+    return frame(number, histograms={TOTAL: whole}, traced=traced, **told)
+
+
+def of_waits(name, slow, above=None, devices=(DISK,)):
+    return stretch_of(name, BOX, devices, [waits(slow * (i == 20), i, above) for i in range(30)])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("above", [None, 500_000])
+def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip, above):
+    a, b = of_waits("A", 40, above), of_waits("B", 0, above)
+    comparison = compare(*((b, a) if flip else (a, b)))
+    said = " ".join(render(comparison).split())
+    counts = "0 -> 40" if flip else "40 -> 0"
+    sides = ("B", "A") if flip else ("A", "B")
+    most = (
+        f"sda write: 40 I/Os took 8:57 min to 10:00 min in {sides[0]}, none of {sides[1]}'s took more than 1 ms"
+        if above is None
+        else f"sda write: I/Os above 500 ms: {counts}; the longest "
+    )
+    assert most in said
+    assert "100% of their time is queue" in said
+    assert said.index(most) < said.index("no other difference found: sda write")
+    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    assert total["extreme"]["count"] == ([0, 40] if flip else [40, 0])
+    assert summarise(comparison)["lead"][0] in said
+
+
+@pytest.mark.parametrize("slow", [0, 4])
+def test_four_long_i_os_are_no_extreme(slow):
+    assert all(one.extreme is None for one in compare(of_waits("A", slow), of_waits("B", 0)).changes)
 
 
 def test_devices_of_one_side_alone_are_named():

@@ -11,11 +11,12 @@ from latmon.errors import LatmonError, RecordingError, UsageError
 from latmon.exports import csv_buckets, jsonl
 from latmon.exports.source import Source
 from latmon.exports.wish import Wish
+from latmon.histogram import Histogram
 from latmon.imports import import_command
 from latmon.imports.command import origin, read_text
 from latmon.imports.found import Asked
-from latmon.model import Flow, Series
-from latmon.recording import open_recording
+from latmon.model import Flow, Frame, Origin, Series, Traced
+from latmon.recording import Writer, open_recording
 from latmon.report import summarise
 from latmon.text import is_clean
 
@@ -436,3 +437,35 @@ def test_export_and_import_keep_counts(tmp_path, to):
     )
     assert before == after
     assert sum(map(len, before)) == 6
+
+
+HELD = ("irq", "softirq", "completion")
+
+
+def test_what_a_stage_includes_survives_an_export_to_csv(tmp_path):
+    hba = {Series("sda", "read", stage): Histogram.record([90, 120]) for stage in ("hba", "total")}
+    origin = Origin(
+        "bpftrace", "box", "6.1", "0.1.0", tier="A", start_mono_us=19_000_000, measured={"hba": HELD, "total": ()}
+    )
+    writer = Writer.create(tmp_path / "a", origin)
+    traced = Traced(hba, one_in=1, includes={"hba": ("irq",)})
+    writer.append(Frame(0, 1.7e9, 20_000_000, 1_000_000, hba, traced=traced))
+    writer.append(Frame(1, 1.7e9 + 1, 21_000_000, 1_000_000, hba))
+    writer.close("asked")
+    with (tmp_path / "b.csv").open("wb") as out:
+        csv_buckets.write(Source(open_recording(tmp_path / "a")), out, Wish())
+    text = (tmp_path / "b.csv").read_text()
+    assert ",hba,88,96,1,irq softirq completion\n" in text
+    assert ",traced.hba,88,96,1,irq\n" in text
+    import_command(tmp_path / "b.csv", tmp_path / "c", Asked())
+    back = open_recording(tmp_path / "c")
+    assert back.origin.measured["hba"] == HELD
+    assert next(iter(back)).traced.includes == {"hba": ("irq",)}
+    # a file of an earlier release has no such column
+    (tmp_path / "d.csv").write_text("\n".join(line.rpartition(",")[0] for line in text.splitlines()))
+    import_command(tmp_path / "d.csv", tmp_path / "e", Asked())
+    old = open_recording(tmp_path / "e")
+    assert old.origin.measured["hba"] == ()
+    told = [[dict(one.histograms) for one in each if isinstance(one, Frame)] for each in (old, back)]
+    assert told[0] == told[1]
+    assert [one.keys() for one in told[0]] == [hba.keys(), hba.keys()]

@@ -285,7 +285,7 @@ def test_the_text_fits_a_ticket(summary_of):
 def test_the_text_says_what_each_number_includes(summary_of):
     text = " ".join(render_text(summary_of(frame(0))).split())
     assert "total: from the moment the request was queued to its completion" in text
-    assert "hba: includes irq, softirq" in text
+    assert "hba+ (hba with its interrupt) includes irq, softirq" in text
     assert "not measured: resume (no probe for it)" in text
     assert "coverage 100%: the probe saw 100 of 100 completions" in text
     assert "gaps: none" in text

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from latmon.deep_depths import MOST_TOLD
 from latmon.model import Frame, Outlier
 from latmon.outstanding import AGES_S, InFlight, Issue, StillInFlight
-from latmon_backends.incidents import windows
+from latmon_backends.incidents import drawing, windows
 from latmon_backends.incidents.bubbles_tables import STUCK, WINDOWS
 from latmon_backends.incidents.drawing import INTERVAL_US, START_MONO_US, Alike
 
@@ -114,6 +114,7 @@ def _outlier(one: Stuck, done: Sequence[int]) -> Outlier:
         outstanding_at_issue=_MOVING,
         overtaken_by=_passed(one, one.done_us, done),
         path="HBA interrupt",
+        includes=drawing.included(windows.SOLARIS_ABSENT),
     )
 
 

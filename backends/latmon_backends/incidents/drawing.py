@@ -228,4 +228,10 @@ def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
         taken = paths.setdefault(one.flow.device, {})
         for path, size in one.paths.items():
             taken[path] = taken.get(path, 0) + size
-    return Traced(histograms, by_total, paths=paths, one_in=1, absent=absent)
+    return Traced(histograms, by_total, paths=paths, one_in=1, includes=included(absent), absent=absent)
+
+
+def included(absent: Iterable[Missing]) -> dict[str, tuple[str, ...]]:
+    """Return what hba includes where no stage behind it is traced."""
+    behind = ("irq", "softirq", "completion")
+    return {"hba": behind} if {*behind} <= {one.name for one in absent} else {}

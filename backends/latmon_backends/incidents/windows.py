@@ -19,7 +19,7 @@ from latmon_backends.synthetic import Shape, meet, poisson
 
 ROWS = 40
 """Outliers of a window that a rate limit lets through."""
-_APART = "sd's own probes don't tell it apart, its time is in hba"
+_APART = "sd's own probes don't tell it apart, its time is in D2C (issue to completion)"
 SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in ("irq", "softirq", "completion"))
 
 WITHOUT = "no numbers of it were published, and none are made up"
@@ -134,6 +134,7 @@ def _row(rng: Random, host: Host, drawn: Drawn, part: Alike, end_us: int) -> Out
         outstanding_at_issue=(drawn.total.sum or 0) // INTERVAL_US,
         overtaken_by=int(meanwhile * rng.random() / 8),
         path=part.path,
+        includes=drawing.included(host.absent),
     )
 
 
