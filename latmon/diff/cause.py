@@ -91,15 +91,20 @@ def _with_stages(one: Extreme, a: Stretch, b: Stretch, flow: Flow) -> Extreme:
     return Extreme(one.above_us, one.count, one.max_us, one.exact, shares)
 
 
-def cause(a: Stretch, b: Stretch, series: Series, low_us: int = 0, high_us: int | None = None) -> Cause | None:
-    """Return the stage that explains how A and B differ in the I/Os of [low_us, high_us); None where none does."""
+def cause(
+    a: Stretch, b: Stretch, series: Series, low_us: int = 0, high_us: int | None = None, *, slower: int | None = None
+) -> Cause | None:
+    """Return the stage that explains how A and B differ in the I/Os of [low_us, high_us); None where none does.
+
+    Where one side alone was traced it is the stage with the most of its time, if that side is the `slower` one.
+    """
     flow = Flow(series.device, series.op)
     sides = [_per_io(one, flow, low_us, high_us) for one in (a, b)]
     before, after = sides
     if before is not None and after is not None:
         gaps = {stage: after[stage] - us for stage, us in before.items()}
     else:
-        gaps = dict(before or after or {})
+        gaps = {} if slower is None else dict(sides[slower] or {})
     whole = sum(gaps.values())
     if not whole:
         return None

@@ -177,7 +177,9 @@ def _led(change: Change, a: Stretch, b: Stretch, *, tested: bool) -> Change:
         return replace(made, extreme=found)
     tail = change.where == "tail"
     low, high = (change.tail.cut_us, None) if tail else (0, found.above_us if found else None)
-    return replace(made, extreme=found, cause=cause(a, b, series, low, high))
+    moved = change.tail.direction if tail else change.body.direction or change.tail.direction
+    slower = None if not moved else int(moved > 0)
+    return replace(made, extreme=found, cause=cause(a, b, series, low, high, slower=slower))
 
 
 def _enough(*sides: Stretch) -> bool:

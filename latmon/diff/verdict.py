@@ -125,14 +125,15 @@ def _cause(name: str, how: str, group: Sequence[tuple[Change, Cause]]) -> str:
         a, b = one.us
         above = f" above {spelled(one.low_us)}" if one.low_us else ""
         if a is None or b is None:
-            of = "A" if b is None else "B"
-            items.append(f"{subject(change)} {part(one.share)} of {of}'s time{above} (only {of} was traced)")
+            traced, other = ("A", "B") if b is None else ("B", "A")
+            items.append(f"{subject(change)} {part(one.share)} of {traced}'s time{above} ({other} was not traced)")
             continue
         below = f" below {spelled(one.high_us)}" if one.high_us else ""
         times = "" if one.low_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
         what = f" of the difference{above}" if not number else ""
         items.append(f"{subject(change)}{below}{times} {part(one.share)}{what}")
-    return f"{name} explains {how}: {_several(items)}"
+    verb = "has most of" if None in each[0][1].us else "explains"
+    return f"{name} {verb} {how}: {_several(items)}"
 
 
 def _several(items: Sequence[str]) -> str:

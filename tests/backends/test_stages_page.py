@@ -45,6 +45,8 @@ def test_what_is_always_measured(name, column, stage):
     if said == "-" or said.startswith("in "):
         assert told.startswith("no: ")
         assert said == "-" or said in told
+    elif said.startswith("as "):
+        assert told == f"yes {said}"
     elif inside := re.match(r"with (.*) in it", said):
         assert told == f"yes, with {inside[1]} in it"
     else:

@@ -340,6 +340,15 @@ def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
     assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
 
 
+@pytest.mark.parametrize(("sick", "says"), [(True, True), (False, False)])
+def test_one_traced_side_says_where_its_time_is_if_it_is_the_slower_one(slow_softirq, sick, says):
+    traced = slow_softirq[0 if sick else 1]
+    said = " ".join(render(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
+    assert ("softirq has most of what is faster: nvme0n1" in said) is says
+    assert ("of A's time (B was not traced)" in said) is says
+    assert "explains" not in said
+
+
 def test_stages_that_hold_other_stages_are_not_compared():
     b = without_tracing("e810-healthy")
     b.includes = dict.fromkeys(b.includes, ())

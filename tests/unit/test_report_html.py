@@ -19,10 +19,10 @@ from recorded import DISK, ORIGIN, frame
 from latmon.errors import EXIT_DONE, UnavailableError
 from latmon.histogram import Histogram
 from latmon.mark import Mark
-from latmon.model import Completed, Device, Flow, Health, Limit, Outstanding, Series
+from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Outlier, Outstanding, Series
 from latmon.outstanding import Depths
 from latmon.recording import Writer, open_recording
-from latmon.report import quantile_words, report_command, summarise
+from latmon.report import quantile_words, render_text, report_command, summarise
 from latmon.report.figures import QUANTILES
 from latmon.report.html import render_html
 from latmon.report.html_parts import time_of
@@ -360,3 +360,17 @@ def test_nothing_is_closed_or_hidden_on_paper(rich):
     assert len(every) >= 2  # the configuration, and depths in numbers
     assert all("open" in one for one in every)
     assert "display:none" not in page
+
+
+def test_the_time_from_issue_to_completion_is_not_called_hba_in_text_or_html(tmp_path):
+    origin = replace(ORIGIN, measured={"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()})
+    late = Outlier(1.0, 20_000_000, "sda", "read", 900, {"queue": 3, "hba": 897}, includes=origin.measured)
+    held = {Series("sda", "read", stage): Histogram.record([900] * 200) for stage in ("queue", "hba", "total")}
+    only = Frame(0, 1.7e9, 20_000_000, 1_000_000, held, outliers=(late,), thresholds_us={"sda": 500})
+    path = record(tmp_path / "r", only, origin=origin)
+    summary = summarise(open_recording(path))
+    assert summary["devices"]["sda"]["ops"]["read"]["stages"]["hba"]["includes"] == ["irq", "softirq", "completion"]
+    html = re.sub(r"<style.*?</style>|<[^>]*>", " ", page_of(path), flags=re.DOTALL)
+    for said in (" ".join(render_text(summary).split()), html):
+        assert "hba" not in said
+        assert "D2C (issue to completion) includes irq, softirq, completion" in said
