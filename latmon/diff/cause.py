@@ -34,6 +34,8 @@ class Extreme:
     exact: bool = False
     stages: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Stage -> share of the time of the slower side's traced ones."""
+    includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Of these stages, the stages whose time they hold."""
 
     @property
     def slower(self) -> int:
@@ -88,7 +90,9 @@ def _with_stages(one: Extreme, a: Stretch, b: Stretch, flow: Flow) -> Extreme:
     times = _times((a, b)[one.slower], flow, one.above_us, None)
     whole = sum(times.values())
     shares = {stage: us / whole for stage, us in times.items() if us} if whole else {}
-    return Extreme(one.above_us, one.count, one.max_us, one.exact, shares)
+    held = (a, b)[one.slower].includes
+    includes = {stage: inside for stage in shares if (inside := held.get(Series(*flow, TRACED + stage), ()))}
+    return Extreme(one.above_us, one.count, one.max_us, one.exact, shares, includes)
 
 
 def cause(

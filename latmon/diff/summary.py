@@ -110,6 +110,7 @@ def _led(one: Change) -> dict[str, Any]:
             "count": list(most.count),
             "max_us": list(most.max_us),
             "stages": {stage: round(share, 6) for stage, share in most.stages.items()},
+            "includes": {stage: list(inside) for stage, inside in most.includes.items()},
         }
     if (why := one.cause) is not None:
         found["cause"] = {

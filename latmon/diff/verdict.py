@@ -95,7 +95,8 @@ def _held(some: Sequence[Extreme]) -> str:
     if not whole:
         return ""
     top = max(sorted(shares), key=lambda stage: shares[stage])
-    return f"; {part(shares[top] / whole)} of their time is {top}"
+    includes = next((one.includes[top] for one in some if top in one.includes), ())
+    return f"; {part(shares[top] / whole)} of their time is {called(top, includes).sentence}"
 
 
 def _causes(comparison: Comparison) -> list[str]:

@@ -89,7 +89,7 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     placed = layout(_fields(ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
     seen = around(len(shown.rows), at, height)
-    letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen)]
+    letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen, width)]
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
     lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
@@ -169,7 +169,7 @@ def _stages(shown: Listing, some: range) -> set[str]:
     return {stage for i in some for stage in parts_of(shown.rows[i].outlier)}
 
 
-def _holds(shown: Listing, some: range) -> list[Line]:
+def _holds(shown: Listing, some: range, width: int) -> list[Line]:
     """Return a sentence for each interval among the rows' names."""
     held = {
         name: explained(stage, inside)
@@ -177,7 +177,7 @@ def _holds(shown: Listing, some: range) -> list[Line]:
         for stage, inside in shown.rows[i].outlier.includes.items()
         if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
     }
-    return [(Span(f" {text}", "dim"),) for text in held.values()]
+    return [(Span(f" {line}", "dim"),) for text in held.values() for line in wrap(text, width - 2)]
 
 
 def _fields(ink: Ink) -> list[Field[Folded]]:

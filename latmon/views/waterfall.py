@@ -144,8 +144,8 @@ def _stage(one: Outlier, piece: Piece, room: int, ink: Ink) -> list[Line]:
     left = (Span(f" {called(piece.stage, inside).column:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
     bar = _bar(one, piece, room, ink) if room >= _MIN_BAR else ()
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", "strong" if share >= 0.5 else "dim"))  # noqa: PLR2004  most of it
-    more = [(Span(f"{'':{_NAME + 2}}{explained(piece.stage, inside)}", "dim"),)] if inside else []
-    return [line, *more]
+    said = wrap(explained(piece.stage, inside), max(room + _TIME + _PERCENT + 2, _MIN_BAR)) if inside else []
+    return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in said)]
 
 
 def _percent(share: float) -> str:

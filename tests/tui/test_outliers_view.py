@@ -197,6 +197,16 @@ def test_what_a_stage_includes_stands_below_it():
     assert below.strip() == "hba+ (hba with its interrupt) includes irq, softirq"
 
 
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_what_all_of_an_i_o_includes_is_wrapped_and_not_cut(columns):
+    held = {"hba": ("queue", "requeue", "irq", "softirq", "completion", "resume")}
+    one = outlier(stages_us={"hba": 1_238_997}, includes=held, waits=())
+    sentence = "Q2C (queue to completion) includes queue, requeue, irq, softirq, completion, resume"
+    log = outliers(listing(rows(one), above=1), 0, columns, 16, RAMP)
+    for lines in (waterfall(one, columns, 24, RAMP), log):
+        assert sentence in " ".join(text(lines).split())
+
+
 def test_a_flush_that_nobody_issued_says_who_sends_them():
     assert "the block layer sends flushes itself" in text(waterfall(replace(UNKNOWN, op="flush"), 120, 20, RAMP))
     assert "issuer not known" in text(waterfall(UNKNOWN, 120, 20, RAMP))

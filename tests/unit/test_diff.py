@@ -396,6 +396,25 @@ def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip,
     assert summarise(comparison)["lead"][0] in said
 
 
+def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
+    held = ("irq", "softirq", "completion")
+    sides = []
+    for slow in (40, 0):
+        frames = [waits(slow * (i == 20), i) for i in range(30)]
+        hba = Series("sda", "write", "hba")
+        traced = [
+            replace(one.traced, histograms={TOTAL: one.traced.histograms[TOTAL], hba: one.traced.histograms[TOTAL]},
+                    by_total={hba: one.traced.by_total[QUEUE]}, includes={"hba": held})
+            for one in frames
+        ]  # fmt: skip
+        made = [replace(one, traced=each) for one, each in zip(frames, traced, strict=True)]
+        sides.append(stretch_of("A", BOX, (DISK,), made))
+    comparison = compare(*sides)
+    assert "100% of their time is issue to completion" in " ".join(render(comparison).split())
+    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    assert total["extreme"]["includes"] == {"hba": list(held)}
+
+
 @pytest.mark.parametrize("slow", [0, 4])
 def test_four_long_i_os_are_no_extreme(slow):
     assert all(one.extreme is None for one in compare(of_waits("A", slow), of_waits("B", 0)).changes)
