@@ -21,7 +21,6 @@ from latmon.text import clean
 HEADER = "time,mono_us,dt_us,device,op,stage,low_us,high_us,count"
 """Of version 0.1; a column `includes` may follow."""
 _HEADERS = (HEADER, f"{HEADER},includes")
-_CELLS = (9, 10)
 _TRACED = "traced."
 _MARK = "mark: "
 _MOST_BITS = 5
@@ -65,7 +64,8 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     """Rows of one mono_us are a window."""
     del asked
-    reading, cells_of, begun = _Reading(), _row_reader(), 1
+    most = next((line.count(",") for line in lines if line.strip() in _HEADERS), HEADER.count(",")) + 1
+    reading, cells_of, begun = _Reading(), _row_reader(most), 1
     for at, line in enumerate(lines, 1):
         told = line.strip()
         cells = cells_of(line) if told and told not in _HEADERS else None
@@ -75,7 +75,7 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             if begun < at:
                 yield Passed(Where(begun, at - 1))
             begun = at + 1
-            if told.count(",") >= _CELLS - 1:
+            if told.count(",") >= most - 1:
                 yield Remark(Where(at, at), "a damaged row is left out", 1, is_incomplete=True)
     if begun <= len(lines):
         yield Passed(Where(begun, len(lines)))
@@ -109,15 +109,15 @@ class _Reading:
             yield Remark(Where(at, at), "a bucket whose edges are none of latmon's", 1, is_incomplete=True)
 
 
-def _row_reader() -> Callable[[str], _Cells | None]:
-    """Cells of a line, None for a row that is none of ours. Names and stamps come again in many rows: read once."""
+def _row_reader(most: int) -> Callable[[str], _Cells | None]:
+    """Return a reader of lines: their cells, or None for a row that has not `most`. Repeated names are read once."""
     wall_of = lru_cache(_REMEMBERED)(times.moment)
     named = lru_cache(_REMEMBERED)(_named)
     included = lru_cache(_REMEMBERED)(_included)
 
     def cells_of(line: str) -> _Cells | None:
         row = _split(line)
-        if row is None or len(row) not in _CELLS:
+        if row is None or len(row) != most:
             return None
         numbers = (row[1], row[2], row[6], row[7], row[8])
         together = "".join(numbers)
