@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from latmon import capabilities
 from latmon.errors import UnavailableError
@@ -35,6 +36,8 @@ _ENTRIES_PER_MAP = 1 << 20
 class Tool:
     """The program and what it needs around it."""
 
+    name: ClassVar[str] = "bpftrace"
+    """As manifests call it."""
     path: str
     sudo: bool
     mount_tracefs: bool

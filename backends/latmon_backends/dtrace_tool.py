@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from latmon.errors import UnavailableError
 from latmon.host import install_command
@@ -50,6 +51,8 @@ _REMOVE_EVENTS = (
 class Tool:
     """The program and what it needs around it."""
 
+    name: ClassVar[str] = "dtrace"
+    """As manifests call it."""
     path: str
     system: str
     """As manifests call it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from latmon import trust
 from latmon.manifest import Manifest
@@ -18,7 +18,10 @@ from latmon_backends.child import Child
 
 
 class AnyTool(Protocol):
-    """bpftrace or DTrace."""
+    """bpftrace or DTrace: a frozen dataclass of the words that start it."""
+
+    name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def running(self, program: AnyProgram) -> list[str]:
         """Words that run it, behind the shim."""

@@ -23,10 +23,11 @@ from latmon import privileges
 from latmon.processes import widen
 from latmon_backends.bpf_programs import Totals
 from latmon_backends.child import Child
-from latmon_backends.launching import AnyProgram
-from latmon_backends.root_starter import MAX_MESSAGE, OurTool, name_of
+from latmon_backends.launching import AnyProgram, AnyTool
 from latmon_backends.running_probe import LOOK_S
 
+MAX_MESSAGE = 16 * 1024
+"""Bytes of a request or an answer."""
 _LOOKS = 5
 """An answer may take so many times LOOK_S. A process that is stopped for longer than that misses one look, not all."""
 _PIPES = 3
@@ -44,11 +45,11 @@ def needed() -> bool:
 class RootLauncher:
     """To be made while latmon is root. Everything fails with an OSError, or is unknown, once the process is gone."""
 
-    def __init__(self, tool: OurTool, known: int, command: tuple[str, ...] = STARTER) -> None:
+    def __init__(self, tool: AnyTool, known: int, command: tuple[str, ...] = STARTER) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, str(theirs.fileno()), json.dumps([name_of(tool), asdict(tool)]), str(known)],
+                [*command, str(theirs.fileno()), json.dumps([tool.name, asdict(tool)]), str(known)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

@@ -26,8 +26,8 @@ from latmon_backends.bpf_programs import Totals, totals
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.child import environment
 from latmon_backends.launching import AnyProgram, trusted
+from latmon_backends.root_launcher import MAX_MESSAGE
 
-MAX_MESSAGE = 16 * 1024
 MAX_CHILDREN = 4
 """Always-on and deep, and each once more while the one before is being ended."""
 MAX_SCRIPTS = 16
@@ -36,14 +36,9 @@ KEYS = (1024, 65_536)
 
 OurTool = bpftrace_tool.Tool | dtrace_tool.Tool
 TOOLS: Mapping[str, type[OurTool]] = {
-    "bpftrace": bpftrace_tool.Tool,
-    "dtrace": dtrace_tool.Tool,
+    bpftrace_tool.Tool.name: bpftrace_tool.Tool,
+    dtrace_tool.Tool.name: dtrace_tool.Tool,
 }
-
-
-def name_of(tool: OurTool) -> str:
-    """As manifests call it."""
-    return next(name for name, kind in TOOLS.items() if isinstance(tool, kind))
 
 
 class MalformedError(Exception):
@@ -58,7 +53,7 @@ class Starter:
     ) -> None:
         """`known`: the probe that was started while latmon was root itself. Scripts of another tool are none."""
         self._tool, self._proc = tool, proc
-        self._manifests = {name: one for name, one in manifests.items() if one.tool == name_of(tool)}
+        self._manifests = {name: one for name, one in manifests.items() if one.tool == tool.name}
         self._stats = -1
         self._readable = {known}
         self.children: dict[int, subprocess.Popen[bytes]] = {}
