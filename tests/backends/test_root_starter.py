@@ -77,7 +77,7 @@ async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkey
     """Longer than it may take: the process that kept root is not given up."""
     monkeypatch.setattr(root_launcher, "LOOK_S", 0.4)
     one = launcher()
-    assert await one.totals(1) == Totals()
+    await one.totals(1)  # of whatever else the host runs, too
     asyncio.get_running_loop().call_soon(time.sleep, 3.0)
     await one.totals(1)
     assert not one._gone
