@@ -16,7 +16,6 @@ import pytest
 from latmon.manifest import load
 from latmon.resources import data_dir
 from latmon_backends import dtrace_probe, dtrace_program, dtrace_tool, root_launcher
-from latmon_backends.bpf_programs import Totals
 from latmon_backends.bpftrace_probe import Probe
 from latmon_backends.bpftrace_program import Program, Script
 from latmon_backends.bpftrace_tool import Tool
