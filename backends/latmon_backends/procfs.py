@@ -1,4 +1,4 @@
-"""The backend that needs no privilege and no tool: the kernel's own counters, one frame per interval (tier D).
+"""The procfs backend (tier D): kernel counters only, no privilege, one frame per interval.
 
 Counts, bytes, mean times and I/Os in flight. The kernel keeps no distribution and no stages there, so a frame has no
 histograms and the origin says why. Owns the schedule of frames; must not know how counters are read.
@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Self
 
-from latmon import __version__, host
-from latmon.backend import Options
-from latmon.mark import Settings
-from latmon.model import STAGES, Device, Frame, Health, Missing, Origin
-from latmon_backends import host_settings
-from latmon_backends.sampler import Interval, Sample, difference, monotonic_us
-from latmon_backends.system_counters import TaskQueues, sampler_of
+from latmon import __version__
+from latmon.capture.backend import Options
+from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin, Settings
+from latmon.support import host
+from latmon_backends.kernel import settings as kernel_settings
+from latmon_backends.kernel.counters import Interval, Sample, difference, monotonic_us
+from latmon_backends.kernel.system import TaskQueues, sampler_of
 
 _FIRST_US = 1_000_000
 """The first frame comes after this long even when intervals are longer: its dt says so."""
@@ -65,7 +65,7 @@ class ProcfsBackend:
         return self
 
     async def settings(self) -> Settings:
-        return await host_settings.bounded(self._options, self._sampler.devices, {"tool": {"latmon": __version__}})
+        return await kernel_settings.bounded(self._options, self._sampler.devices, {"tool": {"latmon": __version__}})
 
     async def __aexit__(self, *exc: object) -> None:
         self._sampler.close()

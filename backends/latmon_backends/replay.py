@@ -1,4 +1,4 @@
-"""The replay backend: recordings as frames again, at their own pace or faster, from any of their moments on.
+"""The replay backend: recordings as frames, at their own pace or faster, from any moment.
 
 Knows nothing of the file's layout; recording/ owns it, and recorded.py what is made of its lines.
 """
@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from latmon.errors import RecordingError, UsageError
-from latmon.model import Frame, Origin
-from latmon.recorded import Recorded, open_several
+from latmon.model.frame import Frame, Origin
+from latmon.support.errors import RecordingError, UsageError
+from latmon.timetravel.recorded import Recorded, open_several
 
 _BUSY_S = 0.02
 """Of the event loop at once, while frames are taken as fast as they come."""

@@ -18,22 +18,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon import cli
-from latmon.demonstration import record
-from latmon.exports.palette import palette
-from latmon.exports.svg import picture
+from latmon.cli import main as cli_main
+from latmon.cli.demo import record
+from latmon.exporters.screen import palette, picture
 from latmon.findings.finding import Where
-from latmon.findings.thresholds import DEFAULT
-from latmon.model import Frame
+from latmon.findings.rule import DEFAULT
+from latmon.findings.tour import load_tour, tours
+from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
-from latmon.theme import load_theme
-from latmon.tour import load_tour, tours
-from latmon.tui.steps.findings import view
-from latmon.tui.touring import EVERY, HISTORY
-from latmon.views.choice import Choice
+from latmon.support.theme import load_theme
+from latmon.tui.commands import view
+from latmon.tui.tour import EVERY, HISTORY
 from latmon.views.lines import Span, fit
-from latmon.views.scene import Scene
-from latmon.views.whole_screen import screen_lines
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 
 HERE = Path(__file__).parent
 SIZE = (100, 28)
@@ -109,7 +107,7 @@ def quote(page: Path) -> None:
     def printed(match: re.Match[str]) -> str:
         words = match[1].split()
         with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
-            cli.main(words)
+            cli_main.main(words)
         text = out.getvalue()
         if words[0] == "report":
             text = text[text.index("\nfindings (") + 1 :].split("\n\n")[0]

@@ -1,19 +1,223 @@
-"""Units of time joined to blocks, long enough that one tells little of the next, and exceedances counted in each.
+"""Spans of a capture cut into blocks of time, with exceedance counts, as the statistics need them.
 
 Windows that follow each other are alike, so a test that takes them for independent finds differences that aren't there.
 Pure numbers: knows no file and no text.
+
+A unit is a window, or several where there are many: memory is bounded by the number of series, not by the hours.
+Knows windows; makes no statistic and no text.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from latmon.diff.stretch import Stretch, coarse
-from latmon.model import Series
+from latmon.aggregate.rollup import Minute
+from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
+from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
+
+MAX_UNITS = 128
+"""Beyond it neighbours are added up: 64 to 128 units are left of a long capture."""
+MAX_SERIES = 4096
+"""What is beyond is left out, and counted: a comparison of more can't be read by anybody."""
+MINUTE_US = 60_000_000
+TRACED = "traced "
+"""Before the stage in a series of the traced I/Os: another population than all I/Os."""
+Counts = dict[int, int]
+
+
+@dataclass(slots=True)
+class Unit:
+    """What was counted in one stretch of time."""
+
+    us: int = 0
+    windows: int = 0
+    counts: dict[Series, Counts] = field(default_factory=dict)
+    done: dict[Flow, tuple[int, int]] = field(default_factory=dict)
+    """I/Os and bytes."""
+
+    def absorb(self, other: Unit) -> None:
+        self.us += other.us
+        self.windows += other.windows
+        for series, counts in other.counts.items():
+            add(self.counts.setdefault(series, {}), counts.items())
+        for flow, (count, size) in other.done.items():
+            before = self.done.get(flow, (0, 0))
+            self.done[flow] = before[0] + count, before[1] + size
+
+
+@dataclass
+class Stretch:
+    """Filled by `add`, then read. `settings` are those at its begin."""
+
+    name: str
+    origin: Origin
+    settings: Settings
+    devices: dict[str, Device] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    bits: dict[Series, int] = field(default_factory=dict)
+    left_out: int = 0
+    """Histograms of series beyond MAX_SERIES."""
+    gaps: int = 0
+    lost: int = 0
+    """Events lost and maps full: I/Os that nobody timed."""
+    start_wall: float = 0.0
+    end_wall: float = 0.0
+    end_us: int = 0
+    damage: tuple[str, ...] = ()
+    is_live: bool = False
+    """Its file is still being written: more will be in it."""
+    includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
+    """Stages whose time a stage's holds."""
+    by_total: dict[Series, Counts] = field(default_factory=dict)
+    """Time in us of a stage of the traced I/Os, by the bucket of their total."""
+    above: dict[Flow, int] = field(default_factory=dict)
+    """I/Os above the threshold, counted by the probe."""
+    _thresholds: dict[str, set[int]] = field(default_factory=dict)
+    _known: dict[Series, int] = field(default_factory=dict)
+    _bounds: dict[Series, int] = field(default_factory=dict)
+    _per_unit: int = 1
+
+    def by_minutes(self) -> None:
+        """Make units of a minute at least: what comes may stand for as long."""
+        self._per_unit = max(1, MINUTE_US // max(self.origin.interval_us, 1))
+
+    @property
+    def us(self) -> int:
+        """How long was measured."""
+        return sum(one.us for one in self.units)
+
+    @property
+    def windows(self) -> int:
+        return sum(one.windows for one in self.units)
+
+    def add(self, item: Frame | Minute) -> None:
+        """One window, or the sum of several."""
+        frame, windows = (item, 1) if isinstance(item, Frame) else (item.frame, item.windows)
+        if not self.units:
+            self.start_wall = frame.wall - frame.dt_us / 1e6
+        self.end_wall, self.end_us = frame.wall, frame.mono_us
+        self.gaps += bool(frame.gap)
+        self.lost += frame.health.lost_events + frame.health.map_full
+        self.devices.update((one.name, one) for one in frame.devices)
+        if not self.units or self.units[-1].windows >= self._per_unit:
+            self._open()
+        unit = self.units[-1]
+        unit.us += frame.dt_us
+        unit.windows += windows
+        for series, one in frame.histograms.items():
+            self._count(unit, series, one)
+            self.includes[series] = self.origin.measured.get(series.stage, ())
+        self._traced(unit, frame)
+        for flow, above in frame.above.items():
+            self.above[flow] = self.above.get(flow, 0) + above
+        for device, us in frame.thresholds_us.items():
+            self._thresholds.setdefault(device, set()).add(us)
+        for flow, done in _done(frame).items():
+            before = unit.done.get(flow, (0, 0))
+            unit.done[flow] = before[0] + done.count, before[1] + done.bytes
+
+    def threshold_us(self, device: str) -> int | None:
+        """Return the threshold that a device had all the time; None where it moved or there was none."""
+        known = self._thresholds.get(device, set())
+        return next(iter(known)) if len(known) == 1 else None
+
+    def series(self) -> list[Series]:
+        return list(self.bits)
+
+    def total(self, series: Series, bits: int) -> Histogram:
+        """All of a series, with its exact maximum where there is one."""
+        counts: Counts = {}
+        for unit in self.units:
+            add(counts, unit.counts.get(series, {}).items())
+        known, bound = self._known.get(series, -1), self._bounds.get(series, -1)
+        whole = Histogram.of(counts, None, known if known >= max(bound, 0) else None, self.bits.get(series, bits))
+        return whole.coarsen(bits) if whole.bits > bits else whole
+
+    def _traced(self, unit: Unit, frame: Frame) -> None:
+        for series, one in frame.traced.histograms.items():
+            if series.stage != UNACCOUNTED:
+                key = series._replace(stage=TRACED + series.stage)
+                self._count(unit, key, one)
+                self.includes[key] = frame.traced.includes_of(series.device).get(series.stage, ())
+        for series, sums in frame.traced.by_total.items():
+            if series in self.by_total or len(self.by_total) < MAX_SERIES:
+                add(self.by_total.setdefault(series, {}), sums.items())
+
+    def _open(self) -> None:
+        """A new unit; where there are too many, pairs become one first."""
+        if len(self.units) >= MAX_UNITS:
+            for i in range(0, len(self.units) - 1, 2):
+                self.units[i].absorb(self.units[i + 1])
+            self.units = self.units[::2]
+            self._per_unit *= 2
+            if self.units[-1].windows < self._per_unit:
+                return
+        self.units.append(Unit())
+
+    def _count(self, unit: Unit, series: Series, one: Histogram) -> None:
+        if series not in self.bits:
+            if len(self.bits) >= MAX_SERIES:
+                self.left_out += 1
+                return
+            self.bits[series] = one.bits
+        if not one.buckets:
+            return
+        if one.bits != self.bits[series]:
+            one = self._agree(series, one)
+        add(unit.counts.setdefault(series, {}), one.buckets)
+        if one.max is not None:
+            self._known[series] = max(self._known.get(series, -1), one.max)
+        else:
+            top = bucket_bounds(one.buckets[-1][0], one.bits)[1] - 1
+            self._bounds[series] = max(self._bounds.get(series, -1), top)
+
+    def _agree(self, series: Series, one: Histogram) -> Histogram:
+        """The coarser of two resolutions holds for all of a series."""
+        bits = min(one.bits, self.bits[series])
+        if bits < self.bits[series]:
+            for unit in self.units:
+                if series in unit.counts:
+                    unit.counts[series] = coarse(unit.counts[series], self.bits[series], bits)
+            self.bits[series] = bits
+        return one.coarsen(bits)
+
+
+def stretch_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iterable[Frame]) -> Stretch:
+    """A stretch of windows that are at hand."""
+    made = Stretch(name, origin, origin.settings, {one.name: one for one in devices})
+    for frame in frames:
+        made.add(frame)
+    return made
+
+
+def plain(series: Series) -> Series:
+    """Return a series of the traced I/Os without the mark that it has here."""
+    return series._replace(stage=series.stage.removeprefix(TRACED))
+
+
+def coarse(counts: Mapping[int, int], bits: int, wanted: int) -> Counts:
+    """The same counts with fewer sub-bucket bits."""
+    if bits == wanted:
+        return dict(counts)
+    found: Counts = {}
+    add(found, ((bucket_index(bucket_bounds(index, bits)[0], wanted), n) for index, n in counts.items()))
+    return found
+
+
+def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:
+    """Add counts by bucket index to `into`."""
+    for index, n in counts:
+        into[index] = into.get(index, 0) + n
+
+
+def _done(frame: Frame) -> Mapping[Flow, Completed]:
+    """Completions as the kernel counts them, else as the probe saw them."""
+    return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
+
 
 T = TypeVar("T", int, float)
 MOST, LEAST = 24, 6

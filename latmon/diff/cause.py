@@ -1,4 +1,4 @@
-"""What leads a comparison: the longest I/Os that only one side has, and the stage that explains a difference.
+"""The cause of a change between two spans: the traced stage that explains it, and extremes that one side alone has.
 
 Both are counted and added up, not tested: an extreme is a few I/Os, often of one moment. Values only; knows no text.
 """
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS
-from latmon.diff.stretch import TRACED, Stretch
-from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model import Flow, Series
+from latmon.analysis.attribution import PARTS
+from latmon.diff.blocks import TRACED, Stretch
+from latmon.model.frame import Flow, Series
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 
 FEWEST = 5
 """I/Os of one side that the other has none or few of."""

@@ -1,4 +1,4 @@
-"""What was found in one series as a sentence: what moved, by how much, how surely; what would have been seen. Pure."""
+"""The sentence for one series of a comparison: what changed, by how much, how surely. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from latmon.diff import blocks
 from latmon.diff.cause import FEWEST, Cause, Extreme
 from latmon.diff.comparison import DRIFTS, WANDERS, Change, Comparison, Moved, Shift
-from latmon.diff.quantile import Ratio
-from latmon.histogram import Histogram, bucket_bounds
-from latmon.stage_names import called
-from latmon.words import UNKNOWN, bound, in_words, part, rate, significant, spelled
+from latmon.diff.statistics import Ratio
+from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.model.stages import called
+from latmon.support.units import UNKNOWN, bound, in_words, part, rate, significant, spelled
 
 _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}

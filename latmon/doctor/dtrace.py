@@ -1,4 +1,4 @@
-"""Checks of DTrace: the tool, whether it compiles a probe, and on Solaris, illumos and FreeBSD the right to use it.
+"""Checks of DTrace: the tool, whether it compiles a probe, and the privilege to use it.
 
 On those it is the tool that measures; on Linux bpftrace is, and a line is told only of a dtrace that is there or named.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 
-from latmon.doctor.check import SECONDS, Check, Output, Place, Status
-from latmon.doctor.privilege import by_sudo
-from latmon.errors import UnavailableError
-from latmon.text import clean
-from latmon.tools import find_tool
+from latmon.doctor.checks import SECONDS, Check, Output, Place, Status, by_sudo
+from latmon.support.errors import UnavailableError
+from latmon.support.text import clean
+from latmon.support.trust import find_tool
 
 VARIABLE = "LATMON_DTRACE"
 _LIST = ("-l", "-n", "BEGIN")

@@ -1,4 +1,4 @@
-"""Checks of the backends themselves: which tier of probe this host gets and why, and what measures each stage."""
+"""Checks of the backends: which tier of probe this host gets and why, and what measures each stage."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from latmon import registry
+from latmon.capture import registry
 from latmon.doctor import dtrace
-from latmon.doctor.check import Check, Place, Status
-from latmon.errors import LatmonError
+from latmon.doctor.checks import Check, Place, Status
+from latmon.support.errors import LatmonError
 
 _EXPLAIN = {
-    "bpftrace": "latmon_backends.bpftrace_explain:explain",
-    "dtrace": "latmon_backends.dtrace_explain:explain",
+    "bpftrace": "latmon_backends.bpftrace.explain:explain",
+    "dtrace": "latmon_backends.dtrace.explain:explain",
 }
 _NO = "no: "
 _NONE = ("", "D")

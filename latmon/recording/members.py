@@ -1,21 +1,32 @@
-"""A recording's outer layout: gzip members that any gunzip reads, each with a note for us in its extra field.
+"""The gzip members of a recording: lengths and stamps in the extra field, offsets, the writer's lock.
 
 Subfield `LM` (RFC 1952, 2.3.1.1): the member's own length, then the first and last CLOCK_MONOTONIC stamp in it; in a
 roll-up also how many bytes of members before it it stands for. A reader hops from member to member without
 decompressing, and finds its way back behind damage by the next note.
 Knows nothing of what the members hold.
+
+Knows the members that follow each other without damage while time goes forward; what is behind the first that don't is
+read in its order. Forgets nothing: a recording only grows, and what it says in a place it goes on to say.
+
+`zcat FILE | gzip` makes one. No reader takes it as it is, because nothing in it says where a second begins; a repair
+makes a recording of it. Streams: one line at a time is in memory.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import zlib
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import BinaryIO, NamedTuple
 
-from latmon.errors import RecordingError
+from latmon.recording import validate
+from latmon.support.errors import RecordingError
 
 MAX_TEXT = 16 * 1024 * 1024
 """Decompressed. A second of 24 devices has 17 kB; a bomb of 1 GiB is refused after this much."""
@@ -181,3 +192,118 @@ class Members:
     def size(self) -> int:
         """Of the file by now."""
         return os.fstat(self._file.fileno()).st_size
+
+
+MAX_PLACES = 1_000_000
+"""Eleven days of seconds, 16 MB."""
+
+
+class Places:
+    """`end` is where the first member begins that isn't known."""
+
+    def __init__(self) -> None:
+        self._begins, self._lasts = array("Q"), array("Q")
+        self._learning = Lock()
+        self._first_us = 0
+        self.end = 0
+
+    def ends(self) -> list[int]:
+        """The last stamps of those that are known and hold windows."""
+        return [us for us in self._lasts[1:] if us] if len(self._lasts) > 1 else []
+
+    def behind(self, file: BinaryIO, mono_us: int) -> int:
+        """The byte from which on members may end at `mono_us` or later."""
+        if not self._lasts or self._lasts[-1] < mono_us:
+            self.follow(file)
+        index = bisect_left(self._lasts, mono_us)
+        begin = self._begins[index] if index < len(self._begins) else self.end
+        # a file of another one's name, or one that was cut, has no member here
+        return begin if head_of(read_at(file, begin, HEAD_BYTES)) else 0
+
+    def follow(self, file: BinaryIO) -> tuple[int, int]:
+        """Learn what there is by now: the first stamp and the last one of what is known."""
+        with self._learning:
+            return self._follow(file)
+
+    def _follow(self, file: BinaryIO) -> tuple[int, int]:
+        end = self.end
+        last_us = self._lasts[-1] if self._lasts else 0
+        head = head_of(read_at(file, end, HEAD_BYTES))
+        while head is not None and head.last_us >= last_us and len(self._begins) < MAX_PLACES:
+            behind = end + head.length
+            after = head_of(read_at(file, behind, HEAD_BYTES))
+            if after is None:  # this one may be cut
+                break
+            if not self._begins:
+                self._first_us = head.first_us
+            self._begins.append(end)
+            self._lasts.append(head.last_us)
+            last_us, end, head = head.last_us, behind, after
+        self.end = end
+        return self._first_us, last_us
+
+
+def is_written(file: BinaryIO) -> bool:
+    """Then it has no closing line yet, and nobody killed its writer."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+_MAGIC = b"\x1f\x8b"
+_PIECE = 256 * 1024
+MAX_LONG = 64
+"""Lines too long to be ours before it is given up: a bomb has nothing else."""
+
+
+def is_repacked(file: BinaryIO) -> bool:
+    """Whether this text, packed or not, begins with a header of ours; the place in the file is lost."""
+    try:
+        return validate.parse(next(lines(file), b"")).get("type") == "header"
+    except RecordingError:
+        return False
+
+
+def lines(file: BinaryIO) -> Iterator[bytes]:
+    """All of them; RecordingError behind the last that can be read."""
+    rest, long = b"", 0
+    for text in _texts(file):
+        *whole, rest = (rest + text).split(b"\n")
+        for line in whole:
+            yield line + b"\n"
+        if len(rest) > validate.MAX_LINE:
+            long += 1
+            if long > MAX_LONG:
+                raise RecordingError("its lines are longer than any of ours")
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+def _texts(file: BinaryIO) -> Iterator[bytes]:
+    """What is unpacked, a piece at a time, to the last byte that can be."""
+    file.seek(0)
+    packed = file.read(len(_MAGIC)) == _MAGIC
+    file.seek(0)
+    gunzip = zlib.decompressobj(_GZIP)
+    while raw := file.read(_PIECE):
+        if not packed:
+            yield raw
+            continue
+        while raw:
+            if gunzip.eof:
+                gunzip = zlib.decompressobj(_GZIP)
+            try:
+                yield gunzip.decompress(raw, _PIECE)
+            except zlib.error:
+                raise RecordingError("damaged: what is behind it is not read") from None
+            raw = gunzip.unused_data if gunzip.eof else gunzip.unconsumed_tail
+    if packed and not gunzip.eof:
+        yield gunzip.flush()
+        raise RecordingError("cut off")

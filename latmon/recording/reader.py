@@ -1,7 +1,13 @@
-"""The recording's reader: whatever can be read of a file, in order, and a word about what can't.
+"""The reader of a recording: every readable item in order, damage as items; roll-ups where only sums are needed.
 
 Streams: one member at a time is in memory. Only the header must be readable for a recording to open, and even
 without it the windows are. Knows no clock and no UI.
+
+A roll-up counts only where it fits: the heads from the first of its members to its own follow each other, and its
+stamps are theirs. Reads no line itself; whether the roll-up can be read is its reader's.
+
+A sum begins and ends with a window, and a Minute has a window or another one behind it. So no number comes twice;
+where a roll-up is damaged, or can't be what it says, its windows are read. Knows no path and no place in a file.
 """
 
 from __future__ import annotations
@@ -9,25 +15,203 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from latmon.errors import RecordingError, TooManyError
-from latmon.minute import Minute
-from latmon.model import Device, Frame, Origin
-from latmon.new_file import named
-from latmon.recording import checks, columns, decode
-from latmon.recording.course import UNKNOWN, Course, admit, enter
-from latmon.recording.lines import End
-from latmon.recording.members import GIVEN_UP, Members, ReadError
-from latmon.recording.places import Places
-from latmon.recording.repacked import is_repacked
-from latmon.recording.summed import Item, Summed, lying_in
-from latmon.recording.summing import units
-from latmon.recording.written import is_written
+from latmon.aggregate.rollup import Minute
+from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.recording import decode, packed_tables, rollup, validate
+from latmon.recording.encode import End, Gap
+from latmon.recording.members import GIVEN_UP, Members, Part, Places, ReadError, is_repacked, is_written
+from latmon.recording.validate import UNKNOWN, Course, admit, enter
+from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.streams import named
+
+MAX_AHEAD = 1024
+"""Members that are looked at for one roll-up: a minute has 60 of them."""
+
+
+MIN_WINDOW_US = 1000
+"""Shorter windows have no roll-up."""
+
+
+class Stretch(NamedTuple):
+    """Members to byte `end - 1`; with `roll_up` the one there stands for those from byte `behind` on."""
+
+    end: int
+    behind: int = 0
+    roll_up: int = 0
+    first_us: int = 0
+    fewest: int = 0
+    most: int = 0
+    """Windows that its members may hold, by their heads."""
+    part: Part | None = None
+    """The roll-up itself."""
+
+
+def units(members: Members, begin: int, until_us: int | None) -> Iterator[Part | Stretch]:
+    """What is to be read as it is, and what a roll-up stands for, in their order."""
+    at = begin
+    while at < members.size:
+        found = _ahead(members, at, until_us)
+        stop = found.behind if found.roll_up else found.end
+        for part in members.parts(0, until_us, begin=at, end=stop):
+            yield part
+            at = part.end
+        if at < stop:  # what comes is later than what was asked for
+            return
+        if found.roll_up and at == stop:
+            part = next(members.parts(begin=found.roll_up, end=found.end))
+            yield found._replace(part=part)
+            at = part.end  # where its head lies about its length that is where the next one begins
+
+
+def _ahead(members: Members, begin: int, until_us: int | None) -> Stretch:
+    """To the next roll-up, or as far as the heads follow each other; at least one member."""
+    firsts: dict[int, tuple[int, int, int]] = {}
+    last_us, at = 0, begin
+    fewest = most = 0
+    for _ in range(MAX_AHEAD):
+        head = members.head(at)
+        if head is None:
+            return Stretch(max(at, begin + 1))
+        if head.stands_for:
+            behind = at - head.stands_for
+            first_us, before, most_before = firsts.get(behind, (-1, 0, 0))
+            fits = first_us == head.first_us and last_us == head.last_us
+            if fits and (until_us is None or last_us <= until_us):
+                return Stretch(at + head.length, behind, at, first_us, fewest - before, most - most_before)
+            return Stretch(at + head.length)
+        if head.first_us <= last_us:  # no minute goes back in time
+            firsts.clear()
+        firsts[at], last_us = (head.first_us, fewest, most), head.last_us
+        span_us = head.last_us - head.first_us
+        fewest += 2 if span_us > 0 else 1
+        most += 1 + max(span_us, 0) // MIN_WINDOW_US
+        at += head.length
+    return Stretch(at)
+
+
+Item = Frame | Gap | Mark | End
+T = TypeVar("T", Item, Item | Minute)
+
+
+class _Held(NamedTuple):
+    """A minute that waits for what is behind it; `before_us` is the last window's stamp before it."""
+
+    minute: Minute
+    stretch: Stretch
+    before_us: int
+
+
+class Summed:
+    """One reading: `read` makes a member's text items, `note` is told what can't be believed."""
+
+    def __init__(
+        self,
+        members: Members,
+        course: Course,
+        read: Callable[[bytes, Course], Iterator[Item]],
+        note: Callable[[str], None],
+        named: set[str],
+    ) -> None:
+        """`named`: the devices that the header names."""
+        self._members, self._course, self._read, self._note, self._named = members, course, read, note, named
+        self._held: _Held | None = None
+
+    def items(self, units: Iterable[Part | Stretch], since_us: int) -> Iterator[Item | Minute]:
+        """In their order; no Minute before the first window from `since_us` on."""
+        began = False
+        for unit in units:
+            if began and isinstance(unit, Stretch) and (minute := self._minute(unit)) is not None:
+                yield from self._passed()
+                self._held = _Held(minute, unit, self._course.mono_us)
+                self._course.mono_us = minute.mono_us
+                continue
+            for item in self._of_parts(unit, self._course):
+                yield from self._passed() if isinstance(item, Frame) else self._released()
+                began = began or (isinstance(item, Frame) and item.mono_us >= since_us)
+                yield item
+        yield from self._released()
+
+    def _passed(self) -> Iterator[Minute]:
+        """The minute that is held, now that something to be summed is behind it."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield held.minute
+
+    def _released(self) -> Iterator[Item]:
+        """A minute's windows after all."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._of_parts(held.stretch, Course(held.before_us))
+
+    def _of_parts(self, unit: Part | Stretch, course: Course) -> Iterator[Item]:
+        """What is to be read of it, window by window."""
+        parts = (unit,) if isinstance(unit, Part) else self._members.parts(begin=unit.behind, end=unit.roll_up)
+        for part in parts:
+            yield from self._read(part.text, course)
+
+    def _minute(self, stretch: Stretch) -> Minute | None:
+        """What a roll-up says; None where that can't be read, or can't be."""
+        if stretch.part is None or stretch.part.damage or self._course.is_foreign:
+            return None
+        course = self._course
+        try:
+            found = rollup.decode_minute(validate.parse(stretch.part.text))
+            if why := _doubt(found, stretch):
+                self._note(f"behind {course.mono_us} us: {why}")
+                return None
+            if not _devices(found).issubset(course.devices | self._named):
+                return None
+            waiting = found.waiting
+            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.held, *waiting.longest}
+            admit(found.frame, replace(course), also)
+        except RecordingError as damage:
+            self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
+            return None
+        hole_us = found.mono_us - found.dt_us - course.mono_us
+        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
+
+
+def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterator[T]:
+    """The windows that end in [since_us, until_us], Minutes between them, and what lies between them.
+
+    A gap or a mark is its next window's: it is left out with that one.
+    """
+    asides: list[T] = []
+    for item in items:
+        if not isinstance(item, Frame | Minute):
+            asides.append(item)
+            continue
+        if isinstance(item, Minute) or (since_us <= item.mono_us and (until_us is None or item.mono_us <= until_us)):
+            yield from asides
+            yield item
+        asides = []
+    yield from asides
+
+
+def _doubt(found: Minute, stretch: Stretch) -> str:
+    """Why a roll-up can't be of its windows; empty where it can."""
+    # a sum of windows begins and ends where their members do, and counts as many as these may hold
+    begins = found.mono_us - found.dt_us + found.first_dt_us == stretch.first_us
+    counts = stretch.fewest <= found.windows <= stretch.most
+    head = stretch.part.head if stretch.part else None
+    if head is None or found.mono_us != head.last_us or not begins or not counts:
+        return "a roll-up is not of its windows, which are read"
+    why = rollup.doubt(found)
+    return f"{why}; its windows are read" if why else ""
+
+
+def _devices(minute: Minute) -> set[str]:
+    """Those that a minute has I/Os of: a new one comes with a window that names it."""
+    flows = {(one.device, one.op) for one in minute.histograms} | {*minute.seen, *minute.kernel}
+    return {device for device, _ in flows}
+
 
 UNCLOSED = "ended without a closing line (killed?)"
 MAX_NOTES = 100
@@ -35,7 +219,7 @@ MAX_BEFORE_HEADER = 20
 """Damaged places before anything readable: a file that begins like that is none of ours."""
 MAX_LINES = 100_000
 """In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
-_DECODERS: dict[str, Callable[[checks.Json], Item]] = {
+_DECODERS: dict[str, Callable[[validate.Json], Item]] = {
     "gap": decode.decode_gap,
     "mark": decode.decode_mark,
     "end": decode.decode_end,
@@ -144,7 +328,7 @@ class Recording:
     def _told(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[tuple[bytes, Item | None]]:
         for line in lines_of(text, self._note):
             try:
-                item = item_behind(columns.totals_alone(line) if totals else line, course)
+                item = item_behind(packed_tables.totals_alone(line) if totals else line, course)
                 if course.is_foreign:
                     continue
                 if isinstance(item, Frame):
@@ -197,7 +381,7 @@ def _not_ours(path: Path, why: str) -> RecordingError:
 def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:
     """Origin and devices, if this line tells them; an unknown origin and None, if it is a window without a header."""
     try:
-        value = checks.parse(line)
+        value = validate.parse(line)
         if value.get("type") == "header":
             return decode.decode_origin(value), decode.decode_devices(value)
         is_window = value.get("type") == "window" and decode.decode_frame(value) is not None
@@ -208,12 +392,12 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
 
 def item_of(line: bytes) -> Item | None:
     """A line's value; None for the header and for what a later version added."""
-    return _item(checks.parse(line), line)
+    return _item(validate.parse(line), line)
 
 
 def item_behind(line: bytes, course: Course) -> Item | None:
     """The same; a header is held against the first one, see `enter`."""
-    value = checks.parse(line)
+    value = validate.parse(line)
     if value.get("type") == "header":
         enter(decode.decode_origin(value), course)
     return _item(value, line)
@@ -222,7 +406,7 @@ def item_behind(line: bytes, course: Course) -> Item | None:
 def _item(value: dict[str, Any], line: bytes) -> Item | None:
     kind = value.get("type")
     if kind == "window":
-        return decode.decode_frame(value, booleans=checks.may_hold_booleans(line))
+        return decode.decode_frame(value, booleans=validate.may_hold_booleans(line))
     decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     return None if decoder is None else decoder(value)
 

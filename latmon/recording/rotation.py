@@ -1,4 +1,4 @@
-"""A capture's recording in parts: a new one every day, or at its share of the capture's size; the oldest ones go.
+"""Rotation: a new part every day or at its share of --max-size; the oldest parts are removed.
 
 Each part is a whole recording, and no frame is lost or doubled between two. What is unlinked is one of our own parts
 and nothing else: it stays open until then, because its name and, once it is gone, even its inode number may be somebody
@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from latmon import new_file
-from latmon.errors import UnavailableError
-from latmon.inventory import Inventory
-from latmon.model import Frame, Origin
+from latmon.model.devices import Inventory
+from latmon.model.frame import Frame, Origin
 from latmon.recording.parts import CONTINUED, Part, as_part, part_path
 from latmon.recording.writer import Writer
+from latmon.support import streams
+from latmon.support.errors import UnavailableError
 
 DAY_US = 86_400_000_000
 SHARES = 8
@@ -79,7 +79,7 @@ class _Finished:
     def unlink(self) -> None:
         """Ours alone: somebody may have moved it away and put something else there. OSError when it can't be."""
         if self.descriptor >= 0:
-            new_file.unlink(self.path, self.descriptor)
+            streams.unlink(self.path, self.descriptor)
         elif self.closed and _lasting(self.path.lstat()) == self.closed:
             self.path.unlink()
 
@@ -89,7 +89,7 @@ class Rotation:
 
     def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
         self._first, self._origin, self._limits = first, origin, limits
-        self._is_stream = first == new_file.STANDARD
+        self._is_stream = first == streams.STANDARD
         self._capture = secrets.token_hex(8)
         self._inventory = Inventory()
         self._finished: deque[_Finished] = deque()

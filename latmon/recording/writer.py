@@ -1,7 +1,10 @@
-"""The recording's writer: one file, one gzip member per second, nothing ever half-written that stays.
+"""The writer of a recording: one gzip member per second, roll-ups per minute, nothing half-written that stays.
 
 A write that fails (full disk, quota) is undone to the last good end; what it held is missed, the next one that succeeds
 says so in a `gap` line. Owns the file and its lock; knows neither the event loop nor what a frame means.
+
+Follows members as they are written, whoever writes them: a Writer, or a repair that writes old windows anew. The first
+minute gets none, because a sum begins with a window; nor does the last one, which no other follows.
 """
 
 from __future__ import annotations
@@ -12,19 +15,62 @@ import fcntl
 import os
 import select
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from latmon import new_file
-from latmon.errors import UnavailableError
-from latmon.inventory import carry
-from latmon.mark import Mark
-from latmon.model import Device, Frame, Origin
-from latmon.recording import lines, members
-from latmon.recording.lines import End, Gap
-from latmon.recording.private import private_device, private_frame, private_origin
-from latmon.recording.rolling import Rolling
+from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.rollup import MinuteSums, minute_of
+from latmon.model.devices import carry
+from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.recording import encode, members
+from latmon.recording.encode import End, Gap
+from latmon.recording.redact import private_device, private_frame, private_origin
+from latmon.recording.rollup import roll_up
+from latmon.support import streams
+from latmon.support.errors import UnavailableError
+
+
+class Rolling:
+    """Ask `due` before a member is written, then tell `took` or `missed`."""
+
+    def __init__(self) -> None:
+        self._waiting = Waiting()
+        self._sums: MinuteSums | None = None
+        self._minute = -1
+        self._begin = self._first_us = 0
+        self._last_us: int | None = None
+
+    def due(self, windows: Sequence[Frame], end: int) -> bytes:
+        """The member that belongs at byte `end`, before the one with these windows; empty where there is none."""
+        if self._sums is None or not windows or minute_of(windows[-1].mono_us) == self._minute:
+            return b""
+        line = roll_up(self._sums)
+        self._sums = None
+        if line is None or self._last_us is None:
+            return b""
+        return members.pack(line, self._first_us, self._last_us, end - self._begin)
+
+    def took(self, windows: Sequence[Frame], begin: int, *, alone: bool) -> None:
+        """A member was written to byte `begin`; `alone`: its windows are all that is in it."""
+        if windows and (self._sums is None or minute_of(windows[-1].mono_us) != self._minute):
+            self._sums = MinuteSums(self._waiting, self._last_us)
+            self._minute = minute_of(windows[-1].mono_us)
+            self._begin, self._first_us = begin, windows[0].mono_us
+        if self._sums is not None:
+            for frame in windows:
+                self._sums.add(frame)
+            if not alone:
+                self._sums.spoil()
+        if windows:
+            self._last_us = windows[-1].mono_us
+
+    def missed(self) -> None:
+        """Windows were not written."""
+        if self._sums is not None:
+            self._sums.spoil()
+
 
 FLUSH_US = 1_000_000
 _FLUSH_BYTES = 4 * 1024 * 1024
@@ -49,7 +95,7 @@ class Writer:
         self._mono_us, self._wall = 0, 0.0
         self._written: tuple[int, float] = (0, 0.0)
         self._stopped = False
-        self._is_stream = path == new_file.STANDARD
+        self._is_stream = path == streams.STANDARD
         self.trouble = ""
 
     @classmethod
@@ -86,7 +132,7 @@ class Writer:
         if self._missed:
             kept = carry(self._missed, kept)
             self._missed = []
-        self._pending.append((lines.to_bytes(lines.encode_frame(kept)), kept))
+        self._pending.append((encode.to_bytes(encode.encode_frame(kept)), kept))
         self._mono_us, self._wall = kept.mono_us, kept.wall
         covered = sum(one.dt_us for one in self._frames())
         if covered + frame.dt_us // 2 >= FLUSH_US or sum(len(line) for line, _ in self._pending) >= _FLUSH_BYTES:
@@ -94,11 +140,11 @@ class Writer:
 
     def gap(self, reason: str, seconds: float) -> None:
         """Time that nobody gave us: between the last frame and the next one."""
-        self._line(lines.to_bytes(lines.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
+        self._line(encode.to_bytes(encode.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
 
     def mark(self, mark: Mark) -> None:
         """A note, before the frame in whose interval it was put."""
-        self._line(lines.to_bytes(lines.encode_mark(mark)))
+        self._line(encode.to_bytes(encode.encode_mark(mark)))
 
     def flush(self) -> None:
         """What is pending becomes one member, or is missed."""
@@ -133,10 +179,10 @@ class Writer:
         self._written = (self._mono_us, self._wall)
         if self._redact:
             origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
-        if not self._write(members.pack(lines.to_bytes(lines.encode_origin(origin, devices)), *self._span())):
+        if not self._write(members.pack(encode.to_bytes(encode.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
             with contextlib.suppress(OSError):
-                new_file.unlink(self._path, self._descriptor)
+                streams.unlink(self._path, self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
             raise UnavailableError(f"can't record to {self._path}: {why}")
@@ -158,13 +204,13 @@ class Writer:
 
     def _stop(self, reason: str) -> None:
         """Write the closing line, behind the gap lines that had no room; nothing more after it."""
-        closing = lines.to_bytes(lines.encode_end(End(reason, self._windows)))
+        closing = encode.to_bytes(encode.encode_end(End(reason, self._windows)))
         self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
-        before = [lines.to_bytes(lines.encode_gap(gap))] if self._missed_us else []
+        before = [encode.to_bytes(encode.encode_gap(gap))] if self._missed_us else []
         return members.pack(b"".join((*before, *(line for line, _ in pending))), *self._span())
 
     def _span(self) -> tuple[int, int]:
@@ -204,7 +250,7 @@ class Writer:
 
 def _create(path: Path) -> int:
     """A new, empty, locked file that only its owner reads; of `-` standard output as it is."""
-    if path == new_file.STANDARD:
+    if path == streams.STANDARD:
         return os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     try:
         descriptor = os.open(path, _FLAGS, 0o600)

@@ -1,4 +1,4 @@
-"""What rules find in a recording, for its summary: as in a live capture, from windows; in long ones from minutes.
+"""Findings of a recording for its summary, from windows; in long recordings from roll-ups.
 
 Owns the keys `findings` and `findings_by`; what is found is latmon.findings' business.
 """
@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from latmon.findings.commands import ran
-from latmon.findings.finding import Fact, Finding, Step
-from latmon.findings.needs import by_kind
-from latmon.findings.registry import RULES
-from latmon.findings.thresholds import DEFAULT, Settings
-from latmon.findings.told import Told, told
-from latmon.findings.watch import Watch
-from latmon.minute import Minute
-from latmon.model import Frame
-from latmon.recording import End, Gap, Mark, Parts, Recording
-from latmon.report.figures import rfc3339, rounded
+from latmon.aggregate.rollup import Minute
+from latmon.findings.engine import RULES, Told, Watch, by_kind, told
+from latmon.findings.finding import Fact, Finding, Step, ran
+from latmon.findings.rule import DEFAULT, Settings
+from latmon.model.frame import Frame, Mark
+from latmon.recording.encode import End, Gap
+from latmon.recording.parts import Parts
+from latmon.recording.reader import Recording
+from latmon.report.formatting import rfc3339, rounded
 
 SHORT_US = 4 * 60 * 1_000_000
 """A recording that is no longer is read window by window: rules see what they see live. One of 24 devices takes 2 s."""

@@ -1,4 +1,4 @@
-"""The report as one HTML file: the case that goes with a ticket. No script, nothing from outside, prints on A4.
+"""The report as one HTML file: no script, nothing from outside, prints on A4.
 
 Owns the page's order. Numbers are the summary's, pictures are made of the totals and of the columns of time.
 """
@@ -8,17 +8,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from latmon.histogram import BITS, merge
-from latmon.report import html_findings, html_tables, sentences, text_deep, text_outstanding
-from latmon.report.html_axes import MapFrame, Note
-from latmon.report.html_charts import histogram
+from latmon.model.histogram import BITS, merge
+from latmon.report import html_device, sections
+from latmon.report.heatmap_columns import MapColumns
+from latmon.report.html_charts import MapFrame, Note, histogram
 from latmon.report.html_device import Drawn, section
-from latmon.report.html_maps import heat_map, map_frame
-from latmon.report.html_parts import facts, listed, maximum, name, number, table, text
-from latmon.report.html_style import style_sheet
-from latmon.report.map_columns import MapColumns
+from latmon.report.html_elements import facts, listed, maximum, name, number, style_sheet, table, text
+from latmon.report.html_heatmap import heat_map, map_frame
+from latmon.report.sections import fact_said, judged, shown_on, when
 from latmon.report.totals import Totals
-from latmon.views.units import UNKNOWN, rate, spelled
+from latmon.support.units import UNKNOWN, rate, spelled
+
+MAX_FINDINGS = 50
+
+
+def findings(summary: _Json) -> str:
+    """Nothing where no rule was asked."""
+    if "findings" not in summary:
+        return ""
+    found = summary["findings"]
+    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_said(found, judged(summary)))}</p>\n'
+    rest = f"<p>and {len(found) - MAX_FINDINGS:,} more</p>\n" if len(found) > MAX_FINDINGS else ""
+    return f"{head}{''.join(map(_finding, found[:MAX_FINDINGS]))}{rest}</section>\n"
+
+
+def _said(found: list[_Json], by: str) -> str:
+    return f"By {by}." if found else f"None, by {by}."
+
+
+def _finding(one: _Json) -> str:
+    steps = (
+        f'{text(step["text"])} <span class="risk">Risk: {text(step["risk"])}.</span>' for step in one["next_steps"]
+    )
+    about = " ".join(each for each in (one["severity"], one["id"], one["device"]) if each)
+    return (
+        f'<article class="finding {text(one["severity"])}"><h3>{text(about)}</h3>\n'
+        f"<p><strong>{text(one['summary'])}.</strong></p>\n<p>{text(when(one))}</p>\n"
+        f"{listed(text(fact_said(fact)) for fact in one['evidence'].values())}"
+        f"<p>Shown on: {text(shown_on(one))}</p>\n"
+        f"<p>What to do next:</p>\n{listed(steps)}"
+        f"<p>What would refute it: {text(one['refuted_by'])}</p></article>\n"
+    )
+
 
 MAX_SECTIONS = 64
 """Devices with a section of their own: those with most I/Os. The overview has all."""
@@ -50,14 +81,14 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         f"<h1>{text(title)}</h1>",
         _verdict(summary),
         _facts(summary, parts),
-        html_findings.findings(summary),
+        findings(summary),
         _overview(summary, shown),
-        html_tables.marks(summary),
+        html_device.marks(summary),
         _trust(summary),
         *(_device(at, each, summary, totals, frame) for at, each in enumerate(shown)),
-        html_tables.outliers(summary),
-        html_tables.interrupts(summary),
-        html_tables.settings(summary),
+        html_device.outliers(summary),
+        html_device.interrupts(summary),
+        html_device.settings(summary),
         _meaning(summary, frame),
     ]
     inner = "\n".join(each for each in body if each)
@@ -71,12 +102,12 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
 
 
 def _verdict(summary: _Json) -> str:
-    lost = sentences.verdict(summary)
+    lost = sections.verdict(summary)
     if lost:
-        why = f"; gaps: {sentences.gaps(summary)}" if summary["gaps"] else ""
+        why = f"; gaps: {sections.gaps(summary)}" if summary["gaps"] else ""
         return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>'
     damage = " Some of the file could not be read." if "damage" in summary else ""
-    held = text_outstanding.older(summary)
+    held = sections.older(summary)
     held = f'\n<p class="verdict lost">{text(held)}</p>' if held.startswith("IN FLIGHT") else ""
     return f'<p class="verdict">Complete: no event was lost, no map was full, there is no gap.{damage}</p>{held}'
 
@@ -91,10 +122,10 @@ def _facts(summary: _Json, parts: int) -> str:
             ("Kernel", name(host["kernel"])),
             ("Measured by", f"{name(host['tool'] or summary['backend'])}{how}; latmon {text(host['latmon'])}"),
             ("Why this way", text(summary.get("reason", ""))),
-            ("From", f"{text(summary['start'] or UNKNOWN)} to {text(sentences.end(summary))}"),
-            ("Length", f"{summary['duration_s']:,} s, {text(sentences.windows(summary))}"),
+            ("From", f"{text(summary['start'] or UNKNOWN)} to {text(sections.end(summary))}"),
+            ("Length", f"{summary['duration_s']:,} s, {text(sections.windows(summary))}"),
             ("Parts", f"{parts:,} files of one capture" if parts > 1 else ""),
-            ("Gaps", text(sentences.gaps(summary))),
+            ("Gaps", text(sections.gaps(summary))),
         ]
     )
 
@@ -102,7 +133,7 @@ def _facts(summary: _Json, parts: int) -> str:
 def _shown(summary: _Json) -> list[str]:
     """Devices with a section: busy ones, by name; of too many those with most I/Os."""
     found = summary["devices"]
-    busy = [each for each, one in found.items() if one["ops"] or text_outstanding.is_told(one)]
+    busy = [each for each, one in found.items() if one["ops"] or sections.is_told(one)]
     busy.sort(key=lambda each: -sum(op["count"] for op in found[each]["ops"].values()))
     return sorted(busy[:MAX_SECTIONS])
 
@@ -112,9 +143,9 @@ def _overview(summary: _Json, shown: list[str]) -> str:
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest", "above threshold", "most in driver", "limit")
-    off = text_outstanding.off(summary)
+    off = sections.off(summary)
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
-    tails = [text(text_deep.tail_sentence(each, summary["devices"][each])) for each in shown]
+    tails = [text(sections.tail_sentence(each, summary["devices"][each])) for each in shown]
     slow = listed(each for each in tails if each)
     slow = f"<h3>Where the time of the slow I/Os goes</h3>\n{slow}" if slow else ""
     return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
@@ -143,10 +174,10 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
 
 
 def _trust(summary: _Json) -> str:
-    said = listed(text(each) for each in sentences.trust(summary))
+    said = listed(text(each) for each in sections.trust(summary))
     notices = [f"{text(one['time'] or UNKNOWN)} {text(one['text'])}" for one in summary.get("notices", [])]
     damage = [text(one) for one in summary.get("damage", [])]
-    found = f"<h2>How far to trust it</h2>\n{said}{html_tables.gaps(summary)}"
+    found = f"<h2>How far to trust it</h2>\n{said}{html_device.gaps(summary)}"
     found += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
     return found + (f"<h3>Damage of the file</h3>\n{listed(damage[:MAX_NOTES])}" if damage else "")
 
@@ -174,7 +205,7 @@ def _map_said(frame: MapFrame) -> str:
 
 
 def _meaning(summary: _Json, frame: MapFrame) -> str:
-    said = [*sentences.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
+    said = [*sections.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
     head = "How it was measured, and what each number includes"
     return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, said))}</section>'
 

@@ -2,6 +2,9 @@
 
 A key whose feature isn't measured is absent, never 0. Pure: a recording in, plain JSON values out; the parts are made
 by devices.py, outstanding.py, stages.py, interrupts.py and outliers.py.
+
+The header of such a recording says where each series' last row begins. It is foreign: what isn't as it should be is
+passed over.
 """
 
 from __future__ import annotations
@@ -9,22 +12,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from latmon.coverage import NONE
-from latmon.deep import added, untraced_share
-from latmon.findings.thresholds import DEFAULT, Settings
-from latmon.mark import Settings as HostSettings
-from latmon.minute import Minute
-from latmon.model import Frame, Health, Origin, Traced
-from latmon.recording import End, Gap, Mark, Parts, Recording
-from latmon.report.devices import devices
-from latmon.report.figures import missing, rfc3339, rounded
+from latmon.aggregate.rollup import Minute
+from latmon.analysis.attribution import added, untraced_share
+from latmon.findings.rule import DEFAULT, Settings
+from latmon.model.devices import NONE
+from latmon.model.frame import Frame, Health, Mark, Origin, Traced
+from latmon.model.frame import Settings as HostSettings
+from latmon.model.histogram import MAX_US
+from latmon.recording.encode import End, Gap
+from latmon.recording.parts import Parts
+from latmon.recording.reader import Recording
+from latmon.report.devices import devices, irqs, older, sampling, softirqs, taskqs, wakeups
 from latmon.report.findings import Judged
-from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
-from latmon.report.opens import opens
-from latmon.report.outliers import outliers
-from latmon.report.outstanding import older
-from latmon.report.stages import sampling
-from latmon.report.totals import COUNTERS, Missed, Totals
+from latmon.report.formatting import missing, opened, rfc3339, rounded
+from latmon.report.totals import COUNTERS, Missed, Totals, outliers
+
+_NAMES = 3
+"""Device, op, stage."""
+
+
+def opens(devices: Mapping[str, Any], imported: object) -> None:
+    """Into the report's devices."""
+    told = imported.get("open") if isinstance(imported, Mapping) else None
+    for one in told if isinstance(told, list) else ():
+        series, from_us = (one.get("series"), one.get("from_us")) if isinstance(one, Mapping) else (None, None)
+        if type(from_us) is not int or not 0 <= from_us <= MAX_US:
+            continue
+        if not isinstance(series, list) or len(series) != _NAMES or not all(isinstance(part, str) for part in series):
+            continue
+        device, op, stage = series
+        ops = devices.get(device, {}).get("ops", {}).get(op, {})
+        q = ops.get("latency_us") if stage == "total" else ops.get("stages", {}).get(stage)
+        if q:
+            opened(q, from_us)
+
 
 SCHEMA = "latmon.report/1"
 Item = Frame | Gap | Mark | End

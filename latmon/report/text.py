@@ -1,4 +1,4 @@
-"""The summary as text for a ticket: 80 columns, no colour, and every number with what it includes.
+"""The summary as text for a ticket: 80 columns, no colour, every number with what it includes.
 
 Reads the summary alone, so that nothing is in the text that a script can't have too.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.report import quantile_words, sentences, text_deep, text_findings, text_outstanding, text_settings
-from latmon.report.figures import QUANTILES
-from latmon.report.stages import NOT_PASSED
-from latmon.report.wrapping import wrapped
-from latmon.stage_names import called
-from latmon.views.units import UNKNOWN, count, duration, part, rate
+from latmon.model.stages import called
+from latmon.report import formatting, sections
+from latmon.report.devices import NOT_PASSED
+from latmon.report.formatting import QUANTILES, wrapped
+from latmon.support.units import UNKNOWN, duration, part, rate
+from latmon.views.units import count
 
 MAX_LISTED = 20
 _HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
@@ -22,12 +22,12 @@ _Json = Mapping[str, Any]
 
 def render_text(summary: _Json) -> str:
     """The whole report, with a newline at its end."""
-    blocks = [_head(summary), text_findings.findings(summary), _trust(summary), text_settings.marks(summary)]
+    blocks = [_head(summary), sections.findings(summary), _trust(summary), sections.marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
-    blocks += [text_deep.outliers(summary), text_deep.interrupts(summary)[:-1], text_outstanding.remarks(summary)]
-    blocks.append(text_settings.settings(summary))
-    blocks += [_idle(summary), [line for said in sentences.meaning(summary) for line in wrapped(said)]]
+    blocks += [sections.outliers(summary), sections.interrupts(summary)[:-1], sections.remarks(summary)]
+    blocks.append(sections.settings(summary))
+    blocks += [_idle(summary), [line for said in sections.meaning(summary) for line in wrapped(said)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -37,8 +37,8 @@ def _head(summary: _Json) -> list[str]:
     return [
         *wrapped(f"latmon report: {host['name']}, kernel {host['kernel']}"),
         *wrapped(
-            f"from {summary['start'] or UNKNOWN} to {sentences.end(summary)}, {summary['duration_s']:,.1f} s, "
-            f"{sentences.windows(summary)}, by latmon {host['latmon']}"
+            f"from {summary['start'] or UNKNOWN} to {sections.end(summary)}, {summary['duration_s']:,.1f} s, "
+            f"{sections.windows(summary)}, by latmon {host['latmon']}"
         ),
         *wrapped(f"backend {host['tool'] or summary['backend']}{tier}"),
         *(wrapped(f"why this backend: {summary['reason']}") if "reason" in summary else []),
@@ -47,8 +47,8 @@ def _head(summary: _Json) -> list[str]:
 
 def _trust(summary: _Json) -> list[str]:
     """How far the numbers can be trusted."""
-    lines = [line for said in sentences.trust(summary) for line in wrapped(said)]
-    lines += wrapped(f"gaps: {sentences.gaps(summary)}")
+    lines = [line for said in sections.trust(summary) for line in wrapped(said)]
+    lines += wrapped(f"gaps: {sections.gaps(summary)}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
     )
@@ -56,12 +56,12 @@ def _trust(summary: _Json) -> list[str]:
     lines += _listed([f"{one['time'] or UNKNOWN}  {one['text']}" for one in summary.get("notices", [])])
     lines += wrapped("damage: some of the file can't be read") if "damage" in summary else []
     lines += _listed(summary.get("damage", []))
-    return [*lines, *wrapped(sentences.verdict(summary))]
+    return [*lines, *wrapped(sections.verdict(summary))]
 
 
 def _busy(summary: _Json) -> list[tuple[str, _Json]]:
     """Devices with a block of their own: I/Os completed, or some never did."""
-    return [(name, one) for name, one in summary["devices"].items() if one["ops"] or text_outstanding.is_told(one)]
+    return [(name, one) for name, one in summary["devices"].items() if one["ops"] or sections.is_told(one)]
 
 
 def _idle(summary: _Json) -> list[str]:
@@ -93,9 +93,9 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
         yield from wrapped(f"{op}: {_volume(one, seconds)}", "  ")
         yield from _stages(one, begins)
     yield from _not_passed(device["ops"])
-    if sentence := text_deep.tail_sentence(name, device):
+    if sentence := sections.tail_sentence(name, device):
         yield from wrapped(sentence, "  ")
-    yield from text_outstanding.device(device)
+    yield from sections.device(device)
 
 
 def _stages(op: _Json, begins: str) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _volume(op: _Json, seconds: float) -> str:
 
 
 def _row(stage: str, q: _Json) -> str:
-    cells = [duration(q["mean"]), *(quantile_words.cell(q, name) for name in QUANTILES), quantile_words.top(q)]
+    cells = [duration(q["mean"]), *(formatting.cell(q, name) for name in QUANTILES), formatting.top(q)]
     return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
 
 

@@ -1,27 +1,161 @@
-"""A recording's frames added up: per series, per flow, per device, and what went wrong on the way.
+"""Totals of a recording's frames: per series, flow and device; depths, outliers, losses.
 
 One pass, and memory that grows with the number of series alone. Makes no quantile and no text.
+
+Memory grows with the number of devices alone: depths above 256 share a bucket (outstanding.bucket_end).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from latmon import minute_sums
-from latmon.coverage import NONE, Coverage, by_device, total
-from latmon.deep_sums import DeepSums
-from latmon.histogram import EMPTY, Histogram, merge
-from latmon.minute import Minute, Weighted
-from latmon.minute_sums import add_all, deep_of
-from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series, Traced
-from latmon.recording import End, Gap, Mark
-from latmon.recording.lines import LATE
-from latmon.report.depths import OutstandingSums
-from latmon.report.outliers import Worst
-from latmon.taskqs import TaskqSums
+from latmon.aggregate import rollup
+from latmon.aggregate.accumulator import DeepSums, DepthSums, TaskqSums
+from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.rollup import Minute, Weighted, add_all, deep_of
+from latmon.analysis.attribution import Folded, fold
+from latmon.analysis.issue_order import LbaOrder, lba_order, together
+from latmon.model.devices import NONE, Coverage, by_device, total
+from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outlier, Outstanding, Series, Traced, Wait, pid_of
+from latmon.model.histogram import EMPTY, Histogram, merge
+from latmon.model.inflight import Ages, Seen
+from latmon.recording.encode import LATE, End, Gap
+from latmon.report.formatting import rfc3339
+from latmon.support.units import UNKNOWN
 
-COUNTERS = minute_sums.COUNTERS
+MAX_DEVICES = 10_000
+"""With an age of their own."""
+
+
+@dataclass
+class OutstandingSums:
+    """All devices', and what was in flight: now, and the longest that each device ever showed."""
+
+    devices: dict[str, DepthSums] = field(default_factory=dict)
+    longest: dict[str, Seen] = field(default_factory=dict)
+    """By device, as it was seen last."""
+    orders: dict[str, LbaOrder] = field(default_factory=dict)
+    """Of the windows of consecutive issues."""
+    probed: bool = False
+    """Whether a probe told of requests in flight."""
+    _waiting: Waiting = field(default_factory=Waiting)
+
+    def take(self, minute: Minute) -> None:
+        """Windows that are already added up."""
+        for name, sums in minute.depths.items():
+            self.devices.setdefault(name, DepthSums()).take(sums)
+        for name, order in minute.orders.items():
+            self.orders[name] = together((*((self.orders[name],) if name in self.orders else ()), order))
+        self.probed = self.probed or minute.waiting.probed_since is not None
+        for seen in (*self._waiting.take(minute.waiting, minute.mono_us), *minute.waiting.longest.values()):
+            self._note(seen)
+
+    def add(self, frame: Frame) -> None:
+        for name, one in frame.depths.items():
+            self.devices.setdefault(name, DepthSums()).add(one, frame.dt_us, frame.wall)
+        for name, window in frame.issues.items():
+            before = (self.orders[name],) if name in self.orders else ()
+            self.orders[name] = together((*before, lba_order(window)))
+        self.probed = self.probed or frame.in_flight is not None
+        self._waiting.add(frame)
+        for row in reversed(self._waiting.ages.oldest):
+            self._note(Seen(row, frame.wall, frame.mono_us))
+
+    def _note(self, seen: Seen) -> None:
+        had = self.longest.get(seen.row.device)
+        room = had is not None or len(self.longest) < MAX_DEVICES
+        if room and (had is None or seen.row.age_us >= had.row.age_us):
+            self.longest[seen.row.device] = seen
+
+    @property
+    def ages(self) -> Ages:
+        """What was in flight at the end of the last window."""
+        return self._waiting.ages
+
+
+MAX_ROWS = 1000
+_KEPT = 4 * MAX_ROWS
+"""Before neighbours are folded."""
+
+
+@dataclass
+class Worst:
+    """The longest of any number of outliers, in bounded memory."""
+
+    seen: int = 0
+    _heap: list[tuple[int, int, Outlier]] = field(default_factory=list)
+
+    def add(self, one: Outlier) -> None:
+        self.seen += 1
+        entry = (one.total_us, -self.seen, one)
+        if len(self._heap) < _KEPT:
+            heapq.heappush(self._heap, entry)
+        else:
+            heapq.heappushpop(self._heap, entry)
+
+    def rows(self) -> list[Folded]:
+        """(outlier, repeats), the longest first."""
+        folded = fold([one for _, _, one in self._heap])
+        return sorted(folded, key=lambda row: (-row.outlier.total_us, row.outlier.mono_us))[:MAX_ROWS]
+
+
+def outliers(worst: Worst) -> dict[str, Any]:
+    """The keys `outliers` and, where some have no row, `outliers_left_out`."""
+    rows = worst.rows()
+    left_out = worst.seen - sum(repeats for _, repeats in rows)
+    told = {"outliers": [_row(one, repeats) for one, repeats in rows]}
+    return told | ({"outliers_left_out": left_out} if left_out else {})
+
+
+def issuer(row: Mapping[str, Any]) -> str:
+    """Return the name of the process that issued a row's I/O: `ora_lgwr`, of latmon itself `latmon's bpftrace`."""
+    own = "latmon's " if row.get("own") else ""
+    return f"{own}{row['comm'] or UNKNOWN}"
+
+
+def _row(one: Outlier, repeats: int) -> dict[str, Any]:
+    return {
+        "time": rfc3339(one.wall, "microseconds"),
+        "mono_us": one.mono_us,
+        "device": one.device,
+        "op": one.op,
+        "flags": list(one.flags),
+        "sector": one.sector,
+        "bytes": one.bytes,
+        "pid": one.pid,
+        "comm": one.comm or None,
+        "cpu_issue": one.cpu_issue,
+        "cpu_complete": one.cpu_complete,
+        "outstanding_at_issue": one.outstanding_at_issue,
+        "overtaken_by": one.overtaken_by,
+        "total_us": one.total_us,
+        "stages_us": dict(one.stages_us),
+        "unaccounted_us": one.unaccounted_us,
+        "repeats": repeats,
+        "path": one.path or None,
+        "includes": {stage: list(others) for stage, others in one.includes.items()},
+        "waits": [_wait(wait) for wait in one.waits],
+        **({"own": True} if one.own else {}),
+    }
+
+
+def _wait(one: Wait) -> dict[str, Any]:
+    return {
+        "stage": one.stage,
+        "thread": one.thread,
+        "pid": pid_of(one.pid),
+        "priority": one.priority,
+        "woken_mono_us": one.woken_us,
+        "delay_us": one.delay_us,
+        "instead": one.instead or None,
+    }
+
+
+COUNTERS = rollup.COUNTERS
 _BATCH = 8192
 """Histograms that wait to be merged at once, because one sum over many is cheaper: 113 windows of 24 devices."""
 MAX_GAPS = 10_000

@@ -1,1 +1,1 @@
-"""The terminal UI: the only package that may import textual."""
+"""The terminal UI: the only package that imports Textual."""

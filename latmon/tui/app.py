@@ -1,4 +1,4 @@
-"""The app: gives a source of frames and the user's keys to a scene, paints it, and ends with an exit code.
+"""The Textual app: gives frames and keys to the view state, paints it, and ends with an exit code.
 
 `run` is the only entry. Knows no backend: a live feed, a replay and the demo look the same from here.
 """
@@ -11,42 +11,188 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
 from textual.events import Key
+from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 
-from latmon.archive import Archive
-from latmon.backend import STAGES_MODES, Backend
-from latmon.errors import EXIT_DONE, EXIT_FAILED, LatmonError
-from latmon.findings.thresholds import DEFAULT, Settings
-from latmon.side_thread import SideThread
-from latmon.text import clean
-from latmon.theme import Theme, load_theme
-from latmon.tour import Tour
-from latmon.tui.actions import bindings, tour_keys, works
-from latmon.tui.asked import FILTER, Asked
-from latmon.tui.attention import LOOK_S, STAGES_SAID, STAGES_START, looked_at
-from latmon.tui.comparing import Comparing
-from latmon.tui.face import face, next_theme, textual_theme
-from latmon.tui.following import follow
-from latmon.tui.foot import foot
-from latmon.tui.judging import Judging
-from latmon.tui.messages import SourceEnded, SourceRefused
-from latmon.tui.narrow import narrow
-from latmon.tui.pace import Pace
-from latmon.tui.screens.help import HelpScreen
-from latmon.tui.screens.main import MainScreen
-from latmon.tui.steps import STEPS
-from latmon.tui.terminal import colour_depth, leaving
-from latmon.tui.touring import Guide
-from latmon.tui.travel import TRAVEL, Travel
-from latmon.tui.typed import Typed
-from latmon.views.choice import Choice, after
-from latmon.views.scene import Scene
+from latmon.capture.backend import STAGES_MODES, Backend, Lined, Seekable
+from latmon.findings.rule import DEFAULT, Settings
+from latmon.findings.tour import Tour
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
+from latmon.support.process import SideThread
+from latmon.support.text import clean
+from latmon.support.theme import Theme, load_theme
+from latmon.timetravel.archive import Archive
+from latmon.tui.canvas import HelpScreen, MainScreen
+from latmon.tui.commands import STEPS
+from latmon.tui.compare import Comparing
+from latmon.tui.keys import bindings, foot, tour_keys, works
+from latmon.tui.prompt import FILTER, Asked, Typed
+from latmon.tui.style import face, next_theme, textual_theme
+from latmon.tui.terminal import colour_depth, leaving, narrow
+from latmon.tui.time_travel import TRAVEL, Travel
+from latmon.tui.tour import Guide
+from latmon.views.findings_state import Watched
+from latmon.views.screen import Scene
+from latmon.views.selection import Choice, after
+
+
+class FrameArrived(Message):
+    """The scene holds a frame more; several of them are one repaint."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, FrameArrived)
+
+
+class SourceOpened(Message):
+    """The backend is open and its origin known."""
+
+
+class SourceEnded(Message):
+    """There will be no more frames; `why` in a few words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+class SourceRefused(Message):
+    """The source could not even be opened."""
+
+    def __init__(self, failure: LatmonError) -> None:
+        super().__init__()
+        self.failure = failure
+
+
+async def _all(source: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
+    async for frame in source.frames():
+        scene.append(frame, source.line if isinstance(source, Lined) else None)
+        post(FrameArrived())
+        await asyncio.sleep(0)  # a backlog that never waits would keep keys waiting
+
+
+async def follow(source: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
+    """Until the source ends. A failure is data: one on the way is said, one at the opening is a refusal."""
+    try:
+        async with source as opened:
+            scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
+            post(SourceOpened())
+            await _all(opened, scene, post)
+            while isinstance(opened, Seekable):
+                post(SourceEnded(""))
+                await opened.gone_on()
+                scene.ended = None
+                await _all(opened, scene, post)
+    except LatmonError as error:
+        refused = scene.edge.store.origin is None
+        post(SourceRefused(error) if refused else SourceEnded(clean(str(error), 200)))
+    else:
+        post(SourceEnded(""))
+
+
+_AT_ONCE_S = 0.01
+_JUDGING_REST_S = 0.02
+"""At least; a part that took longer rests longer, so that this is a third of the time at most."""
+_SHARE = 2
+
+
+class Judging:
+    """Goes on until nothing is left to be judged. `later` calls back after so many seconds."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        later: Callable[[float, Callable[[], None]], object],
+        changed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._watched, self._later, self._changed, self._say = watched, later, changed, say
+        self._coming = False
+
+    def wake(self) -> None:
+        """Something may have come."""
+        if not self._coming and self._watched.behind:
+            self._coming = True
+            self._later(_JUDGING_REST_S, self._some)
+
+    def _some(self) -> None:
+        began = time.monotonic()
+        changed = False
+        try:
+            while self._watched.behind and not changed and time.monotonic() - began < _AT_ONCE_S:
+                changed = self._watched.proceed()
+        except LatmonError as error:  # a file that is gone
+            self._watched.fail(str(error))
+            self._say(str(error))
+            changed = True
+        finally:
+            self._coming = False
+        if self._watched.behind:
+            self._coming = True
+            self._later(max(_JUDGING_REST_S, _SHARE * (time.monotonic() - began)), self._some)
+        if changed:
+            self._changed()
+
+
+_REPAINT_S = 0.1
+_PACE_SHARE = 4
+"""A backlog's pictures take at most one part of so many of the time: a picture is dear on a sick or small host."""
+
+
+class Pace:
+    """Painting is due at once, but ten times a second at most; what comes meanwhile is in the next picture."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self.coming = False
+        """A picture is due later and has been asked for."""
+
+    def due(self, now: float) -> float | None:
+        """Seconds until the next picture, 0 for at once; None when one is coming already."""
+        if self.coming:
+            return None
+        wait = max(self._next - now, 0.0)
+        self.coming = wait > 0
+        return wait
+
+    def painted(self, began: float, ended: float) -> None:
+        """A picture was made."""
+        self._next = began + max(_REPAINT_S, _PACE_SHARE * (ended - began))
+        self.coming = False
+
+
+LOOK_S = 10.0
+"""Said again so often: a capture forgets after a minute."""
+STAGES_SAID = MappingProxyType(
+    {
+        "auto": "stages auto: traced while somebody looks, or a device looks sick",
+        "basic": "stages basic: never traced, only what is always on",
+        "all": "stages all: every device is traced, always",
+    },
+)
+STAGES_START = "; the probes are starting, up to a minute"
+
+
+def looked_at(choice: Choice, shown: str = "") -> tuple[str, ...] | None:
+    """Return the devices whose stages are on the screen, empty for all; None where it shows no stages.
+
+    `shown`: the device that the screen selects while the user has selected none.
+    """
+    selected = choice.selected or shown
+    if choice.screen in ("overview", "findings"):
+        return None
+    if choice.screen == "outstanding" or (choice.screen == "stages" and choice.opened):
+        return (selected,) if selected else ()
+    if choice.screen == "outliers" and choice.region is not None:
+        return (choice.region.device,)
+    return ()
+
 
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
@@ -380,6 +526,3 @@ async def _run(app: LatmonApp) -> int:
     with leaving(ask):
         await app.run_async(mouse=False)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED
-
-
-__all__ = ["LatmonApp", "run"]

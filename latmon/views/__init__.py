@@ -1,1 +1,1 @@
-"""Views: pure functions from a window of frames and a size to lines of text with roles. No Textual, no colours."""
+"""Views: pure functions from frames and a size to lines of text with roles."""

@@ -1,4 +1,4 @@
-"""What a device's latency is made of, as one value per device: a row per stage, and who makes the slow I/Os slow. Pure.
+"""The composition of a device's latency as one value: a row per stage, and the stage that makes slow I/Os slow. Pure.
 
 `anatomy` is made once per frame (it sums over buckets), drawing only reads it. One population at a time: the traced
 requests where the deep probes run, else the always-on stages, never both in one number.
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.deep import PARTS, cut, stages_of, total_of, untraced_share
-from latmon.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model import UNACCOUNTED, Missing, Origin, Series, Traced
-from latmon.stage_names import by_column, called
-from latmon.views.units import part, sampled_as, spelled
+from latmon.analysis.attribution import PARTS, stages_of, tail_cut, total_of, untraced_share
+from latmon.model.frame import UNACCOUNTED, Missing, Origin, Series, Traced
+from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
+from latmon.model.stages import by_column, called
+from latmon.support.units import part, spelled
+from latmon.views.units import sampled_as
 
 ALL_OPS = "all ops"
 Parts = Mapping[str, float]
@@ -109,7 +110,7 @@ def anatomy(
         waiters = {stage: one for stage, one in stages_of(traced, device, ops).items() if stage == "resume"}
         stages = stages_of(Traced(histograms=basic), device, ops) | waiters
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
-    bounds = _bounds(of_traced, cut(traced, device, ops, cut_us))
+    bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
@@ -222,7 +223,7 @@ def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int])
     return f"n/a: completes by {', '.join(ways)}" if ways else "n/a: no I/O passed it"
 
 
-def _bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None:
+def _part_bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None:
     """The first bucket behind the faster half, and the first above the cut; None without one."""
     if cut_us is None:
         return None

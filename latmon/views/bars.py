@@ -1,4 +1,4 @@
-"""Bars: stages stacked in one row of cells, shares, and histograms one glyph high. Pure.
+"""Bars: stacked stages, shares, and histograms one glyph high. Pure.
 
 `stacked` a bar of stages, `legend` its letters, `share_bar` one share, `profile` a histogram as a sparkline,
 `short` a stage's name in seven cells. Stages are keyed by their column names (stage_names.py). A stage has a letter and
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model import STAGES, UNACCOUNTED
-from latmon.stage_names import COLUMNS, LETTERS, STAGE_OF
+from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.stages import COLUMNS, LETTERS, STAGE_OF
+from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
-from latmon.views.table import RAMP_SPARKS, SPARKS
 
 _STAGES = STAGES[:-1]
 _FILLS: Mapping[str, str] = MappingProxyType(dict(zip((*_STAGES, UNACCOUNTED), "·:░▒▓█=?", strict=True)))

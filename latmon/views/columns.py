@@ -1,4 +1,4 @@
-"""Tables of any value: columns that appear and grow with the width, never with the numbers in them. Pure.
+"""The column table: columns that appear and grow with the width, for values of any kind. Pure.
 
 `layout` places columns, `heads` and `row` draw with them, `around` scrolls to the selected row.
 """

@@ -1,11 +1,11 @@
-"""Why there is nothing to see, or why a number is not known: always said, because absence is not zero. Pure."""
+"""Reasons for an empty panel or an unknown number, as text. Absence is not zero. Pure."""
 
 from __future__ import annotations
 
-from latmon.histogram import Histogram
-from latmon.model import Device, Origin
-from latmon.starting import compiling
-from latmon.views.table import Subject
+from latmon.capture.registry import compiling
+from latmon.model.frame import Device, Origin
+from latmon.model.histogram import Histogram
+from latmon.views.device_table import Subject
 from latmon.views.units import count, span
 
 MEASURING = "the deep probes run: nothing was completed yet that they followed"

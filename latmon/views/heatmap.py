@@ -1,18 +1,33 @@
-"""A heat map as lines: time from left to right, latency up, I/Os as steps. Pure; colours are chosen elsewhere."""
+"""Heat maps: latency, depth or delay over time, with their scales. Pure; roles, no colours.
+
+`bands` cuts 0 to the highest; nothing is left out, and where a limit ends a band begins. `label` names one.
+
+`delay_frames` makes frames of the delays that a Timeline (or the sweep) can cut into columns, with the vector as the
+device and OPS as its ops; `delay_map` draws one vector.
+
+`depth_frames` makes frames of the log's entries that a Timeline (or the sweep) can cut into columns, with moments as
+the I/Os and numbers of I/Os as the latency; `depth_map` draws one device.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.moments import letter
-from latmon.views.lines import Line, Span, cell, cell_len, runs, width, wrap
+from latmon.aggregate.history import DepthEntry
+from latmon.model.frame import Frame, Series
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.support.units import duration, part, rate
+from latmon.timetravel.events import letter
+from latmon.views.lines import Line, Span, cell, cell_len, fit, runs, width, wrap
 from latmon.views.scale import LatencyScale, level
 from latmon.views.timeline import Begin, Column, Timeline
-from latmon.views.units import clock, count, duration, rate, rounded
+from latmon.views.units import clock, count, rounded, span
 
 LABEL = 6
 """Cells of the latency labels, the axis included."""
@@ -255,3 +270,226 @@ def _column(column: Column | None, device: str, style: MapStyle) -> list[tuple[s
         ink.cell(level(n, style.top, ink.levels)) if n else (ink.line, "accent") if row == limit else empty
         for row, n in enumerate(sums)
     ]
+
+
+_FINEST, _OCTAVES = 8, 14
+BAND_LABEL = 7
+"""Cells that every name of a band fits in."""
+
+
+class Band(NamedTuple):
+    """The numbers `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+
+def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[Band]:
+    """From 0 up, at most `rows` of them; `ends`: numbers that are the last of their band, as long as there is room."""
+    own = [end for end in ends if 0 <= end < highest]
+    octaves = _ends(highest, 1)
+    several = [_ends(highest, parts) for parts in (_FINEST, 4, 2)]
+    several += [[0, *octaves[1::apart]] for apart in range(1, len(octaves) + 1)]
+    for wanted in (own, []):
+        for some in (*several, [0], []):
+            found = _cut(highest, sorted({*some, *wanted, highest}))
+            if len(found) <= rows:
+                return found
+    return [Band(0, highest)]
+
+
+def exact(highest: int, rows: int, ends: Iterable[int] = ()) -> list[Band]:
+    """A band for each number where they fit, else as `bands`."""
+    return [Band(n, n) for n in range(highest + 1)] if highest < rows else bands(highest, rows, ends)
+
+
+def of(counts: Mapping[int, int], cut: Sequence[Band]) -> list[int]:
+    """What each band holds; numbers are never above the last one."""
+    found = [0] * len(cut)
+    at = 0
+    for number in sorted(counts):
+        while at < len(cut) - 1 and number > cut[at].high:
+            at += 1
+        found[at] += counts[number]
+    return found
+
+
+def band_label(band: Band) -> str:
+    """3, 5-6, 257+: in seven cells."""
+    if band.low == band.high:
+        return str(band.low)
+    text = f"{band.low}-{band.high}"
+    return text if len(text) <= BAND_LABEL else f"{rounded(band.low)}+"
+
+
+def _ends(highest: int, parts: int) -> list[int]:
+    """The last numbers of bands: each number alone to `parts`, then `parts` in each octave."""
+    found = list(range(min(parts, highest) + 1))
+    for octave in range(_OCTAVES):
+        low = parts << octave
+        found += [low + low * part // parts for part in range(1, parts + 1)]
+    return [end for end in found if end < highest]
+
+
+def _cut(highest: int, ends: Sequence[int]) -> list[Band]:
+    return [Band(before + 1, end) for before, end in zip([-1, *ends], ends, strict=False) if end <= highest]
+
+
+OPS = ("delay",)
+_SECOND_US = 1_000_000
+
+
+def delay_frames(delays: Iterable[tuple[int, Mapping[str, Histogram]]], last: Frame) -> Iterator[Frame]:
+    """`delays`: (a frame's end, vector -> delays), oldest first; `last`: a frame that tells the clocks' distance."""
+    before: int | None = None
+    for number, (mono_us, by_vector) in enumerate(delays):
+        dt_us = last.dt_us if before is None else min(mono_us - before, max(2 * last.dt_us, 1))
+        before = mono_us
+        histograms = {Series(vector, OPS[0], "total"): h for vector, h in by_vector.items() if h}
+        yield Frame(number, last.wall + (mono_us - last.mono_us) / 1e6, mono_us, dt_us, histograms)
+
+
+def tick_us(hz: int | None) -> int | None:
+    """The kernel's tick; None where CONFIG_HZ isn't known."""
+    return _SECOND_US // hz if hz else None
+
+
+def delay_map(
+    timeline: Timeline, vector: str, style: MapStyle, width: int, *, hz: int | None, over_us: int
+) -> list[Line]:
+    """Return a headline, the rows of `style.scale` and the time axis; `over_us`: the length of the window."""
+    waits = sum(n for c in timeline.columns for n in c.counts.get(vector, {}).values())
+    tick = tick_us(hz)
+    over = span(over_us)
+    said = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
+    line = (
+        f", {style.ink.line} tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"
+    )
+    drawn = replace(style, threshold_us=tick)
+    head = fit((Span(f" {vector}", "accent"), Span(f" delay  {said}"), Span(line, "dim")), width)
+    if not waits:
+        return [head, *((Span(f"  {t}"),) for t in wrap(said, width - 4))]
+    return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
+
+
+def delay_room(width: int) -> int:
+    """Cells that a delay map has for its columns."""
+    return max(width - LABEL - TOTALS, 2)
+
+
+_MAX_PIECES = 64
+
+
+@dataclass(frozen=True)
+class DepthScale(LatencyScale):
+    """Rows are bands of numbers of I/Os, the same as those of the bars where they have as many lines."""
+
+    cut: tuple[Band, ...] = ()
+
+    def row(self, index: int) -> int:
+        """Each of some hundred columns asks for the same few."""
+        found = self._rows.get(index)
+        if found is None:
+            found = self._rows[index] = self.row_of(bucket_bounds(index)[0])
+        return found
+
+    def row_of(self, us: int) -> int:
+        """The row of a number; what is beyond lies in the outermost one."""
+        return max(bisect_right(self._lows, us) - 1, 0)
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _lows(self) -> list[int]:
+        return [band.low for band in self.cut]
+
+
+def ops(device: str) -> tuple[str, ...]:
+    """What a timeline is of: another device's is another one."""
+    return (f"depth of {device}",)
+
+
+def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interval_us: int) -> Iterator[Frame]:
+    """`entries`: oldest first, in pieces of an interval, so that a column holds a whole number of them.
+
+    What a stretch counted lies evenly in it. `last`: a frame that tells the clocks' distance.
+    """
+    for one in entries:
+        length_us = one.mono_us - one.begin_us
+        pieces = min(max(round(length_us / max(interval_us, 1)), 1), _MAX_PIECES)
+        counts, end_us = _counts(one, device), one.begin_us
+        for i in range(pieces):
+            part = {index: n * (i + 1) // pieces - n * i // pieces for index, n in counts.items()}
+            before_us, end_us = end_us, one.begin_us + length_us * (i + 1) // pieces
+            wall = last.wall + (end_us - last.mono_us) / 1e6
+            found = Histogram.of({index: n for index, n in part.items() if n})
+            series = {Series(device, ops(device)[0], "total"): found} if found else {}
+            yield Frame(0, wall, end_us, end_us - before_us, series)
+
+
+def depth_map(
+    timeline: Timeline, device: str, size: tuple[int, int], ink: Ink, *, limit: int | None, busy: bool = False
+) -> list[Line]:
+    """Title, rows, time axis; at the right a row's share of the time. `busy`: without the time at 0."""
+    width, height = size
+    sums = total_counts(timeline, device)
+    if height < 4 or not sums:  # noqa: PLR2004  a title, two rows and an axis
+        return []
+    highest = max(*sums, 1)
+    scale = depth_scale(bucket_bounds(highest)[1] - 1, height - 2, limit, busy=busy)
+    shown = timeline if not busy else _without_idle(timeline, device)
+    sums = total_counts(shown, device)
+    line = limit if limit is not None and limit <= scale.cut[-1].high else None
+    fullest = max((n for c in shown.columns for n in c.counts.get(device, {}).values()), default=1)
+    style = MapStyle(scale, max(fullest, 64), max(1, room(width) // timeline.slots), ink, line)
+    total = sum(sums.values())
+    rows = [
+        (_label(scale, row, style), *cells, Span(f"{part(n / total) if n and total else '':>{TOTALS}}", "dim"))
+        for row, cells, n in zip(
+            reversed(range(scale.rows)), body(shown, device, style), reversed(rows_of(sums, scale)), strict=True
+        )
+    ]
+    said = f"  {ink.line} limit {line}" if line is not None else ""
+    title = (Span(" in the driver over time", "strong"), Span(said, "accent"))
+    return [fit(line, width) for line in (title, *rows, axis(timeline, style))]
+
+
+def depth_scale(highest: int, rows: int, limit: int | None, *, busy: bool = False) -> DepthScale:
+    """The finest rows up to `highest`, and no more of them than it takes; `busy`: from 1 up."""
+    ends = () if limit is None else (limit, limit - 1)
+    found = tuple(band for band in exact(highest, rows + busy, ends) if band.high or not busy)
+    return DepthScale(0, 1, len(found), cut=found)
+
+
+def room(width: int) -> int:
+    """Cells that the map has for its columns."""
+    return max(width - LABEL - TOTALS, 2)
+
+
+def _counts(entry: DepthEntry, device: str) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    if device in entry.told:
+        for depth, moments in zip(*entry.told[device].in_driver, strict=True):
+            index = bucket_index(depth)
+            counts[index] = counts.get(index, 0) + moments
+    return counts
+
+
+def _without_idle(timeline: Timeline, device: str) -> Timeline:
+    """A copy with the device's columns alone, and none of its moments with nothing in the driver."""
+    found = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
+    found.begin = timeline.begin
+    for one in timeline.columns:
+        counts: Mapping[int, int] = one.counts.get(device, {})
+        busy = {device: {index: n for index, n in counts.items() if index}}
+        found.columns.append(type(one)(one.number, one.wall, one.mono_us, one.filled_us, one.gap, busy, one.moments))
+    return found
+
+
+def _label(scale: DepthScale, row: int, style: MapStyle) -> Span:
+    at_limit = row == style.limit_row
+    return Span(
+        f"{rounded(scale.cut[row].low):>{LABEL - 1}}{'┤' if at_limit else '│'}", "accent" if at_limit else "dim"
+    )

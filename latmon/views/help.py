@@ -1,12 +1,12 @@
-"""The help page as lines: keys, what the numbers mean here, what is not measured. Pure."""
+"""The help page: keys, what each number includes here, what is not measured. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from latmon.model import STAGES, Missing, Origin
-from latmon.priorities import scales
-from latmon.stage_names import called
+from latmon.analysis.priorities import scales
+from latmon.model.frame import STAGES, Missing, Origin
+from latmon.model.stages import called
 from latmon.views.lines import BLANK, Line, Span, wrap
 
 Pairs = Iterable[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""What the screen looks back on: the store, and sums over the chosen window.
+"""The history of a screen: the store, and sums over the selected window.
 
 Frames come in, sums are read. The live edge is one; a look at an earlier time is another one, made for that time.
 Knows no panel, no key and no size.
@@ -10,18 +10,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
 
-from latmon.deep import Folded, fold
-from latmon.deep_window import DeepWindow
-from latmon.depth_sums import DepthSum
-from latmon.depth_window import DepthWindow
-from latmon.model import OPS, Device, Frame
-from latmon.moments import Before, Moment, moments
-from latmon.outstanding import Issue
-from latmon.past import Past
-from latmon.store import Store, Window
-from latmon.views.peers import INTERVALS, unlike
-from latmon.views.trends import STRETCHES, Trends
-from latmon.waiting import Ages, Waiting
+from latmon.aggregate.accumulator import DepthSum
+from latmon.aggregate.history import Store, Window
+from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.window import STRETCHES, DeepWindow, DepthWindow, Trends
+from latmon.analysis.attribution import Folded, fold
+from latmon.analysis.peers import INTERVALS, unlike
+from latmon.model.frame import OPS, Device, Frame
+from latmon.model.inflight import Ages, Issue
+from latmon.timetravel.archive import Past
+from latmon.timetravel.events import Before, Moment, moments
 
 T = TypeVar("T")
 

@@ -1,11 +1,12 @@
-"""What every view makes: lines of spans, each a text and the role it plays. Themes turn roles into colours."""
+"""Lines of spans, each a text and a role; themes turn roles into colours. No Textual here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len as cell_len  # noqa: PLC0414 - re-exported: the one place that knows Rich
+from rich.cells import chop_cells, set_cell_size
 
 
 class Span(NamedTuple):
@@ -14,8 +15,6 @@ class Span(NamedTuple):
     text: str
     role: str = "text"
 
-
-__all__ = ["BLANK", "Line", "Span", "cell", "cell_len", "cut", "fit", "plain", "runs", "width", "wrap"]
 
 Line = tuple[Span, ...]
 BLANK: Line = ()

@@ -1,4 +1,4 @@
-"""The two scales that all heat maps of a screen share: latency up (rows of buckets), I/Os per cell (steps of colour).
+"""Scales that all heat maps of a screen share: latency rows, and steps of I/Os per cell. Pure.
 
 Scales grow at once and shrink late: a map that is redrawn for every new maximum can't be compared with what it was a
 second ago, and costs the whole screen over ssh.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from latmon.histogram import BITS, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, bucket_bounds, bucket_index
 from latmon.views.timeline import Column
 
 _OCTAVE = 1 << BITS

@@ -1,23 +1,62 @@
-"""The lines that never leave: title, health, and the selected device in words. Pure; the clock is the frames'."""
+"""Status lines: title, health, notices, position in time. Pure; the clock is that of the frames."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from latmon.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model import Device, Health, Origin
-from latmon.store import Window
-from latmon.text import is_clean
-from latmon.views import still
+from latmon.aggregate.history import Window
+from latmon.model.frame import Device, Frame, Health, Origin
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.inflight import Ages
+from latmon.support.text import is_clean
+from latmon.support.units import UNKNOWN, duration, part
+from latmon.timetravel.events import Moment
+from latmon.views.context import OFF, Sight, tracing_state
+from latmon.views.device_table import Subject
 from latmon.views.empty import unknown_quantiles
-from latmon.views.lines import Line, Span, cell, cell_len, fit, width
-from latmon.views.table import Subject
-from latmon.views.travelling import whole
-from latmon.views.units import UNKNOWN, clock, count, duration, part, percent, span
-from latmon.waiting import Ages
+from latmon.views.lines import Line, Span, cell, cell_len, fit, width, wrap
+from latmon.views.panels import inflight
+from latmon.views.panels.findings import urgent
+from latmon.views.panels.inflight import worst
+from latmon.views.units import clock, count, percent, span
+
+if TYPE_CHECKING:
+    from latmon.views.context import Sight
+
+_MINUTE_S, _HOUR_S = 60, 3600
+_MOST_WORDS = 3
+
+
+def whole(us: int) -> str:
+    """0:05, 3:20, 1:03:20: a distance in time in whole seconds."""
+    seconds = round(us / 1e6)
+    minutes, rest = divmod(seconds, _MINUTE_S)
+    hours = f"{minutes // 60}:{minutes % 60:02}" if seconds >= _HOUR_S else str(minutes)
+    return f"{hours}:{rest:02}"
+
+
+def happened(sight: Sight) -> str:
+    """What happened beside the I/O where the cursor is, or at the time that is looked at; empty where nothing did."""
+    some = _here(sight)
+    said = list(dict.fromkeys(f"{clock(one.wall)} {one.text}" for one in some))
+    more = f"; and {len(said) - _MOST_WORDS} more" if len(said) > _MOST_WORDS else ""
+    return "; ".join(said[:_MOST_WORDS]) + more
+
+
+def _here(sight: Sight) -> list[Moment]:
+    cursor, drawn = sight.choice.cursor, sight.sweep.drawn
+    if cursor is not None and drawn is not None:
+        column = next((c for c in drawn.timeline.columns if c.number == cursor.at.column), None)
+        return column.moments if column is not None else []
+    last = sight.history.window.last
+    if not sight.away or last is None:
+        return []
+    some = [*sight.history.moments(), *sight.found.moments]
+    return [one for one in some if last.mono_us - last.dt_us < one.mono_us <= last.mono_us]
+
 
 GOOD_COVERAGE = 0.99
 NOTHING = Ages()
@@ -199,8 +238,8 @@ def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Traci
 
 def _waiting(ages: Ages, room: int) -> list[Fact]:
     """The oldest in flight with the counts, briefer where half of the line has no room for them."""
-    *told, shortest = still.in_words(ages) or ("",)
-    bad = (ages.oldest_us or 0) >= still.NAMED_US
+    *told, shortest = inflight.in_words(ages) or ("",)
+    bad = (ages.oldest_us or 0) >= inflight.NAMED_US
     half = (one for one in told if len(one) <= room // 2)
     text = next(half, next((one for one in reversed(told) if len(one) <= room), shortest))
     return [Fact(text, bad, 2)] if text else []
@@ -252,3 +291,61 @@ def _split(left: Line, right: Line, cells: int) -> Line:
 def _short(kernel: str) -> str:
     """6.12.107 of 6.12.107-amd64: the rest is on the help screen."""
     return kernel.split("-", 1)[0]
+
+
+NOTICE_US = 8_000_000
+"""A notice stands so long, by the frames' clock."""
+
+
+class Told:
+    """Of one run of frames."""
+
+    def __init__(self) -> None:
+        self.tracing = ""
+        """What the deep probes do as of the newest frame."""
+        self._notices: list[tuple[int, str]] = []
+
+    def copy(self) -> Told:
+        """Return another one that says the same, and goes on by itself."""
+        other = Told()
+        other.tracing, other._notices = self.tracing, self._notices.copy()
+        return other
+
+    def add(self, frame: Frame) -> None:
+        """The next frame."""
+        since, said = frame.mono_us - NOTICE_US, frame.health.notice
+        self._notices = [(at, text) for at, text in self._notices if at > since and text != said]
+        if said:
+            self._notices.append((frame.mono_us, said))
+        self.tracing = tracing_state(frame)
+
+    @property
+    def notice(self) -> str:
+        """All that stand, the newest first."""
+        return "; ".join(text for _, text in reversed(self._notices))
+
+
+ROOMY = 20
+"""Rows from which on a finding has two lines on the overview."""
+_MOST = 2
+"""Lines of a sentence."""
+
+
+def finding(sight: Sight, width: int, height: int, *, toured: bool) -> list[Line]:
+    """The most urgent one, on the overview alone. `toured`: a tour's text takes the room."""
+    if sight.choice.screen != "overview":
+        return []
+    return urgent(sight.found.urgent, width, 2 if height >= ROOMY and not toured else 1)
+
+
+def notices(sight: Sight, told: Told, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
+    """What is read, else what was just said, else what happened, else what waits, else how the capture is made."""
+    notice = "; ".join(one for one in (happened(sight), told.notice) if one)
+    lasting = sight.origin.reason if sight.origin else ""
+    if told.tracing.startswith(OFF):
+        lasting = f"stages: {told.tracing}"
+    # the list itself is on the outstanding screen
+    waits = worst(sight.history.ages) if sight.choice.screen != "outstanding" else ""
+    text = reading or message or notice or waits or ("" if toured else lasting)
+    role = "strong" if reading or message else "bad" if notice or waits else "dim"
+    return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:_MOST]]

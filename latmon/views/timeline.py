@@ -1,4 +1,4 @@
-"""Time cut into columns: what each device did in each, at heat-map resolution. Knows frames, not how a column is drawn.
+"""Time in columns: what each device did in each, at heat-map resolution.
 
 A column holds a whole number of frames. Columns are numbered on and on, by the capture's intervals, so that a column
 holds the same frames whatever was shown before it. A map of n slots shows the newest column in its last slot. As a
@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from latmon.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model import Frame
-from latmon.moments import Before, Moment, moments
+from latmon.model.frame import Frame
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.timetravel.events import Before, Moment, moments
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000

@@ -1,4 +1,4 @@
-"""Numbers as text: significant digits with the unit attached, never more digits than the number has.
+"""Numbers as text on a screen: significant digits with units. Pure.
 
 And the few words that go with them on the screen and in a report alike.
 """
@@ -9,43 +9,17 @@ import math
 import time
 from collections.abc import Mapping
 
-from latmon.histogram import Histogram
-from latmon.words import (
+from latmon.model.histogram import Histogram
+from latmon.support.units import (
     KILO,
     RATE_UNITS,
     TIME_UNITS,
     UNKNOWN,
     bound,
     duration,
-    part,
     rate,
     significant,
-    spelled,
-    whole,
 )
-
-__all__ = [
-    "UNKNOWN",
-    "bound",
-    "clock",
-    "count",
-    "duration",
-    "exact",
-    "maximum",
-    "mean",
-    "moment",
-    "part",
-    "percent",
-    "quantile",
-    "rate",
-    "rounded",
-    "sampled_as",
-    "size",
-    "span",
-    "spelled",
-    "until",
-    "whole",
-]
 
 
 def mean(us: float | None) -> str:

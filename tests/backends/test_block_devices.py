@@ -1,9 +1,9 @@
 import pytest
 from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
 
-from latmon.model import Device, Limit
-from latmon_backends.block_devices import LIMITS_EVERY, BlockDevices
-from latmon_backends.diskstats import parse
+from latmon.model.frame import Device, Limit
+from latmon_backends.kernel.block_devices import LIMITS_EVERY, BlockDevices
+from latmon_backends.kernel.diskstats import parse
 
 
 class Looking:

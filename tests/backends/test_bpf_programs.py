@@ -1,6 +1,6 @@
 """What fdinfo says of a tool's programs: each program once, unknown where it can't be read."""
 
-from latmon_backends.bpf_programs import Skipped, Totals, totals
+from latmon_backends.probe.bpf_stats import Skipped, Totals, totals
 
 
 def fdinfo(proc, pid, number, **fields):

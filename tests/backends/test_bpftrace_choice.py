@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.backend import Options
-from latmon.framing import Interval
-from latmon.model import Completed, Flow
-from latmon_backends import bpftrace_always, bpftrace_tiers
-from latmon_backends.bpftrace_always import AlwaysOn
+from latmon.capture.backend import Options
+from latmon.decode.framer import Interval
+from latmon.model.frame import Completed, Flow
+from latmon_backends.bpftrace import backend as bpftrace_backend
+from latmon_backends.bpftrace import program as bpftrace_program
+from latmon_backends.bpftrace.backend import AlwaysOn
 
 READ = Flow("sda", "read")
 
@@ -22,7 +23,7 @@ def backend():
     frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None, is_selected=None)
     counters = SimpleNamespace(sample=None)
     one = AlwaysOn(Options(), SimpleNamespace(map_keys=1), None, counters, frames)
-    one.variant = next(iter(bpftrace_tiers.variants(1000, 0)))
+    one.variant = next(iter(bpftrace_program.variants(1000, 0)))
     return one
 
 
@@ -32,7 +33,7 @@ def test_most_of_enough_requests_decide(backend, seen, unmatched, lacks):
 
 
 def test_other_tiers_need_no_stamps(backend):
-    *_, backend.variant = bpftrace_tiers.variants(1000, 0)
+    *_, backend.variant = bpftrace_program.variants(1000, 0)
     assert not backend._lacks_stamps(window(1000, 900))
 
 
@@ -48,10 +49,10 @@ async def test_the_probe_with_pointers_replaces_the_one_with_stamps(backend, mon
     async def start(_launcher, program):
         return Running(program.scripts[0].manifest.name)
 
-    monkeypatch.setattr(bpftrace_always.Probe, "start", start)
+    monkeypatch.setattr(bpftrace_backend.Probe, "start", start)
     backend.probe = old = Running()
     await backend._keep_issues()
-    if not list(bpftrace_tiers.pointers(1000, backend._options.sys)):
+    if not list(bpftrace_program.pointers(1000, backend._options.sys)):
         pytest.skip("no kernel BTF here")
     assert (old.stopped, backend.probe.name, backend._frames.gap) == (True, "block_ap", "probe-restart")
     assert "tier A'" in backend._frames.notice

@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 from synthetic_btf import ENUM, Btf
 
-from latmon.backend import Options
-from latmon.deep_framing import DeepInterval
-from latmon.model import Completed, Device, Flow, Frame, Health
-from latmon.outstanding import StillInFlight
-from latmon_backends import deep_meter, deep_steering, request_flags
-from latmon_backends.bpf_programs import Totals
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.deep_process import Deep
-from latmon_backends.deep_programs import DeepPrograms, Host, Inventory
-from latmon_backends.deep_ticks import DeepWindow
-from latmon_backends.launching import Direct
-from latmon_backends.threads import Threads
+from latmon.capture.backend import Options
+from latmon.decode.framer import DeepInterval
+from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.inflight import StillInFlight
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.tracer import DeepPrograms, Host, Inventory
+from latmon_backends.probe import outliers
+from latmon_backends.probe.bpf_stats import Totals
+from latmon_backends.probe.launcher import Direct
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.tick_protocol import DeepWindow
+from latmon_backends.tracer import budget as tracer_budget
+from latmon_backends.tracer import controller
+from latmon_backends.tracer.controller import Deep
 
 DEVICES = {
     "sda": Device("sda", 8, 0),
@@ -40,10 +42,10 @@ LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sle
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    monkeypatch.setattr(deep_steering, "LOOK_S", 0.02)
-    monkeypatch.setattr(deep_steering, "REMIX_S", 0.0)
-    monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 1e9)
-    monkeypatch.setattr(deep_meter, "PHASE_S", 0.01)
+    monkeypatch.setattr(controller, "LOOK_S", 0.02)
+    monkeypatch.setattr(controller, "REMIX_S", 0.0)
+    monkeypatch.setattr(tracer_budget, "FIRST_AFTER_S", 1e9)
+    monkeypatch.setattr(tracer_budget, "PHASE_S", 0.01)
 
 
 class Measured(Direct):
@@ -347,8 +349,8 @@ async def test_an_end_is_said_and_mended_and_not_for_ever(deep, programs):
 
 
 async def test_a_silent_process_is_replaced(deep, monkeypatch):
-    monkeypatch.setattr(deep_steering, "_SILENT_S", 0.5)
-    monkeypatch.setattr(deep_steering, "_SILENT_TICKS", 0)
+    monkeypatch.setattr(controller, "_SILENT_S", 0.5)
+    monkeypatch.setattr(controller, "_SILENT_TICKS", 0)
     seen = await until(
         deep(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
     )
@@ -409,7 +411,7 @@ async def test_many_requests_are_sampled_from_the_beginning(deep, programs):
 
 
 def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
-    assert INVENTORY.flag_bits == request_flags.USUAL
+    assert INVENTORY.flag_bits == outliers.USUAL
     btf = Btf()
     rows = [btf.name("__REQ_SYNC"), 3, btf.name("__REQ_FUA"), 5]
     btf.add(ENUM, "req_flag_bits", 4, rows=2, more=rows)
@@ -420,8 +422,8 @@ def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
 
 @pytest.fixture
 def measuring(monkeypatch):
-    monkeypatch.setattr(deep_meter, "FIRST_AFTER_S", 0.0)
-    monkeypatch.setattr(deep_meter, "EVERY_S", 0.05)
+    monkeypatch.setattr(tracer_budget, "FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(tracer_budget, "EVERY_S", 0.05)
 
 
 @pytest.mark.usefixtures("measuring")
@@ -440,7 +442,7 @@ async def test_above_the_budget_a_sample_then_nothing(deep):
 
 @pytest.mark.usefixtures("measuring")
 async def test_without_a_budget_it_is_measured_no_more_often(deep, monkeypatch):
-    monkeypatch.setattr(deep_meter, "EVERY_S", 1e9)
+    monkeypatch.setattr(tracer_budget, "EVERY_S", 1e9)
     one, steps = deep(launcher=lambda tool: Measured(tool, 1.0), budget=0.0), []
     step = one._steering._step
 

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.deep_framing import UNKNOWN
-from latmon.histogram import bucket_index
-from latmon.manifest import load
-from latmon.model import Handler, Series, SoftirqCpu, Thread
-from latmon_backends import deep_ticks
-from latmon_backends.bpftrace_json import Decoder
-from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
-from latmon_backends.probe_events import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
-from latmon_backends.threads import Threads
-from latmon_backends.tick_lines import Losses
+from latmon.decode.framer import UNKNOWN
+from latmon.manifest.loader import load
+from latmon.model.frame import Handler, Series, SoftirqCpu, Thread
+from latmon.model.histogram import bucket_index
+from latmon_backends.bpftrace.decoder import Decoder
+from latmon_backends.probe import tick_protocol
+from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.tick_protocol import DeepSurroundings, DeepTicks, Losses
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 NAMES = ("stages_c", "wakeups_c", "irqs_c", "softirqs_c")
@@ -160,7 +159,7 @@ def test_slow_resumed_and_late_come_as_they_are(run):
 
 
 def test_a_flood_of_records_is_bounded_and_counted(run, monkeypatch):
-    monkeypatch.setattr(deep_ticks, "MAX_RECORDS", 3)
+    monkeypatch.setattr(tick_protocol, "MAX_RECORDS", 3)
     for _ in range(5):
         run.line("late wakeups_c 12 120 9000 1500 0 -1 x")
     window = run.ticks.taken()

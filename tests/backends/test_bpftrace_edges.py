@@ -5,15 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.backend import Options
-from latmon.deep_framing import DeepInterval
-from latmon.errors import ProbeGoneError
-from latmon.model import Flow, Traced
-from latmon.outstanding import PROBE, SYSFS, Depths
-from latmon_backends.bpftrace_always import AlwaysOn
-from latmon_backends.deep_ticks import DeepWindow
-from latmon_backends.joining import since, with_probe
-from latmon_backends.tick_lines import Losses
+from latmon.capture.backend import Options
+from latmon.decode.framer import DeepInterval
+from latmon.model.frame import Flow, Traced
+from latmon.model.inflight import PROBE, SYSFS, Depths
+from latmon.support.errors import ProbeGoneError
+from latmon_backends.bpftrace.backend import AlwaysOn
+from latmon_backends.probe.tick_protocol import DeepWindow, Losses
+from latmon_backends.tracer.join import since, with_probe
 
 SECOND = 1_000_000
 BEGAN_US = 100 * SECOND

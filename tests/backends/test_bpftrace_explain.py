@@ -2,9 +2,9 @@
 
 import pytest
 
-from latmon.model import STAGES, Missing, Origin
-from latmon_backends.bpftrace_explain import ages, stages
-from latmon_backends.deep_scripts import Choice, choose, deep_manifests
+from latmon.model.frame import STAGES, Missing, Origin
+from latmon_backends.bpftrace.explain import ages, stages
+from latmon_backends.bpftrace.tracer import Choice, choose, deep_manifests
 
 FOUND = deep_manifests()
 ORIGIN = Origin(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.text import is_clean
-from latmon_backends import bpftrace_json
-from latmon_backends.bpftrace_json import Decoder
-from latmon_backends.probe_events import Attached, Bucket, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon.support.text import is_clean
+from latmon_backends.bpftrace import decoder as bpftrace_decoder
+from latmon_backends.bpftrace.decoder import Decoder
+from latmon_backends.probe.events import Attached, Bucket, HelperFailed, Lost, MapPrinted, Printed, Undecoded
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/bpftrace"
 VERSIONS = ("0.17.0", "0.23.2", "0.27.1")
@@ -341,7 +341,7 @@ def test_a_line_of_64_mib_is_given_up_and_the_next_one_is_read():
     decoder, portion, found = Decoder(), b"x" * (4 << 20), []
     for _ in range(17):
         found += decoder.feed(portion)
-        assert len(decoder._rest) <= bpftrace_json.MAX_LINE
+        assert len(decoder._rest) <= bpftrace_decoder.MAX_LINE
     assert found == []
     assert decoder.feed(b'yy\n{"type": "printf", "data": "next"}\n') == [
         Undecoded("a line longer than 64 MiB"),
@@ -350,7 +350,7 @@ def test_a_line_of_64_mib_is_given_up_and_the_next_one_is_read():
 
 
 def test_the_end_of_a_line_that_was_too_long_is_no_line(monkeypatch):
-    monkeypatch.setattr(bpftrace_json, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(bpftrace_decoder, "MAX_LINE", 1 << 20)
     decoder = Decoder()
     decoder.feed(b"x" * (1 << 20) + b"x")
     decoder.feed(b'{"type": "printf", "data": "not a line"}')

@@ -4,12 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.framing import Interval
-from latmon.model import Frame, Health, Outlier
-from latmon_backends.deep_ticks import DeepWindow
-from latmon_backends.joining import Joining
-from latmon_backends.outliers import HOLD, Settled
-from latmon_backends.tick_lines import Losses
+from latmon.decode.framer import Interval
+from latmon.model.frame import Frame, Health, Outlier
+from latmon_backends.probe.outliers import HOLD, Settled
+from latmon_backends.probe.tick_protocol import DeepWindow, Losses
+from latmon_backends.tracer.join import Joining
 
 FRAME = Frame(seq=1, wall=0.0, mono_us=2_000_000, dt_us=1_000_000)
 SLOW = Outlier(0.0, 0, "sda", "read", 30_000)

@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from latmon.errors import UnavailableError
-from latmon_backends import bpftrace_probe
-from latmon_backends.bpftrace_probe import Probe
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.bpftrace_tiers import variants
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.launching import Direct
-from latmon_backends.probe_events import Printed
-from latmon_backends.running_probe import RefusedError
+from latmon.support.errors import UnavailableError
+from latmon_backends.bpftrace import probe as bpftrace_probe
+from latmon_backends.bpftrace.probe import Probe
+from latmon_backends.bpftrace.program import Program, variants
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.probe.events import Printed
+from latmon_backends.probe.launcher import Direct
+from latmon_backends.probe.process import RefusedError
 
 READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
 TICK = """echo '{"type": "printf", "data": "tick block_c 0 1"}'"""

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from latmon.framing import Framer
-from latmon.histogram import bucket_index
-from latmon.manifest import RecordSpec, load
-from latmon.model import Completed, Flow, Series
-from latmon_backends import ticks
-from latmon_backends.probe_events import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
-from latmon_backends.sampler import Sample
-from latmon_backends.ticks import LastWindow, Surroundings, Ticks
+from latmon.decode.framer import Framer
+from latmon.manifest.loader import load
+from latmon.manifest.schema import RecordSpec
+from latmon.model.frame import Completed, Flow, Series
+from latmon.model.histogram import bucket_index
+from latmon_backends.kernel.counters import Sample
+from latmon_backends.probe import tick_protocol
+from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.probe.tick_protocol import LastWindow, Surroundings, Ticks
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 FLOW = 8 << 36
@@ -269,7 +270,7 @@ def test_stamps_of_slow_ios_are_put_on_the_monotonic_clock():
 
 @pytest.mark.usefixtures("looking")
 def test_a_torn_slow_line_is_counted_and_a_flood_is_bounded(monkeypatch):
-    monkeypatch.setattr(ticks, "MAX_RECORDS", 3)
+    monkeypatch.setattr(tick_protocol, "MAX_RECORDS", 3)
     run = Run()
     run.line("slow block_a 1 2")
     for done in range(5):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from synthetic_btf import kernel
 
-from latmon_backends.bpftrace_tiers import Variant, has_kprobes, pointers, variants
-from latmon_backends.script_values import pace
+from latmon_backends.bpftrace.program import Variant, has_kprobes, pointers, variants
+from latmon_backends.tracer.programs import pace
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]
 MEMBERS = [

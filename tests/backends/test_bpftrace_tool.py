@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import UnavailableError
-from latmon.text import clean, is_clean
-from latmon_backends import bpftrace_tool
-from latmon_backends.bpftrace_tool import Tool, find, is_privilege, map_keys, reason, version
+from latmon.support.errors import UnavailableError
+from latmon.support.text import clean, is_clean
+from latmon_backends.bpftrace import tool as bpftrace_tool
+from latmon_backends.bpftrace.tool import Tool, find, is_privilege, map_keys, reason, version
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/bpftrace"
 REFUSALS = sorted(
@@ -49,7 +49,7 @@ def tool(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_tool_of_the_host(monkeypatch):
-    monkeypatch.setattr("latmon.tools._ADMIN", ())
+    monkeypatch.setattr("latmon.support.trust._ADMIN", ())
 
 
 def complaints(path):

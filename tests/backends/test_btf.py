@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_btf import ENUM, INT, STRUCT, TYPEDEF, Btf, kernel
 
-from latmon.text import is_clean
-from latmon_backends.btf import arguments, enumerators, request_argument
+from latmon.support.text import is_clean
+from latmon_backends.bpftrace.kernel_hooks import arguments, enumerators, request_argument
 
 REAL = Path("/sys/kernel/btf/vmlinux")
 

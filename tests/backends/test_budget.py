@@ -2,7 +2,7 @@
 
 import pytest
 
-from latmon_backends.budget import COARSEST, Budget, Verdict
+from latmon_backends.tracer.budget import COARSEST, Budget, Verdict
 
 
 def test_within_the_budget_nothing_is_done():

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon.processes import descendants
-from latmon_backends.child import Child, shimmed
+from latmon.support.process import descendants
+from latmon_backends.probe.process import Child, shimmed
 
 ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for orphans in /proc")
@@ -204,7 +204,7 @@ async def test_nobody_waits_beside_a_tool_that_has_ended():
 
 PARENT = """
 import asyncio, sys
-from latmon_backends.child import Child
+from latmon_backends.probe.process import Child
 
 async def main():
     one = await Child.start(sys.argv[1:])

@@ -1,11 +1,10 @@
 """What two processes told between two frames is one window: counts are added, facts are the newest."""
 
-from latmon.deep_framing import DeepInterval
-from latmon.histogram import Histogram
-from latmon.model import Flow, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
-from latmon_backends.deep_left import EMPTY, together
-from latmon_backends.deep_ticks import DeepWindow
-from latmon_backends.tick_lines import Losses
+from latmon.decode.framer import DeepInterval
+from latmon.model.frame import Flow, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.model.histogram import Histogram
+from latmon_backends.probe.tick_protocol import DeepWindow, Losses
+from latmon_backends.tracer.controller import EMPTY, together
 
 HBA = Series("sda", "read", "hba")
 DM = Flow("dm-0", "read")

@@ -5,11 +5,12 @@ import platform
 
 import pytest
 
-from latmon_backends import bpf_stats, deep_meter
-from latmon_backends.bpf_programs import Totals
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.deep_meter import Measured
-from latmon_backends.launching import Direct
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.probe import bpf_stats
+from latmon_backends.probe.bpf_stats import Totals
+from latmon_backends.probe.launcher import Direct
+from latmon_backends.tracer import budget
+from latmon_backends.tracer.budget import Measured
 
 TOOL = Tool("/bin/false", sudo=False, mount_tracefs=False, map_keys=1)
 
@@ -32,26 +33,26 @@ class Told:
 
 async def test_percent_of_one_cpu_and_the_counting_is_given_back():
     told = Told(1_000, 5_001_000)
-    (found,) = await deep_meter.measure(told, [7], 0.05)
+    (found,) = await budget.measure(told, [7], 0.05)
     assert 2 < found.percent <= 10
     assert found.skipped == 6
     assert told.switched == [True, False]
 
 
 async def test_what_cannot_be_read_is_not_known():
-    assert await deep_meter.measure(Told(None, 5), [7], 0.0) == (Measured(None, 6),)
+    assert await budget.measure(Told(None, 5), [7], 0.0) == (Measured(None, 6),)
     without = Told(1, 2, counts=False)
-    assert await deep_meter.measure(without, [7, 8]) == (Measured(None, 3), Measured(None, 6))
+    assert await budget.measure(without, [7, 8]) == (Measured(None, 3), Measured(None, 6))
 
 
 async def test_a_counter_that_went_back_is_nothing():
-    assert await deep_meter.measure(Told(5, 1), [7], 0.001) == (Measured(0.0, 6),)
+    assert await budget.measure(Told(5, 1), [7], 0.001) == (Measured(0.0, 6),)
 
 
 async def test_the_counting_is_given_back_whatever_happens():
     told = Told(1)
     with pytest.raises(IndexError):
-        await deep_meter.measure(told, [7], 0.0)
+        await budget.measure(told, [7], 0.0)
     assert told.switched == [True, False]
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.errors import ManifestError
-from latmon_backends import deep_scripts
-from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.deep_scripts import choose, deep_manifests, looks, possible_cpus, script, stem, with_found
-from latmon_backends.tracepoints import Tracepoints
+from latmon.support.errors import ManifestError
+from latmon_backends.bpftrace import tracer
+from latmon_backends.bpftrace.kernel_hooks import Tracepoints
+from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.bpftrace.tracer import choose, deep_manifests, looks, possible_cpus, script, stem, with_found
 
 FOUND = deep_manifests()
 NAMES = {one.name for one in FOUND}
@@ -223,8 +223,8 @@ def test_without_both_one_has_to_try(tmp_path):
 
 
 def test_a_timer_without_tracepoints_is_another_kernels(sys):
-    words = deep_scripts.words(Tracepoints(sys), sys, "x86_64")
+    words = tracer.words(Tracepoints(sys), sys, "x86_64")
     assert (words["timer_entry"][0], words["timer_context"]) == ("irq:irq_handler_entry", (0,))
     unknown = sys / "unknown"
-    assert deep_scripts.words(Tracepoints(unknown), unknown, "x86_64")["timer_context"] == (1,)
-    assert deep_scripts.words(Tracepoints(unknown), unknown, "s390x")["timer_context"] == (0,)
+    assert tracer.words(Tracepoints(unknown), unknown, "x86_64")["timer_context"] == (1,)
+    assert tracer.words(Tracepoints(unknown), unknown, "s390x")["timer_context"] == (0,)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from latmon_backends.demand import LOOKED_S, Demand, Want
-from latmon_backends.suspicion import Suspect
+from latmon_backends.tracer.demand import LOOKED_S, Demand, Suspect, Want
 
 SDA = Suspect("sda", "I/Os above 20 ms")
 

@@ -3,14 +3,14 @@ import time
 
 import pytest
 
-from latmon import demonstration
-from latmon.backend import Backend
-from latmon.errors import UsageError
-from latmon.histogram import Histogram, merge
-from latmon.model import OPS, STAGES, Flow, Frame, Series
-from latmon.text import is_clean
-from latmon_backends import demo_host
-from latmon_backends.demo import BACKFILL, SCENARIOS, DemoBackend
+from latmon.capture.backend import Backend
+from latmon.cli import demo
+from latmon.model.frame import OPS, STAGES, Flow, Frame, Series
+from latmon.model.histogram import Histogram, merge
+from latmon.support.errors import UsageError
+from latmon.support.text import is_clean
+from latmon_backends.demo import host
+from latmon_backends.demo.backend import BACKFILL, SCENARIOS, DemoBackend
 
 pytestmark = pytest.mark.xdist_group("demo")  # a whole period of it takes seconds
 
@@ -22,7 +22,7 @@ async def take(backend: Backend) -> list[Frame]:
 
 @pytest.fixture(scope="module")
 def period() -> list[Frame]:
-    return asyncio.run(take(DemoBackend(speed=0, limit=demo_host.PERIOD)))
+    return asyncio.run(take(DemoBackend(speed=0, limit=host.PERIOD)))
 
 
 def over(frames: list[Frame], device: str, op: str, stage: str = "total") -> Histogram:
@@ -73,7 +73,7 @@ def test_windows_follow_each_other_without_a_hole(period):
 def test_every_name_is_one_of_the_model(period):
     for frame in period:
         assert all(s.op in OPS and s.stage in STAGES and is_clean(s.device) for s in frame.histograms)
-        assert {s.device for s in frame.histograms} <= {d.name for d in demo_host.DEVICES if d.timed}
+        assert {s.device for s in frame.histograms} <= {d.name for d in host.DEVICES if d.timed}
 
 
 def test_stages_add_up_to_the_total(period):
@@ -151,10 +151,10 @@ def test_scenarios_are_named_with_a_sentence():
 
 
 def test_two_recordings_of_one_seed_are_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "WINDOWS", 15)
+    monkeypatch.setattr(demo, "WINDOWS", 15)
     files = [tmp_path / f"{n}.latmon.jsonl.gz" for n in range(2)]
     for path in files:
-        demonstration.record("host", 5, path)
+        demo.record("host", 5, path)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -166,11 +166,11 @@ async def test_an_incident_ends_and_the_host_does_not():
 
 
 def test_a_list_fits_its_terminal_and_is_a_line_each_in_a_pipe(monkeypatch, capsys):
-    demonstration.list_scenarios()
+    demo.list_scenarios()
     assert len(capsys.readouterr().out.splitlines()) == len(SCENARIOS)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    demonstration.list_scenarios()
+    demo.list_scenarios()
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) < 60
     assert lines[0].startswith("host ")

@@ -6,15 +6,16 @@ import asyncio
 
 import pytest
 
-from latmon.deep import cut, fold, tail, untraced_share
-from latmon.deep_sums import DeepSums
-from latmon.histogram import merge
-from latmon.model import OPS, UNACCOUNTED, Frame, Handler, Series
-from latmon.recording import decode_frame, encode_frame, parse
-from latmon.recording.lines import to_bytes
-from latmon_backends import demo_host
-from latmon_backends.demo import DemoBackend
-from latmon_backends.demo_outliers import COMPLETER, HOG, PER_WINDOW
+from latmon.aggregate.accumulator import DeepSums
+from latmon.analysis.attribution import fold, tail, tail_cut, untraced_share
+from latmon.model.frame import OPS, UNACCOUNTED, Frame, Handler, Series
+from latmon.model.histogram import merge
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.validate import parse
+from latmon_backends.demo import host
+from latmon_backends.demo.backend import DemoBackend
+from latmon_backends.demo.traced import COMPLETER, HOG, PER_WINDOW
 
 pytestmark = pytest.mark.xdist_group("demo-deep")  # its frames are made once
 QUIET = 40
@@ -50,7 +51,7 @@ def test_the_stages_of_every_window_add_up_to_its_latency(frames):
 
 def test_the_tails_have_their_stories(quiet):
     traced = quiet.traced
-    tails = {name: tail(traced, name, OPS, cut(traced, name)) for name in ("sdb", "sdd", "sda", "nvme0n1")}
+    tails = {name: tail(traced, name, OPS, tail_cut(traced, name)) for name in ("sdb", "sdd", "sda", "nvme0n1")}
     leading = {name: max(one.share, key=one.share.get) for name, one in tails.items()}
     assert leading == {"sdb": "softirq", "sdd": "completion", "sda": "hba", "nvme0n1": "hba"}
     assert Series("nvme0n1", "read", "softirq") not in traced.histograms
@@ -100,7 +101,7 @@ def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
     completion = merge(series)
     assert thread.delay.count == completion.count
     assert thread.delay.max == completion.max - 15
-    assert not [s for s in quiet.traced.histograms if s.stage == "completion" and s.device != demo_host.UNLIKE]
+    assert not [s for s in quiet.traced.histograms if s.stage == "completion" and s.device != host.UNLIKE]
     assert Series("sdd", "read", UNACCOUNTED) in quiet.traced.histograms
 
 

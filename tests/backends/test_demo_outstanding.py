@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from latmon.limits import ceiling
-from latmon.model import Frame
-from latmon.outstanding import PROBE, SYSFS, together
-from latmon.waiting import Waiting
-from latmon_backends.demo import DemoBackend
-from latmon_backends.demo_host import CROWDED, DEVICES
-from latmon_backends.demo_outstanding import MOMENTS, STARVED, apportioned, crowd, line
+from latmon.aggregate.request_age import Waiting
+from latmon.analysis.limits import ceiling
+from latmon.model.frame import Frame
+from latmon.model.inflight import PROBE, SYSFS, together
+from latmon_backends.demo.backend import DemoBackend
+from latmon_backends.demo.host import CROWDED, DEVICES
+from latmon_backends.demo.inflight import MOMENTS, STARVED, apportioned, crowd, line
 
 
 async def take(limit: int) -> list[Frame]:

@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 from fake_host import FakeHost, columns
 
-from latmon.model import Outstanding
-from latmon_backends import depth_passes, depth_sampler
-from latmon_backends.depth_files import DepthFiles, Gauge
-from latmon_backends.depth_pace import BUDGET, LONGEST_S, SHORTEST_S, Pace
-from latmon_backends.depth_passes import Passes, Watched
-from latmon_backends.depth_sampler import DepthSampler
-from latmon_backends.sampler import KernelSampler, difference, monotonic_us
+from latmon.model.frame import Outstanding
+from latmon_backends.kernel import depth_sampler
+from latmon_backends.kernel.counters import KernelSampler, difference, monotonic_us
+from latmon_backends.kernel.depth_sampler import (
+    BUDGET,
+    LONGEST_S,
+    SHORTEST_S,
+    DepthFiles,
+    DepthSampler,
+    Gauge,
+    Pace,
+    Passes,
+    Watched,
+)
 
 SEEN, NOT_SEEN = Watched(1, has_queued=True), Watched(1, has_queued=False)
 
@@ -130,7 +137,7 @@ def test_one_whose_counters_moved_is_looked_at_though_nothing_is_in_flight(host,
 
 
 def test_one_that_fell_quiet_is_closed_after_a_while(host, passes, monkeypatch):
-    monkeypatch.setattr(depth_passes, "_QUIET", 3)
+    monkeypatch.setattr(depth_sampler, "_QUIET", 3)
     set_gauge(host, "vda", column=1, reads=1)
     passes.one(quiet=True)
     set_gauge(host, "vda", column=0, done=1)
@@ -142,7 +149,7 @@ def test_one_that_fell_quiet_is_closed_after_a_while(host, passes, monkeypatch):
 
 
 def test_a_stuck_request_keeps_it_busy(host, passes, monkeypatch, told):
-    monkeypatch.setattr(depth_passes, "_QUIET", 3)
+    monkeypatch.setattr(depth_sampler, "_QUIET", 3)
     set_gauge(host, "vda", column=1)
     for _ in range(20):
         passes.one(quiet=True)
@@ -188,7 +195,7 @@ def test_what_is_not_watched_is_not_read(host, passes, told):
 
 
 def test_open_files_are_bounded_and_no_device_is_left_out(host, passes, monkeypatch, told):
-    monkeypatch.setattr(depth_passes, "MOST_OPEN", 1)
+    monkeypatch.setattr(depth_sampler, "MOST_OPEN", 1)
     host.mptsas()
     for name in ("vda", "sda"):
         set_gauge(host, name, column=1, reads=1)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.outstanding import Depths
-from latmon_backends.depth_time import STANDS_US, DepthTime, Spent, between
+from latmon.model.inflight import Depths
+from latmon_backends.kernel.depth_sampler import STANDS_US, DepthTime, Spent, between
 
 
 def spent(*readings):

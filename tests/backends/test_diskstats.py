@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon_backends.diskstats import Counters, Number, Tally, difference, parse
+from latmon_backends.kernel.diskstats import Counters, Number, Tally, difference, parse
 
 LINE_6_18 = (
     b" 254 0 vda 1436870 12207 17533770 634211 1496406 71637 33117968 632104 3 113044 1302165"

@@ -10,16 +10,16 @@ import pytest
 from fake_dtrace import GOLDEN, Fake, manifests
 from fake_host import FakeHost
 
-from latmon.audit import audit
-from latmon.backend import Options
-from latmon.errors import UnavailableError, UsageError
-from latmon.limits import ceiling
-from latmon.model import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, pid_of
-from latmon_backends import dtrace, dtrace_always, dtrace_scripts
-from latmon_backends.dtrace import DtraceBackend
-from latmon_backends.dtrace_devices import NoCounters
-from latmon_backends.dtrace_tool import Tool
-from latmon_backends.kstat_counters import KstatSampler
+from latmon.analysis.limits import audit, ceiling
+from latmon.capture.backend import Options
+from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, pid_of
+from latmon.support.errors import UnavailableError, UsageError
+from latmon_backends.dtrace import backend as dtrace_backend
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace.backend import DtraceBackend
+from latmon_backends.dtrace.devices import NoCounters
+from latmon_backends.dtrace.tool import Tool
+from latmon_backends.illumos.disks import KstatSampler
 
 DEEP = {
     "illumos": (
@@ -72,8 +72,8 @@ class Run:
 @pytest.fixture(autouse=True)
 def no_counters(monkeypatch):
     """This host's own are none of the player's."""
-    monkeypatch.setattr(dtrace_scripts, "load_all", lambda _: manifests())
-    monkeypatch.setattr(dtrace, "_counters", lambda _: (NoCounters(), ""))
+    monkeypatch.setattr(program, "load_all", lambda _: manifests())
+    monkeypatch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), ""))
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
         name = "illumos-device-error-synthetic.txt" if "device_error" in words else "illumos-disk-1-synthetic.txt"
         return (GOLDEN.parent / "kstat" / name).read_bytes()
 
-    monkeypatch.setattr(dtrace, "_counters", lambda options: (KstatSampler(options.devices, run=told), ""))
+    monkeypatch.setattr(dtrace_backend, "_counters", lambda options: (KstatSampler(options.devices, run=told), ""))
     told_of = await run("illumos", "sd", ("sd_limits",), options={"stages": "all"}).take(busy(1))
     sd2 = told_of.devices["sd2"]
     assert sd2.model
@@ -383,7 +383,7 @@ async def test_a_start_is_cancelled_while_dtrace_lists(run):
 
 async def test_a_clock_that_is_far_from_ours(run, monkeypatch):
     """As FreeBSD's may be: far behind, no frame is late for it, and frames are of our clock."""
-    monkeypatch.setattr(dtrace_scripts, "load_all", lambda _: [replace(one, clock="hrtime") for one in manifests()])
+    monkeypatch.setattr(program, "load_all", lambda _: [replace(one, clock="hrtime") for one in manifests()])
     told = await run(clock_s=-30).take(busy(2))
     now_us = time.monotonic_ns() // 1000
     assert not any(frame.gap for frame in told.frames)
@@ -418,9 +418,9 @@ async def test_where_no_script_runs_each_reason_is_told(run):
 async def test_invasive_scripts_run_only_by_name(run, monkeypatch):
     with pytest.raises(UsageError, match="no invasive probe 'emlxs_thread' here"):
         await run(options={"invasive": ("emlxs_thread",)}).take(after(1))
-    found = dtrace_scripts.manifests("illumos")
+    found = program.manifests("illumos")
     costly = tuple(replace(one, cost="invasive") if one.name == "emlxs_thread" else one for one in found)
-    monkeypatch.setattr(dtrace_scripts, "manifests", lambda _: costly)
+    monkeypatch.setattr(program, "manifests", lambda _: costly)
     told = await run(options={"stages": "all"}).take(after(1))
     assert not any("emlxs_thread" in scripts for scripts in told.fake.runs())
     assert "--invasive" in {one.name: one.reason for one in told.origin.probes_missing}["emlxs_thread"]
@@ -458,7 +458,7 @@ async def test_one_that_dies_again_and_again_ends_the_capture(run):
 
 
 async def test_one_that_falls_silent_is_started_again(run, monkeypatch):
-    monkeypatch.setattr(dtrace_always, "_SILENT_S", 0.4)
+    monkeypatch.setattr(dtrace_backend, "_SILENT_S", 0.4)
     told = await run(silent={"sd": 2}, go="", pace=0.05).take(lambda frame: bool(frame.gap))
     assert "printed nothing for" in told.notices
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from latmon.model import STAGES, Missing, Origin
-from latmon_backends import dtrace_scripts
-from latmon_backends.dtrace_explain import TRACED, explain, report
+from latmon.model.frame import STAGES, Missing, Origin
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace.explain import TRACED, explain, report
 
 
 def told(system, always, **missing):
-    found = dtrace_scripts.manifests(system)
+    found = program.manifests(system)
     (probe,) = (one for one in found if one.name == always)
     origin = Origin(
         "dtrace",

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from latmon.manifest import load_all
-from latmon.model import STAGES
-from latmon.resources import data_dir
+from latmon.manifest.loader import load_all
+from latmon.model.frame import STAGES
+from latmon.support.paths import data_dir
 
 PAGE = (Path(__file__).parents[2] / "docs/DTRACE.md").read_text()
 SYSTEMS = ("portable", "linux", "illumos", "freebsd")
@@ -30,7 +30,7 @@ def test_every_stage_has_its_row():
 
 
 def test_options_of_the_page_are_those_that_are_given():
-    from latmon_backends.dtrace_tool import _OPTIONS  # noqa: PLC0415
+    from latmon_backends.dtrace.tool import _OPTIONS  # noqa: PLC0415
 
     for name in ("dynvarsize", "aggsize", "bufsize"):
         assert f"`{name}={_OPTIONS[name]}`" in PAGE

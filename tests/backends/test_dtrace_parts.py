@@ -8,24 +8,24 @@ import pytest
 from fake_dtrace import HEADER, manifests
 from fake_host import FakeHost
 
-from latmon.deep_tables import who
-from latmon.errors import UnavailableError, UsageError
-from latmon.framing import Interval
-from latmon.histogram import TOP, bucket_index
-from latmon.manifest import Parameter
-from latmon.model import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
-from latmon.records import Record
-from latmon_backends import dtrace_maps, dtrace_program, dtrace_scripts, dtrace_tool, told_limits
-from latmon_backends.asking import answer
-from latmon_backends.child import shimmed
-from latmon_backends.dtrace_devices import NamedDevices, NoCounters
-from latmon_backends.dtrace_gauge import Gauge
-from latmon_backends.dtrace_maps import Maps, Names
-from latmon_backends.dtrace_text import Decoder
-from latmon_backends.dtrace_tool import Tool, asked, find, is_listed
-from latmon_backends.probe_events import Counted, HandlerNamed, Printed, Undecoded
-from latmon_backends.sampler import KernelSampler
-from latmon_backends.told_limits import ToldLimits
+from latmon.decode.framer import Interval
+from latmon.decode.records import Record
+from latmon.decode.tables import who
+from latmon.manifest.schema import Parameter
+from latmon.model.frame import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
+from latmon.model.histogram import TOP, bucket_index
+from latmon.support.errors import UnavailableError, UsageError
+from latmon_backends.dtrace import decoder as dtrace_decoder
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace.decoder import Decoder, Maps, Names
+from latmon_backends.dtrace.devices import Gauge, NamedDevices, NoCounters
+from latmon_backends.dtrace.tool import Tool, asked, find, is_listed
+from latmon_backends.kernel.counters import KernelSampler
+from latmon_backends.probe.events import Counted, HandlerNamed, Printed, Undecoded
+from latmon_backends.probe.process import answer, shimmed
+from latmon_backends.tracer import join
+from latmon_backends.tracer.join import ToldLimits
 from tests.dtrace_text_writer import record, scalar, table
 
 SD, INTR, THREADS = (next(one for one in manifests() if one.name == name) for name in ("sd", "intr", "emlxs_thread"))
@@ -116,7 +116,7 @@ def test_what_the_manifest_does_not_have_is_not_understood(events, text):
 
 
 def test_names_end_and_are_clean(names, monkeypatch):
-    monkeypatch.setattr(dtrace_maps, "MAX_NAMES", 3)
+    monkeypatch.setattr(dtrace_decoder, "MAX_NAMES", 3)
     assert [names.number(name) for name in ("sd\x1b[31m0", "sd1", "sd2", "sd1")] == [1, 2, 0, 2]
     assert [names.name(number) for number in (0, 1, 3, -1)] == [None, names.name(1), None, None]
     assert "\x1b" not in names.name(1)
@@ -194,7 +194,7 @@ def test_devices_that_only_probes_know(names, tmp_path):
 
 
 def test_devices_have_an_end(names, tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon_backends.dtrace_devices.MAX_DEVICES", 1)
+    monkeypatch.setattr("latmon_backends.dtrace.devices.MAX_DEVICES", 1)
     devices = NamedDevices(NoCounters(), names, (), tmp_path)
     assert devices.numbered(names.number("sd0")).name == "sd0"
     assert devices.numbered(names.number("sd1")) is None
@@ -247,7 +247,7 @@ def test_limits_are_put_to_their_devices_when_they_change():
 
 
 def test_limits_have_an_end(monkeypatch):
-    monkeypatch.setattr(told_limits, "_MOST", 2)
+    monkeypatch.setattr(join, "_MOST", 2)
     told = ToldLimits(lambda _: "sd2")
     told.take([limit(1, name, 1) for name in "abc"])
     assert [one.name for one in told.put((), {"sd2": Device("sd2", 0, 0)})[0].limits] == ["a", "b"]
@@ -257,17 +257,17 @@ def test_limits_have_an_end(monkeypatch):
 
 
 def test_a_systems_own_scripts_come_first():
-    found = {system: dtrace_scripts.manifests(system) for system in ("linux", "illumos", "freebsd")}
-    assert [one.name for one in dtrace_scripts.always_on(found["illumos"])] == ["sd", "io_d"]
-    assert dtrace_scripts.always_on(found["freebsd"])[0].name == "devstat"
-    assert dtrace_scripts.always_on(found["linux"])[0].name == "requests_d"
+    found = {system: program.manifests(system) for system in ("linux", "illumos", "freebsd")}
+    assert [one.name for one in program.always_on(found["illumos"])] == ["sd", "io_d"]
+    assert program.always_on(found["freebsd"])[0].name == "devstat"
+    assert program.always_on(found["linux"])[0].name == "requests_d"
     assert not {"sd", "devstat"} & {one.name for one in found["linux"]}
 
 
 def chosen(*changed, has=lambda _: None, **rest):
     one = next(one for one in manifests() if one.name == "sd_depth")
     found = [replace(one, **({"hooks": ("io:::start",)} | change)) for change in changed]
-    return dtrace_scripts.choose(found, has, **rest)
+    return program.choose(found, has, **rest)
 
 
 def test_which_deep_scripts_run():
@@ -278,7 +278,7 @@ def test_which_deep_scripts_run():
     none = chosen({"name": "a"}, has=lambda _: False)
     assert none.missing == (Missing("a", "there is no probe io:::start here"),)
     costly = {"name": "a", "cost": "invasive"}
-    assert chosen(costly).missing == (Missing("a", f"{dtrace_scripts.INVASIVE} a"),)
+    assert chosen(costly).missing == (Missing("a", f"{program.INVASIVE} a"),)
     assert [one.name for one in chosen(costly, invasive=("a",)).manifests] == ["a"]
     needs = chosen({"name": "a", "needs": ("b",)})
     assert needs.missing == (Missing("a", "needs b"),)
@@ -287,18 +287,18 @@ def test_which_deep_scripts_run():
 
 def test_an_invasive_name_that_is_none():
     with pytest.raises(UsageError, match="there is none at all"):
-        dtrace_scripts.check_invasive(("x",), ())
+        program.check_invasive(("x",), ())
     with pytest.raises(UsageError, match="there are sd"):
-        dtrace_scripts.check_invasive(("x",), (replace(SD, cost="invasive"),))
-    dtrace_scripts.check_invasive(("sd",), (replace(SD, cost="invasive"),))
+        program.check_invasive(("x",), (replace(SD, cost="invasive"),))
+    program.check_invasive(("sd",), (replace(SD, cost="invasive"),))
 
 
 def test_fillings_are_the_first_words_then_the_second():
     words = (Parameter("a", words=("1", "2")), Parameter("b", words=("x",)), Parameter("n", 0, 9))
-    found = list(dtrace_program.fillings(replace(SD, parameters=words), {"n": 3}, "linux"))
+    found = list(program.fillings(replace(SD, parameters=words), {"n": 3}, "linux"))
     assert [dict(one.values) for one in found] == [{"n": 3, "a": "1", "b": "x"}, {"n": 3, "a": "2", "b": "x"}]
     assert [one.name for one in found] == ["sd 1", "sd 2"]
-    assert [one.name for one in dtrace_program.fillings(SD, {}, "illumos")] == ["sd"]
+    assert [one.name for one in program.fillings(SD, {}, "illumos")] == ["sd"]
 
 
 # ---- the tool

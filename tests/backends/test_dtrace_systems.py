@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import load
-from latmon.model import NAMED_FROM
-from latmon_backends import dtrace_scripts
-from latmon_backends.dtrace_maps import Maps, Names
-from latmon_backends.dtrace_program import PORTABLE, fillings
-from latmon_backends.dtrace_text import Line
-from latmon_backends.probe_events import Printed
+from latmon.manifest.loader import load
+from latmon.model.frame import NAMED_FROM
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace.decoder import Line, Maps, Names
+from latmon_backends.dtrace.program import PORTABLE, fillings
+from latmon_backends.probe.events import Printed
 
 PROBES = Path(__file__).parents[2] / "probes"
 ALWAYS = {"linux": ["requests_d", "io_d"], "illumos": ["sd", "io_d"], "freebsd": ["devstat"]}
@@ -24,7 +23,7 @@ OF_ONE_KERNEL = {
 
 @pytest.mark.parametrize("system", PORTABLE)
 def test_a_script_that_another_makes_needless_is_not_tried(system):
-    found = dtrace_scripts.always_on(dtrace_scripts.manifests(system))
+    found = program.always_on(program.manifests(system))
     assert [one.name for one in found] == ALWAYS[system]
 
 

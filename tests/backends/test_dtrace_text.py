@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon import dtrace_rows
-from latmon.dtrace_rows import Printed, Row, Scalar, bounded, kind_of
-from latmon.text import is_clean
-from latmon_backends import dtrace_text
-from latmon_backends.dtrace_text import Decoder, Line, Table
-from latmon_backends.probe_events import Undecoded
+from latmon.decode import dtrace_aggregation
+from latmon.decode.dtrace_aggregation import PrintedRow, Row, Scalar, bounded, kind_of
+from latmon.support.text import is_clean
+from latmon_backends.dtrace import decoder as dtrace_decoder
+from latmon_backends.dtrace.decoder import Decoder, Line, Table
+from latmon_backends.probe.events import Undecoded
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/dtrace"
 STREAM = (GOLDEN / "36_sentinels.out").read_bytes()
@@ -248,7 +248,7 @@ def test_oracles_llquantize_mirrors_too_and_names_what_is_too_small():
     ],
 )
 def test_what_labels_tell_of_the_kind(labels, kind):
-    printed = Printed()
+    printed = PrintedRow()
     assert all(printed.take(f"{label} | 1") for label in labels)
     assert kind_of(printed) == kind
     assert bounded(printed)
@@ -267,7 +267,7 @@ def test_what_labels_tell_of_the_kind(labels, kind):
     ],
 )
 def test_rows(line, label, count):
-    printed = Printed()
+    printed = PrintedRow()
     assert printed.take(line)
     assert (printed.labels, printed.counts) == ([label], [count])
 
@@ -292,24 +292,24 @@ def test_rows(line, label, count):
     ],
 )
 def test_no_rows(line):
-    assert not Printed().take(line)
+    assert not PrintedRow().take(line)
 
 
 # Bounds
 
 
 def test_a_line_that_is_too_long_is_given_up_in_any_portions_and_the_next_one_is_read():
-    long = b"@@ " + b"x" * dtrace_text.MAX_LINE + b"\n@@ next\n"
+    long = b"@@ " + b"x" * dtrace_decoder.MAX_LINE + b"\n@@ next\n"
     wanted = [Undecoded("a line longer than 1 MiB"), Line("next")]
     assert events(long) == events(long, 4096) == events(long, 1 << 19) == wanted
-    assert events(b"y" * (dtrace_text.MAX_LINE + 1)) == wanted[:1]
-    assert len(events(b"@@ " + b"x" * (dtrace_text.MAX_LINE - 3) + b"\n")[0].text) == dtrace_text.MAX_LINE - 3
+    assert events(b"y" * (dtrace_decoder.MAX_LINE + 1)) == wanted[:1]
+    assert len(events(b"@@ " + b"x" * (dtrace_decoder.MAX_LINE - 3) + b"\n")[0].text) == dtrace_decoder.MAX_LINE - 3
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    for module in (dtrace_text, dtrace_rows):
+    for module in (dtrace_decoder, dtrace_aggregation):
         monkeypatch.setattr(module, "MAX_ROWS", 50)
-    monkeypatch.setattr(dtrace_text, "MAX_KNOWN", 20)
+    monkeypatch.setattr(dtrace_decoder, "MAX_KNOWN", 20)
     decoder = Decoder()
     for count in (0, 1):
         found = decoder.feed(table(*((str(label), count) for label in range(3, 100))))
@@ -318,7 +318,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
         assert len(decoder._empty) <= 20
     for _ in range(300):
         decoder.feed(b"x" * 10_000)
-        assert len(decoder._rest) <= dtrace_text.MAX_LINE
+        assert len(decoder._rest) <= dtrace_decoder.MAX_LINE
 
 
 def test_a_row_is_remembered_by_all_of_its_bytes():

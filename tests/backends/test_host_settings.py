@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.backend import Options
-from latmon.model import Device
-from latmon_backends import host_settings
-from latmon_backends.host_settings import bounded, kernel, module, preemption, probe, queue
+from latmon.capture.backend import Options
+from latmon.model.frame import Device
+from latmon_backends.kernel import settings
+from latmon_backends.kernel.settings import bounded, kernel, module, preemption, probe, queue
 
 
 def put(root, **files):
@@ -101,7 +101,7 @@ async def test_all_of_a_host(proc, sys):
 
 async def test_a_file_that_hangs_leaves_what_came_before(proc, sys, monkeypatch):
     hanging = threading.Event()
-    monkeypatch.setattr(host_settings, "queue", lambda *_args: hanging.wait(5) and ())
+    monkeypatch.setattr(settings, "queue", lambda *_args: hanging.wait(5) and ())
     loop = asyncio.get_running_loop()
     began = loop.time()
     told = await bounded(Options(proc=proc, sys=sys), (Device("sda", 8, 0),), {}, 0.1)
@@ -111,7 +111,7 @@ async def test_a_file_that_hangs_leaves_what_came_before(proc, sys, monkeypatch)
 
 
 async def test_a_thousand_devices_fit_into_a_header(tmp_path, monkeypatch):
-    monkeypatch.setattr(host_settings, "queue", lambda *_args: [(one, "12345678") for one in host_settings._QUEUE])
+    monkeypatch.setattr(settings, "queue", lambda *_args: [(one, "12345678") for one in settings._QUEUE])
     devices = tuple(Device(f"sd{n}", 8, n) for n in range(1000))
     told = await bounded(Options(proc=tmp_path, sys=tmp_path), devices, {})
     assert "device sd0" in told

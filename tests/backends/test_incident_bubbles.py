@@ -8,14 +8,23 @@ from random import Random
 
 import pytest
 
-from latmon.histogram import bucket_bounds, merge
-from latmon.lba_order import lba_order
-from latmon.outstanding import together
-from latmon_backends.incidents import bubbles_stuck
-from latmon_backends.incidents.bubbles import BUBBLES, BUBBLES_HEALTHY, THRESHOLD_US, THROTTLE
-from latmon_backends.incidents.bubbles_stuck import DISK
-from latmon_backends.incidents.bubbles_tables import SORTED, UNSORTED, WINDOWS, by_window, latencies
-from latmon_backends.synthetic import histogram
+from latmon.analysis.issue_order import lba_order
+from latmon.model.histogram import bucket_bounds, merge
+from latmon.model.inflight import together
+from latmon_backends.demo.incidents import bubbles
+from latmon_backends.demo.incidents.bubbles import (
+    BUBBLES,
+    BUBBLES_HEALTHY,
+    DISK,
+    SORTED,
+    THRESHOLD_US,
+    THROTTLE,
+    UNSORTED,
+    WINDOWS,
+    by_window,
+    latencies,
+)
+from latmon_backends.demo.synthesis import histogram
 
 FEW = 14
 SORTED_WHOLE, UNSORTED_WHOLE = 377_506, 543_956
@@ -64,9 +73,9 @@ def test_both_tables_are_those_of_the_text():
 
 @pytest.mark.parametrize("seed", [1, 7])
 def test_two_wait_for_more_than_8_minutes_and_300_for_more_than_9(seed):
-    told = Counter(one.total_us // 60_000_000 for one in bubbles_stuck.drawn(Random(seed)))
+    told = Counter(one.total_us // 60_000_000 for one in bubbles.drawn(Random(seed)))
     assert told == {8: 2, 9: 300}
-    assert all(one.total_us >= 524_288_000 for one in bubbles_stuck.drawn(Random(seed)))
+    assert all(one.total_us >= 524_288_000 for one in bubbles.drawn(Random(seed)))
 
 
 def test_those_that_wait_are_told_by_age_and_by_who_passed_them(sick):

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from latmon.histogram import Histogram, merge
-from latmon.model import Frame, SoftirqCpu
-from latmon_backends.incidents import INCIDENTS
-from latmon_backends.incidents.e810 import CPU, PER_WINDOW, VECTOR, one_by_one
-from latmon_backends.incidents.e810_host import LOCAL, REMOTE, THRESHOLD_US
+from latmon.model.frame import Frame, SoftirqCpu
+from latmon.model.histogram import Histogram, merge
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.incidents.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
 pytestmark = pytest.mark.xdist_group("incident-e810")  # its frames are made once
 

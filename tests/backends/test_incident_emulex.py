@@ -7,13 +7,20 @@ from random import Random
 
 import pytest
 
-from latmon.deep import cut, tail
-from latmon.deep_sums import DeepSums
-from latmon.histogram import Histogram, bucket_bounds, merge
-from latmon.model import Frame
-from latmon_backends.incidents import INCIDENTS
-from latmon_backends.incidents.emulex_drains import TABLE_MS, TABLE_WINDOWS, delays, plan
-from latmon_backends.incidents.emulex_host import EMLXS, THRESHOLD_US, origin
+from latmon.aggregate.accumulator import DeepSums
+from latmon.analysis.attribution import tail, tail_cut
+from latmon.model.frame import Frame
+from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.incidents.emulex import (
+    EMLXS,
+    TABLE_MS,
+    TABLE_WINDOWS,
+    THRESHOLD_US,
+    delays,
+    emulex_origin,
+    plan,
+)
 
 pytestmark = pytest.mark.xdist_group("incident-emulex")  # its frames are made once
 
@@ -48,7 +55,7 @@ def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
     assert {(one.op, one.bytes, one.flags) for one in written} == {("write", 2048, ("sync",))}
     assert len(written) == 6
     ended = {frame.wall for frame in sick if frame.outliers}
-    assert ended == {origin(EMLXS).start_wall + 25}, "it was printed at 12:13:04"
+    assert ended == {emulex_origin(EMLXS).start_wall + 25}, "it was printed at 12:13:04"
 
 
 def test_one_io_in_100_000_is_above_500_ms(sick):
@@ -91,7 +98,7 @@ def test_a_table_is_dealt_out_whole(seed):
 
 def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
     traced = DeepSums(sick).traced
-    at = cut(traced, "sd0")
+    at = tail_cut(traced, "sd0")
     slow = tail(traced, "sd0", ("write",), at)
     assert max(slow.share, key=slow.share.get) == "completion"
     hba = merge(h for series, h in traced.histograms.items() if (series.device, series.stage) == ("sd0", "hba"))

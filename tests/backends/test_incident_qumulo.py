@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from latmon.cli import main
-from latmon.histogram import bucket_bounds, merge
-from latmon.model import Handler
-from latmon_backends.incidents import qumulo
-from latmon_backends.incidents.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
+from latmon.cli.main import main
+from latmon.model.frame import Handler
+from latmon.model.histogram import bucket_bounds, merge
+from latmon_backends.demo.incidents import qumulo
+from latmon_backends.demo.incidents.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
 
 EACH = 3
 """Windows of each phase."""

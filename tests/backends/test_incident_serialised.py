@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from latmon.audit import audit
-from latmon.histogram import merge
-from latmon.limits import ceiling, wall
-from latmon.outstanding import together
-from latmon_backends.incidents.serialised import DATA, SERIALISED, SERIALISED_HEALTHY
+from latmon.analysis.limits import audit, ceiling, wall
+from latmon.model.histogram import merge
+from latmon.model.inflight import together
+from latmon_backends.demo.incidents.serialised import DATA, SERIALISED, SERIALISED_HEALTHY
 
 WINDOWS = 12
 

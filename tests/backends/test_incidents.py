@@ -9,11 +9,10 @@ from random import Random
 
 import pytest
 
-from latmon import checking, demonstration
-from latmon.model import STAGES, UNACCOUNTED, Flow, Frame
-from latmon.text import is_clean
-from latmon_backends.demo import SCENARIOS, DemoBackend
-from latmon_backends.incidents import INCIDENTS
+from latmon.cli import check, demo
+from latmon.model.frame import STAGES, UNACCOUNTED, Flow, Frame
+from latmon.support.text import is_clean
+from latmon_backends.demo.backend import INCIDENTS, SCENARIOS, DemoBackend
 
 FEW = 2
 LATER = (
@@ -103,6 +102,6 @@ def test_they_do_where_something_happens_too(name, seq):
 @each
 def test_its_recording_is_clean(name, tmp_path, capsys):
     path = tmp_path / "f.latmon.jsonl.gz"
-    assert demonstration.record(name, 1, path, 1_000_000) == 0
-    assert checking.check_command(path, None) == 0
+    assert demo.record(name, 1, path, 1_000_000) == 0
+    assert check.check_command(path, None) == 0
     assert "clean    everything" in capsys.readouterr().out

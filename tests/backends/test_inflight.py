@@ -1,8 +1,8 @@
 import pytest
 from fake_host import FakeHost
 
-from latmon.model import Outstanding
-from latmon_backends.inflight import column_has_queued, in_driver, outstanding
+from latmon.model.frame import Outstanding
+from latmon_backends.kernel.diskstats import column_has_queued, in_driver, outstanding
 
 
 @pytest.fixture

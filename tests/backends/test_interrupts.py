@@ -2,10 +2,10 @@
 
 import pytest
 
-from latmon.histogram import Histogram
-from latmon.model import Device, Handler, HandlerRuns
-from latmon_backends import interrupts
-from latmon_backends.interrupts import Interrupts, actions, functions, listed
+from latmon.model.frame import Device, Handler, HandlerRuns
+from latmon.model.histogram import Histogram
+from latmon_backends.kernel import interrupts
+from latmon_backends.kernel.interrupts import Interrupts, actions, functions, listed
 
 RUNS = HandlerRuns(Histogram.of({5: 1}, 5), {"handled": 1}, 7)
 

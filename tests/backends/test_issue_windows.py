@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import load
-from latmon.outstanding import Issue
-from latmon.records import Record
-from latmon_backends import deep_left, issue_windows
-from latmon_backends.deep_ticks import DeepSurroundings, DeepTicks
-from latmon_backends.issue_windows import WINDOW, IssueWindows
-from latmon_backends.probe_events import Printed
-from latmon_backends.threads import Threads
-from latmon_backends.tick_lines import Losses
+from latmon.decode.records import Record
+from latmon.manifest.loader import load
+from latmon.model.inflight import Issue
+from latmon_backends.probe import tick_protocol
+from latmon_backends.probe.events import Printed
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.tick_protocol import WINDOW, DeepSurroundings, DeepTicks, IssueWindows, Losses
+from latmon_backends.tracer import controller
 
 SDA, SDB = 8 << 20, (8 << 20) | 16
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -87,7 +86,7 @@ def test_one_that_lacks_something_is_none(windows, name):
 
 
 def test_no_more_are_kept_than_there_is_room_for(windows, monkeypatch):
-    monkeypatch.setattr(issue_windows, "MAX_ISSUES", 3)
+    monkeypatch.setattr(tick_protocol, "MAX_ISSUES", 3)
     assert [windows.take(record(1, at)) for at in range(5)] == [True, True, True, False, False]
     assert spans(windows) == {"sda": (0, 2, 3)}
     assert windows.take(record(2, 9))
@@ -120,9 +119,9 @@ def test_one_that_is_torn_is_counted(ticks):
 def test_what_a_process_said_to_its_end_is_not_lost(ticks):
     ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 32"))
     earlier = ticks.taken()
-    assert deep_left.together(earlier, deep_left.EMPTY).issues == earlier.issues
-    later = deep_left.DeepWindow(ticks=1, issues={"sdb": earlier.issues["sda"]})
-    assert deep_left.together(earlier, later).issues.keys() == {"sda", "sdb"}
+    assert controller.together(earlier, controller.EMPTY).issues == earlier.issues
+    later = controller.DeepWindow(ticks=1, issues={"sdb": earlier.issues["sda"]})
+    assert controller.together(earlier, later).issues.keys() == {"sda", "sdb"}
 
 
 def test_the_scripts_have_the_same_window():

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.errors import ProbeGoneError
-from latmon_backends import kept_running
-from latmon_backends.kept_running import KeptRunning
-from latmon_backends.running_probe import LOOK_S, RefusedError, Silence
+from latmon.support.errors import ProbeGoneError
+from latmon_backends.probe import supervisor
+from latmon_backends.probe.process import LOOK_S, RefusedError, Silence
+from latmon_backends.probe.supervisor import KeptRunning
 
 
 class Probe:
@@ -36,8 +36,8 @@ def frames():
 
 @pytest.fixture
 def kept(frames, monkeypatch):
-    monkeypatch.setattr(kept_running, "LOOK_S", 0.1)
-    monkeypatch.setattr("latmon_backends.running_probe.LOOK_S", 0.1)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.1)
+    monkeypatch.setattr("latmon_backends.probe.process.LOOK_S", 0.1)
     return KeptRunning("bpftrace", frames, 1000, 0.3)
 
 

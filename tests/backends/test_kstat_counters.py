@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import UnavailableError
-from latmon.model import Completed, Device, Flow, Outstanding
-from latmon_backends import kstat_tool
-from latmon_backends.kstat_counters import KstatSampler
-from latmon_backends.sampler import Clock, difference
-from latmon_backends.system_counters import Sampler
+from latmon.model.frame import Completed, Device, Flow, Outstanding
+from latmon.support.errors import UnavailableError
+from latmon_backends.illumos import kstat
+from latmon_backends.illumos.disks import KstatSampler
+from latmon_backends.kernel.counters import Clock, difference
+from latmon_backends.kernel.system import Sampler
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
 
@@ -186,25 +186,25 @@ def test_counters_that_went_back_tell_nothing_new():
 def tool(path: Path, body: str) -> dict[str, str]:
     path.write_text(f"#!{sys.executable}\n{body}\n")
     path.chmod(0o755)
-    return {kstat_tool.VARIABLE: str(path)}
+    return {kstat.VARIABLE: str(path)}
 
 
 def test_the_tool_that_the_user_names_is_run(tmp_path):
-    run = kstat_tool.runner(tool(tmp_path / "kstat", "import sys; print(*sys.argv[1:])"))
+    run = kstat.runner(tool(tmp_path / "kstat", "import sys; print(*sys.argv[1:])"))
     assert run(("-p", "-c", "disk")) == b"-p -c disk\n"
-    nothing = kstat_tool.runner(tool(tmp_path / "none", "raise SystemExit(1)"))
+    nothing = kstat.runner(tool(tmp_path / "none", "raise SystemExit(1)"))
     assert nothing(()) == b""
 
 
 def test_a_tool_that_fails_hangs_or_is_not_there_is_a_sentence(tmp_path, monkeypatch):
     failing = tool(tmp_path / "a", "import sys; sys.stderr.write('no such class\\n'); sys.exit(2)")
     with pytest.raises(UnavailableError, match="kstat failed: no such class"):
-        kstat_tool.runner(failing)(())
-    monkeypatch.setattr(kstat_tool, "_TIMEOUT_S", 0.2)
+        kstat.runner(failing)(())
+    monkeypatch.setattr(kstat, "_TIMEOUT_S", 0.2)
     with pytest.raises(UnavailableError, match="can't be run"):
-        kstat_tool.runner(tool(tmp_path / "b", "import time; time.sleep(60)"))(())
-    monkeypatch.setattr(kstat_tool, "_USUAL", tmp_path / "nowhere")
+        kstat.runner(tool(tmp_path / "b", "import time; time.sleep(60)"))(())
+    monkeypatch.setattr(kstat, "_USUAL", tmp_path / "nowhere")
     with pytest.raises(UnavailableError, match="not installed"):
-        kstat_tool.runner({"PATH": str(tmp_path)})
+        kstat.runner({"PATH": str(tmp_path)})
     with pytest.raises(UnavailableError, match="absolute"):
-        kstat_tool.runner({kstat_tool.VARIABLE: "kstat"})
+        kstat.runner({kstat.VARIABLE: "kstat"})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.model import Taskq
-from latmon_backends import kstat_taskqs
-from latmon_backends.kstat_taskqs import EVERY_US, TaskqSampler, is_of_io
-from latmon_backends.sampler import Clock
+from latmon.model.frame import Taskq
+from latmon_backends.illumos import task_queues
+from latmon_backends.illumos.task_queues import EVERY_US, TaskqSampler, is_of_io
+from latmon_backends.kernel.counters import Clock
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
 FIRST, SECOND = ((GOLDEN / f"solaris-taskq-{n}-synthetic.txt").read_bytes() for n in (1, 2))
@@ -105,7 +105,7 @@ def test_a_queue_made_anew_has_counts_of_its_own():
 
 
 def test_there_are_no_more_than_a_screen_takes(monkeypatch):
-    monkeypatch.setattr(kstat_taskqs, "MAX_TOLD", 1)
+    monkeypatch.setattr(task_queues, "MAX_TOLD", 1)
     assert [one.name for one in read(FIRST, SECOND)] == ["zio_write_intr"]
 
 

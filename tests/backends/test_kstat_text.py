@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.text import is_clean
-from latmon_backends import kstat_text
-from latmon_backends.kstat_text import Id, Kstats, parse_pairs, real, whole
+from latmon.support.text import is_clean
+from latmon_backends.illumos import kstat
+from latmon_backends.illumos.kstat import Id, Kstats, parse_pairs, real, whole
 
 
 def test_a_line_is_a_kstat_and_one_of_its_statistics():
@@ -38,13 +38,13 @@ def test_a_line_that_is_none_is_counted(line):
 
 
 def test_there_is_a_bound_to_everything(monkeypatch):
-    monkeypatch.setattr(kstat_text, "MAX_KSTATS", 2)
-    monkeypatch.setattr(kstat_text, "MAX_STATISTICS", 2)
+    monkeypatch.setattr(kstat, "MAX_KSTATS", 2)
+    monkeypatch.setattr(kstat, "MAX_STATISTICS", 2)
     lines = b"".join(b"m:%d:n:%s\t1\n" % (i, s) for i in range(3) for s in (b"a", b"b", b"c", b"a"))
     told = parse_pairs(lines)
     assert (len(told.values), {len(values) for values in told.values.values()}) == (2, {2})
     assert told.undecoded == 2 + 4
-    monkeypatch.setattr(kstat_text, "MAX_BYTES", 20)
+    monkeypatch.setattr(kstat, "MAX_BYTES", 20)
     assert parse_pairs(b"m:0:n:a\t1\n" + b"x" * 50).undecoded == 2
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.framing import Interval
-from latmon.model import Completed, Flow, Health
-from latmon_backends.diskstats import Counters, Tally
-from latmon_backends.frames import Frames
-from latmon_backends.sampler import Sample
-from latmon_backends.ticks import LastWindow, Tick, Window
+from latmon.decode.framer import Interval
+from latmon.model.frame import Completed, Flow, Health
+from latmon_backends.kernel.counters import Sample
+from latmon_backends.kernel.diskstats import Counters, Tally
+from latmon_backends.probe.frame_builder import Frames
+from latmon_backends.probe.tick_protocol import LastWindow, Tick, Window
 
 S = 1_000_000
 LAG_US = S // 2

@@ -2,10 +2,10 @@
 
 import pytest
 
-from latmon.model import Completed, Flow, Frame, Outstanding
-from latmon.outstanding import InFlight, StillInFlight
-from latmon.waiting import Waiting
-from latmon_backends.last_look import CARRIED, LastLook
+from latmon.aggregate.request_age import Waiting
+from latmon.model.frame import Completed, Flow, Frame, Outstanding
+from latmon.model.inflight import InFlight, StillInFlight
+from latmon_backends.tracer.controller import CARRIED, LastLook
 
 S = 1_000_000
 WRITE = InFlight("loop3", "write", 2 * S, (), 2048, 4096, 77, "dd", issued=True)

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.manifest import load
-from latmon.model import Outlier, Wait
-from latmon.records import Record, record
-from latmon.text import is_clean
-from latmon_backends import outliers
-from latmon_backends.outliers import HOLD, Outliers, Settled
-from latmon_backends.threads import Threads
+from latmon.decode.records import Record, record
+from latmon.manifest.loader import load
+from latmon.model.frame import Outlier, Wait
+from latmon.support.text import is_clean
+from latmon_backends.probe import outliers
+from latmon_backends.probe.outliers import HOLD, Outliers, Settled, Threads
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 PATHS = {"paths": ("hard interrupt", "BLOCK softirq"), "unfollowed": ("batched completion",)}

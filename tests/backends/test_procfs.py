@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from fake_host import FakeHost, columns
 
-from latmon.backend import Backend, Configured, Options
-from latmon.errors import UnavailableError
-from latmon.model import STAGES, Completed, Flow
+from latmon.capture.backend import Backend, Configured, Options
+from latmon.model.frame import STAGES, Completed, Flow
+from latmon.support.errors import UnavailableError
 from latmon_backends import procfs
+from latmon_backends.kernel.counters import difference
+from latmon_backends.kernel.psutil_counters import PsutilSampler
 from latmon_backends.procfs import ProcfsBackend
-from latmon_backends.psutil_counters import PsutilSampler
-from latmon_backends.sampler import difference
 
 TICK_US = 30_000
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import RecordingError, UsageError
-from latmon.model import Device
-from latmon.recording import Writer
-from latmon_backends.demo import DemoBackend
+from latmon.model.frame import Device
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, UsageError
+from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.replay import ReplayBackend
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon_backends.request_flags import USUAL, WORDS, of_bits, of_letters, positions
+from latmon_backends.probe.outliers import USUAL, WORDS, of_bits, of_letters, positions
 
 
 def test_bits_become_words_in_their_order():

@@ -13,16 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import load
-from latmon.resources import data_dir
-from latmon_backends import dtrace_probe, dtrace_program, dtrace_tool, root_launcher
-from latmon_backends.bpftrace_probe import Probe
-from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.dtrace_maps import Names
-from latmon_backends.root_launcher import STARTER, RootLauncher
-from latmon_backends.root_starter import MAX_CHILDREN, MAX_MESSAGE, MalformedError, Starter
-from latmon_backends.running_probe import RefusedError
+from latmon.manifest.loader import load
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.probe import Probe
+from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.dtrace import probe as dtrace_probe
+from latmon_backends.dtrace import program as dtrace_program
+from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace.decoder import Names
+from latmon_backends.probe import launcher as probe_launcher
+from latmon_backends.probe.launcher import MAX_MESSAGE, STARTER, RootLauncher
+from latmon_backends.probe.process import RefusedError
+from latmon_backends.root_helper import MAX_CHILDREN, MalformedError, Starter
 
 BLOCK_C = load(data_dir("probes") / "linux/block_c.yaml")
 VALUES = {"step_ms": 200, "gate_ns": 900_000_000, "threshold_us": 0}
@@ -74,7 +77,7 @@ async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
 
 async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
     """Longer than it may take: the process that kept root is not given up."""
-    monkeypatch.setattr(root_launcher, "LOOK_S", 0.4)
+    monkeypatch.setattr(probe_launcher, "LOOK_S", 0.4)
     one = launcher()
     await one.totals(1)  # of whatever else the host runs, too
     asyncio.get_running_loop().call_soon(time.sleep, 3.0)

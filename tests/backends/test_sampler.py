@@ -3,9 +3,9 @@ import itertools
 import pytest
 from fake_host import FakeHost, columns
 
-from latmon.errors import UnavailableError
-from latmon.model import Completed, Flow, Outstanding
-from latmon_backends.sampler import Clock, KernelSampler, difference
+from latmon.model.frame import Completed, Flow, Outstanding
+from latmon.support.errors import UnavailableError
+from latmon_backends.kernel.counters import Clock, KernelSampler, difference
 
 
 @pytest.fixture

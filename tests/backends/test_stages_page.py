@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import load
-from latmon.model import STAGES, Missing, Origin
-from latmon.resources import data_dir
-from latmon_backends.bpftrace_explain import DRIVERS, stages
-from latmon_backends.deep_scripts import choose, deep_manifests
+from latmon.manifest.loader import load
+from latmon.model.frame import STAGES, Missing, Origin
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.explain import DRIVERS, stages
+from latmon_backends.bpftrace.tracer import choose, deep_manifests
 
 PAGE = (Path(__file__).parents[2] / "docs/STAGES.md").read_text()
 ROWS = {

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from latmon.histogram import Histogram
-from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
-from latmon.outstanding import InFlight, StillInFlight
-from latmon_backends.suspicion import ABOVE_IN, STAYS_US, Suspicion
+from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import InFlight, StillInFlight
+from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Suspicion
 
 SECOND = 1_000_000
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.histogram import bucket_bounds, bucket_index
-from latmon_backends.synthetic import FEW, Group, Mode, Shape, binomial, histogram, pair, poisson
+from latmon.model.histogram import bucket_bounds, bucket_index
+from latmon_backends.demo.synthesis import FEW, Group, Mode, Shape, binomial, histogram, pair, poisson
 
 SHAPE = Shape((Mode(0.99, 100, 0.2), Mode(0.01, 500_000, 0.3)))
 

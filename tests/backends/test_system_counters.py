@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from latmon.backend import Options
-from latmon.errors import UnavailableError
-from latmon.model import Completed, Device, Flow, Outstanding, Taskq
-from latmon_backends import system_counters
-from latmon_backends.diskstats import Counters, Tally
-from latmon_backends.kstat_taskqs import EVERY_US, TaskqSampler
-from latmon_backends.sampler import Clock, Sample, difference
-from latmon_backends.system_counters import Aside, TaskQueues, sampler_of
+from latmon.capture.backend import Options
+from latmon.model.frame import Completed, Device, Flow, Outstanding, Taskq
+from latmon.support.errors import UnavailableError
+from latmon_backends.illumos.task_queues import EVERY_US, TaskqSampler
+from latmon_backends.kernel import system
+from latmon_backends.kernel.counters import Clock, Sample, difference
+from latmon_backends.kernel.diskstats import Counters, Tally
+from latmon_backends.kernel.system import Aside, TaskQueues, sampler_of
 
 READ = Flow("sd2", "read")
 GOLDEN = Path(__file__).parents[1] / "golden" / "kstat"
@@ -77,7 +77,7 @@ def now() -> Now:
 
 @pytest.fixture
 def aside(slow: Slow, now: Now, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aside]:
-    monkeypatch.setattr(system_counters, "_FIRST_S", 0.0)
+    monkeypatch.setattr(system, "_FIRST_S", 0.0)
     made = Aside(slow, 1000, now.clock)
     yield made
     slow.held.set()

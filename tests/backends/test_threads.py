@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.model import Thread
-from latmon.records import Record
-from latmon_backends import threads
-from latmon_backends.threads import KTHREAD, Threads, read
+from latmon.decode.records import Record
+from latmon.model.frame import Thread
+from latmon_backends.probe import outliers
+from latmon_backends.probe.outliers import KTHREAD, Threads, read
 
 STAT = (
     "{pid} ({comm}) S 2 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 {priority} 0 1 0 52 0 0 "
@@ -119,7 +119,7 @@ def test_a_thread_that_is_gone_is_remembered(known, runs, clock, tmp_path):
 
 
 def test_what_is_remembered_is_bounded(known, monkeypatch):
-    monkeypatch.setattr(threads, "_MAX_THREADS", 3)
+    monkeypatch.setattr(outliers, "_MAX_THREADS", 3)
     for pid in range(10):
         known.learn(record(pid, flags=0))
     assert sorted(known._known) == [7, 8, 9]

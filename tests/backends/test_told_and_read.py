@@ -6,17 +6,17 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latmon.deep_framing import DeepFramer
-from latmon.histogram import Histogram
-from latmon.manifest import load
-from latmon.model import Device, Frame, Handler, HandlerRuns, Health, Missing, Traced
-from latmon.recording import decode_frame, encode_frame, parse
-from latmon.recording.lines import to_bytes
-from latmon.records import record
-from latmon.text import clean
-from latmon_backends.interrupts import Interrupts
-from latmon_backends.outliers import Outliers
-from latmon_backends.threads import Threads
+from latmon.decode.framer import DeepFramer
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon.model.frame import Device, Frame, Handler, HandlerRuns, Health, Missing, Traced
+from latmon.model.histogram import Histogram
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.validate import parse
+from latmon.support.text import clean
+from latmon_backends.kernel.interrupts import Interrupts
+from latmon_backends.probe.outliers import Outliers, Threads
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 SCRIPTS = {one.name: one for one in (load(PROBES / f"{name}.yaml") for name in ("irqs_a", "stages_a", "wakeups_a"))}

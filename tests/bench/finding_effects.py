@@ -14,11 +14,11 @@ from random import Random
 from finding_cases import depths, disk, done, found, lasting, timed, traced
 from like_drives import NOISES, Host, Sick
 
-from latmon.findings.thresholds import TABLE, Settings
-from latmon.findings.watch import Watch
-from latmon.model import Device, Frame
-from latmon_backends.incidents import INCIDENTS
-from latmon_backends.synthetic import Mode, Shape
+from latmon.findings.engine import Watch
+from latmon.findings.rule import TABLE, Settings
+from latmon.model.frame import Device, Frame
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.synthesis import Mode, Shape
 
 IOPS = 1000
 BLOCK = 5 * IOPS

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from finding_effects import EFFECTS
 from like_drives import NOISES, Host
 
-from latmon.findings.watch import Watch
-from latmon_backends.incidents import INCIDENTS
-from latmon_backends.synthetic import Mode, Shape
+from latmon.findings.engine import Watch
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.synthesis import Mode, Shape
 
 HOUR = 3600
 MIXES = {

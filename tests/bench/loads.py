@@ -11,8 +11,8 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 
-from latmon.histogram import Histogram, bucket_index
-from latmon.model import STAGES, UNACCOUNTED, Completed, Device, Flow, Frame, Outstanding, Series, Traced
+from latmon.model.frame import STAGES, UNACCOUNTED, Completed, Device, Flow, Frame, Outstanding, Series, Traced
+from latmon.model.histogram import Histogram, bucket_index
 
 DEVICES = tuple(Device(f"sd{chr(97 + i)}", 8, 16 * i, driver="mptsas") for i in range(24))
 IOPS = 400

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from figures import Figure, Section
 
-from latmon.recorded import Recorded, open_several
-from latmon.views.choice import Choice
-from latmon.views.scene import Scene
-from latmon.views.whole_screen import screen_lines
+from latmon.timetravel.recorded import Recorded, open_several
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 
 _SIZE = (160, 50)
 _SEEKS = 8
@@ -22,8 +21,9 @@ _FAR = 997
 _KEPT = """
 import gzip, re, sys
 from pathlib import Path
-from latmon.archive import Archive
-from latmon.recording import decode_frame, parse
+from latmon.timetravel.archive import Archive
+from latmon.recording.decode import decode_frame
+from latmon.recording.validate import parse
 
 def rss():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

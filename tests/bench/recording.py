@@ -17,10 +17,11 @@ from figures import Figure, Section
 from loads import DEVICES, IOPS, ONE_IN, buckets_each, sampled, uniform
 from looking_back import looks
 
-from latmon.checking import survey
-from latmon.model import Frame, Origin
-from latmon.recording import Writer, open_recording
-from latmon.report import summarise
+from latmon.cli.check import survey
+from latmon.model.frame import Frame, Origin
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
 from latmon_backends.replay import ReplayBackend
 
 HOUR_S = 3600

@@ -16,7 +16,7 @@ from figures import Figure, Section
 from screens import LATMON, environment
 from tracing import BIOSNOOP, attached, tools
 
-from latmon_backends.bpftrace_tool import VARIABLE, Tool
+from latmon_backends.bpftrace.tool import VARIABLE, Tool
 
 _HOUR_S = 3600
 _SECONDS = 15.0

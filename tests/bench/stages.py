@@ -22,7 +22,7 @@ from figures import Figure, Section
 from throughput import Watcher, recording
 from tracing import BIOLATENCY, BIOSNOOP, PLAIN_MAP, Script, deep, running, tools
 
-from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.bpftrace.tool import Tool
 
 LIMIT = 3.0
 LOST_LIMIT = 3.0

@@ -16,11 +16,14 @@ from pathlib import Path
 import bpf_stats
 import processes
 
-from latmon import host
-from latmon_backends import bpftrace_tiers, bpftrace_tool, deep_scripts, script_values
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.tracepoints import Tracepoints
+from latmon.support import host
+from latmon_backends.bpftrace import program as bpftrace_program
+from latmon_backends.bpftrace import tool as bpftrace_tool
+from latmon_backends.bpftrace import tracer
+from latmon_backends.bpftrace.kernel_hooks import Tracepoints
+from latmon_backends.bpftrace.program import Program
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.tracer import programs as tracer_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 _ATTACH_S = 60.0
@@ -86,21 +89,21 @@ def tools(scratch: Path) -> dict[str, Tool]:
 def always_on(tier: str, tool: Tool) -> Script:
     """latmon's probe of that tier as latmon starts it, one tick per second."""
     ahead_ns = host.suspended_us() * 1000
-    variant = next(one for one in bpftrace_tiers.variants(1000, ahead_ns) if one.manifest.tier == tier)
+    variant = next(one for one in bpftrace_program.variants(1000, ahead_ns) if one.manifest.tier == tier)
     return Script(f"latmon tier {tier}", tool, variant.program())
 
 
 def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
     """latmon's deep probes of these groups, for every device and request, put together as latmon does it."""
-    sys, found = Path("/sys"), deep_scripts.deep_manifests()
+    sys, found = Path("/sys"), tracer.deep_manifests()
     tracepoints = Tracepoints(sys)
-    words = deep_scripts.words(tracepoints, sys, {})
+    words = tracer.words(tracepoints, sys, {})
     wanted = [one for one in found if one.group in groups]
-    choice = deep_scripts.choose(wanted, tier, tracepoints.has, words)
+    choice = tracer.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
-    values = script_values.pace(1000) | script_values.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
-    values |= deep_scripts.looks(1)
-    scripts = tuple(deep_scripts.script(one, tracepoints.has, words, values) for one in choice.manifests)
+    values = tracer_programs.pace(1000) | tracer_programs.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
+    values |= tracer.looks(1)
+    scripts = tuple(tracer.script(one, tracepoints.has, words, values) for one in choice.manifests)
     program = Program(scripts, tool.map_keys)
     there = [group for group in groups if any(one.group == group for one in choice.manifests)]
     return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())

@@ -18,7 +18,7 @@ from processes import Usage
 from screens import LATMON, Screen, shown
 from tracing import tools
 
-from latmon_backends.bpftrace_tool import VARIABLE
+from latmon_backends.bpftrace.tool import VARIABLE
 
 UI_PERCENT, COLLECTOR_PERCENT, BOTH_MB = 5.0, 3.0, 120.0
 _DEVICES, _PER_SECOND = 24, 10
@@ -65,7 +65,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def _parts(latmon: Screen) -> dict[str, int]:
     screen = latmon.process.pid
-    collector = processes.child_module(screen, "latmon.collector")
+    collector = processes.child_module(screen, "latmon.capture.collector")
     if collector is None:
         raise RuntimeError("latmon did not stay up")
     found = {"screen": screen, "collector": collector}

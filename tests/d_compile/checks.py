@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from latmon.manifest import Manifest, MapSpec
-from latmon.manifest_parts import NAMED
-from latmon_backends.dtrace_program import fillings
+from latmon.manifest.loader import Manifest
+from latmon.manifest.schema import NAMED, MapSpec
+from latmon_backends.dtrace.program import fillings
 from tests.d_compile.d_text import Clause, Tokens, assigned, calls, clauses, locals_read, members, split
 from tests.d_compile.stubs import prelude
 

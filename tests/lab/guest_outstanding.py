@@ -25,8 +25,8 @@ from guest_stages import DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, fio, now_us  # noqa: E402
 
-from latmon.model import Frame  # noqa: E402
-from latmon.waiting import Waiting  # noqa: E402
+from latmon.aggregate.request_age import Waiting  # noqa: E402
+from latmon.model.frame import Frame  # noqa: E402
 
 WORK = Path("/tmp/latmon-lab")
 LOAD_S = 15

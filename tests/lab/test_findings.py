@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 from guests import CHECKOUT, run
 
-from latmon.inventory import Inventory
-from latmon.model import Frame
-from latmon.recording import open_recording
+from latmon.model.devices import Inventory
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits, Rotation
 
 pytestmark = [

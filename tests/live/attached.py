@@ -10,12 +10,12 @@ from pathlib import Path
 
 from bpftraces import TIMEOUT_S, tool
 
-from latmon.deep_framing import DeepFramer
-from latmon.manifest import load
-from latmon.model import Thread
-from latmon.records import record
-from latmon.resources import data_dir
-from latmon_backends.bpftrace_program import Program, Script
+from latmon.decode.framer import DeepFramer
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon.model.frame import Thread
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.program import Program, Script
 
 EVENTS = Path("/sys/kernel/tracing/events")
 _SETTLED_S = 0.3

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon_backends import bpftrace_tool
-from latmon_backends.bpftrace_tool import Tool
+from latmon_backends.bpftrace import tool as bpftrace_tool
+from latmon_backends.bpftrace.tool import Tool
 
 IN_CHROOT = Path(__file__).resolve().parents[1] / "lab/bpftrace-in"
 ROOT = os.geteuid() == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon_backends import dtrace_tool
+from latmon_backends.dtrace import tool as dtrace_tool
 
 IN_CHROOT = Path(__file__).resolve().parents[1] / "lab/dtrace-in"
 DTRACE = os.environ.get(dtrace_tool.VARIABLE) or str(IN_CHROOT)

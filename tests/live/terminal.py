@@ -17,9 +17,9 @@ import time
 import uuid
 from pathlib import Path
 
-from latmon.errors import RecordingError
-from latmon.model import Frame
-from latmon.recording import open_recording
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
+from latmon.support.errors import RecordingError
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "LATMON_TEST_MARK"

@@ -18,8 +18,8 @@ import pytest
 from bpftraces import each_bpftrace, tool
 from workload import OPS, Capture, Done, LoopDevice, buckets_apart, fio, now_us
 
-from latmon.backend import Options
-from latmon_backends.bpftrace import BpftraceBackend
+from latmon.capture.backend import Options
+from latmon_backends.bpftrace.backend import BpftraceBackend
 
 SHARE = {"A": 0.995, "A'": 0.995, "B": 0.985, "C": 0.985}
 """What a tier must see and time at least. C loses what the kernel skips when tracepoint programs nest."""

@@ -10,7 +10,7 @@ import pytest
 from terminal import wait_for
 from workload import Capture, LoopDevice, fio
 
-from latmon.model import Flow, Series
+from latmon.model.frame import Flow, Series
 
 SECONDS = 0.5
 pytestmark = [

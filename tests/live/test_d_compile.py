@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import load_all
+from latmon.manifest.loader import load_all
 from tests.d_compile.checks import values
 from tests.d_compile.stubs import prelude
 

@@ -14,10 +14,10 @@ import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from workload import Capture, LoopDevice, fio, wait_for
 
-from latmon.backend import Options
-from latmon.model import UNACCOUNTED, Flow
-from latmon_backends.bpf_programs import totals
-from latmon_backends.bpftrace import BpftraceBackend
+from latmon.capture.backend import Options
+from latmon.model.frame import UNACCOUNTED, Flow
+from latmon_backends.bpftrace.backend import BpftraceBackend
+from latmon_backends.probe.bpf_stats import totals
 
 pytestmark = [
     pytest.mark.live,

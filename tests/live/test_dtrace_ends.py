@@ -16,7 +16,7 @@ from test_no_orphans import busy  # noqa: F401 - a fixture
 from test_processes import read
 from workload import Capture, now_us
 
-from latmon.errors import EXIT_INCOMPLETE
+from latmon.support.errors import EXIT_INCOMPLETE
 
 pytestmark = [*needs_dtrace, pytest.mark.usefixtures("busy")]
 LEFT_S = 2.0

@@ -24,10 +24,10 @@ from test_bpftrace_counts import disk_of
 from test_processes import SYSTEM_PYTHON, system_python_runs_it
 from workload import Capture, LoopDevice, buckets_apart, diskstats, fio, gained
 
-from latmon.backend import Options
-from latmon_backends import dtrace_scripts
-from latmon_backends.dtrace import DtraceBackend
-from latmon_backends.dtrace_tool import is_listed
+from latmon.capture.backend import Options
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace.backend import DtraceBackend
+from latmon_backends.dtrace.tool import is_listed
 
 IOS = 60_000
 LEAST = 0.995
@@ -266,7 +266,7 @@ def test_deep_scripts_that_cannot_run_are_named_with_their_reason(tmp_path, disk
         assert one.ended(60) == 0, one.stderr
     report = one.report()
     missing = {entry["name"]: entry["reason"] for entry in report["health"]["probes_missing"]}
-    deep = {one.name: one for one in dtrace_scripts.manifests("linux") if one.group != "always"}
+    deep = {one.name: one for one in program.manifests("linux") if one.group != "always"}
     print(missing, gaps(one.frames()), [key for key, value in report.items() if value])
     listed = subprocess.run([DTRACE, "-l"], capture_output=True, text=True, check=True).stdout
     lacking = {name for name, of in deep.items() if not all(is_listed(hook, listed) for hook in of.hooks)}

@@ -8,7 +8,7 @@ import pytest
 from test_sampled_depths import SIZE, disk, frozen, held  # noqa: F401 - a fixture is found by its name
 from workload import Capture, wait_for
 
-from latmon.waiting import Waiting
+from latmon.aggregate.request_age import Waiting
 
 pytestmark = [
     pytest.mark.live,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 
-from latmon.framing import Framer
-from latmon.histogram import MAX_US, TOP, Histogram, bucket_index
-from latmon.manifest import load_all
-from latmon.model import Series
-from latmon_backends.bpftrace_json import Decoder
-from latmon_backends.child import Child
-from latmon_backends.probe_events import MapPrinted
+from latmon.decode.framer import Framer
+from latmon.manifest.loader import load_all
+from latmon.model.frame import Series
+from latmon.model.histogram import MAX_US, TOP, Histogram, bucket_index
+from latmon_backends.bpftrace.decoder import Decoder
+from latmon_backends.probe.events import MapPrinted
+from latmon_backends.probe.process import Child
 
 MANIFESTS = load_all(Path(__file__).resolve().parents[2] / "probes/linux")
 SORTING = re.compile(

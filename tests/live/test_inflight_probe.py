@@ -20,10 +20,10 @@ from test_stages_a import DIRECTORY, Run, program, refused
 from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
 from workload import LoopDevice, fio
 
-from latmon.deep_depths import depth_of
-from latmon.manifest import load
-from latmon.records import record
-from latmon_backends.btf import request_argument
+from latmon.decode.inflight import depth_of
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon_backends.bpftrace.kernel_hooks import request_argument
 
 SCRIPTS = ("inflight_a", "stages_a", "csd_a", "workers_a")
 INFLIGHT = load(DIRECTORY / "inflight_a.yaml")

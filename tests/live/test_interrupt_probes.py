@@ -17,8 +17,8 @@ from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice
 
-from latmon.histogram import bucket_bounds
-from latmon.model import Flow, Series
+from latmon.model.frame import Flow, Series
+from latmon.model.histogram import bucket_bounds
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon.model import Flow
-from latmon_backends.sampler import KernelSampler, difference
+from latmon.model.frame import Flow
+from latmon_backends.kernel.counters import KernelSampler, difference
 
 PROC, SYS = Path("/proc"), Path("/sys")
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ def test_a_loop_device_is_plugged_written_to_and_unplugged(tmp_path):
 
 AS_NOBODY = """
 import asyncio
-from latmon.backend import Options
+from latmon.capture.backend import Options
 from latmon_backends.procfs import ProcfsBackend
 
 async def main():

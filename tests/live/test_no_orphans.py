@@ -15,9 +15,9 @@ from bpftraces import each_bpftrace, tool
 from terminal import MARK, Terminal, latmon, wait_for
 from workload import Capture
 
-from latmon.errors import RecordingError
-from latmon.model import Frame
-from latmon.recording import open_recording
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
+from latmon.support.errors import RecordingError
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("busy")]
 STARTING_S = 60.0

@@ -17,11 +17,11 @@ from test_stages_a import program, refused
 from test_stages_c import number
 from workload import LoopDevice, fio
 
-from latmon.lba_order import lba_order, summary
-from latmon.manifest import load
-from latmon.records import record
-from latmon.resources import data_dir
-from latmon_backends.issue_windows import WINDOW, IssueWindows
+from latmon.analysis.issue_order import lba_order, summary
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon.support.paths import data_dir
+from latmon_backends.probe.tick_protocol import WINDOW, IssueWindows
 
 TRACING = Path("/sys/kernel/tracing")
 SCRIPTS = {"A": ("order_a",), "C": ("stages_c", "order_c")}

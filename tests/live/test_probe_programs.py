@@ -14,15 +14,14 @@ from pathlib import Path
 import pytest
 from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 
-from latmon import host
-from latmon.framing import Framer
-from latmon.model import Flow, Series
-from latmon_backends.bpftrace_probe import Probe
-from latmon_backends.bpftrace_program import Program
-from latmon_backends.bpftrace_tiers import has_kprobes, variants
-from latmon_backends.launching import Direct
-from latmon_backends.probe_events import HelperFailed, Lost, MapPrinted, Printed, Undecoded
-from latmon_backends.running_probe import RefusedError
+from latmon.decode.framer import Framer
+from latmon.model.frame import Flow, Series
+from latmon.support import host
+from latmon_backends.bpftrace.probe import Probe
+from latmon_backends.bpftrace.program import Program, has_kprobes, variants
+from latmon_backends.probe.events import HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.probe.launcher import Direct
+from latmon_backends.probe.process import RefusedError
 
 SYS = Path("/sys")
 KPROBES = "bus/event_source/devices/kprobe"

@@ -19,11 +19,12 @@ import pytest
 from dtraces import CACHE, DTRACE, needs_dtrace, tools
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
-from latmon.model import Frame
-from latmon.recording import End, open_recording
+from latmon.model.frame import Frame
+from latmon.recording.encode import End
+from latmon.recording.reader import open_recording
 
 NO_BPFTRACE = not (
-    importlib.util.find_spec("latmon_backends.bpftrace") and shutil.which("bpftrace") and os.geteuid() == 0
+    importlib.util.find_spec("latmon_backends.bpftrace.backend") and shutil.which("bpftrace") and os.geteuid() == 0
 )
 BACKENDS = [
     "demo",

@@ -10,9 +10,10 @@ from itertools import pairwise
 import pytest
 from workload import Capture, LoopDevice, fio
 
-from latmon.diff import compare, stretch_of
-from latmon.diff.text import render
-from latmon.recording import open_recording
+from latmon.diff.blocks import stretch_of
+from latmon.diff.comparison import compare
+from latmon.diff.output import render
+from latmon.recording.reader import open_recording
 
 pytestmark = [
     pytest.mark.live,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from workload import LoopDevice, fio, now_us
 
-from latmon_backends.sampler import KernelSampler, difference
+from latmon_backends.kernel.counters import KernelSampler, difference
 
 PROC, SYS = Path("/proc"), Path("/sys")
 pytestmark = [

@@ -14,12 +14,12 @@ import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
 
-from latmon.deep_framing import DeepFramer
-from latmon.manifest import load
-from latmon.model import UNACCOUNTED, Series
-from latmon.records import record
-from latmon.resources import data_dir
-from latmon_backends.bpftrace_program import Program, Script
+from latmon.decode.framer import DeepFramer
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon.model.frame import UNACCOUNTED, Series
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.program import Program, Script
 
 DIRECTORY = data_dir("probes") / "linux"
 MANIFEST = load(DIRECTORY / "stages_a.yaml")

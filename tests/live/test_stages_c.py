@@ -15,8 +15,8 @@ from attached import Attached, manifest
 from bpftraces import ROOT, each_bpftrace
 from workload import LoopDevice
 
-from latmon.histogram import bucket_bounds
-from latmon.model import UNACCOUNTED, Series
+from latmon.model.frame import UNACCOUNTED, Series
+from latmon.model.histogram import bucket_bounds
 
 MANIFEST = manifest("stages_c")
 WRITES, FLUSHES = 400, 10

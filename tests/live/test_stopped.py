@@ -19,9 +19,10 @@ from dtraces import CACHE, DTRACE, needs_dtrace
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 from workload import Capture, LoopDevice
 
-from latmon.model import Frame
-from latmon.processes import descendants
-from latmon.recording import End, Gap, open_recording
+from latmon.model.frame import Frame
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import open_recording
+from latmon.support.process import descendants
 
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("fio", "losetup"))), reason="needs root, fio and losetup"

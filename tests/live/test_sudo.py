@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import RecordingError
-from latmon.model import Frame
-from latmon.processes import descendants
-from latmon.recording import open_recording
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
+from latmon.support.errors import RecordingError
+from latmon.support.process import descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"
@@ -42,7 +42,7 @@ pytestmark = [
 # What latmon does: a process group of its own in the terminal's session, and the child from there.
 CODE = """
 import asyncio, os
-from latmon_backends.child import Child, shimmed
+from latmon_backends.probe.process import Child, shimmed
 
 async def main():
     words = shimmed(["sh", "-c", "id -u; exec sleep 60"], {}, sudo=True, mount_tracefs=False)

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from terminal import environment, holds_frames, latmon, wait_for
 
-from latmon.errors import RecordingError
-from latmon.histogram import bucket_index
-from latmon.model import Frame
-from latmon.recording import open_recording
+from latmon.model.frame import Frame
+from latmon.model.histogram import bucket_index
+from latmon.recording.reader import open_recording
+from latmon.support.errors import RecordingError
 
 OPS = ("read", "write", "flush", "discard")
 STARTING_S = 300.0

@@ -11,9 +11,7 @@ from typing import Self
 
 from traced import HANDLERS, softirqs, together, traced, wakeups
 
-from latmon.errors import UnavailableError
-from latmon.histogram import Histogram, merge
-from latmon.model import (
+from latmon.model.frame import (
     UNACCOUNTED,
     Completed,
     Device,
@@ -27,6 +25,8 @@ from latmon.model import (
     Series,
     Traced,
 )
+from latmon.model.histogram import Histogram, merge
+from latmon.support.errors import UnavailableError
 
 SECOND = 1_000_000
 START_WALL = 1_767_582_000.0

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from frames import PROCFS, Source, disks, frame, host
 
-from latmon.errors import RecordingError
-from latmon.resources import data_dir
-from latmon.theme import load_theme
-from latmon.tui.actions import ACTIONS, bindings, key_line, sections
+from latmon.support.errors import RecordingError
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
-from latmon.tui.screens.help import HelpScreen
-from latmon.tui.widgets.canvas import Canvas
-from latmon.views.choice import Choice
+from latmon.tui.canvas import Canvas, HelpScreen
+from latmon.tui.keys import ACTIONS, bindings, key_line, sections
 from latmon.views.lines import plain
+from latmon.views.selection import Choice
 
 
 def make(source, *, depth="truecolor", theme="dark", **options):
@@ -296,7 +295,12 @@ def test_the_last_line_is_cut_between_keys(context):
 
 def test_only_the_tui_knows_textual():
     source = Path(data_dir("themes")).parent / "latmon"
-    for path in [*source.glob("views/*.py"), source / "store.py", source / "theme.py", source / "resources.py"]:
+    for path in [
+        *source.glob("views/*.py"),
+        *source.glob("aggregate/*.py"),
+        source / "support/theme.py",
+        source / "support/paths.py",
+    ]:
         assert "textual" not in re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
 
 

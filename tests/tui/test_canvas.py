@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App
 
-from latmon.resources import data_dir
-from latmon.theme import load_theme
-from latmon.tui.face import face
-from latmon.tui.widgets.canvas import Canvas, changes
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_theme
+from latmon.tui.canvas import Canvas, changes
+from latmon.tui.style import face
 from latmon.views.lines import Span, fit
 
 FACE = face(load_theme("dark", (data_dir("themes"),)), "truecolor")

@@ -7,14 +7,13 @@ import time
 
 import pytest
 
-from latmon import demonstration
-from latmon.exports import writer
-from latmon.exports.moments import Moments, windows
-from latmon.exports.palette import palette
-from latmon.exports.source import Source
-from latmon.exports.wish import Wish
-from latmon.recording import open_recording
-from latmon.theme import load_theme
+from latmon.cli import demo
+from latmon.exporters.options import Wish
+from latmon.exporters.registry import writer
+from latmon.exporters.screen import Moments, palette, windows
+from latmon.exporters.source import Source
+from latmon.recording.reader import open_recording
+from latmon.support.theme import load_theme
 from latmon.views.lines import fit, plain
 
 PLAYER = os.environ.get("LATMON_ASCIINEMA") or shutil.which("asciinema")
@@ -35,7 +34,7 @@ def rows(text):
 @pytest.mark.skipif(not PLAYER or not shutil.which("tmux"), reason="asciinema (or LATMON_ASCIINEMA) or tmux is missing")
 def test_asciinema_shows_the_screens_that_the_recording_had(tmp_path):
     path, cast = tmp_path / "a.latmon.jsonl.gz", tmp_path / "a.cast"
-    demonstration.record("host", 1, path, 12_000_000)
+    demo.record("host", 1, path, 12_000_000)
     with cast.open("wb") as out:
         writer("cast", WISH)(Source(open_recording(path)), out, WISH)
     source = Source(open_recording(path))

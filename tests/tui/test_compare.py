@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from frames import ORIGIN, host
 
-from latmon.diff.setting import differing
-from latmon.mark import Mark
-from latmon.tui.comparing import Comparing
-from latmon.views.choice import Choice
+from latmon.diff.device_time import differing
+from latmon.model.frame import Mark
+from latmon.tui.compare import Comparing
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
-from latmon.views.scene import Scene
+from latmon.views.screen import Scene
+from latmon.views.selection import Choice
 
 SECONDS = 36
 

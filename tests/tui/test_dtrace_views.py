@@ -8,18 +8,20 @@ import re
 import pytest
 from test_screens import press, scene
 
-from latmon.backend import Options
-from latmon.capture import Capture
-from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE
-from latmon.model import NAMED_FROM, STAGES, UNACCOUNTED, Frame
-from latmon.recording import open_recording
-from latmon.report import render_text, summarise
-from latmon.request import Request
-from latmon.views.choice import Choice
-from latmon_backends import dtrace, dtrace_scripts
-from latmon_backends.dtrace import DtraceBackend
-from latmon_backends.dtrace_devices import NoCounters
-from latmon_backends.dtrace_tool import Tool
+from latmon.capture.backend import Options
+from latmon.capture.capture import Capture
+from latmon.capture.registry import Request
+from latmon.model.frame import NAMED_FROM, STAGES, UNACCOUNTED, Frame
+from latmon.recording.reader import open_recording
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
+from latmon.views.selection import Choice
+from latmon_backends.dtrace import backend as dtrace_backend
+from latmon_backends.dtrace import program
+from latmon_backends.dtrace.backend import DtraceBackend
+from latmon_backends.dtrace.devices import NoCounters
+from latmon_backends.dtrace.tool import Tool
 from latmon_backends.replay import ReplayBackend
 from tests.backends.fake_dtrace import GOLDEN, Fake, manifests
 from tests.backends.fake_host import FakeHost
@@ -88,8 +90,8 @@ def opened(fake, options, system, scripts):
 @pytest.fixture(scope="module", autouse=True)
 def as_a_test():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dtrace_scripts, "load_all", lambda _: manifests())
-        patch.setattr("latmon.capture.privileges.settle", lambda _user: None)
+        patch.setattr(program, "load_all", lambda _: manifests())
+        patch.setattr("latmon.capture.capture.privileges.settle", lambda _user: None)
         yield
 
 
@@ -102,7 +104,7 @@ def illumos(tmp_path_factory):
     options = Options(interval_us=500_000, stages="all", proc=directory, sys=directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LATMON_KSTAT", str(kstat))
-        patch.setattr(dtrace, "_counters", lambda _: (NoCounters(), "kstat"))
+        patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), "kstat"))
         return captured(directory, "illumos", ("sd", *DEEP), options, busy=3, pace=0.5)
 
 
@@ -119,7 +121,7 @@ def freebsd(tmp_path_factory):
     directory = tmp_path_factory.mktemp("freebsd")
     options = Options(interval_us=200_000, stages="all", proc=directory, sys=directory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dtrace, "_counters", lambda _: (NoCounters(), ""))
+        patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), ""))
         return captured(directory, "freebsd", ("devstat", "cam"), options, busy=1, pace=0.2)
 
 

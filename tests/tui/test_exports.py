@@ -19,25 +19,27 @@ from dataclasses import replace
 import pyte
 import pytest
 
-from latmon import arguments, demonstration, new_file
-from latmon.cli import main
-from latmon.errors import RecordingError, UsageError
-from latmon.exports import writer
-from latmon.exports.cells import row
-from latmon.exports.hlog import encode, slot, tag
-from latmon.exports.moments import Moments, windows
-from latmon.exports.palette import nearest, palette
-from latmon.exports.perfetto import MAX_LANES
-from latmon.exports.source import Source
-from latmon.exports.wish import Wish, moment_us
-from latmon.exports.words import FORMATS
-from latmon.histogram import Histogram
-from latmon.mark import Mark
-from latmon.model import Completed, Flow, Frame, Health, Origin, Outlier, Outstanding, Series
-from latmon.recording import Gap, Writer, lines, open_recording
+from latmon.cli import arguments
+from latmon.cli import demo as cli_demo
+from latmon.cli.main import main
+from latmon.exporters.csv import row
+from latmon.exporters.hdrhistogram import encode, slot, tag
+from latmon.exporters.options import FORMATS, Wish, moment_us
+from latmon.exporters.perfetto import MAX_LANES
+from latmon.exporters.registry import writer
+from latmon.exporters.screen import Moments, nearest, palette, windows
+from latmon.exporters.source import Source
+from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.recording import encode as recording_encode
+from latmon.recording.encode import Gap
 from latmon.recording.members import pack
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
-from latmon.theme import load_theme
+from latmon.support import streams
+from latmon.support.errors import RecordingError, UsageError
+from latmon.support.theme import load_theme
 from latmon.views.lines import fit, plain
 from latmon.views.units import clock
 
@@ -58,7 +60,7 @@ def io_of(device, us, op="read"):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     path = tmp_path_factory.mktemp("demo") / "host.latmon.jsonl.gz"
-    demonstration.record("host", 1, path, 6 * SECOND)
+    cli_demo.record("host", 1, path, 6 * SECOND)
     return path
 
 
@@ -139,7 +141,7 @@ def test_jsonl_is_the_recording_itself(demo, small):
 
 def test_jsonl_has_no_number_that_json_has_not(tmp_path):
     path = tmp_path / "inf.latmon.jsonl.gz"
-    header = lines.to_bytes(lines.encode_origin(ORIGIN))
+    header = recording_encode.to_bytes(recording_encode.encode_origin(ORIGIN))
     path.write_bytes(pack(header + b'{"type":"new","x":1e999}\n{"type":"new","y":"\xc2\x9b"}\n', 0, 0))
     found = export(path, "jsonl").splitlines()
     assert json.loads(found[1]) == {"type": "damage", "text": "a line has a number that is out of range"}
@@ -149,11 +151,13 @@ def test_jsonl_has_no_number_that_json_has_not(tmp_path):
 @pytest.mark.parametrize("headless", [False, True])
 def test_every_format_says_as_many_windows_gaps_and_damages(tmp_path, headless):
     def window(number, **changed):
-        return lines.to_bytes(lines.encode_frame(one(number, histograms=io_of("sda", [5]))) | changed)
+        return recording_encode.to_bytes(
+            recording_encode.encode_frame(one(number, histograms=io_of("sda", [5]))) | changed
+        )
 
     path = tmp_path / "odd.latmon.jsonl.gz"
-    header = b"" if headless else lines.to_bytes(lines.encode_origin(ORIGIN))
-    gap = lines.to_bytes(lines.encode_gap(Gap("enospc", 2.0)))
+    header = b"" if headless else recording_encode.to_bytes(recording_encode.encode_origin(ORIGIN))
+    gap = recording_encode.to_bytes(recording_encode.encode_gap(Gap("enospc", 2.0)))
     texts = [
         header + window(0),
         window(1, h="odd"),  # no reader takes it
@@ -486,7 +490,7 @@ def test_a_disk_that_fills_up_is_no_fault_of_the_recording(demo, tmp_path, monke
         def write(self, _some):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(new_file.os, "fdopen", lambda descriptor, mode: io.BufferedWriter(Full(descriptor, mode)))
+    monkeypatch.setattr(streams.os, "fdopen", lambda descriptor, mode: io.BufferedWriter(Full(descriptor, mode)))
     assert main(["export", str(demo), "--to", form, "-o", str(tmp_path / "out")]) == 3
     assert capfd.readouterr().err == f"latmon: can't write {tmp_path / 'out'}: No space left on device\n"
     assert not (tmp_path / "out").exists()

@@ -9,25 +9,20 @@ from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, deep_host, host
 from test_app import make, painted, settled
 from test_screens import press, text
 
-from latmon.archive import Archive
-from latmon.errors import LatmonError
-from latmon.findings import registry
+from latmon.findings import engine
+from latmon.findings.engine import NEEDS, RULES, Episode
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.needs import NEEDS
-from latmon.findings.registry import RULES
-from latmon.findings.rule import Rule
-from latmon.findings.thresholds import DEFAULT
-from latmon.findings.watch import Episode
-from latmon.past import Stamp
-from latmon.tui.judging import Judging
-from latmon.tui.travel import Travel
-from latmon.views.choice import Choice
-from latmon.views.findings import listed, urgent
+from latmon.findings.rule import DEFAULT, Rule
+from latmon.support.errors import LatmonError
+from latmon.timetravel.archive import Archive, Stamp
+from latmon.tui.app import Judging
+from latmon.tui.time_travel import Travel
+from latmon.views.findings_state import Standing, standing_at
 from latmon.views.lines import plain, width
-from latmon.views.scene import Scene
-from latmon.views.standing import Standing, standing_at
+from latmon.views.panels.findings import listed, urgent
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 from latmon.views.units import clock
-from latmon.views.whole_screen import screen_lines
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
 FRAMES = deep_host(6, 12, ios=8)
@@ -71,7 +66,7 @@ def ruled(monkeypatch):
     """One rule with a known answer in place of all."""
 
     def rule(judge, name="completion-wakeup"):
-        monkeypatch.setattr(registry, "RULES", (Rule(name, "", judge),))
+        monkeypatch.setattr(engine, "RULES", (Rule(name, "", judge),))
 
     return rule
 

@@ -6,23 +6,20 @@ import pytest
 from frames import ORIGIN, SECOND, START_MONO, deep_host, frame
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
-from latmon.histogram import Histogram
-from latmon.model import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Taskq, Thread, Wakeups
-from latmon.taskqs import summed
-from latmon.text import is_clean
-from latmon.tui.screens.main import screen_lines
-from latmon.tui.steps import STEPS
-from latmon.views import handlers as handlers_view
-from latmon.views import softirqs as softirqs_view
-from latmon.views import wakeups as wakeups_view
-from latmon.views.choice import Choice
-from latmon.views.delays import OPS, delay_frames, delay_map, room, tick_us
-from latmon.views.heatmap import RAMP, Ink, MapStyle
-from latmon.views.interrupts import PARTS, TASKQS, Interrupts, interrupts, interrupts_of, needed, shares
+from latmon.aggregate.accumulator import summed
+from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Taskq, Thread, Wakeups
+from latmon.model.histogram import Histogram
+from latmon.support.text import is_clean
+from latmon.tui.commands import STEPS
+from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, delay_room, tick_us
 from latmon.views.lines import plain, width
-from latmon.views.panels.interrupts import tables
+from latmon.views.panels import interrupts as handlers_view
+from latmon.views.panels import interrupts as softirqs_view
+from latmon.views.panels import interrupts as wakeups_view
+from latmon.views.panels.interrupts import PARTS, TASKQS, Interrupts, interrupts, interrupts_of, needed, shares, tables
 from latmon.views.scale import extent, latency_scale
-from latmon.views.scene import Scene
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 from latmon.views.timeline import Timeline
 
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 18), (120, 30), (160, 45), (400, 120)]
@@ -109,9 +106,9 @@ def test_handlers_at_100():
 
 
 def test_a_handler_alone_is_no_culprit():
-    alone = handlers_view.rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
+    alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
     assert not alone.culprit
-    assert handlers_view.rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_mine is None
+    assert handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_mine is None
 
 
 # ---- wake-ups
@@ -304,7 +301,7 @@ def test_delays_keep_their_time_and_holes():
     made = list(delay_frames(late, replace(frame(9), wall=frame(9).wall)))
     assert [f.wall for f in made] == [frame(i).wall for i in (0, 1, 2, 9)]
     assert len(Timeline(SECOND, 31, OPS, made).columns) > 4
-    assert room(80) == 68
+    assert delay_room(80) == 68
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,15 @@ from random import Random
 import pytest
 from frames import ORIGIN, SECOND, START_MONO, disks, frame
 
-from latmon.histogram import Histogram
-from latmon.model import Outlier, Series
-from latmon.outstanding import Issue
-from latmon.tui.steps.overview import fold
-from latmon.views.choice import Choice
+from latmon.model.frame import Outlier, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import Issue
+from latmon.tui.commands import fold
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.offsets import Moments, draw, moments, offset_map, why_none
-from latmon.views.panels.offsets import FOLDS
-from latmon.views.scene import Scene
-from latmon.views.whole_screen import screen_lines
+from latmon.views.panels.overview import FOLDS, Moments, draw, moments, offset_map, why_none
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 
 TICK = 4_000
 READ = ("read",)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.outstanding import Issue
+from latmon.model.inflight import Issue
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.order import order, points
+from latmon.views.panels.issue_order import order, points
 
 RECORDED = {
     name: tuple(Issue(*row) for row in rows)

@@ -9,14 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import HOSTILE, MONO, WALL, outlier
 
-from latmon.deep import PARTS, Folded
-from latmon.model import UNACCOUNTED, Wait
-from latmon.text import is_clean
+from latmon.analysis.attribution import PARTS, Folded
+from latmon.model.frame import UNACCOUNTED, Wait
+from latmon.support.text import is_clean
+from latmon.support.units import part, spelled
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.outliers import Listing, issuer, listing, no_outliers, op_letters, outliers
-from latmon.views.units import clock, exact, mean, moment, part, size, spelled
-from latmon.views.waterfall import missing_us, neighbours, pieces, waterfall
+from latmon.views.panels.outliers import (
+    Listing,
+    issuer,
+    listing,
+    missing_us,
+    neighbours,
+    no_outliers,
+    op_letters,
+    outliers,
+    pieces,
+    waterfall,
+)
+from latmon.views.units import clock, exact, mean, moment, size
 
 INKS = [Ink(), RAMP]
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (120, 30), (160, 50), (400, 120)]

@@ -8,25 +8,22 @@ from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
 from test_app import make, painted, settled
 from test_screens import press, scene, text
 
-from latmon.depth_log import MAX_BURST, DepthLog, summed
-from latmon.depth_window import DepthWindow
-from latmon.histogram import Histogram
-from latmon.model import Device, Limit, Outstanding, Series
-from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
-from latmon.recording import Writer, open_recording
+from latmon.aggregate.history import MAX_BURST, DepthLog, Window, summed
+from latmon.aggregate.window import DepthWindow
+from latmon.model.frame import Device, Limit, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
-from latmon.store import Window
-from latmon.views import bands
-from latmon.views.bands import Band
-from latmon.views.choice import Choice
-from latmon.views.depth_map import depth_frames, ops
-from latmon.views.depths import depths, facts
-from latmon.views.heatmap import RAMP, Ink
+from latmon.views import heatmap
+from latmon.views.device_table import Subject, of_limit, order
+from latmon.views.heatmap import RAMP, Band, Ink, depth_frames, ops
 from latmon.views.lines import plain, width
-from latmon.views.still import counted, in_words, worst
-from latmon.views.table import Subject, of_limit, order
+from latmon.views.panels.inflight import counted, in_words, worst
+from latmon.views.panels.outstanding import depths, facts
+from latmon.views.selection import Choice
 from latmon.views.timeline import Timeline
-from latmon.waiting import Aged, Ages
 
 CROWDED, FREE = "nvme0n1", "nvme1n1"
 LIMITS = (
@@ -124,14 +121,14 @@ def test_busy_time_is_without_what_was_idle():
 
 def test_shares_of_time_add_up_in_whatever_bands():
     for rows in (1, 2, 3, 5, 9, 30, 100):
-        cut = bands.exact(43, rows, (2, 3))
+        cut = heatmap.exact(43, rows, (2, 3))
         assert len(cut) <= rows
         assert [b for a, b in pairwise(cut) if b.low != a.high + 1] == []
         assert (cut[0].low, cut[-1].high) == (0, 43)
         for counts in (FULL.in_driver, FULL.queued):
-            assert sum(bands.of(counts, cut)) == sum(counts.values())
-    assert Band(3, 3) in bands.bands(98, 4, (2, 3))
-    assert bands.label(Band(1025, 2048)) == "1.0k+"
+            assert sum(heatmap.of(counts, cut)) == sum(counts.values())
+    assert Band(3, 3) in heatmap.bands(98, 4, (2, 3))
+    assert heatmap.band_label(Band(1025, 2048)) == "1.0k+"
 
 
 @pytest.mark.parametrize("cells", [20, 47, 60, 80, 160])

@@ -1,6 +1,6 @@
 """How often a backlog is painted."""
 
-from latmon.tui.pace import Pace
+from latmon.tui.app import Pace
 
 
 def test_ten_times_a_second_and_one_at_a_time():

@@ -7,17 +7,14 @@ import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
 from test_app import make, painted, screen, settled
 
-from latmon.backend import Options
-from latmon.model import Traced
-from latmon.tui.actions import ACTIONS, sections, works
-from latmon.tui.attention import looked_at
-from latmon.tui.foot import foot
-from latmon.tui.messages import SourceEnded
-from latmon.tui.screens.main import screen_lines
-from latmon.tui.steps import STEPS
-from latmon.views.choice import Choice
+from latmon.capture.backend import Options
+from latmon.model.frame import Traced
+from latmon.tui.app import SourceEnded, looked_at
+from latmon.tui.commands import STEPS
+from latmon.tui.keys import ACTIONS, foot, sections, works
 from latmon.views.lines import plain
-from latmon.views.scene import Scene
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 
 FRAMES = deep_host(8, 57)
 EMPTY = [frame(1)]

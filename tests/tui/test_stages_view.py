@@ -8,19 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 
-from latmon.deep import PARTS
-from latmon.histogram import Histogram
-from latmon.model import OPS, UNACCOUNTED, Missing, Series, Traced
-from latmon.stage_names import COLUMNS, LETTERS
-from latmon.text import is_clean
+from latmon.analysis.attribution import PARTS
+from latmon.model.frame import OPS, UNACCOUNTED, Missing, Series, Traced
+from latmon.model.histogram import Histogram
+from latmon.model.stages import COLUMNS, LETTERS
+from latmon.support.text import is_clean
 from latmon.views import empty
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
 from latmon.views.bars import apportion, legend, profile, role, share_bar, stacked
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Span, cut, plain, width
-from latmon.views.spread import spread
-from latmon.views.stages import device, overview, population
+from latmon.views.panels.stages import device, overview, population, spread
 
 INKS = [Ink(), RAMP]
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (100, 30), (160, 45), (400, 120)]

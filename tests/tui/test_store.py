@@ -6,9 +6,9 @@ from frames import START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.histogram import Histogram, merge
-from latmon.model import OPS, Completed, Flow, Frame, Health, Series
-from latmon.store import Store, Window
+from latmon.aggregate.history import Store, Window
+from latmon.model.frame import OPS, Completed, Flow, Frame, Health, Series
+from latmon.model.histogram import Histogram, merge
 
 READ = Series("nvme0n1", "read", "total")
 lists = st.lists(st.integers(0, 1 << 22), max_size=5)

@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
-from latmon.errors import EXIT_USAGE, ThemeError
-from latmon.model import STAGES
-from latmon.resources import data_dir
-from latmon.theme import MAX_BYTES, Theme, load_theme, read_theme, theme_dirs, theme_names
-from latmon.tui.face import face
+from latmon.model.frame import STAGES
+from latmon.support.errors import EXIT_USAGE, ThemeError
+from latmon.support.paths import data_dir
+from latmon.support.theme import MAX_BYTES, Theme, load_theme, read_theme, theme_dirs, theme_names
+from latmon.tui.style import face
 from latmon.views.bars import role
 
 GOOD = (data_dir("themes") / "dark.yaml").read_text()

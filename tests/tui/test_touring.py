@@ -5,12 +5,12 @@ from frames import Source, host
 from test_app import make, screen, settled
 
 from latmon.findings.finding import Where
-from latmon.tour import Stop, Tour, load_tour, tours
-from latmon.tui.actions import ACTIONS, tour_keys
-from latmon.tui.touring import EVERY, HISTORY, Touring
+from latmon.findings.tour import Stop, Tour, load_tour, tours
+from latmon.tui.keys import ACTIONS, tour_keys
+from latmon.tui.tour import EVERY, HISTORY, Touring
 from latmon.views.lines import plain, width
-from latmon.views.tour import LINES, Band, banded
-from latmon_backends.demo import BACKFILL
+from latmon.views.panels.tour import LINES, Band, banded
+from latmon_backends.demo.backend import BACKFILL
 
 STOPS = (
     Stop(Where("overview", "nvme1n1"), "all devices, one of them selected"),

@@ -9,30 +9,29 @@ from types import SimpleNamespace
 import pytest
 from frames import ORIGIN, START_MONO, START_WALL, Source, deep_host, host
 
-from latmon.archive import Archive
-from latmon.backend import Options
-from latmon.errors import LatmonError
-from latmon.findings.thresholds import Settings
-from latmon.mark import Mark
-from latmon.model import Frame, Health
-from latmon.recorded import Recorded, open_several
-from latmon.recording import Writer, open_recording
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
+from latmon.capture.session import Session
+from latmon.findings.rule import Settings
+from latmon.model.frame import Frame, Health, Mark
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.findings import Judged
 from latmon.report.summary import summarise, summary_of
 from latmon.report.totals import Totals
-from latmon.request import Request
-from latmon.resources import data_dir
-from latmon.session import Session
-from latmon.theme import load_theme
-from latmon.tui import travel
+from latmon.support.errors import LatmonError
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_theme
+from latmon.timetravel.archive import Archive
+from latmon.timetravel.recorded import Recorded, open_several
+from latmon.tui import time_travel
 from latmon.tui.app import LatmonApp
-from latmon.tui.widgets.canvas import Canvas
-from latmon.views.choice import Choice
+from latmon.tui.canvas import Canvas
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain
-from latmon.views.scene import Scene
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 from latmon.views.units import clock
-from latmon.views.whole_screen import screen_lines
 from latmon_backends.replay import ReplayBackend
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
@@ -390,7 +389,7 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
 async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     going_on = threading.Event()
-    monkeypatch.setattr(travel, "save", lambda *_, **__: going_on.wait(30) and 7)
+    monkeypatch.setattr(time_travel, "save", lambda *_, **__: going_on.wait(30) and 7)
     app = app_of(Source(FRAMES[:30], origin=BEGUN))
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 30)

@@ -13,8 +13,8 @@ import time
 import pyte
 import pytest
 
-from latmon.model import Frame
-from latmon.recording import open_recording
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
 
 NOT_OURS = ("NO_COLOR", "COLORTERM", "TERM", "COLUMNS", "LINES")
 

@@ -8,21 +8,21 @@ from frames import ORIGIN, host
 from test_screens import press, scene
 from traced import wakeups
 
-from latmon.capture import Tally
-from latmon.headless import Progress
-from latmon.histogram import Histogram
-from latmon.model import STAGES, Missing, Series, Traced
+from latmon.capture.capture import Tally
+from latmon.cli.headless import Progress
+from latmon.model.frame import STAGES, Missing, Series, Traced
+from latmon.model.histogram import Histogram
 from latmon.views.anatomy import NO_WAITER, anatomy
-from latmon.views.choice import Choice
-from latmon_backends import dtrace_scripts
+from latmon.views.selection import Choice
+from latmon_backends.dtrace import program
 
-NONE = dtrace_scripts.NONE_THERE
-LINUX = dtrace_scripts.manifests("linux")
+NONE = program.NONE_THERE
+LINUX = program.manifests("linux")
 
 
 def chosen(has):
     deep = [one for one in LINUX if one.group != "always"]
-    return dtrace_scripts.untraced(dtrace_scripts.choose(deep, has), deep)
+    return program.untraced(program.choose(deep, has), deep)
 
 
 HERE = replace(ORIGIN, backend="dtrace", untraced=chosen(lambda _: None))

@@ -9,26 +9,25 @@ from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.device_order import natural
-from latmon.histogram import MAX_US, Histogram
-from latmon.model import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
-from latmon.peers import chance
-from latmon.store import Store, Window
-from latmon.tui.screens.main import screen_lines
+from latmon.aggregate.history import Store, Window
+from latmon.analysis.device_order import natural
+from latmon.analysis.peers import chance, unlike
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon.model.histogram import MAX_US, Histogram
 from latmon.views import empty
-from latmon.views.choice import Choice, matches, shown, window_beside
+from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
 from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled, legend, limit
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
-from latmon.views.multiples import grid
-from latmon.views.peers import unlike
+from latmon.views.panels.overview import grid
 from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, settle
-from latmon.views.scene import Scene
-from latmon.views.table import COLUMNS, Subject, fitting, mix, sparkline
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice, matches, shown, window_beside
 from latmon.views.timeline import Timeline
 from latmon.views.units import clock
-from latmon_backends import demo_host
-from latmon_backends.demo import START_MONO_US, START_WALL, DemoBackend
+from latmon_backends.demo import host as demo_host
+from latmon_backends.demo.backend import DemoBackend
+from latmon_backends.demo.scenario import START_MONO_US, START_WALL
 
 READ = Series("nvme0n1", "read", "total")
 

@@ -3,8 +3,7 @@
 from functools import cache
 from random import Random
 
-from latmon.histogram import Histogram, bucket_index
-from latmon.model import (
+from latmon.model.frame import (
     UNACCOUNTED,
     Handler,
     HandlerRuns,
@@ -18,6 +17,7 @@ from latmon.model import (
     Wait,
     Wakeups,
 )
+from latmon.model.histogram import Histogram, bucket_index
 
 WALL = 1_767_582_238.412907
 MONO = 86_400_000_000

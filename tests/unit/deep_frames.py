@@ -7,8 +7,7 @@ from types import MappingProxyType
 from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, histograms
 
-from latmon.histogram import MAX_US, Histogram, bucket_index
-from latmon.model import (
+from latmon.model.frame import (
     STAGES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
@@ -27,7 +26,8 @@ from latmon.model import (
     Wait,
     Wakeups,
 )
-from latmon.recording.checks import MAX_SPAN_US, MAX_WALL
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
 _STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
 _PIDS = st.integers(0, 2**22)

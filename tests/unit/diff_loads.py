@@ -3,9 +3,9 @@
 import math
 from random import Random
 
-from latmon.diff.stretch import Stretch, Unit
-from latmon.histogram import bucket_index
-from latmon.model import Flow, Origin, Series
+from latmon.diff.blocks import Stretch, Unit
+from latmon.model.frame import Flow, Origin, Series
+from latmon.model.histogram import bucket_index
 
 ORIGIN = Origin("test", "box", "6.1.0", "0.1.0")
 BODY_US = (70, 80, 90, 100, 115, 130, 150, 180, 220, 300)

@@ -9,9 +9,9 @@ import math
 from itertools import pairwise
 from random import Random
 
-from latmon.diff.stretch import Stretch, Unit
-from latmon.histogram import BITS, bucket_bounds
-from latmon.model import Flow, Origin, Series
+from latmon.diff.blocks import Stretch, Unit
+from latmon.model.frame import Flow, Origin, Series
+from latmon.model.histogram import BITS, bucket_bounds
 
 ORIGIN = Origin("test", "box", "6.1.0", "0.1.0")
 EDGES = tuple(bucket_bounds(index)[0] for index in range(8, 180))

@@ -10,13 +10,12 @@ from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 
-from latmon.findings.block import BlockSums
-from latmon.findings.facts import Facts
-from latmon.findings.thresholds import DEFAULT
-from latmon.histogram import EMPTY, Histogram, bucket_index
-from latmon.model import UNACCOUNTED, Completed, Device, Flow, Frame, Limit, Origin, Series, Traced
-from latmon.outstanding import PROBE, Depths
-from latmon.waiting import Waiting
+from latmon.aggregate.request_age import Waiting
+from latmon.findings.facts import BlockSums, Facts
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Limit, Origin, Series, Traced
+from latmon.model.histogram import EMPTY, Histogram, bucket_index
+from latmon.model.inflight import PROBE, Depths
 
 S = 1_000_000
 BEGIN_S = 100
@@ -131,5 +130,5 @@ def facts_of(frames, devices=(), **origin):
 
 def found(rule, frames, devices=(), limits=None, **origin):
     """What one rule says of them, by its id; `limits`: other thresholds by name."""
-    judge = import_module(f"latmon.findings.{rule.replace('-', '_')}").RULE.judge
+    judge = import_module(f"latmon.findings.rules.{rule.replace('-', '_')}").RULE.judge
     return list(judge(facts_of(frames, devices, **origin), DEFAULT.of(rule) | (limits or {})))

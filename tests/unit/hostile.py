@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recorded import ORIGIN, frame
 
-from latmon.recording.lines import End, encode_end, encode_frame, encode_origin, to_bytes
+from latmon.recording.encode import End, encode_end, encode_frame, encode_origin, to_bytes
 from latmon.recording.members import MAX_TEXT, pack
 
 GOOD = 10**6

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from latmon.findings.thresholds import TABLE, Settings
-from latmon.findings.watch import Watch
-from latmon.model import Completed, Device, Flow, Frame, Origin, Series
-from latmon_backends.synthetic import Group, Mode, Shape, binomial, histogram
+from latmon.findings.engine import Watch
+from latmon.findings.rule import TABLE, Settings
+from latmon.model.frame import Completed, Device, Flow, Frame, Origin, Series
+from latmon_backends.demo.synthesis import Group, Mode, Shape, binomial, histogram
 
 S = 1_000_000
 READS = "read"

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from latmon.histogram import MAX_US, Histogram, bucket_index
-from latmon.model import (
+from latmon.model.frame import (
     OPS,
     STAGES,
     Completed,
@@ -22,8 +21,9 @@ from latmon.model import (
     Outstanding,
     Series,
 )
-from latmon.recording.checks import MAX_NUMBER, MAX_SPAN_US, MAX_WALL
-from latmon.text import clean
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.recording.validate import MAX_NUMBER, MAX_SPAN_US, MAX_WALL
+from latmon.support.text import clean
 
 COUNTS = st.integers(0, 2**40)
 NAMES = st.text(max_size=20).map(clean)

@@ -8,22 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from latmon import target
-from latmon.archive import Archive
-from latmon.errors import UnavailableError, UsageError
-from latmon.histogram import Histogram
-from latmon.mark import Mark
-from latmon.model import Completed, Device, Flow, Frame, Health, Origin, Outstanding, Series
-from latmon.moments import Before, letter, moments
-from latmon.past import completed
-from latmon.recorded import Recorded, open_several
-from latmon.recording import Gap, Writer, encode_frame, open_recording
+from latmon.capture import target
+from latmon.capture.recorder import save
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outstanding, Series
+from latmon.model.histogram import Histogram
 from latmon.recording import writer as writing
-from latmon.recording.lines import to_bytes
+from latmon.recording.encode import Gap, encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.summary import summarise, summary_of
 from latmon.report.totals import Totals
-from latmon.saving import save
-from latmon.when import wall_of
+from latmon.support.errors import UnavailableError, UsageError
+from latmon.support.units import wall_of
+from latmon.timetravel.archive import Archive, completed
+from latmon.timetravel.events import Before, letter, moments
+from latmon.timetravel.recorded import Recorded, open_several
 
 SECOND = 1_000_000
 WALL = 1_767_582_000.0

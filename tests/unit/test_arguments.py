@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon import arguments
-from latmon.errors import EXIT_USAGE, UsageError
+from latmon.cli import arguments
+from latmon.support.errors import EXIT_USAGE, UsageError
 
 
 def test_no_words_are_the_live_screen():

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.audit import audit
-from latmon.model import Device, Limit
-from latmon.outstanding import Depths
+from latmon.analysis.limits import audit
+from latmon.model.frame import Device, Limit
+from latmon.model.inflight import Depths
 
 HELD = Depths({0: 1000, 3: 9000}, {0: 1000, 13: 9000})
 EASY = Depths({0: 1000, 1: 7000, 2: 2000}, {0: 10_000})

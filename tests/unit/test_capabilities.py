@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon import capabilities
+from latmon.support import privileges
 
 BITS = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_DAC_READ_SEARCH": 2, "CAP_DAC_OVERRIDE": 1}
 SYS_ADMIN = 1 << 21
@@ -27,22 +27,22 @@ def held(tmp_path):
 
 @pytest.mark.parametrize("name", BITS)
 def test_each_of_them_is_needed(held, name):
-    assert capabilities.missing(held(ALL & ~(1 << BITS[name]))) == {name}
+    assert privileges.missing(held(ALL & ~(1 << BITS[name]))) == {name}
 
 
 def test_an_administrators_holds_two_of_them(held):
-    assert capabilities.missing(held(SYS_ADMIN)) == {"CAP_DAC_READ_SEARCH", "CAP_DAC_OVERRIDE"}
+    assert privileges.missing(held(SYS_ADMIN)) == {"CAP_DAC_READ_SEARCH", "CAP_DAC_OVERRIDE"}
 
 
 def test_a_child_inherits_the_ambient_ones_alone(held):
     proc = held(effective=ALL | SYS_ADMIN)
-    assert capabilities.missing(proc) == frozenset()
-    assert capabilities.missing_in_children(proc) == set(BITS)
-    assert not capabilities.can_mount_in_children(proc)
+    assert privileges.missing(proc) == frozenset()
+    assert privileges.missing_in_children(proc) == set(BITS)
+    assert not privileges.can_mount_in_children(proc)
 
 
 def test_where_nothing_is_known_all_are_missing(tmp_path):
-    assert capabilities.missing(tmp_path) == capabilities.missing_in_children(tmp_path) == set(BITS)
+    assert privileges.missing(tmp_path) == privileges.missing_in_children(tmp_path) == set(BITS)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="gives capabilities away: root, setpriv")
@@ -50,7 +50,7 @@ def test_where_nothing_is_known_all_are_missing(tmp_path):
 def test_the_kernel_hands_them_on_as_we_say(ambient):
     names = "+dac_read_search,+dac_override"
     words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", names]
-    code = "from latmon import capabilities as c; print(sorted(c.missing() - {'CAP_BPF', 'CAP_PERFMON'}))"
+    code = "from latmon.support import privileges as c; print(sorted(c.missing() - {'CAP_BPF', 'CAP_PERFMON'}))"
     done = subprocess.run(
         [*words, *(["--ambient-caps", names] if ambient else []), sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -10,12 +10,19 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon import capture as module
-from latmon import ending
-from latmon.backend import Options
-from latmon.capture import Capture
-from latmon.checking import survey
-from latmon.errors import (
+from latmon.capture import capture as capture_capture
+from latmon.capture import capture as module
+from latmon.capture.backend import Options
+from latmon.capture.capture import Capture
+from latmon.capture.recorder import Recorder
+from latmon.capture.registry import Request, check, opened
+from latmon.cli.check import survey
+from latmon.model.frame import Frame, Health, Outlier
+from latmon.model.inflight import InFlight, StillInFlight
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import open_recording
+from latmon.report.summary import summarise
+from latmon.support.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INCOMPLETE,
@@ -24,13 +31,6 @@ from latmon.errors import (
     UnavailableError,
     UsageError,
 )
-from latmon.model import Frame, Health, Outlier
-from latmon.opening import check, opened
-from latmon.outstanding import InFlight, StillInFlight
-from latmon.recorder import Recorder
-from latmon.recording import End, Gap, open_recording
-from latmon.report.summary import summarise
-from latmon.request import Request
 
 PATIENCE_S = 60
 """Until a test that hangs fails; nothing takes as long."""
@@ -77,7 +77,7 @@ class Watcher:
 def as_we_are(monkeypatch, tmp_path):
     """A test must not give up root for all tests behind it."""
     monkeypatch.setattr(module.privileges, "settle", lambda _user: None)
-    monkeypatch.setattr(ending, "GRACE_S", 0.2)
+    monkeypatch.setattr(capture_capture, "GRACE_S", 0.2)
     monkeypatch.chdir(tmp_path)
 
 
@@ -129,7 +129,7 @@ async def test_the_first_reason_counts():
 
 async def test_a_stop_after_the_scope_was_left():
     """A signal comes when it likes."""
-    end = ending.Ending()
+    end = capture_capture.Ending()
     async with asyncio.timeout(PATIENCE_S) as scope:
         end.scoped(scope)
         await asyncio.sleep(0)
@@ -184,7 +184,7 @@ async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
     capture, watcher = capturing(stub, request)
     assert (await capture.run()).exit == EXIT_DONE
     assert [one.seq for one in watcher.frames] == [0, 99]
-    assert stub.patience_s == ending.PATIENCE_S
+    assert stub.patience_s == capture_capture.PATIENCE_S
 
 
 class Patient(Stub):
@@ -212,7 +212,7 @@ async def test_a_second_stop_has_the_last_interval_without_the_deep_probes(tmp_p
     assert not running.done()
     capture.stop("a second Ctrl-C")
     assert (await asyncio.wait_for(running, PATIENCE_S)).reason == "enough"
-    assert stub.asked == [ending.PATIENCE_S, 0]
+    assert stub.asked == [capture_capture.PATIENCE_S, 0]
     recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
     assert recorded == [one.seq for one in watcher.frames] == [0, 99]
 
@@ -226,7 +226,7 @@ async def test_a_second_stop_has_one_deadline_as_well(tmp_path):
     await asyncio.wait_for(stub.entered.wait(), PATIENCE_S)
     capture.stop("a second Ctrl-C")
     await asyncio.wait_for(running, PATIENCE_S)
-    assert stub.asked == [ending.PATIENCE_S, 0]
+    assert stub.asked == [capture_capture.PATIENCE_S, 0]
     assert 0 < Hanging.within < 0.15
 
 
@@ -241,8 +241,8 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
 
 
 async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
-    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
+    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
     stub = Finishing(frame(0))
     stub.takes = 2 * PATIENCE_S
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
@@ -271,8 +271,8 @@ def slow_to_close(monkeypatch):
 @pytest.fixture
 def never_closing(slow_to_close, monkeypatch):  # noqa: ARG001 - it goes on from there
     """Within the deadlines, which are short."""
-    monkeypatch.setattr(ending, "LEAVING_S", 0.3)
-    monkeypatch.setattr(ending, "FINISHING_S", 0.2)
+    monkeypatch.setattr(capture_capture, "LEAVING_S", 0.3)
+    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.2)
     monkeypatch.setattr(Hanging, "takes", 2 * PATIENCE_S)
 
 
@@ -489,7 +489,7 @@ async def test_a_note_of_a_host_whose_settings_nobody_reads():
 
 
 async def test_what_is_odd_about_the_file_is_a_notice(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.file_system, "remarks", lambda path, *_args: f"{path.name} lies on vda")
+    monkeypatch.setattr(module.target, "remarks", lambda path, *_args: f"{path.name} lies on vda")
     request = Request(record=tmp_path / "x")
     capture, watcher = capturing(Stub(frame(0), frame(1)), request, stop_after=2)
     await capture.run()
@@ -619,9 +619,9 @@ ENDS = {
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(ending, "SILENT_S", 0.2)
-    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
-    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(capture_capture, "SILENT_S", 0.2)
+    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
+    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -668,15 +668,15 @@ async def test_a_probe_that_fails_behind_its_last_frame_has_lost_nothing(tmp_pat
 
 async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, monkeypatch):
     """bpftrace takes longer than FINISHING_S to detach on a busy host; less than one interval is not counted then."""
-    monkeypatch.setattr(ending, "FINISHING_S", 0.05)
-    monkeypatch.setattr(ending, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
+    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
     capture, _ = capturing(Hung(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
     assert (await capture.run()).exit == EXIT_DONE
     assert not [one for one in open_recording(tmp_path / "x") if isinstance(one, Gap)]
 
 
 async def test_a_silent_end_without_a_recording_is_said(monkeypatch):
-    monkeypatch.setattr(ending, "SILENT_S", 0.2)
+    monkeypatch.setattr(capture_capture, "SILENT_S", 0.2)
     capture, _ = capturing(Stub(frame(0), origin=FAST))
     stopped(capture, at_once=False)
     outcome = await capture.run()

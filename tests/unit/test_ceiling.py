@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.depth_sums import DepthSum, packed
-from latmon.limits import at_limit, ceiling, ceilings, wall
-from latmon.model import Device, Limit
-from latmon.outstanding import Depths, together
+from latmon.aggregate.accumulator import DepthSum, packed
+from latmon.analysis.limits import at_limit, ceiling, ceilings, wall
+from latmon.model.frame import Device, Limit
+from latmon.model.inflight import Depths, together
 
 
 def told(**values):

@@ -16,17 +16,29 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon import cli
-from latmon.checking import check_command, repair, survey
-from latmon.checking.passages import HEADLESS
-from latmon.checking.progress import Progress
-from latmon.checking.roll_ups import WRONG
-from latmon.errors import RecordingError
-from latmon.histogram import EMPTY, Histogram
-from latmon.model import Device, Frame, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
-from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
-from latmon.recording.lines import encode_end, encode_frame, encode_gap, encode_mark, encode_origin, to_bytes
+from latmon.cli import main
+from latmon.cli.check import check_command, repair, survey
+from latmon.model.frame import (
+    Device,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Mark,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.model.histogram import EMPTY, Histogram
+from latmon.recording.check import Progress
+from latmon.recording.encode import End, Gap, encode_end, encode_frame, encode_gap, encode_mark, encode_origin, to_bytes
 from latmon.recording.members import head_of, pack
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.scan import HEADLESS, WRONG
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 COUNT, FEW = 12, 4
@@ -91,13 +103,13 @@ class Checked:
     def __init__(self, directory, data, capsys, lost):
         self.path, self.copy = directory / "r", directory / "copy"
         self.path.write_bytes(data)
-        self.code = cli.main(["check", str(self.path)])
+        self.code = main.main(["check", str(self.path)])
         self.out, self.err = capsys.readouterr()
         self.damages = [row.removeprefix("damage   ") for row in self.out.splitlines() if row.startswith("damage ")]
-        self.repaired = cli.main(["check", str(self.path), "--repair", "-o", str(self.copy)])
+        self.repaired = main.main(["check", str(self.path), "--repair", "-o", str(self.copy)])
         self.said = capsys.readouterr()
         if self.repaired == 0:
-            assert cli.main(["check", str(self.copy)]) == 0
+            assert main.main(["check", str(self.copy)]) == 0
             assert "\nclean  " in capsys.readouterr().out
             assert items_in(self.copy, Frame) == [one for one in items_in(self.path, Frame) if one.seq not in lost]
         assert self.path.read_bytes() == data
@@ -315,7 +327,7 @@ def test_a_newer_major_version_is_refused_in_one_sentence(tmp_path, capsys):
     path = tmp_path / "r"
     path.write_bytes(aside(encode_origin(ORIGIN) | {"format": [2, 0]}) + window(0))
     for words in ((), ("--repair", "-o", str(tmp_path / "copy"))):
-        assert cli.main(["check", str(path), *words]) == 5
+        assert main.main(["check", str(path), *words]) == 5
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert "use a newer latmon" in err
@@ -347,14 +359,14 @@ def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
         writer.append(frame(seq))
     with path.open("ab") as file:
         file.write(window(3)[:100])
-    assert cli.main(["check", str(path)]) == 0
+    assert main.main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert "closed   not yet: a live latmon is writing it" in out
     assert "clean    everything in it is read so far" in out
-    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
     writer.close()
     assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]
-    assert cli.main(["check", str(copy)]) == 0
+    assert main.main(["check", str(copy)]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -425,7 +437,7 @@ def test_a_copy_goes_nowhere_but_to_a_new_file(tmp_path, capsys, whole, kind):
     }
     make[kind]()
     out = {"itself": path, "nowhere": tmp_path / "no" / "copy", "device": Path("/dev/full")}.get(kind, out)
-    assert cli.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"latmon: can't write {out}: ")
@@ -443,7 +455,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert cli.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
     assert capsys.readouterr().err == f"latmon: can't write {out}: No space left on device\n"
     assert not out.exists()
 
@@ -452,13 +464,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeyp
     ("words", "said"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
 )
 def test_a_copy_needs_both_words(words, said, capsys):
-    assert cli.main(["check", "r", *words]) == 2
+    assert main.main(["check", "r", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_what_is_no_recording_is_refused(tmp_path, capsys):
     (tmp_path / "r").write_bytes(b"hello")
-    assert cli.main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
+    assert main.main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
     assert "is not a latmon recording" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
@@ -469,7 +481,7 @@ def test_strings_of_a_recording_can_do_nothing_to_a_terminal(tmp_path, capsys):
     header = encode_origin(ORIGIN) | dict.fromkeys(("host", "kernel", "backend", "tool", "tier", "latmon"), evil)
     end = aside(encode_end(End(evil, 1)))
     path.write_bytes(aside(header) + aside({"type": evil}) + window(0, devices=(Device(evil, 8, 0),)) + end)
-    assert cli.main(["check", str(path)]) == 0
+    assert main.main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert all(line.isprintable() for line in out.splitlines())
     assert "../../etc" in out
@@ -556,18 +568,18 @@ def test_lines_that_were_packed_again_become_a_recording(tmp_path, short, packed
     path.write_bytes(packed(gzip.decompress(short)))
     with pytest.raises(RecordingError, match=r"r was unpacked or packed again .*`latmon check .*r --repair -o OUT`"):
         open_recording(path)
-    assert cli.main(["check", str(path)]) == 5
+    assert main.main(["check", str(path)]) == 5
     assert "damage   byte 0: it was unpacked, or packed again" in capsys.readouterr().out
-    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
     assert [*open_recording(copy)][:-1] == [*open_recording(tmp_path / "was")][:-1]
-    assert cli.main(["check", str(copy)]) == 0
+    assert main.main(["check", str(copy)]) == 0
 
 
 def test_half_of_it_too(tmp_path, short, capsys):
     path, copy = tmp_path / "r", tmp_path / "copy"
     packed = gzip.compress(gzip.decompress(short))
     path.write_bytes(packed[:-60])
-    assert cli.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
     assert "of the member there" in capsys.readouterr().out
     assert 0 < sum(isinstance(one, Frame) for one in open_recording(copy)) < FEW
 
@@ -581,7 +593,7 @@ def test_lines_of_others_and_bombs_are_refused(tmp_path):
 
 
 def test_a_long_check_says_how_far_it_is_on_a_terminal_alone(monkeypatch):
-    monkeypatch.setattr("latmon.checking.progress.PATIENCE_S", 0)
+    monkeypatch.setattr("latmon.recording.check.PATIENCE_S", 0)
     out = io.StringIO()
     for live in (False, True):
         monkeypatch.setattr(out, "isatty", lambda live=live: live)

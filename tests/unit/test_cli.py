@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from latmon import cli, demonstration, privileges
-from latmon.config import Config
-from latmon.errors import UnavailableError
-from latmon.model import Frame
-from latmon.recording import End, open_recording
+from latmon.cli import demo, main
+from latmon.cli.config import Config
+from latmon.model.frame import Frame
+from latmon.recording.encode import End
+from latmon.recording.reader import open_recording
+from latmon.support import privileges
+from latmon.support.errors import UnavailableError
 
 NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
@@ -136,9 +138,9 @@ def test_a_capture_and_its_report(latmon, tmp_path):
 
 
 def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "WINDOWS", 12)
+    monkeypatch.setattr(demo, "WINDOWS", 12)
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert cli.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
+        assert main.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
     first, again, other = (gzip.decompress((tmp_path / name).read_bytes()) for name in "abc")
     assert first == again
     assert first != other
@@ -146,7 +148,7 @@ def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeyp
 
 
 def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
-    assert cli.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
+    assert main.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
     assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7
 
 
@@ -156,8 +158,8 @@ def test_lists_are_data(latmon):
 
 
 def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "WINDOWS", 3)
-    cli.main(["demo", "--record", str(tmp_path / "f")])
+    monkeypatch.setattr(demo, "WINDOWS", 3)
+    main.main(["demo", "--record", str(tmp_path / "f")])
     code = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
     code += "from latmon.__main__ import main; sys.exit(main())"
     done = latmon("report", str(tmp_path / "f"), code=code)
@@ -170,8 +172,8 @@ def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
     ("words", "unbuffered"), [("report F --json", ""), ("export F --to jsonl -o -", "1"), ("check F", "1"), ("-h", "")]
 )
 def test_a_full_disk_behind_stdout_is_said_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
-    monkeypatch.setattr(demonstration, "WINDOWS", 3)
-    cli.main(["demo", "--record", str(tmp_path / "F")])
+    monkeypatch.setattr(demo, "WINDOWS", 3)
+    main.main(["demo", "--record", str(tmp_path / "F")])
     code = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     code += "from latmon.__main__ import main; sys.exit(main())"
     done = latmon(*words.split(), code=code, PYTHONUNBUFFERED=unbuffered)
@@ -182,7 +184,7 @@ def test_a_headless_capture_never_imports_textual(latmon):
     code = """
 import sys
 import tempfile
-from latmon.cli import main
+from latmon.cli.main import main
 code = main(sys.argv[1:])
 print([name for name in sys.modules if name.split(".")[0] in ("textual", "rich")])
 sys.exit(code)
@@ -256,8 +258,8 @@ def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon,
 @as_root
 @as_anyone
 def test_under_sudo_a_report_is_read_as_the_user(latmon, nobodys, monkeypatch):
-    monkeypatch.setattr(demonstration, "WINDOWS", 3)
-    cli.main(["demo", "--record", str(nobodys / "f")])
+    monkeypatch.setattr(demo, "WINDOWS", 3)
+    main.main(["demo", "--record", str(nobodys / "f")])
     refused = latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
     assert refused.returncode == 5
     assert "Permission denied" in refused.stderr
@@ -328,7 +330,7 @@ def test_under_sudo_the_users_settings_name_no_tool(latmon, nobodys, attack, too
 @pytest.mark.parametrize("variable", ["LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT"])
 def test_root_runs_no_tool_that_a_variable_names(as_started, capsys, attack, *, words, who, variable):
     as_started(variable, attack, who)
-    assert cli.main(list(words)) == 3
+    assert main.main(list(words)) == 3
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
@@ -359,8 +361,8 @@ def test_settings_of_another_user_that_name_no_tool_stay_usable(latmon, nobodys,
 
 HELPERS = """
 import os, subprocess, sys
-from latmon.session import COLLECTOR
-from latmon_backends.root_launcher import STARTER
+from latmon.capture.session import COLLECTOR
+from latmon_backends.probe.launcher import STARTER
 path = os.pathsep.join(sys.path[1:])
 for words in (COLLECTOR, STARTER):
     subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL, check=False)
@@ -402,7 +404,7 @@ def test_under_sudo_a_crash_is_written_down_as_the_user(latmon, nobodys, tmp_pat
     """Its directory may be a link to one of root's."""
     (tmp_path / "roots").mkdir()
     (nobodys / "latmon").symlink_to(tmp_path / "roots")
-    code = "from latmon import last_resort; last_resort.install(); raise ZeroDivisionError"
+    code = "from latmon import __main__; __main__.install(); raise ZeroDivisionError"
     done = latmon(code=code, cwd="/", python=SYSTEM_PYTHON, HOME="/", XDG_STATE_HOME=str(nobodys), **NOBODY)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
@@ -414,10 +416,10 @@ SCREEN = """
 import os, sys, types
 app = types.ModuleType("latmon.tui.app")
 app.run = lambda *_args, **_more: print(os.getresuid()) or 0
-sys.modules["latmon.tui"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui"), app
-from latmon import cli
-cli._need_terminal = lambda _instead: None
-sys.exit(cli.main(sys.argv[1:]))
+sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
+from latmon.cli import main
+main._need_terminal = lambda _instead: None
+sys.exit(main.main(sys.argv[1:]))
 """
 
 
@@ -431,8 +433,8 @@ def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
 def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
     for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
         monkeypatch.setenv(name, "")
-    cli._name_tools(Config(dtrace="/bin/sh"))
+    main._name_tools(Config(dtrace="/bin/sh"))
     assert os.environ["LATMON_DTRACE"] == "/bin/sh"
-    cli._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    main._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
     with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
-        cli._name_tools(Config(bpftrace="/nowhere"))
+        main._name_tools(Config(bpftrace="/nowhere"))

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from latmon import config
-from latmon.config import Config
-from latmon.errors import UsageError
-from latmon.findings.thresholds import DEFAULT
+from latmon.cli import config
+from latmon.cli.config import Config
+from latmon.findings.rule import DEFAULT
+from latmon.support.errors import UsageError
 
 
 @pytest.fixture

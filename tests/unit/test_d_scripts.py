@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest import Manifest, load
-from latmon.records import record
-from latmon_backends.dtrace_maps import Maps, Names
-from latmon_backends.dtrace_text import Decoder
-from latmon_backends.probe_events import Counted, Printed, Undecoded
+from latmon.decode.records import record
+from latmon.manifest.loader import Manifest, load
+from latmon_backends.dtrace.decoder import Decoder, Maps, Names
+from latmon_backends.probe.events import Counted, Printed, Undecoded
 from tests import illumos_golden
 from tests.d_compile import d_output, freebsd_golden
 from tests.d_compile.checks import faults

@@ -9,17 +9,17 @@ from deep_frames import DISK, NVME, of, outlier, traced_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.deep import by_vector, cut, fold, stages_of, tail, total_of, untraced_share
-from latmon.deep_sums import DeepSums
-from latmon.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model import OPS, UNACCOUNTED, Frame, Series, SoftirqCpu, SoftirqRuns, Traced
-from latmon.tally import Peak
+from latmon.aggregate.accumulator import DeepSums
+from latmon.aggregate.histogram_sum import Peak
+from latmon.analysis.attribution import by_vector, fold, stages_of, tail, tail_cut, total_of, untraced_share
+from latmon.model.frame import OPS, UNACCOUNTED, Frame, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 
 SDC = traced_disk()
 
 
 def test_the_tail_names_the_stage_that_makes_it():
-    where = cut(SDC, "sdc")
+    where = tail_cut(SDC, "sdc")
     assert where == bucket_bounds(bucket_index(30_093))[0]
     found = tail(SDC, "sdc", OPS, where)
     assert found.count == 2
@@ -35,18 +35,18 @@ def test_the_tail_of_all_is_the_share_of_all_time():
 
 def test_a_fixed_threshold_is_a_bucket_s_bound_that_is_not_below_it():
     for threshold in (20_000, 20_480, 7, 1_000_000):
-        where = cut(SDC, "sdc", threshold_us=threshold)
+        where = tail_cut(SDC, "sdc", threshold_us=threshold)
         assert where >= threshold
         assert bucket_bounds(bucket_index(where))[0] == where
 
 
 def test_too_few_have_no_tail():
-    assert cut(traced_disk(90, 2), "sdc") is None
-    assert cut(SDC, "sda") is None
+    assert tail_cut(traced_disk(90, 2), "sdc") is None
+    assert tail_cut(SDC, "sda") is None
 
 
 def test_the_cut_is_behind_the_p99_where_something_is_there():
-    assert cut(traced_disk(999, 1), "sdc") == bucket_bounds(bucket_index(100))[1]
+    assert tail_cut(traced_disk(999, 1), "sdc") == bucket_bounds(bucket_index(100))[1]
 
 
 def test_stages_come_in_the_order_in_which_a_request_passes():

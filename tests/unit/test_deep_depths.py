@@ -2,13 +2,13 @@
 
 import pytest
 
-from latmon.deep_depths import MOST_TOLD, all_waiting, depth_of, followed
-from latmon.deep_framing import DeepFramer, joined
-from latmon.manifest import load
-from latmon.model import Thread
-from latmon.outstanding import PROBE, InFlight, StillInFlight, Took, bucket_end
-from latmon.records import record
-from latmon.resources import data_dir
+from latmon.decode.framer import DeepFramer, joined
+from latmon.decode.inflight import MOST_TOLD, all_waiting, depth_of, followed
+from latmon.decode.records import record
+from latmon.manifest.loader import load
+from latmon.model.frame import Thread
+from latmon.model.inflight import PROBE, InFlight, StillInFlight, Took, bucket_end
+from latmon.support.paths import data_dir
 
 MANIFEST = load(data_dir("probes") / "linux/inflight_a.yaml")
 SDA, GONE = 8 << 20, 7 << 20

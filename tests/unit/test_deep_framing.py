@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.deep_framing import UNKNOWN, DeepFramer, DeepInterval, joined
-from latmon.deep_sums import DeepSums
-from latmon.histogram import Histogram, bucket_bounds, bucket_index, merge
-from latmon.manifest import load
-from latmon.model import Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
-from latmon.records import Record
+from latmon.aggregate.accumulator import DeepSums
+from latmon.decode.framer import UNKNOWN, DeepFramer, DeepInterval, joined
+from latmon.decode.records import Record
+from latmon.manifest.loader import load
+from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index, merge
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
 NAMES = {VDA: "vda", SDB: "sdb"}
@@ -208,7 +208,7 @@ def test_a_handler_whose_record_was_lost_is_counted_all_the_same(framer):
 
 
 def test_names_of_handlers_are_bounded_and_what_has_no_room_is_told(framer, monkeypatch):
-    monkeypatch.setattr("latmon.deep_framing._MAX_HANDLERS", 2)
+    monkeypatch.setattr("latmon.decode.framer._MAX_HANDLERS", 2)
     for number in (7, 8, 9, 9, 8):
         framer.handler(Record("handler", "tiny", {"handler": number, "irq": number}, text=f"irq{number}"))
     found = interval(framer, run={run(number, us=5): 1 for number in (7, 8, 9)})

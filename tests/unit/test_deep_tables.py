@@ -3,11 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.deep_tables import VECTORS, Ahead, handlers, softirqs, wakeups, who
-from latmon.histogram import TOP, Histogram
-from latmon.manifest import MapSpec, Part
-from latmon.manifest_parts import ROLES
-from latmon.model import Handler, Thread, Wakeups
+from latmon.decode.tables import VECTORS, Ahead, handlers, softirqs, wakeups, who
+from latmon.manifest.schema import ROLES, MapSpec, Part
+from latmon.model.frame import Handler, Thread, Wakeups
+from latmon.model.histogram import TOP, Histogram
 
 THREADS = {
     12: Thread(12, "ksoftirqd/0", "other", 120),

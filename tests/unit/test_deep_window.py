@@ -9,15 +9,14 @@ from deep_frames import DEEP_FRAMES, outlier, traced_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latmon.deep import tail, untraced_share
-from latmon.deep_flat import Pressed, flatten
-from latmon.deep_log import DeepLog
-from latmon.deep_sums import DeepSums
-from latmon.deep_window import PATIENCE, DeepWindow
-from latmon.histogram import Histogram
-from latmon.model import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
-from latmon.store import Store
-from latmon.table_sum import TableSum
+from latmon.aggregate.accumulator import DeepSums
+from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.history import DeepLog, Store
+from latmon.aggregate.window import PATIENCE, DeepWindow
+from latmon.analysis.attribution import tail, untraced_share
+from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.histogram import Histogram
+from latmon.model.packed import Pressed, flatten
 
 SECOND = 1_000_000
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.outstanding import Depths, bucket_end, bucket_middle, coarse_end
+from latmon.model.inflight import Depths, bucket_end, bucket_middle, coarse_end
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from latmon.ages import Aged
-from latmon.device_order import Order, Rank, in_flight_us, natural, shares
+from latmon.analysis.device_order import Order, Rank, in_flight_us, natural, shares
+from latmon.model.inflight import Aged
 
 
 def test_unlike_ones_first_then_the_busy_ones_then_by_name():

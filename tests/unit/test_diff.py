@@ -12,22 +12,19 @@ from diff_traffic import traffic
 from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
-from latmon import cli
-from latmon.diff import compare, diff_command, stretch_of, summarise
-from latmon.diff.evidence import Row, weigh
-from latmon.diff.quantile import Interval, Survival, ratio, student
-from latmon.diff.setting import differing
-from latmon.diff.spans import read
-from latmon.diff.stretch import MAX_UNITS
-from latmon.diff.sweep import sweep
-from latmon.diff.text import render
+from latmon.cli import main
+from latmon.diff.blocks import MAX_UNITS, stretch_of
+from latmon.diff.command import diff_command, read
+from latmon.diff.comparison import compare, sweep
+from latmon.diff.device_time import differing
+from latmon.diff.output import render, summarise
+from latmon.diff.statistics import Interval, Row, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
-from latmon.errors import RecordingError, UsageError
-from latmon.histogram import Histogram, bucket_index
-from latmon.mark import Mark
-from latmon.model import Completed, Flow, Frame, Series, Traced
-from latmon.recording import Writer
-from latmon_backends.incidents import INCIDENTS
+from latmon.model.frame import Completed, Flow, Frame, Mark, Series, Traced
+from latmon.model.histogram import Histogram, bucket_index
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, UsageError
+from latmon_backends.demo.backend import INCIDENTS
 
 BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": False}
 """More than 10^6 I/Os, of which 0.1 % are the tail."""
@@ -280,7 +277,7 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
         seen = {Flow("sda", "write"): Completed(1000, size * 1_000_000_000)}
         frames = [frame(i, seen=seen, kernel=seen) for i in range(3)]
         files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
-    assert cli.main(["diff", *files]) == 0
+    assert main.main(["diff", *files]) == 0
     said = capsys.readouterr().out
     assert "by module vmd max_vec" in said
     assert [line.split()[0] for line in said.splitlines()[2:5]] == ["2", "4", "8"]
@@ -430,6 +427,6 @@ def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys
     empty = write(tmp_path / "empty.gz", [])
     with pytest.raises(RecordingError, match="holds no window"):
         read(str(empty))
-    assert cli.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
-    assert cli.main(["diff", str(empty)]) == 2
+    assert main.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
+    assert main.main(["diff", str(empty)]) == 2
     assert "Traceback" not in capsys.readouterr().err

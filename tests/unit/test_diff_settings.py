@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from recorded import ORIGIN, frame
 
-from latmon.diff.setting import differing, with_marks
-from latmon.diff.spans import read
-from latmon.mark import Mark
-from latmon.recording import Writer, open_recording
+from latmon.diff.command import read
+from latmon.diff.device_time import differing, with_marks
+from latmon.model.frame import Mark
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 
 BEFORE = {"device sda": {"scheduler": "mq-deadline"}}
 NONE = {"device sda": {"scheduler": "none"}}

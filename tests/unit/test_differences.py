@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.differences import Differences
-from latmon.manifest import MapSpec, Part
+from latmon.decode.map_deltas import Differences
+from latmon.manifest.schema import MapSpec, Part
 
 BUCKET = Part("bucket", 0, 8, "bucket")
 SPECS = (MapSpec("x_wakeup", "wakeup", key=(Part("thread", 8, 32, "integer"), BUCKET)), MapSpec("x_level", "level"))

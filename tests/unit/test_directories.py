@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon import directories
+from latmon.support import paths
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ from latmon import directories
     ],
 )
 def test_state(environ, path):
-    assert directories.state(environ) == Path(path)
+    assert paths.state(environ) == Path(path)
 
 
 def test_config():
-    assert directories.config({"HOME": "/home/x"}) == Path("/home/x/.config/latmon")
-    assert directories.config({"HOME": "/home/x", "XDG_CONFIG_HOME": "/etc/xdg"}) == Path("/etc/xdg/latmon")
+    assert paths.config({"HOME": "/home/x"}) == Path("/home/x/.config/latmon")
+    assert paths.config({"HOME": "/home/x", "XDG_CONFIG_HOME": "/etc/xdg"}) == Path("/etc/xdg/latmon")

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon import doctor
-from latmon.doctor import dtrace, kernel, privilege, software, terminal, tier
-from latmon.doctor.check import Check, Output, Place, Status, run
-from latmon.errors import UnavailableError
+from latmon.doctor import checks as doctor_checks
+from latmon.doctor import command as doctor_command
+from latmon.doctor import dtrace, tier
+from latmon.doctor.checks import Check, Output, Place, Status, run
+from latmon.support.errors import UnavailableError
 
 USER = 1000
 PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
@@ -60,13 +61,13 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.tools._ADMIN", ())
+    monkeypatch.setattr("latmon.support.trust._ADMIN", ())
     return Host(tmp_path)
 
 
 def test_a_tool_of_today(host):
     path = host.tool()
-    assert software.bpftrace(host.place) == Check("bpftrace", Status.OK, f"v0.23.2 ({path})")
+    assert doctor_checks.bpftrace(host.place) == Check("bpftrace", Status.OK, f"v0.23.2 ({path})")
 
 
 @pytest.mark.parametrize(
@@ -81,18 +82,18 @@ def test_a_tool_of_today(host):
 def test_no_tool_names_the_command_of_this_distribution(host, release, remedy):
     host.write("etc/os-release", release)
     host.as_user()
-    found = software.bpftrace(host.place)
+    found = doctor_checks.bpftrace(host.place)
     assert (found.status, found.remedy) == (Status.MISSING, remedy)
 
 
 def test_root_needs_no_sudo(host):
     host.write("etc/os-release", "ID=debian")
-    assert software.bpftrace(host.place).remedy == "apt-get install bpftrace"
+    assert doctor_checks.bpftrace(host.place).remedy == "apt-get install bpftrace"
 
 
 def test_a_tool_that_does_not_run_says_what_it_said(host):
     host.tool("error while loading shared libraries: \x1b[31mlibbcc.so\n", 127)
-    found = software.bpftrace(host.place)
+    found = doctor_checks.bpftrace(host.place)
     assert found.status is Status.MISSING
     assert "libbcc" in found.what
     assert found.what.isprintable()
@@ -100,12 +101,12 @@ def test_a_tool_that_does_not_run_says_what_it_said(host):
 
 def test_an_old_tool_is_degraded(host):
     host.tool("bpftrace v0.14.0\n")
-    assert software.bpftrace(host.place).status is Status.DEGRADED
+    assert doctor_checks.bpftrace(host.place).status is Status.DEGRADED
 
 
 def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
     place = replace(host.place, environ={"LATMON_BPFTRACE": "./bpftrace"})
-    found = software.bpftrace(place)
+    found = doctor_checks.bpftrace(place)
     assert "absolute path" in found.what
     assert "LATMON_BPFTRACE" in found.remedy
 
@@ -190,7 +191,7 @@ def test_no_dtrace(host, system, remedy):
 
 def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
     def names():
-        return [check.name for check in doctor.checks(host.place, EXPLAINED)]
+        return [check.name for check in doctor_command.all_checks(host.place, EXPLAINED)]
 
     assert "dtrace" not in names()
     host.place = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/no/such"})
@@ -249,14 +250,14 @@ def test_a_zone_has_none_of_the_kernel_s_probes(host, answer, status):
 
 
 def test_packages_are_named_with_their_versions(host, monkeypatch):
-    assert [check.status for check in software.packages(host.place)] == [Status.OK] * 3
-    monkeypatch.setattr(software, "_PACKAGES", ("surely-not-installed",))
-    (missing,) = software.packages(host.place)
+    assert [check.status for check in doctor_checks.packages(host.place)] == [Status.OK] * 3
+    monkeypatch.setattr(doctor_checks, "_PACKAGES", ("surely-not-installed",))
+    (missing,) = doctor_checks.packages(host.place)
     assert (missing.status, missing.remedy) == (Status.MISSING, "pip install 'surely-not-installed'")
 
 
 def test_python(host):
-    assert software.python(host.place).status is Status.OK
+    assert doctor_checks.python(host.place).status is Status.OK
 
 
 def capabilities(host, bits, ambient=0):
@@ -265,19 +266,19 @@ def capabilities(host, bits, ambient=0):
 
 def test_root(host):
     capabilities(host, 2**41 - 1)
-    assert privilege.privilege(host.place).what == "root"
+    assert doctor_checks.privilege(host.place).what == "root"
 
 
 def test_root_of_a_container_can_not_trace(host):
     capabilities(host, 0xA80425FB)
-    assert privilege.privilege(host.place).status is Status.DEGRADED
+    assert doctor_checks.privilege(host.place).status is Status.DEGRADED
 
 
 @pytest.mark.parametrize(("ambient", "status"), [(PROBING, Status.OK), (0, Status.DEGRADED)])
 def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, status):
     host.as_user()
     capabilities(host, PROBING, ambient)
-    assert privilege.privilege(host.place).status is status
+    assert doctor_checks.privilege(host.place).status is status
 
 
 @pytest.mark.parametrize(
@@ -292,29 +293,29 @@ def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, sta
 def test_sudo_is_asked_for_what_starts_the_probe(host, answer, status, words):
     host.as_user()
     host.place = replace(host.place, run=lambda command: {"sudo -n sh -c :": answer}[" ".join(command)])
-    found = privilege.privilege(host.place)
+    found = doctor_checks.privilege(host.place)
     assert found.status is status
     assert words in found.what
 
 
 def test_diskstats(host):
-    assert kernel.diskstats(host.place).status is Status.MISSING
+    assert doctor_checks.diskstats(host.place).status is Status.MISSING
     host.write("proc/diskstats", " 8 0 sda 1\n")
-    assert kernel.diskstats(host.place).status is Status.OK
-    assert kernel.diskstats(replace(host.place, platform="freebsd14")).status is Status.DEGRADED
+    assert doctor_checks.diskstats(host.place).status is Status.OK
+    assert doctor_checks.diskstats(replace(host.place, platform="freebsd14")).status is Status.DEGRADED
     solaris = replace(host.place, platform="sunos5")
-    assert "psutil" in kernel.diskstats(solaris).what
+    assert "psutil" in doctor_checks.diskstats(solaris).what
     host.answers["disk"] = Output(0, "sd:0:sd0:reads\t1\n")
-    assert kernel.diskstats(solaris).status is Status.OK
+    assert doctor_checks.diskstats(solaris).status is Status.OK
 
 
 def test_iostats_that_are_off_are_named_with_the_command(host):
     host.write("sys/block/sda/queue/iostats", "0\n")
     host.write("sys/block/zram0/queue/iostats", "0\n")
-    assert kernel.iostats(host.place).status is Status.OK
+    assert doctor_checks.iostats(host.place).status is Status.OK
     (host.root / "sys/block/sda/mq").mkdir()
     host.as_user()
-    found = kernel.iostats(host.place)
+    found = doctor_checks.iostats(host.place)
     assert found.status is Status.DEGRADED
     assert "sda" in found.what
     assert "zram0" not in found.what
@@ -322,32 +323,32 @@ def test_iostats_that_are_off_are_named_with_the_command(host):
 
 
 def test_btf(host):
-    assert kernel.btf(host.place).status is Status.DEGRADED
+    assert doctor_checks.btf(host.place).status is Status.DEGRADED
     host.write("sys/kernel/btf/vmlinux")
-    assert kernel.btf(host.place).status is Status.OK
+    assert doctor_checks.btf(host.place).status is Status.OK
 
 
 def test_tracefs(host):
-    assert kernel.tracefs(host.place).status is Status.MISSING
+    assert doctor_checks.tracefs(host.place).status is Status.MISSING
     host.write("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n")
     (host.root / "sys/kernel/tracing").mkdir(parents=True)
-    unmounted = kernel.tracefs(host.place)
+    unmounted = doctor_checks.tracefs(host.place)
     assert (unmounted.status, unmounted.remedy) == (
         Status.DEGRADED,
         "mount -t tracefs tracefs /sys/kernel/tracing",
     )
     host.write("sys/kernel/debug/tracing/events/block/enable")
-    assert kernel.tracefs(host.place).what == "/sys/kernel/debug/tracing"
+    assert doctor_checks.tracefs(host.place).what == "/sys/kernel/debug/tracing"
     host.write("sys/kernel/tracing/events/block/enable")
-    assert kernel.tracefs(host.place).what == "/sys/kernel/tracing"
+    assert doctor_checks.tracefs(host.place).what == "/sys/kernel/tracing"
 
 
 def test_kprobes_are_no_condition(host):
-    assert kernel.kprobes(host.place).status is Status.OK
+    assert doctor_checks.kprobes(host.place).status is Status.OK
     host.config("# CONFIG_KPROBES is not set")
-    assert "only tier B" in kernel.kprobes(host.place).what
+    assert "only tier B" in doctor_checks.kprobes(host.place).what
     host.config("CONFIG_KPROBES=y")
-    assert kernel.kprobes(host.place).what == "the kernel has them"
+    assert doctor_checks.kprobes(host.place).what == "the kernel has them"
 
 
 @pytest.mark.parametrize(
@@ -363,7 +364,7 @@ def test_kprobes_are_no_condition(host):
 def test_jit(host, state, config, status):
     host.write("proc/sys/net/core/bpf_jit_enable", state)
     host.config(config)
-    assert kernel.jit(host.place).status is status
+    assert doctor_checks.jit(host.place).status is status
 
 
 @pytest.mark.parametrize(
@@ -376,26 +377,26 @@ def test_jit(host, state, config, status):
 )
 def test_lockdown(host, text, status):
     host.write("sys/kernel/security/lockdown", text)
-    assert kernel.lockdown(host.place).status is status
+    assert doctor_checks.lockdown(host.place).status is status
 
 
 def test_lockdown_that_nobody_can_see_is_unknown(host):
     (host.root / "sys/kernel/security").mkdir(parents=True)
-    assert kernel.lockdown(host.place).remedy == "mount -t securityfs securityfs /sys/kernel/security"
+    assert doctor_checks.lockdown(host.place).remedy == "mount -t securityfs securityfs /sys/kernel/security"
     host.config("# CONFIG_SECURITY_LOCKDOWN_LSM is not set")
-    assert kernel.lockdown(host.place).status is Status.OK
+    assert doctor_checks.lockdown(host.place).status is Status.OK
 
 
 def test_tick(host):
-    assert kernel.tick(host.place).status is Status.DEGRADED
+    assert doctor_checks.tick(host.place).status is Status.DEGRADED
     host.config("CONFIG_HZ=1000")
-    assert kernel.tick(host.place).what == "1000 ticks per second"
+    assert doctor_checks.tick(host.place).what == "1000 ticks per second"
 
 
 def test_container(host):
-    assert kernel.container(host.place).what == "none"
+    assert doctor_checks.container(host.place).what == "none"
     host.write(".dockerenv")
-    assert kernel.container(host.place).status is Status.DEGRADED
+    assert doctor_checks.container(host.place).status is Status.DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -410,14 +411,14 @@ def test_container(host):
     ],
 )
 def test_terminal(host, environ, size, status, words):
-    found = terminal.terminal(replace(host.place, environ=environ), size)
+    found = doctor_checks.terminal(replace(host.place, environ=environ), size)
     assert found.status is status
     assert words in found.what
 
 
 def test_a_pipe_is_not_the_terminal(host, monkeypatch):
-    monkeypatch.setattr(terminal, "_size", lambda: None)
-    found = terminal.terminal(replace(host.place, environ={"TERM": "xterm"}))
+    monkeypatch.setattr(doctor_checks, "_size", lambda: None)
+    found = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
     assert found.status is Status.OK  # a pipe says nothing of the terminal that the screen is drawn on
     assert "not looked at" in found.what
 
@@ -443,7 +444,7 @@ def asked(by_backend):
 
     def load(name, target):
         names.append(name)
-        assert target == f"latmon_backends.{name}_explain:explain"
+        assert target == f"latmon_backends.{name}.explain:explain"
         letter = by_backend[name]
         return lambda reason="": SimpleNamespace(tier=letter, why=reason or name)
 
@@ -561,15 +562,15 @@ def found(**statuses):
     ],
 )
 def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
-    monkeypatch.setattr(doctor, "checks", lambda *_: found(**statuses))
+    monkeypatch.setattr(doctor_command, "all_checks", lambda *_: found(**statuses))
     monkeypatch.setattr(tier, "report", lambda *_, **_backend: EXPLAINED)
     monkeypatch.setattr(tier, "beside", lambda *_: ())
-    assert doctor.doctor_command(as_json=False) == (0 if expected else 3)
+    assert doctor_command.doctor_command(as_json=False) == (0 if expected else 3)
     assert ("can measure here" in capsys.readouterr().out) is expected
 
 
 def test_text_has_each_check_and_its_remedy():
-    lines = doctor.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
+    lines = doctor_command.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
     assert lines[1].split() == ["python", "ok", "what"]
     assert lines[3].split() == ["tier", "degraded", "what"]
     assert lines[4].split() == ["->", "mend"]
@@ -577,7 +578,7 @@ def test_text_has_each_check_and_its_remedy():
 
 
 def test_json_is_for_scripts():
-    told = json.loads(doctor.render_json(found(tier=Status.DEGRADED), EXPLAINED))
+    told = json.loads(doctor_command.render_json(found(tier=Status.DEGRADED), EXPLAINED))
     assert (told["schema"], told["usable"]) == ("latmon.doctor/1", True)
     assert told["checks"][0] == {"name": "python", "status": "ok", "what": "what"}
     assert told["checks"][2]["remedy"] == "mend"
@@ -592,14 +593,14 @@ def test_json_is_for_scripts():
 
 def test_every_check_runs_on_a_host_with_nothing(host):
     host.root.joinpath("proc").mkdir()
-    checks = doctor.checks(host.place, EXPLAINED)
+    checks = doctor_command.all_checks(host.place, EXPLAINED)
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.what.isprintable() for check in checks)
 
 
 @pytest.mark.parametrize(("system", "own"), [("sunos5", "zone"), ("freebsd14", "modules"), ("netbsd10", "dtrace")])
 def test_on_another_system_dtrace_is_the_tool_and_the_linux_checks_are_left_out(host, system, own):
-    names = [check.name for check in doctor.checks(replace(host.place, platform=system), EXPLAINED)]
+    names = [check.name for check in doctor_command.all_checks(replace(host.place, platform=system), EXPLAINED)]
     assert {"btf", "bpftrace", "kprobes"}.isdisjoint(names)
     assert {"dtrace", "privilege", "diskstats", "terminal", "tier", own} <= set(names)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.dtrace_rows import Row, Scalar
-from latmon.imports.dtrace_dump import Distribution, Undecoded, columns, tables
-from latmon.text import is_clean
+from latmon.decode.dtrace_aggregation import Row, Scalar
+from latmon.importers.dtrace import Distribution, Undecoded, columns, tables
+from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/dtrace"
 CAPTURES = sorted(GOLDEN.glob("[0-3]*.out"))

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon import feed
-from latmon.errors import EXIT_INCOMPLETE, LatmonError
-from latmon.feed import Lines, Outlet, decode_end, end_line
-from latmon.model import Device, Frame, Origin
-from latmon.recording import decode_frame, decode_origin, parse
+from latmon.capture import feed
+from latmon.capture.feed import Lines, Outlet, decode_end, end_line
+from latmon.model.frame import Device, Frame, Origin
+from latmon.recording.decode import decode_frame, decode_origin
+from latmon.recording.validate import parse
+from latmon.support.errors import EXIT_INCOMPLETE, LatmonError
 
 SDA, SDB = Device("sda", 8, 0), Device("sdb", 8, 16)
 

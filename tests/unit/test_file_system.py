@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon import file_system
-from latmon.file_system import devices_below, mount_of, remarks
+from latmon.capture import target
+from latmon.capture.target import devices_below, mount_of, remarks
 
 
 def mounts(tmp_path, *lines):
@@ -39,7 +39,7 @@ def lies_on(monkeypatch):
     """Every directory has this device number."""
 
     def lie(major, minor):
-        monkeypatch.setattr(file_system, "_number", lambda _: os.makedev(major, minor))
+        monkeypatch.setattr(target, "_number", lambda _: os.makedev(major, minor))
 
     return lie
 
@@ -80,7 +80,7 @@ def test_disks_below_a_directory(tmp_path, sys, lies_on, number, devices):
 
 
 def test_only_a_measured_device_is_remarked(tmp_path, sys, monkeypatch):
-    monkeypatch.setattr(file_system, "devices_below", lambda *_args: ("dm-0", "sda", "sdb"))
+    monkeypatch.setattr(target, "devices_below", lambda *_args: ("dm-0", "sda", "sdb"))
     assert "lies on sda, which is measured" in remarks(Path("/srv/x"), ("sda", "nvme*"), tmp_path, sys)
     assert "lies on sda and sdb, which are measured" in remarks(Path("/srv/x"), ("sd*",), tmp_path, sys)
     assert "lies on dm-0, sda and sdb, which" in remarks(Path("/srv/x"), (), tmp_path, sys)
@@ -101,7 +101,7 @@ def test_a_file_system_without_a_number_is_found_by_its_source(tmp_path, sys, li
 def test_an_overlay_lies_where_its_upper_directory_does(tmp_path, sys, monkeypatch):
     proc = mounts(tmp_path, "30 22 0:30 / /merged rw - overlay overlay rw,lowerdir=/low,upperdir=/up,workdir=/w")
     numbers = {"/merged": os.makedev(0, 30), "/up": os.makedev(8, 16)}
-    monkeypatch.setattr(file_system, "_number", lambda directory: numbers.get(str(directory), 0))
+    monkeypatch.setattr(target, "_number", lambda directory: numbers.get(str(directory), 0))
     assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
 
 

@@ -2,9 +2,9 @@
 
 from finding_cases import frame
 
-from latmon.findings.thresholds import DEFAULT
-from latmon.findings.watch import Watch
-from latmon.model import Origin
+from latmon.findings.engine import Watch
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import Origin
 
 S = 1_000_000
 ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=100 * S + 300_000)

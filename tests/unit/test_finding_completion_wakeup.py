@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
 
-from latmon.model import Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
 
 RULE = "completion-wakeup"
 FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})

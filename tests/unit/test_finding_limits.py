@@ -6,10 +6,10 @@ from random import Random
 import pytest
 from finding_cases import facts_of
 
+from latmon.findings.engine import RULES
 from latmon.findings.facts import Facts
-from latmon.findings.registry import RULES
-from latmon.findings.thresholds import DEFAULT, TABLE, settings_of
-from latmon_backends.incidents import INCIDENTS
+from latmon.findings.rule import DEFAULT, TABLE, settings_of
+from latmon_backends.demo.backend import INCIDENTS
 
 CASES = [(rule, name, most) for rule, named in TABLE.items() for name in named for most in (False, True)]
 SICK = [name for name in INCIDENTS if not name.endswith("-healthy")]

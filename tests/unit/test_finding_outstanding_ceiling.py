@@ -3,7 +3,7 @@
 import pytest
 from finding_cases import depths, disk, done, found, frame, lasting, timed
 
-from latmon.outstanding import SYSFS
+from latmon.model.inflight import SYSFS
 
 RULE = "outstanding-ceiling"
 SERIAL = ((5000, {"queue": 41_000, "hba": 3_000}),)

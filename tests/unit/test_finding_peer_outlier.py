@@ -6,9 +6,9 @@ import pytest
 from finding_cases import BEGIN_S, disk, done, found, frame, hist, lasting, shifted
 from like_drives import NOISES, Host, Sick, watched
 
-from latmon.histogram import Histogram
-from latmon.model import Device, Series
-from latmon.peers import Measure, beyond, counts_of, slowest_of, tail_of
+from latmon.analysis.peers import Measure, beyond, counts_of, slowest_of, tail_of
+from latmon.model.frame import Device, Series
+from latmon.model.histogram import Histogram
 
 RULE = "peer-outlier"
 NAMES = [f"sd{letter}" for letter in "abcdef"]

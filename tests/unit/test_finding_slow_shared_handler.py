@@ -3,7 +3,7 @@
 import pytest
 from finding_cases import disk, found, hist, lasting, timed, traced
 
-from latmon.model import Handler, HandlerRuns
+from latmon.model.frame import Handler, HandlerRuns
 
 RULE = "slow-shared-handler"
 DRIVE = disk("nvme13n1", controller="PCI 0000:02:00.0")

@@ -3,8 +3,8 @@
 import pytest
 from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
 
-from latmon.findings.registry import RULES
-from latmon.model import Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.findings.engine import RULES
+from latmon.model.frame import Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
 
 RULE = "softirq-delay"
 FAST = (1000, {"hba": 90, "irq": 5, "softirq": 6})

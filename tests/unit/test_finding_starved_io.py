@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from finding_cases import BEGIN_S, WALL, S, disk, done, found, frame, timed
 
-from latmon.model import Completed, Flow, Outlier, Outstanding
-from latmon.outstanding import InFlight, Issue, StillInFlight
+from latmon.model.frame import Completed, Flow, Outlier, Outstanding
+from latmon.model.inflight import InFlight, Issue, StillInFlight
 
 RULE = "starved-io"
 LOAD = ((1000, {"queue": 1_000, "hba": 9_000}),)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from finding_cases import found, hist, lasting, timed, traced
 
-from latmon.model import SoftirqCpu, SoftirqRuns
+from latmon.model.frame import SoftirqCpu, SoftirqRuns
 
 RULE = "tick-quantum"
 NEAR = (300, {"hba": 80, "irq": 5, "softirq": 3881})

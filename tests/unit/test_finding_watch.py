@@ -3,14 +3,13 @@
 import pytest
 from finding_cases import BEGIN_S, facts_of, frame, lasting, timed, traced
 
-from latmon.findings import registry, watch
+from latmon.aggregate.rollup import Minute
+from latmon.findings import engine
+from latmon.findings.engine import RULES, Watch, asked, unexplained
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, Where
-from latmon.findings.registry import RULES, asked, unexplained
-from latmon.findings.thresholds import DEFAULT
-from latmon.findings.watch import Watch
-from latmon.minute import Minute
-from latmon.model import Origin, Series
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import Origin, Series
 
 S = 1_000_000
 ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
@@ -24,7 +23,7 @@ def named(rule="starved-io", device="sda", severity=WARNING, **changed):
 def told(monkeypatch):
     """What rules find in the next block; they are asked about none."""
     found = [named()]
-    monkeypatch.setattr(watch, "asked", lambda _facts, _settings, _failed: iter([tuple(found)]))
+    monkeypatch.setattr(engine, "asked", lambda _facts, _settings, _failed: iter([tuple(found)]))
     return found
 
 
@@ -89,7 +88,7 @@ def test_stamps_that_wobble_leave_a_whole_minute():
 
 
 def test_the_oldest_of_the_least_urgent_is_forgotten(told, monkeypatch):
-    monkeypatch.setattr(watch, "MAX_EPISODES", 3)
+    monkeypatch.setattr(engine, "MAX_EPISODES", 3)
     one = Watch(ORIGIN)
     cases = [("a", CRITICAL), ("b", NOTICE), ("c", NOTICE), ("d", WARNING), ("e", WARNING)]
     for n, (device, severity) in enumerate(cases):
@@ -122,10 +121,10 @@ def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
         raise ZeroDivisionError("by\nnothing" + "x" * 900)
 
     rules = tuple(
-        registry.Rule(rule.id, "f", fails if i == 0 else lambda _f, _l: [named("peer-outlier")] if _f else [])
+        engine.Rule(rule.id, "f", fails if i == 0 else lambda _f, _l: [named("peer-outlier")] if _f else [])
         for i, rule in enumerate(RULES[:2])
     )
-    monkeypatch.setattr(registry, "RULES", rules)
+    monkeypatch.setattr(engine, "RULES", rules)
     failed = {}
     found = list(asked(facts_of(lasting(1)), DEFAULT, failed))
     assert [len(some) for some in found] == [0, 1]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from latmon.findings.registry import RULES
-from latmon.findings.thresholds import TABLE
+from latmon.findings.engine import RULES
+from latmon.findings.rule import TABLE
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "FINDINGS.md").read_text(encoding="utf-8")
 

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from latmon import found
-from latmon.findings import registry, watch
+from latmon.cli import headless
+from latmon.cli.headless import Found
+from latmon.findings import engine
+from latmon.findings.engine import NEEDS, by_kind, who_judged
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, Where
-from latmon.findings.needs import NEEDS, by_kind, who_judged
-from latmon.findings.rule import Rule
-from latmon.findings.thresholds import TABLE, Settings
-from latmon.found import Found
-from latmon.model import Frame, Origin
+from latmon.findings.rule import TABLE, Rule, Settings
+from latmon.model.frame import Frame, Origin
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 SICK = Finding("starved-io", WARNING, "sda", "sda: one waits", (), Where("outstanding"), (), "nothing")
@@ -31,7 +30,7 @@ def judged(monkeypatch):
     def rules(facts, _settings):
         return tuple(told[len(told) - 1 if len(facts.blocks) > len(told) else len(facts.blocks) - 1]) if told else ()
 
-    monkeypatch.setattr(watch, "asked", lambda facts, settings, _failed: iter([rules(facts, settings)]))
+    monkeypatch.setattr(engine, "asked", lambda facts, settings, _failed: iter([rules(facts, settings)]))
     return told
 
 
@@ -83,7 +82,7 @@ def test_a_rule_that_failed_is_said_once(monkeypatch):
     def fails(_facts, _limits):
         return 1 // 0
 
-    monkeypatch.setattr(registry, "RULES", (Rule("tick-quantum", "f", fails),))
+    monkeypatch.setattr(engine, "RULES", (Rule("tick-quantum", "f", fails),))
     one = Found(Settings(off=frozenset(TABLE) - {"tick-quantum"}))
     words = "ZeroDivisionError: integer division or modulo by zero"
     assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules go on"]
@@ -98,7 +97,7 @@ def test_one_that_comes_and_goes_is_one_line(judged):
 
 
 def test_a_flood_is_bounded(judged, monkeypatch):
-    monkeypatch.setattr(found, "MAX_SAID", 2)
+    monkeypatch.setattr(headless, "MAX_SAID", 2)
     judged += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
     one = Found(Settings())
     assert len(said(one, 5)) == 2

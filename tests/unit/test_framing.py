@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.framing import Framer
-from latmon.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
-from latmon.manifest import MapSpec, load
-from latmon.model import Completed, Flow, Series
+from latmon.decode.framer import Framer
+from latmon.manifest.loader import load
+from latmon.manifest.schema import MapSpec
+from latmon.model.frame import Completed, Flow, Series
+from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 A, C = load(PROBES / "block_a.yaml"), load(PROBES / "block_c.yaml")

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.capture import Outcome, Tally
-from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
-from latmon.headless import Progress
-from latmon.model import Completed, Flow, Health, Outstanding
-from latmon.starting import compiling
+from latmon.capture.capture import Outcome, Tally
+from latmon.capture.registry import compiling
+from latmon.cli.headless import Progress
+from latmon.model.frame import Completed, Flow, Health, Outstanding
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 
 
 class Tty(io.StringIO):

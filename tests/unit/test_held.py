@@ -1,6 +1,6 @@
 """Who holds I/Os, in words."""
 
-from latmon.views.held import MOST, Held, at_the_end, held, not_completed
+from latmon.report.formatting import MOST, Held, at_the_end, held, not_completed
 
 S = 1_000_000
 

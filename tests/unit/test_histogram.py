@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.histogram import BITS, EMPTY, MAX_US, TOP, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.histogram import BITS, EMPTY, MAX_US, TOP, Histogram, bucket_bounds, bucket_index, merge
 
 HOUR_US = 3_600_000_000
 VALUES = st.integers(0, HOUR_US) | st.integers(0, 5000)

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon import host
-from latmon.text import is_clean
+from latmon.support import host
+from latmon.support.text import is_clean
 
 
 def write(path, text):

@@ -13,10 +13,11 @@ import pytest
 from hostile import GOOD, HOSTILE, member
 from recorded import ORIGIN
 
-from latmon import cli
-from latmon.model import Frame
-from latmon.recording import course, decode, open_recording
-from latmon.recording.lines import encode_origin, to_bytes
+from latmon.cli import main
+from latmon.model.frame import Frame
+from latmon.recording import decode, validate
+from latmon.recording.encode import encode_origin, to_bytes
+from latmon.recording.reader import open_recording
 
 MAX_KB = 256 * 1024
 FIRST_S = 2.0
@@ -96,19 +97,19 @@ def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, caps
     """By every command, and nothing behind that window is decoded."""
     path, decoded = tmp_path / "r", []
     for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS"):
-        monkeypatch.setattr(course, cap, 2500)
+        monkeypatch.setattr(validate, cap, 2500)
     real = decode.decode_frame
     monkeypatch.setattr(decode, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
     _labels(path, kind, 6)
     for words in COMMANDS:
         decoded.clear()
-        code = cli.main([{"F": str(path), "OUT": str(tmp_path / "OUT")}.get(one, one) for one in words])
+        code = main.main([{"F": str(path), "OUT": str(tmp_path / "OUT")}.get(one, one) for one in words])
         out, err = capsys.readouterr()
         assert (code, len(decoded) <= 3) == (5, True), words
         assert "more than any host has" in (out if words[0] == "check" else err)
         assert words[0] == "check" or (len(err.splitlines()), out) == (1, ""), words
     assert {one.name for one in tmp_path.iterdir()} == {"r"}
-    assert cli.main(["check", str(path), "--repair", "-o", str(tmp_path / "OUT")]) == 0
+    assert main.main(["check", str(path), "--repair", "-o", str(tmp_path / "OUT")]) == 0
     assert [one.seq for one in open_recording(tmp_path / "OUT") if isinstance(one, Frame)] == [0, 1]
 
 

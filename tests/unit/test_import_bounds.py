@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import RecordingError
-from latmon.histogram import MAX_US
-from latmon.imports import import_command
-from latmon.imports.command import read_text
-from latmon.imports.found import Asked
-from latmon.model import Series
-from latmon.recording import open_recording
-from latmon.report import summarise
+from latmon.importers.registry import import_command, read_text
+from latmon.importers.values import Asked
+from latmon.model.frame import Series
+from latmon.model.histogram import MAX_US
+from latmon.recording.reader import open_recording
+from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
-from latmon.report.map_columns import MapColumns
-from latmon.report.opens import opens
-from latmon.report.summary import added_up, summary_of
+from latmon.report.summary import added_up, opens, summarise, summary_of
 from latmon.report.text import render_text
+from latmon.support.errors import RecordingError
 from latmon.views.lines import cell_len
 
 FIO = Path(__file__).resolve().parents[1] / "golden/imports/fio.json"

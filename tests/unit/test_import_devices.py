@@ -2,10 +2,10 @@
 
 import pytest
 
-from latmon.errors import UsageError
-from latmon.imports.command import read_text
-from latmon.imports.found import Asked
-from latmon.model import Flow
+from latmon.importers.registry import read_text
+from latmon.importers.values import Asked
+from latmon.model.frame import Flow
+from latmon.support.errors import UsageError
 
 NOTHING = Asked()
 LINUX = "Device            r/s     {0}   rrqm/s  %rrqm r_await rareq-sz     w/s     {1} w_await  aqu-sz  %util\n"

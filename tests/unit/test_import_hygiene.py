@@ -79,9 +79,9 @@ def test_a_headless_capture_and_its_report_never_load_textual(tmp_path):
 
 
 def test_the_collector_never_loads_textual(tmp_path):
-    assert not {"textual", "rich"} & loaded_after("import latmon.collector", cwd=tmp_path)
+    assert not {"textual", "rich"} & loaded_after("import latmon.capture.collector", cwd=tmp_path)
 
 
 def test_a_recording_of_the_demo_never_loads_textual(tmp_path):
-    short = "from latmon import demonstration; demonstration.WINDOWS = 3\n"
+    short = "from latmon.cli import demo as demonstration; demonstration.WINDOWS = 3\n"
     assert not {"textual", "rich"} & loaded_after(short + MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)

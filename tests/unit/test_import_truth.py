@@ -4,19 +4,20 @@ import pytest
 import test_imports
 from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
-from latmon.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
-from latmon.exports import csv_buckets, jsonl
-from latmon.exports.source import Source
-from latmon.exports.wish import Wish
-from latmon.imports import import_command
-from latmon.imports.found import Asked
-from latmon.minute_sums import add_completed
-from latmon.model import Completed, Flow
-from latmon.outstanding import MEANS
-from latmon.recording import open_recording
-from latmon.report import summarise
+from latmon.aggregate.rollup import add_completed
+from latmon.exporters import csv as exporters_csv
+from latmon.exporters import jsonl
+from latmon.exporters.options import Wish
+from latmon.exporters.source import Source
+from latmon.importers.registry import import_command
+from latmon.importers.values import Asked
+from latmon.model.frame import Completed, Flow
+from latmon.model.inflight import MEANS
+from latmon.recording.reader import open_recording
 from latmon.report.html_device import _depth_facts
+from latmon.report.summary import summarise
 from latmon.report.text import render_text
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
 
 GOLDEN = test_imports.GOLDEN
 US = Asked(unit="us")
@@ -450,7 +451,7 @@ def test_a_damaged_line_of_bpftrace_json_is_exit_4():
 
 def test_a_damaged_row_of_latmons_own_lines_is_exit_4(tmp_path):
     _, recording = imported(tmp_path, OTHER)
-    for write, good, bad in ((csv_buckets.write, ",35,\n", ",x,\n"), (jsonl.write, '"n":48', '"n":"x"')):
+    for write, good, bad in ((exporters_csv.write_buckets, ",35,\n", ",x,\n"), (jsonl.write, '"n":48', '"n":"x"')):
         out = tmp_path / "exported"
         with out.open("wb") as file:
             write(Source(recording), file, Wish())

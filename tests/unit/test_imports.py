@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from latmon.errors import LatmonError, RecordingError, UsageError
-from latmon.exports import csv_buckets, jsonl
-from latmon.exports.source import Source
-from latmon.exports.wish import Wish
-from latmon.histogram import Histogram
-from latmon.imports import import_command
-from latmon.imports.command import origin, read_text
-from latmon.imports.found import Asked
-from latmon.model import Flow, Frame, Origin, Series, Traced
-from latmon.recording import Writer, open_recording
-from latmon.report import summarise
-from latmon.text import is_clean
+from latmon.exporters import csv, jsonl
+from latmon.exporters.options import Wish
+from latmon.exporters.source import Source
+from latmon.importers.registry import import_command, origin, read_text
+from latmon.importers.values import Asked
+from latmon.model.frame import Flow, Frame, Origin, Series, Traced
+from latmon.model.histogram import Histogram
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
+from latmon.support.errors import LatmonError, RecordingError, UsageError
+from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/imports"
 NOTHING = Asked()
@@ -423,7 +423,7 @@ def test_export_and_import_keep_counts(tmp_path, to):
     exported = tmp_path / f"b.{to}"
     with exported.open("wb") as out:
         if to == "csv":
-            csv_buckets.write(Source(open_recording(tmp_path / "a")), out, Wish())
+            csv.write_buckets(Source(open_recording(tmp_path / "a")), out, Wish())
         else:
             jsonl.write(Source(open_recording(tmp_path / "a")), out, Wish())
     import_command(exported, tmp_path / "c", Asked())
@@ -453,7 +453,7 @@ def test_what_a_stage_includes_survives_an_export_to_csv(tmp_path):
     writer.append(Frame(1, 1.7e9 + 1, 21_000_000, 1_000_000, hba))
     writer.close("asked")
     with (tmp_path / "b.csv").open("wb") as out:
-        csv_buckets.write(Source(open_recording(tmp_path / "a")), out, Wish())
+        csv.write_buckets(Source(open_recording(tmp_path / "a")), out, Wish())
     text = (tmp_path / "b.csv").read_text()
     assert ",hba,88,96,1,irq softirq completion\n" in text
     assert ",traced.hba,88,96,1,irq\n" in text

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from latmon.demonstration import record
-from latmon.findings.thresholds import DEFAULT
-from latmon.findings.watch import Watch
-from latmon.model import Frame
+from latmon.cli.demo import record
+from latmon.findings.engine import Watch
+from latmon.findings.rule import DEFAULT
+from latmon.findings.tour import load_tour, tours
+from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
-from latmon.tour import load_tour, tours
-from latmon.tui.steps.findings import view
-from latmon.tui.touring import EVERY, HISTORY, Touring
-from latmon.views.choice import Choice
+from latmon.tui.commands import view
+from latmon.tui.tour import EVERY, HISTORY, Touring
 from latmon.views.lines import plain
-from latmon.views.scene import Scene
-from latmon.views.whole_screen import screen_lines
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
 
 PAGES = Path(__file__).parents[2] / "docs" / "incidents"
 RECORDINGS = PAGES / "recordings"

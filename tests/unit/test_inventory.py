@@ -1,7 +1,7 @@
 """Who starts in the middle still learns every device."""
 
-from latmon.inventory import Inventory, carry
-from latmon.model import Device, Frame
+from latmon.model.devices import Inventory, carry
+from latmon.model.frame import Device, Frame
 
 
 def frame(seq, devices=(), removed=()):

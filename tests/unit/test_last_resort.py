@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CRASH = "from latmon import last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
+CRASH = "from latmon import __main__ as last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
 
 
 def crash(environ):

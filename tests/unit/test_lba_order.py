@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.lba_order import LbaOrder, arrived_us, lba_order, overtaken, summary, together
-from latmon.outstanding import Issue
+from latmon.analysis.issue_order import LbaOrder, arrived_us, lba_order, overtaken, summary, together
+from latmon.model.inflight import Issue
 
 RECORDED = {
     name: tuple(Issue(*row) for row in rows)

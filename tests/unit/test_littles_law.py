@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.ages import Aged
-from latmon.littles_law import Law, Times, law, lift, of, sentence, times
-from latmon.model import Completed
-from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Took
+from latmon.analysis.littles_law import Law, Times, law, lift, of, sentence, times
+from latmon.model.frame import Completed
+from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, InFlight, Took
 
 
 def test_the_line_of_a_serialised_device():

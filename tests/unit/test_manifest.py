@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.errors import ManifestError
-from latmon.manifest import MAX_BYTES, Parameter, Part, RecordSpec, load, load_all, op_name
-from latmon.model import STAGES
+from latmon.manifest.loader import MAX_BYTES, load, load_all
+from latmon.manifest.schema import Parameter, Part, RecordSpec, op_name
+from latmon.model.frame import STAGES
+from latmon.support.errors import ManifestError
 
 PROBES = Path(__file__).resolve().parents[2] / "probes"
 SHIPPED = [manifest for manifest in load_all(PROBES) if manifest.tool == "bpftrace"]

@@ -6,14 +6,14 @@ import stat
 
 import pytest
 
-from latmon import new_file
-from latmon.errors import UnavailableError
+from latmon.support import streams
+from latmon.support.errors import UnavailableError
 
 
 def test_it_is_written_and_only_its_owner_reads_it(tmp_path):
     old = os.umask(0)
     try:
-        with new_file.create(tmp_path / "out") as out:
+        with streams.create(tmp_path / "out") as out:
             out.write(b"x")
     finally:
         os.umask(old)
@@ -24,32 +24,32 @@ def test_it_is_written_and_only_its_owner_reads_it(tmp_path):
 def test_what_is_there_stays(tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UnavailableError, match="exists and is never overwritten"):
-        new_file.create(tmp_path / "out")
+        streams.create(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "out").symlink_to(tmp_path / "target")
     with pytest.raises(UnavailableError):
-        new_file.create(tmp_path / "out")
+        streams.create(tmp_path / "out")
     assert not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize("name", ["no/such/directory", "with\0zero"])
 def test_where_there_can_be_none_it_says_so(tmp_path, name):
     with pytest.raises(UnavailableError, match="can't write"):
-        new_file.create(tmp_path / name)
+        streams.create(tmp_path / name)
 
 
 def fail(path, error, meanwhile=lambda _: None):
-    with new_file.whole(path) as out:
+    with streams.whole(path) as out:
         out.write(b"x")
         meanwhile(path)
         raise error
 
 
 def test_a_whole_one_stays_and_half_of_one_goes(tmp_path):
-    with new_file.whole(tmp_path / "out") as out:
+    with streams.whole(tmp_path / "out") as out:
         out.write(b"x")
     assert (tmp_path / "out").read_bytes() == b"x"
     with pytest.raises(KeyboardInterrupt):
@@ -83,9 +83,9 @@ def test_half_of_one_takes_nothing_along_that_bears_its_name_by_now(tmp_path, me
 
 
 def test_an_open_file_loses_its_name_in_a_directory_that_is_not_readable(tmp_path):
-    with new_file.create(tmp_path / "out") as out:
+    with streams.create(tmp_path / "out") as out:
         tmp_path.chmod(0o300)
-        assert new_file.unlink(tmp_path / "out", out.fileno())
+        assert streams.unlink(tmp_path / "out", out.fileno())
         tmp_path.chmod(0o700)
         with pytest.raises(FileNotFoundError):
-            new_file.unlink(tmp_path / "out", out.fileno())
+            streams.unlink(tmp_path / "out", out.fileno())

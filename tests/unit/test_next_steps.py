@@ -8,10 +8,9 @@ import pytest
 from finding_cases import disk
 
 import latmon.findings
-from latmon.findings.commands import RAN, ran, setting, sysfs, threads
-from latmon.findings.finding import Step
-from latmon.findings.raising import raising
-from latmon.findings.unsorting import unsorting
+from latmon.findings.evidence import raising
+from latmon.findings.finding import RAN, Step, ran, setting, sysfs, threads
+from latmon.findings.rules.starved_io import unsorting
 
 RULES = sorted(Path(latmon.findings.__file__).parent.glob("*.py"))
 TOOLS = (
@@ -98,7 +97,7 @@ def test_sd_is_set_per_product_in_the_file_of_its_driver_and_never_for_all(drive
 
 
 def test_a_smaller_throttle_comes_with_disksort_off():
-    from latmon.findings.starved_io import _below_sd  # noqa: PLC0415  its steps alone
+    from latmon.findings.rules.starved_io import _below_sd  # noqa: PLC0415  its steps alone
 
     lines = [line for step in _below_sd(of_sun("ssd")) for line in step.commands if "throttle-max" in line]
     assert lines == ['ssd-config-list = "VENDOR  PRODUCT", "throttle-max:2, disksort:false";']

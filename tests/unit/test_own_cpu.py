@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from latmon.own_cpu import OwnCpu
+from latmon.support.process import OwnCpu
 
 
 class Clock:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.processes import Family
+from latmon.support.process import Family
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 

@@ -91,7 +91,7 @@ def run(python: Path, *args: str, cwd: Path | str = "/") -> str:
     return done.stdout
 
 
-FIND_DATA = "from latmon.resources import data_dir; print(data_dir('probes')); print(data_dir('themes'))"
+FIND_DATA = "from latmon.support.paths import data_dir; print(data_dir('probes')); print(data_dir('themes'))"
 FIND_BACKENDS = (
     "from importlib.metadata import entry_points; print(*sorted(e.name for e in entry_points(group='latmon.backends')))"
 )

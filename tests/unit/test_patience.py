@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from latmon import capture as module
-from latmon.capture import Capture
-from latmon.errors import UnavailableError
-from latmon.patience import patiently
-from latmon.request import Request
+from latmon.capture import capture as module
+from latmon.capture.capture import Capture
+from latmon.capture.registry import Request
+from latmon.support.errors import UnavailableError
+from latmon.support.process import patiently
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_what_is_odd_about_the_place_is_said_ahead(monkeypatch, tmp_path):
             pass
 
     said = []
-    monkeypatch.setattr(module.file_system, "remarks", lambda *_: "it lies on vda")
+    monkeypatch.setattr(module.target, "remarks", lambda *_: "it lies on vda")
     capture = Capture(Request(record=tmp_path / "x"), Sink(), lambda _: Opener(), ahead=said.append)
     with pytest.raises(UnavailableError, match="no probe"):
         await capture.run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from latmon.priorities import said, scales
+from latmon.analysis.priorities import said, scales
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from latmon import privileges
-from latmon.privileges import Invoker
+from latmon.support import privileges
+from latmon.support.privileges import Invoker
 
 NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
@@ -85,7 +85,7 @@ def test_without_sudo_the_environment_stays():
 def test_settling_gives_root_up_for_good():
     code = """
 import os
-from latmon import privileges as p
+from latmon.support import privileges as p
 p.settle(p.invoker(os.environ, os.geteuid()))
 try:
     os.seteuid(0)
@@ -99,7 +99,7 @@ except PermissionError:
 def test_root_that_stays_root_gains_nothing_more():
     code = """
 import os
-from latmon import privileges as p
+from latmon.support import privileges as p
 p.settle(p.invoker(os.environ, os.geteuid()))
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("NoNewPrivs")])
 """
@@ -113,7 +113,7 @@ def test_acting_as_the_user_is_only_for_a_moment(tmp_path):
     secret.chmod(0o600)
     code = f"""
 import os
-from latmon import privileges as p
+from latmon.support import privileges as p
 groups = os.getgroups()
 with p.acting_as(p.invoker(os.environ, os.geteuid())):
     try:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.quantities import duration_us, show_duration, show_size, size_bytes
+from latmon.support.units import duration_us, show_duration, show_size, size_bytes
 
 
 @pytest.mark.parametrize(

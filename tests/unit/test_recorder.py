@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon import recorder as module
-from latmon.errors import UnavailableError
-from latmon.model import Frame
-from latmon.recorder import Recorder
-from latmon.recording import End, Gap, Writer, open_recording, rotation
+from latmon.capture import recorder as module
+from latmon.capture.recorder import Recorder
+from latmon.model.frame import Frame
+from latmon.recording import rotation
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits
+from latmon.recording.writer import Writer
+from latmon.support.errors import UnavailableError
 
 
 def plenty(_path):
@@ -184,7 +187,7 @@ LEAVING = """
 import asyncio, os, sys, threading
 from pathlib import Path
 from recorded import ORIGIN, frame
-from latmon.recorder import Recorder
+from latmon.capture.recorder import Recorder
 from latmon.recording.rotation import Limits
 
 async def capture():

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import FRAMES, ORIGIN, ORIGINS, frame
 
-from latmon.errors import EXIT_UNREADABLE, RecordingError
-from latmon.model import Health, Origin, Series
-from latmon.recording import decode_frame, decode_origin, encode_frame, encode_origin, parse
-from latmon.recording.checks import MAX_ITEMS
-from latmon.recording.decode import decode_gap, decode_mark
-from latmon.recording.lines import to_bytes
-from latmon.text import is_clean
+from latmon.model.frame import Health, Origin, Series
+from latmon.recording.decode import decode_frame, decode_gap, decode_mark, decode_origin
+from latmon.recording.encode import encode_frame, encode_origin, to_bytes
+from latmon.recording.validate import MAX_ITEMS, parse
+from latmon.support.errors import EXIT_UNREADABLE, RecordingError
+from latmon.support.text import is_clean
 
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 ESCAPE = "\x1b]52;c;x\x07[/red]"

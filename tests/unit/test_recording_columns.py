@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
 
-from latmon.errors import RecordingError
-from latmon.histogram import TOP, Histogram
-from latmon.model import Completed, Flow, Frame, Series
-from latmon.packed import Packed
-from latmon.recording import checks, columns, decode
-from latmon.recording.lines import encode_frame, to_bytes
+from latmon.model.frame import Completed, Flow, Frame, Series
+from latmon.model.histogram import TOP, Histogram
+from latmon.model.packed import Packed
+from latmon.recording import decode, packed_tables, validate
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.support.errors import RecordingError
 
 ONE = Frame(
     1,
@@ -33,14 +33,14 @@ def _line() -> dict:
 
 def _by_piece(line: dict, monkeypatch: pytest.MonkeyPatch) -> Frame | str:
     with monkeypatch.context() as patch:
-        patch.setattr(columns, "histograms", lambda *_, **__: None)
-        patch.setattr(columns, "completed", lambda *_: None)
+        patch.setattr(packed_tables, "histograms", lambda *_, **__: None)
+        patch.setattr(packed_tables, "completed", lambda *_: None)
         return _decoded(line)
 
 
 def _decoded(line: dict) -> Frame | str:
     try:
-        return decode.decode_frame(line, booleans=checks.may_hold_booleans(json.dumps(line).encode()))
+        return decode.decode_frame(line, booleans=validate.may_hold_booleans(json.dumps(line).encode()))
     except RecordingError as error:
         return str(error)
 
@@ -90,7 +90,7 @@ def test_no_list_of_buckets_passes_that_a_piece_refuses(flat):
     line = _line()
     line["h"][0]["b"] = flat
     line["h"][0]["n"] = sum(flat[1::2])
-    at_once = columns.histograms(line)
+    at_once = packed_tables.histograms(line)
     try:
         piece = decode.histogram(line["h"][0])
     except RecordingError:
@@ -126,8 +126,8 @@ def test_a_name_that_is_not_clean_is_cleaned_each_time():
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_KNOWN", 10)
-    for kept in (columns._series, columns._flows, columns._rising):
+    monkeypatch.setattr(packed_tables, "MAX_KNOWN", 10)
+    for kept in (packed_tables._series, packed_tables._flows, packed_tables._rising):
         kept.clear()
     for number in range(50):
         line = _line()
@@ -136,4 +136,4 @@ def test_what_is_remembered_is_bounded(monkeypatch):
         line["seen"][0]["l"] = [f"sd{number}", "read"]
         for _ in range(2):
             assert isinstance(_decoded(line), Frame)
-    assert max(map(len, (columns._series, columns._flows, columns._rising))) <= 11
+    assert max(map(len, (packed_tables._series, packed_tables._flows, packed_tables._rising))) <= 11

@@ -13,23 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import ORIGIN, frame
 
-from latmon.errors import RecordingError, TooManyError
-from latmon.model import (
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Health,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Wait,
-    Wakeups,
-)
-from latmon.recording import Writer, decode_frame, encode_frame, open_recording, parse
-from latmon.recording.deep_lines import encode_deep
-from latmon.recording.lines import to_bytes
-from latmon.text import is_clean
+from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Health, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_deep, encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.validate import parse
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jsonl.gz"
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
@@ -248,7 +239,7 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
 
 
 def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.recording.course.MAX_SERIES", 40)
+    monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)
     for seq in range(20):
         writer.append(frame(seq, handlers={Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}))

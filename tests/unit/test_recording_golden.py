@@ -13,10 +13,12 @@ from types import MappingProxyType
 
 import pytest
 
-from latmon.histogram import Histogram
-from latmon.model import Completed, Device, Flow, Frame, Health, Missing, Origin, Outstanding, Series
-from latmon.recording import End, Gap, Mark, Writer, open_recording
-from latmon.report import summarise
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Missing, Origin, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0.latmon.jsonl.gz"
 ORIGIN = Origin(

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from recorded import ORIGIN
 
-from latmon.histogram import Histogram
-from latmon.minute import Minute
-from latmon.model import Completed, Device, Flow, Frame, Outstanding, Series
-from latmon.recording import Writer, open_recording
-from latmon.report import summarise
+from latmon.aggregate.rollup import Minute
+from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
 
 SECONDS = 360
 START_US = 10**9

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from latmon.backend import Options
-from latmon.checking import repair, survey
-from latmon.errors import RecordingError, UnavailableError
-from latmon.model import Frame
-from latmon.recording import UNCLOSED, End, Gap, open_recording
-from latmon.request import Request
-from latmon.session import Session
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
+from latmon.capture.session import Session
+from latmon.cli.check import repair, survey
+from latmon.model.frame import Frame
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.support.errors import RecordingError, UnavailableError
 
 ROOT = Path(__file__).parents[2]
 LATMON = (sys.executable, "-m", "latmon")
@@ -144,7 +145,8 @@ def fill(place):
 
 
 UNGUARDED = (
-    "import sys; from latmon import cli, target; target.MIN_FREE_BYTES = target.MIN_FREE_SHARE = 0; "
+    "import sys; from latmon.cli import main as cli; from latmon.capture import target; "
+    "target.MIN_FREE_BYTES = target.MIN_FREE_SHARE = 0; "
     "sys.exit(cli.main(sys.argv[1:]))"
 )
 """latmon on a disk that is smaller than it would accept."""

@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 from recorded import ORIGIN
 
-from latmon.histogram import Histogram
-from latmon.minute import Minute
-from latmon.model import (
+from latmon.aggregate.rollup import Minute
+from latmon.model.frame import (
     Completed,
     Device,
     Flow,
@@ -30,9 +29,12 @@ from latmon.model import (
     Traced,
     Wakeups,
 )
-from latmon.outstanding import PROBE, Depths, InFlight, Issue, StillInFlight, Took
-from latmon.recording import End, Gap, Writer, members, open_recording
-from latmon.recording.lines import encode_frame, to_bytes
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import PROBE, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.recording import members
+from latmon.recording.encode import End, Gap, encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report import summary
 from latmon.report.totals import Totals
 

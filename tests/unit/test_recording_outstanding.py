@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, ORIGIN, frame
 
-from latmon.errors import RecordingError, TooManyError
-from latmon.model import Frame
-from latmon.outstanding import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
-from latmon.recording import Writer, decode_frame, encode_frame, open_recording, parse
-from latmon.recording.checks import MAX_SPAN_US
-from latmon.recording.lines import to_bytes
-from latmon.recording.outstanding_decode import MAX_DEPTH
-from latmon.recording.outstanding_lines import encode_outstanding
-from latmon.text import is_clean
+from latmon.model.frame import Frame
+from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.recording.decode import MAX_DEPTH, decode_frame
+from latmon.recording.encode import encode_frame, encode_outstanding, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.validate import MAX_SPAN_US, parse
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-outstanding.latmon.jsonl.gz"
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
@@ -252,7 +252,7 @@ def test_redacting_hides_who_waits_and_keeps_what_for(tmp_path):
 
 
 def test_devices_that_only_depths_name_count_as_series(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.recording.course.MAX_SERIES", 40)
+    monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)
     for seq in range(20):
         writer.append(frame(seq, depths={f"sd{seq}.{n}": Depths({1: 1}) for n in range(5)}))

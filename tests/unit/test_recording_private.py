@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.histogram import Histogram
-from latmon.mark import Mark
-from latmon.model import Frame, Outlier, Thread, Wait, Wakeups
-from latmon.outstanding import InFlight, StillInFlight
-from latmon.recording import Writer, open_recording
+from latmon.model.frame import Frame, Mark, Outlier, Thread, Wait, Wakeups
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import InFlight, StillInFlight
+from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits, Rotation
+from latmon.recording.writer import Writer
 
 SETTINGS = {"kernel": {"hz": "250"}, "device sda": {"scheduler": "none"}}
 FABRIC = replace(

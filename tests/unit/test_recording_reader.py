@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.errors import EXIT_UNREADABLE, RecordingError
-from latmon.model import Frame, Health
-from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
-from latmon.recording.lines import encode_frame, encode_origin, to_bytes
+from latmon.model.frame import Frame, Health, Mark
+from latmon.recording.encode import End, Gap, encode_frame, encode_origin, to_bytes
 from latmon.recording.members import MAX_TEXT, Members, head_of, pack
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.writer import Writer
+from latmon.support.errors import EXIT_UNREADABLE, RecordingError
 
 ROOT = Path(__file__).parents[2]
 HEADER = pack(to_bytes(encode_origin(ORIGIN)), 0, 0)
@@ -236,7 +237,7 @@ def test_a_hostile_recording_takes_neither_memory_nor_time(tmp_path, name):
         import sys
         sys.path.insert(0, sys.argv[2])
         from pathlib import Path
-        from latmon.recording import open_recording
+        from latmon.recording.reader import open_recording
         recording = open_recording(Path(sys.argv[1]))
         seqs = [getattr(item, "seq", None) for item in recording]
         assert 10**6 in seqs, recording.damage

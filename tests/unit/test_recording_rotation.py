@@ -15,10 +15,12 @@ from random import Random
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.histogram import Histogram
-from latmon.model import Device, Frame, Series
-from latmon.recording import UNCLOSED, End, Gap, open_parts, open_recording, rotation, writer
-from latmon.recording.parts import part_of
+from latmon.model.frame import Device, Frame, Series
+from latmon.model.histogram import Histogram
+from latmon.recording import rotation, writer
+from latmon.recording.encode import End, Gap
+from latmon.recording.parts import open_parts, part_of
+from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.rotation import DAY_US, Limits, Rotation
 
 NAME = "x.latmon.jsonl.gz"

@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.model import Frame
-from latmon.recording import End, Gap, Writer, open_recording, reader
-from latmon.recording.places import Places
+from latmon.model.frame import Frame
+from latmon.recording import reader
+from latmon.recording.encode import End, Gap
+from latmon.recording.members import Places
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 
 COUNT = 40
 
@@ -140,7 +143,7 @@ def test_a_second_seek_looks_at_a_few_heads_only(writer, path, monkeypatch):
 
 def test_places_are_bounded(writer, path, monkeypatch):
     writer.close()
-    monkeypatch.setattr("latmon.recording.places.MAX_PLACES", 5)
+    monkeypatch.setattr("latmon.recording.members.MAX_PLACES", 5)
     recording = open_recording(path)
     assert stamps(recording.between(frame(30).mono_us, frame(31).mono_us)) == [frame(30).mono_us, frame(31).mono_us]
     places = Places()

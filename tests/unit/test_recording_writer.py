@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.errors import EXIT_UNAVAILABLE, UnavailableError
-from latmon.model import Device, Frame, Health
-from latmon.recording import UNCLOSED, End, Gap, Mark, Writer, open_recording
+from latmon.model.frame import Device, Frame, Health, Mark
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.writer import Writer
+from latmon.support.errors import EXIT_UNAVAILABLE, UnavailableError
 
 ROOT = Path(__file__).parents[2]
 
@@ -244,7 +246,7 @@ import sys, time
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from recorded import ORIGIN, frame
-from latmon.recording import Writer
+from latmon.recording.writer import Writer
 writer = Writer.create(Path(sys.argv[1]), ORIGIN)
 for seq in range(100_000):
     writer.append(frame(seq))

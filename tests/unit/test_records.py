@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.manifest import RecordSpec
-from latmon.manifest_parts import RECORDS, TEXTS
-from latmon.records import Record, record, shifted
-from latmon.text import is_clean
+from latmon.decode.records import Record, record, shifted
+from latmon.manifest.schema import RECORDS, TEXTS, RecordSpec
+from latmon.support.text import is_clean
 
 SLOW = RecordSpec("slow", ("dev", "op", "rwbs", "sector", "done_ns", "total_us", "pid"), "comm")
 BARE = RecordSpec("thread", ("thread", "priority"))

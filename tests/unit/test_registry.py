@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon import registry
-from latmon.errors import UnavailableError, UsageError
+from latmon.capture import registry
+from latmon.support.errors import UnavailableError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +68,7 @@ def test_a_missing_package_is_named_with_its_remedy(foreign, tmp_path, monkeypat
 
 def test_a_bare_checkout_finds_its_backends_and_imports_only_one():
     script = (
-        "import sys; from latmon import registry; registry.names();"
+        "import sys; from latmon.capture import registry; registry.names();"
         "before = [m for m in sys.modules if m.startswith('latmon_backends')];"
         "registry.load('procfs');"
         "print(before, 'latmon_backends.procfs' in sys.modules, 'latmon_backends.demo' in sys.modules,"

@@ -10,15 +10,18 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon import cli
-from latmon.checking import survey
-from latmon.checking.words import told
-from latmon.errors import EXIT_DONE, RecordingError
-from latmon.histogram import Histogram
-from latmon.model import Completed, Device, Flow, Health, Missing, Outstanding, Series
-from latmon.recording import UNCLOSED, Writer, open_recording
-from latmon.report import incomplete, render_text, report_command, summarise
-from latmon.report.figures import rfc3339
+from latmon.cli import main
+from latmon.cli.check import survey
+from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.recording.check import told
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.writer import Writer
+from latmon.report.command import report_command
+from latmon.report.formatting import rfc3339
+from latmon.report.summary import incomplete, summarise
+from latmon.report.text import render_text
+from latmon.support.errors import EXIT_DONE, RecordingError
 
 PROCFS = replace(
     ORIGIN,
@@ -352,7 +355,7 @@ def test_a_file_without_a_whole_window_is_refused(tmp_path, capsys, words):
     for at in range(first + 100, len(whole) - 200, 50):
         damaged[at] ^= 0xFF
     path.write_bytes(damaged)
-    assert cli.main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
+    assert main.main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"latmon: no window of {path} can be read (bytes ")
@@ -365,7 +368,7 @@ def test_a_capture_that_was_killed_before_its_first_window_has_a_report(tmp_path
     Writer.create(path, ORIGIN).close()
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.index(b"\x1f\x8b\x08\x04", 1)])
-    assert cli.main(["report", str(path)]) == 0
+    assert main.main(["report", str(path)]) == 0
     assert "ended without a closing line" in capsys.readouterr().out
 
 

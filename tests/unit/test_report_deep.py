@@ -10,8 +10,8 @@ from deep_frames import of, outlier, traced_disk
 from recorded import ORIGIN, frame
 from test_recording_deep import DEEP
 
-from latmon.backend import Options
-from latmon.model import (
+from latmon.capture.backend import Options
+from latmon.model.frame import (
     Device,
     Flow,
     Frame,
@@ -24,9 +24,12 @@ from latmon.model import (
     Traced,
     Wakeups,
 )
-from latmon.recording import Writer, open_recording
-from latmon.report import interrupts, render_text, summarise
-from latmon.report import outliers as rows
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report import devices
+from latmon.report import totals as rows
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
 from latmon.views.units import exact
 
 NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out"}
@@ -228,8 +231,8 @@ def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
 
 
 def test_wake_ups_that_no_row_tells_are_a_number(monkeypatch):
-    monkeypatch.setattr(interrupts, "MAX_THREADS", 2)
-    told = interrupts.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
+    monkeypatch.setattr(devices, "MAX_THREADS", 2)
+    told = devices.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
     assert ([one["pid"] for one in told["wakeups"]], told["wakeups_left_out"]) == ([4, 3], 7 + 3)
 
 

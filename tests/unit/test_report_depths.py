@@ -6,9 +6,10 @@ import pytest
 from recorded import ORIGIN, frame
 from test_report import record
 
-from latmon.model import Device, Limit
-from latmon.outstanding import PROBE, Depths
-from latmon.report import render_text, summarise
+from latmon.model.frame import Device, Limit
+from latmon.model.inflight import PROBE, Depths
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
 
 NONE = Limit("scheduler", "none", "queue/scheduler")
 TAGS = Limit("nr_tags", 512, "mq/0/nr_tags")

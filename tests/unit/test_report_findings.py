@@ -6,17 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.findings import watch
+from latmon.aggregate.rollup import Minute
+from latmon.findings import engine
 from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, sized
-from latmon.findings.thresholds import Settings
-from latmon.minute import Minute
-from latmon.model import Frame, Origin
-from latmon.recording import Writer, open_recording
+from latmon.findings.rule import Settings
+from latmon.model.frame import Frame, Origin
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report import findings as findings_of
-from latmon.report import report_command, summarise
+from latmon.report.command import report_command
 from latmon.report.findings import Judged
-from latmon.report.html_findings import findings as as_html
-from latmon.report.text_findings import findings as as_text
+from latmon.report.html import findings as as_html
+from latmon.report.sections import findings as as_text
+from latmon.report.summary import summarise
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 OFF = frozenset({"bimodal-tail"})
@@ -44,7 +46,7 @@ SICK = Finding(
 
 
 def judged(monkeypatch, found, *, n=15, minutes=False):
-    monkeypatch.setattr(watch, "asked", lambda _facts, _settings, _failed: iter([found]))
+    monkeypatch.setattr(engine, "asked", lambda _facts, _settings, _failed: iter([found]))
     one = Judged(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, 1)), Settings(off=OFF))
     for i in range(n):
         one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))

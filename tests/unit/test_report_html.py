@@ -16,21 +16,22 @@ from deep_frames import DISK as SDC_WRITE
 from deep_frames import outlier, traced_disk
 from recorded import DISK, ORIGIN, frame
 
-from latmon.errors import EXIT_DONE, UnavailableError
-from latmon.histogram import Histogram
-from latmon.mark import Mark
-from latmon.model import Completed, Device, Flow, Frame, Health, Limit, Outlier, Outstanding, Series
-from latmon.outstanding import Depths
-from latmon.recording import Writer, open_recording
-from latmon.report import quantile_words, render_text, report_command, summarise
-from latmon.report.figures import QUANTILES
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Limit, Mark, Outlier, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import Depths
+from latmon.model.stages import called
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report import formatting
+from latmon.report.command import report_command
+from latmon.report.formatting import QUANTILES
+from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
-from latmon.report.html_parts import time_of
-from latmon.report.html_style import light, style_sheet
-from latmon.report.map_columns import MapColumns
-from latmon.report.summary import added_up, summary_of
-from latmon.stage_names import called
-from latmon.words import in_words
+from latmon.report.html_elements import light, style_sheet, time_of
+from latmon.report.summary import added_up, summarise, summary_of
+from latmon.report.text import render_text
+from latmon.support.errors import EXIT_DONE, UnavailableError
+from latmon.support.units import in_words
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VOID = {"meta", "br"}
@@ -182,7 +183,7 @@ def test_foreign_text_is_text(hostile):
 def said(q, name):
     """As the text report, but a quantile that is the exact maximum to the digit."""
     exact = q[name] is None or q[name] == q["max"]
-    return time_of(q[name]) if exact else in_words(quantile_words.cell(q, name))
+    return time_of(q[name]) if exact else in_words(formatting.cell(q, name))
 
 
 def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(rich):
@@ -325,7 +326,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(rich, tmp_path, mon
     def broken(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("latmon.report._page", broken)
+    monkeypatch.setattr("latmon.report.command._page", broken)
     with pytest.raises(UnavailableError, match="No space left"):
         report_command([rich], html=tmp_path / "case.html")
     assert not list(tmp_path.iterdir())

@@ -9,11 +9,13 @@ import pytest
 from recorded import ORIGIN, frame
 from test_report import record
 
-from latmon.histogram import Histogram
-from latmon.model import Completed, Device, Flow, Frame, Limit, Outstanding, Series
-from latmon.outstanding import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
-from latmon.report import render_text, summarise
-from latmon.report.depths import DepthSums, OutstandingSums
+from latmon.aggregate.accumulator import DepthSums
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+from latmon.report.totals import OutstandingSums
 
 LIMITS = (
     Limit("queue_depth", 3, "device/queue_depth"),

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.mark import Mark
-from latmon.recording import Writer, open_recording
-from latmon.report import render_text, summarise
-from latmon.report.text import plain
+from latmon.model.frame import Mark
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
+from latmon.report.text import plain, render_text
 
 SETTINGS = {
     "kernel": {"release": "6.1.0", "cmdline": "quiet"},

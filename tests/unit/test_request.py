@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon.backend import Options
-from latmon.request import Request
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
 
 EVERYTHING = Request(
     backend="bpftrace",

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.histogram import Histogram
-from latmon.model import (
+from latmon.doctor.selftest import Verdict
+from latmon.doctor.selftest.verdicts import judge
+from latmon.doctor.selftest.workload import BYTES, COMM, INTERVAL_US, Captured, Done, Held
+from latmon.model.frame import (
     Completed,
     Device,
     Flow,
@@ -19,11 +21,8 @@ from latmon.model import (
     SoftirqRuns,
     Traced,
 )
-from latmon.outstanding import Depths, InFlight, StillInFlight
-from latmon.self_test import Verdict
-from latmon.self_test.capturing import INTERVAL_US, Captured
-from latmon.self_test.judging import judge
-from latmon.self_test.load import BYTES, COMM, Done, Held
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import Depths, InFlight, StillInFlight
 
 NAME = "loop9"
 HELD = (Held(2048, 300_000, 302_000), Held(8192, 1_200_000, 1_204_000))

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from latmon.backend import Options
-from latmon.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
-from latmon.recording import open_recording
-from latmon.request import Request
-from latmon.session import Session
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
+from latmon.capture.session import Session
+from latmon.recording.reader import open_recording
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 
 DEMO = Request(backend="demo")
 PATIENCE_S = 60
@@ -58,7 +58,7 @@ async def test_origin_is_not_known_before_it_is_open(session):
 
 
 async def test_the_collector_leaves_with_its_reader(session, monkeypatch):
-    monkeypatch.setattr("latmon.session.LEAVE_S", PATIENCE_S)
+    monkeypatch.setattr("latmon.capture.session.LEAVE_S", PATIENCE_S)
     running = session()
     async with running.feed as feed:
         await take(feed, 1)
@@ -68,7 +68,7 @@ async def test_the_collector_leaves_with_its_reader(session, monkeypatch):
 
 async def test_a_collector_that_is_left_at_once_leaves_too(session, monkeypatch):
     """By itself: the kill would come after half of PATIENCE_S and make an exit code of its own."""
-    monkeypatch.setattr("latmon.session.LEAVE_S", PATIENCE_S)
+    monkeypatch.setattr("latmon.capture.session.LEAVE_S", PATIENCE_S)
     running = session()
     assert running.close() != EXIT_FAILED
 
@@ -198,7 +198,7 @@ async def test_a_collector_that_says_nothing(session):
 
 
 async def test_a_collector_that_does_not_leave_is_made_to(session, monkeypatch):
-    monkeypatch.setattr("latmon.session.LEAVE_S", 0.3)
+    monkeypatch.setattr("latmon.capture.session.LEAVE_S", 0.3)
     running = session(script="import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")
     await asyncio.sleep(0.3)
     assert running.close() == EXIT_FAILED

@@ -2,7 +2,7 @@
 
 import json
 
-from latmon.settings import capped, changes
+from latmon.model.frame import capped, changes
 
 
 def test_what_is_set_differently():

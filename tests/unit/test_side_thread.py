@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from latmon.side_thread import SideThread
+from latmon.support.process import SideThread
 
 
 @pytest.fixture

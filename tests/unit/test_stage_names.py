@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from latmon.manifest import load_all
-from latmon.model import STAGES, UNACCOUNTED
-from latmon.resources import data_dir
-from latmon.stage_names import COLUMNS, LETTERS, by_column, called, explained
+from latmon.manifest.loader import load_all
+from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.stages import COLUMNS, LETTERS, by_column, called, explained
+from latmon.support.paths import data_dir
 
 D2C = ("irq", "softirq", "completion")
 MANIFESTS = load_all(data_dir("probes"))

@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon import cli, standard_input
-from latmon.errors import EXIT_DONE, RecordingError
-from latmon.model import Frame
-from latmon.recording import Writer, open_recording
+from latmon.cli import main
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits, Rotation
+from latmon.recording.writer import Writer
+from latmon.support import streams
+from latmon.support.errors import EXIT_DONE, RecordingError
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -59,10 +61,10 @@ def piped(monkeypatch):
         os.write(write, data)
         os.close(write)
         monkeypatch.setattr(sys, "stdin", os.fdopen(read))
-        standard_input._spooled.cache_clear()
+        streams._spooled.cache_clear()
 
     yield pipe
-    standard_input._spooled.cache_clear()
+    streams._spooled.cache_clear()
 
 
 def test_a_capture_goes_through_a_pipe_into_a_report(tmp_path):
@@ -121,7 +123,7 @@ def test_demo_and_import_write_to_a_pipe(tmp_path):
 )
 def test_readers_take_a_pipe(recorded, piped, capfd, words):
     piped(recorded.read_bytes())
-    assert cli.main([str(recorded) if one == "FILE" else one for one in words]) == 0
+    assert main.main([str(recorded) if one == "FILE" else one for one in words]) == 0
     assert capfd.readouterr().out
 
 
@@ -130,7 +132,7 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
     assert done.returncode == 0
     assert b"ended without a closing line" in done.stderr
     (tmp_path / "r").write_bytes(done.stdout)
-    assert cli.main(["check", str(tmp_path / "r")]) == 0
+    assert main.main(["check", str(tmp_path / "r")]) == 0
 
 
 @pytest.mark.parametrize(
@@ -145,17 +147,17 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
 )
 def test_what_can_t_be_piped_is_refused(piped, capsys, words, code, said):
     piped(b"no recording")
-    assert cli.main(list(words)) == code
+    assert main.main(list(words)) == code
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert said in err
 
 
 def test_what_is_piped_in_is_bounded(piped, monkeypatch):
-    monkeypatch.setattr(standard_input, "MAX_BYTES", 100)
+    monkeypatch.setattr(streams, "MAX_BYTES", 100)
     piped(b"x" * 101)
     with pytest.raises(RecordingError, match="standard input has more than"):
-        standard_input.readable(Path("-"))
+        streams.readable(Path("-"))
 
 
 def test_standard_output_is_one_part(tmp_path, monkeypatch):

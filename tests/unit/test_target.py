@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon import target
-from latmon.errors import UnavailableError
+from latmon.capture import target
+from latmon.support.errors import UnavailableError
 
 as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 

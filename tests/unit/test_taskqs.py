@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import NAMES, ORIGIN, frame
 
-from latmon import taskqs as sums
-from latmon.errors import RecordingError
-from latmon.model import Frame, Taskq
-from latmon.recording import Writer, decode_frame, encode_frame, open_recording, parse
-from latmon.recording.lines import to_bytes
-from latmon.report import render_text, summarise
-from latmon.taskqs import TaskqSums, summed
-from latmon.text import is_clean
+from latmon.aggregate import accumulator as sums
+from latmon.aggregate.accumulator import TaskqSums, summed
+from latmon.model.frame import Frame, Taskq
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.validate import parse
+from latmon.recording.writer import Writer
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+from latmon.support.errors import RecordingError
+from latmon.support.text import is_clean
 
 QLC = Taskq("qlc_0_comp_thd", 0, threads=8, priority=99, active=8, waiting=0, most=8, ever=0, span_us=10_000_000)
 ZIO = Taskq("zio_write_intr", 0, 8, 99, 8, 322, 300, 6200, 10_000_000, 1530, 1200, 24_000)

@@ -1,7 +1,7 @@
 import pytest
 
-from latmon.errors import UnavailableError
-from latmon.tools import find_tool, search_path
+from latmon.support.errors import UnavailableError
+from latmon.support.trust import find_tool, search_path
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_named_tool_comes_first(tool, tmp_path):
 @pytest.mark.parametrize("path", ["", ".", "bin", ":", ".:bin"])
 def test_never_from_the_current_directory(tool, monkeypatch, path):
     monkeypatch.chdir(tool.parent)
-    monkeypatch.setattr("latmon.tools._ADMIN", ())
+    monkeypatch.setattr("latmon.support.trust._ADMIN", ())
     with pytest.raises(UnavailableError, match="not installed"):
         find(PATH=path)
 

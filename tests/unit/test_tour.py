@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from latmon.errors import UsageError
-from latmon.tour import MAX_TEXT, load_tour, tours
-from latmon_backends.incidents import INCIDENTS
+from latmon.findings.tour import MAX_TEXT, load_tour, tours
+from latmon.support.errors import UsageError
+from latmon_backends.demo.backend import INCIDENTS
 
 SCREENS = {"overview", "stages", "outstanding", "order", "outliers", "interrupts", "findings"}
 

@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from latmon import config, registry, tools, trust
-from latmon.config import Config
-from latmon.errors import UntrustedError
-from latmon.files import regular
-from latmon.manifest import load
-from latmon.privileges import Invoker
-from latmon_backends import child, launching
-from latmon_backends.bpftrace_program import Program, Script
-from latmon_backends.bpftrace_tool import Tool
-from latmon_backends.root_starter import Starter
+from latmon.capture import registry
+from latmon.cli import config
+from latmon.cli.config import Config
+from latmon.manifest.loader import load
+from latmon.support import trust
+from latmon.support.errors import UntrustedError
+from latmon.support.paths import regular
+from latmon.support.privileges import Invoker
+from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.probe import launcher, process
+from latmon_backends.root_helper import Starter
 
 ROOT = Path(__file__).resolve().parents[2]
 EVE = 64_123
@@ -235,7 +237,7 @@ class TestTools:
     """What find_tool accepts as root."""
 
     def find(self, **environ):
-        return tools.find_tool("tool", "LATMON_BPFTRACE", environ)
+        return trust.find_tool("tool", "LATMON_BPFTRACE", environ)
 
     def test_named(self, tool):
         assert self.find(LATMON_BPFTRACE=str(tool)) == tool
@@ -252,7 +254,7 @@ class TestTools:
         assert self.find(PATH=f"{eves}:{tool.parent}") == tool
         with pytest.raises(UntrustedError, match=f"{eves} belongs to uid {EVE}"):
             self.find(PATH=f"{eves}:/usr/bin")
-        assert child.environment({"PATH": f"{eves}:/usr/bin"})["PATH"].startswith("/usr/bin:")
+        assert process.environment({"PATH": f"{eves}:/usr/bin"})["PATH"].startswith("/usr/bin:")
 
     @pytest.mark.parametrize("options", ["", " -e"])
     def test_the_interpreter_of_a_wrapper(self, tool, tmp_path, options):
@@ -277,7 +279,7 @@ class TestTools:
             "PYTHONPATH": "/x",
             "A": "b",
         }
-        got = child.environment(environ)
+        got = process.environment(environ)
         assert got["HOME"] == trust.pwd.getpwuid(0).pw_dir
         assert got.keys() == {"PATH", "HOME", "A"}
 
@@ -302,7 +304,7 @@ class TestTools:
 def test_a_plain_user_names_the_tool_freely(tool, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     tool.parent.chmod(0o777)
-    assert tools.find_tool("tool", "LATMON_BPFTRACE", {"LATMON_BPFTRACE": str(tool)}) == tool
+    assert trust.find_tool("tool", "LATMON_BPFTRACE", {"LATMON_BPFTRACE": str(tool)}) == tool
 
 
 class TestConfig:
@@ -375,11 +377,11 @@ class TestProbes:
 
     @pytest.mark.parametrize("name", ["block_c.yaml", "block_c.bt"])
     def test_one_from_outside_must_be_roots(self, program, tmp_path, name, monkeypatch):
-        assert launching.trusted(program) is program
+        assert launcher.trusted(program) is program
         monkeypatch.setenv("SUDO_UID", str(EVE))
         give(tmp_path / name)
         with pytest.raises(UntrustedError, match=f"the probe {tmp_path}/{name} is not used as root"):
-            launching.trusted(program)
+            launcher.trusted(program)
 
     def test_one_of_the_installations_may_be_the_invoking_users(self, tmp_path, monkeypatch):
         monkeypatch.setattr(trust, "_CHECKOUT", tmp_path)

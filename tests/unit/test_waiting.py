@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.model import Completed, Flow, Frame, Outstanding
-from latmon.outstanding import InFlight, StillInFlight
-from latmon.waiting import MAX_SINCE, Aged, Ages, Waiting
+from latmon.aggregate.request_age import MAX_SINCE, Waiting
+from latmon.model.frame import Completed, Flow, Frame, Outstanding
+from latmon.model.inflight import Aged, Ages, InFlight, StillInFlight
 
 S = 1_000_000
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from latmon.past import Stamps
-from latmon.when import wall_of
+from latmon.support.units import wall_of
+from latmon.timetravel.archive import Stamps
 
 BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
 

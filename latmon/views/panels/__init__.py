@@ -1,1 +1,1 @@
-"""Panels: what a screen shows between its title and its notices, drawn from a Sight. One module per screen."""
+"""Panels: what each screen shows between title and status lines."""

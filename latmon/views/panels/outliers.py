@@ -1,16 +1,461 @@
-"""The outliers screen: the log, or one of them opened. What is in the log is asked here by keys and drawing alike."""
+"""The outliers panel: one line per I/O above the threshold, or one I/O with its stages in time. Pure.
+
+`listing` chooses and orders them once per frame, `outliers` draws what fits around the selected one, `no_outliers`
+says why there is none. Identical neighbours are folded before they come here.
+
+`waterfall` draws it, `neighbours` finds the others of its device that overlap it. Numbers are exact, so that a reader
+can add them up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from latmon.model import Outlier
-from latmon.views import outliers
-from latmon.views.choice import shown
-from latmon.views.lines import Line
-from latmon.views.outliers import Listing, listing
-from latmon.views.sight import Sight, no_rows, sentence
-from latmon.views.waterfall import neighbours, waterfall
+from latmon.analysis.attribution import PARTS, Folded
+from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.stages import by_column, called, explained
+from latmon.support.units import UNKNOWN, duration, part, spelled, whole
+from latmon.views.bars import legend, role, short, stacked
+from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.context import Sight, no_rows, sentence
+from latmon.views.heatmap import Ink
+from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.lines import width as line_width
+from latmon.views.selection import shown
+from latmon.views.units import count, exact, moment, percent, size, span, until
+
+ORDERS = ("newest", "longest")
+_LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
+_WORDS = 15
+"""Cells that hold an op with its flags in words."""
+_SHORT = 15
+"""Cells that a share needs with the longest of the stages' names, less one."""
+_SORTED = {"newest": "time", "longest": "total"}
+_HEAD = 2
+"""Lines above the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The rows as they are shown, so that a key finds what the eye saw."""
+
+    rows: tuple[Folded, ...] = ()
+    order: str = "newest"
+    above: int = 0
+    """I/Os above the threshold, counted each."""
+    told: int = 0
+    """Of these the ones that are in the rows."""
+    suppressed: int = 0
+    """Left out by the rate limit, of all devices and the whole window."""
+    where: str = ""
+    """What part of them is asked for: a device, a region of its map; empty for all."""
+    by_moment: bool = False
+    """It is a region of a map: nobody counts what is above the threshold in it, or was left out of it."""
+
+    @property
+    def left_out(self) -> str:
+        """What `above` holds and the rows don't: the rate limit's, and what is told later or is no longer kept."""
+        if self.by_moment:
+            return "the rate limit may have left out some" if self.suppressed else ""
+        missing = max(self.above - self.told, 0)
+        limited = min(missing, self.suppressed)
+        parts = [f"{count(limited)} left out by the rate limit"] if limited else []
+        return ", ".join([*parts, *([f"{count(missing - limited)} not told"] if missing > limited else [])])
+
+    def find(self, one: Outlier | None) -> int:
+        """The row of an outlier that may have moved; the first row when it is gone."""
+        if one is None:
+            return 0
+        # comparing values whole would take 6 ms for 10,000 rows
+        near = (i for i, r in enumerate(self.rows) if r.outlier.mono_us == one.mono_us)
+        return next((i for i in near if self.rows[i].outlier == one), 0)
+
+
+def listing(
+    folded: Sequence[Folded],
+    *,
+    order: str = "newest",
+    above: int = 0,
+    suppressed: int = 0,
+    where: str = "",
+    by_moment: bool = False,
+    wanted: Callable[[Outlier], bool] | None = None,
+) -> Listing:
+    """`folded`: oldest first; `wanted`: which of them, `where`: the same in words."""
+    some = [f for f in folded if wanted is None or wanted(f.outlier)]
+    some = some[::-1] if order == "newest" else sorted(some, key=lambda f: -f.outlier.total_us)
+    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment)
+
+
+def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
+    """Head, titles, rows, legend; `why` instead of rows where there are none."""
+    if not shown.rows:
+        return [_head(shown, width), BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
+    placed = layout(_fields(ink), width)
+    at = min(max(selected, 0), len(shown.rows) - 1)
+    seen = around(len(shown.rows), at, height)
+    letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen, width)]
+    letters = letters if len(letters) < height - _HEAD - 2 else []
+    some = around(len(shown.rows), at, height - _HEAD - len(letters))
+    lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
+    lines += [row(placed, shown.rows[i], selected=i == at) for i in some]
+    return [fit(line, width) for line in (*lines, *letters)][:height]
+
+
+def no_outliers(
+    thresholds_us: Mapping[str, int], *, length_us: int, above: int = 0, where: str = "", by_moment: bool = False
+) -> str:
+    """Why the list is empty, where the source looks for outliers at all."""
+    over = f"in the last {span(length_us)}"
+    if above and by_moment:
+        return f"no outlier was told in {where}; {count(above)} I/Os are above the threshold {over}"
+    if above:
+        return (
+            f"{count(above)} I/Os above the threshold {over}, but none of them {'in ' + where if where else 'was told'}"
+        )
+    if not thresholds_us:
+        return "no threshold is known: no device did enough I/O yet, or this source doesn't look for outliers"
+    limits = sorted(set(thresholds_us.values()))
+    only = f"{where}: " if where else ""
+    if len(limits) == 1:
+        return f"{only}no I/O above {spelled(limits[0])} {over}"
+    return f"{only}no I/O above its device's threshold ({spelled(limits[0])} to {spelled(limits[-1])}) {over}"
+
+
+def op_letters(one: Outlier) -> str:
+    """WSM: the op's letter, then a letter per flag, as the kernel's own traces write them."""
+    return letters(one.op, one.flags)
+
+
+def letters(op: str, flags: Iterable[str]) -> str:
+    """The same of any request."""
+    return op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in flags)
+
+
+OWN = "own: "
+"""Before the name of a process of latmon itself, as of its probe tool."""
+
+
+def issuer(one: Outlier) -> str:
+    """Return comm/pid of the process that issued it, as far as that is known, and whether it is latmon's own."""
+    own = OWN if one.own else ""
+    if one.pid is None:
+        return f"{own}{one.comm}" if one.comm else UNKNOWN
+    return f"{own}{one.comm}/{one.pid}" if one.comm else f"{own}pid {one.pid}"
+
+
+def parts_of(one: Outlier) -> dict[str, float]:
+    """Return the time of each stage, by its name in a column, and what is unaccounted."""
+    found = by_column({stage: float(us) for stage, us in one.stages_us.items() if us > 0}, one.includes)
+    return found | ({UNACCOUNTED: float(one.unaccounted_us)} if one.unaccounted_us > 0 else {})
+
+
+def _head(shown: Listing, width: int) -> Line:
+    """How many there were, are told and were left out: in as many words as fit."""
+    left = (Span(" outliers", "accent"), Span(f" {shown.where}" if shown.where else ""))
+    if not shown.rows and not shown.above:
+        return fit((*left, Span("  none", "dim")), width)
+    told, above = count(shown.told), count(shown.above)
+    rows = f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.told else ""
+    left_out = f", {shown.left_out}" if shown.left_out else ""
+    of = f"{told} told" if shown.by_moment else f"{told} of {above}"
+    texts = (
+        f"  {shown.order} first  {of}{'' if shown.by_moment else ' above the threshold'}{rows}{left_out}",
+        f"  {shown.order} first  {of}{rows}{left_out}",
+        f"  {of}{left_out}",
+        f"  {of}{', maybe more' if left_out and shown.by_moment else left_out.replace(' by the rate limit', '')}",
+    )
+    room = width - line_width(left)
+    text = next((t for t in texts if len(t) <= room), texts[-1])
+    return fit((*left, Span(text, "strong" if left_out else "text")), width)
+
+
+def _stages(shown: Listing, some: range) -> set[str]:
+    return {stage for i in some for stage in parts_of(shown.rows[i].outlier)}
+
+
+def _holds(shown: Listing, some: range, width: int) -> list[Line]:
+    """Return a sentence for each interval among the rows' names."""
+    held = {
+        name: explained(stage, inside)
+        for i in some
+        for stage, inside in shown.rows[i].outlier.includes.items()
+        if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
+    }
+    return [(Span(f" {line}", "dim"),) for text in held.values() for line in wrap(text, width - 2)]
+
+
+def _fields(ink: Ink) -> list[Field[Folded]]:
+    def ribbon(f: Folded, cells: int) -> Line:
+        return stacked(parts_of(f.outlier), cells, ink)
+
+    return [
+        Field("time", 15, lambda f, _: moment(f.outlier.wall), right=False),
+        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=9),
+        Field("op", 4, _op, rank=1, right=False, most=_WORDS),
+        Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
+        Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
+        Field("ribbon", 8, ribbon, right=False, most=60),
+        Field("most of it", 12, _most, rank=1, right=False, most=16),
+        Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
+        Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
+        Field("cpu", 7, lambda f, _: f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}", rank=2),
+        Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
+        Field("passed", 6, lambda f, _: _whole(f.outlier.overtaken_by), rank=2),
+        Field("sector", 15, lambda f, _: _thousands(f.outlier.sector), rank=3),
+        Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent"),
+    ]
+
+
+def _op(f: Folded, cells: int) -> str:
+    return " ".join((f.outlier.op, *f.outlier.flags)) if cells >= _WORDS else op_letters(f.outlier)
+
+
+def _who(f: Folded, cells: int) -> str:
+    """The name alone where the pid has no room."""
+    whole_name = issuer(f.outlier)
+    return whole_name if len(whole_name) <= cells else f"{OWN if f.outlier.own else ''}{f.outlier.comm}" or whole_name
+
+
+def _most(f: Folded, cells: int) -> Line:
+    parts = parts_of(f.outlier)
+    if not parts:
+        return (Span(cell("not traced", cells), "dim"),)
+    top = max(parts, key=lambda stage: parts[stage])
+    name = top if cells > _SHORT else short(top)
+    return (Span(cell(f"{part(parts[top] / sum(parts.values())):>4} {name}", cells)),)
+
+
+def _known(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _whole(value: int | None) -> str:
+    return UNKNOWN if value is None else whole(value)
+
+
+def _thousands(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+_NAME = 11
+_TIME = 13
+_PERCENT = 6
+_MIN_BAR = 8
+_NEAR = 64
+_NEAR_LEFT = 32
+"""Cells before a neighbour's bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stage with its place in the I/O's time; `placed` is False for what could have been anywhere."""
+
+    stage: str
+    begin_us: int
+    us: int
+    placed: bool = True
+
+
+def waterfall(
+    one: Outlier,
+    width: int,
+    height: int,
+    ink: Ink,
+    *,
+    repeats: int = 1,
+    near: Sequence[Outlier] = (),
+    top: int = 0,
+    recorded: bool = False,
+) -> list[Line]:
+    """`repeats`: how many I/Os the row stands for; `near`: its neighbours in time; `top`: scrolled so far.
+
+    `recorded`: nothing can be traced anew.
+    """
+    lines = [*_headlines(one, repeats, width), BLANK]
+    some = pieces(one)
+    room = width - _NAME - _TIME - _PERCENT - 5
+    if any(p.stage != UNACCOUNTED for p in some):
+        if room >= _MIN_BAR:
+            lines.append(_axis(one, room))
+        for piece in some:
+            lines += _stage(one, piece, room, ink)
+            lines += [line for wait in one.waits if wait.stage == piece.stage for line in _wait(one, wait, width)]
+        lines.append(_sum(one, some))
+    else:
+        lines += [(Span(f" {text}"),) for text in wrap(_untraced(one, recorded=recorded), width - 2)]
+    stages = {p.stage for p in some}
+    lines += [line for wait in one.waits if wait.stage not in stages for line in _wait(one, wait, width)]
+    lines += [BLANK, *_near_lines(one, near, width, ink)]
+    return cut([fit(line, width) for line in lines], height, top)
+
+
+def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
+    """Other outliers of its device in flight at the same time, in the order in which they began; 64 at most."""
+    end = one.mono_us + one.total_us
+    found = [
+        o
+        for o in others
+        if o.device == one.device and o != one and o.mono_us <= end and o.mono_us + o.total_us >= one.mono_us
+    ]
+    return tuple(sorted(found, key=lambda o: o.mono_us)[:_NEAR])
+
+
+def pieces(one: Outlier) -> tuple[Piece, ...]:
+    """The stages end to end; what is unaccounted lies before the waiter's resume, its place not known."""
+    known = [p for p in PARTS if p not in ("resume", UNACCOUNTED)]
+    order = [*known, *(s for s in one.stages_us if s not in PARTS), UNACCOUNTED, "resume"]
+    times = {**one.stages_us, UNACCOUNTED: one.unaccounted_us}
+    found, at = [], 0
+    for stage in order:
+        if stage in times:
+            found.append(Piece(stage, at, times[stage], placed=stage != UNACCOUNTED))
+            at += times[stage]
+    return tuple(found)
+
+
+def missing_us(one: Outlier) -> int:
+    """What stages and unaccounted fall short of the total; 0 where it adds up."""
+    return one.total_us - sum(one.stages_us.values()) - one.unaccounted_us
+
+
+def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
+    what = [one.device, " ".join((one.op, *one.flags))]
+    what += [f"{one.bytes:,} B" if one.bytes % 1024 else f"{one.bytes // 1024:,} KiB"] if one.bytes is not None else []
+    what += [f"sector {one.sector:,}"] if one.sector is not None else []
+    nobody = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
+    what.append(nobody if issuer(one) == "-" else issuer(one))
+    what += [f"x{repeats:,}"] if repeats > 1 else []
+    facts = [f"total {exact(one.total_us)} {until(one.stages_us)}", *_cpus(one)]
+    facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
+    facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
+    facts += [f"path: {one.path}"] if one.path else []
+    first, *rest = _joined([moment(one.wall), *what], width)
+    spans: list[Line] = [(Span(first, "strong"),), *((Span(text, "strong"),) for text in rest)]
+    return spans + [(Span(text),) for text in _joined(facts, width)]
+
+
+def _cpus(one: Outlier) -> list[str]:
+    issued = f"issued on CPU {one.cpu_issue}" if one.cpu_issue is not None else ""
+    done = f"completed on CPU {one.cpu_complete}" if one.cpu_complete is not None else ""
+    return [", ".join(t for t in (issued, done) if t)] if issued or done else []
+
+
+def _joined(words: Sequence[str], width: int) -> list[str]:
+    """Facts two blanks apart, in as many lines as they need; one fact isn't broken where it fits a line."""
+    lines: list[str] = []
+    for word in words:
+        for text in wrap(word, width - 2):
+            if lines and len(lines[-1]) + 2 + len(text) <= width - 1:
+                lines[-1] += f"  {text}"
+            else:
+                lines.append(f" {text}")
+    return lines
+
+
+def _axis(one: Outlier, room: int) -> Line:
+    end = duration(one.total_us)
+    return (Span(f"{'':{_NAME + _TIME + 3}}0{end:>{room - 1}}", "dim"),)
+
+
+def _stage(one: Outlier, piece: Piece, room: int, ink: Ink) -> list[Line]:
+    share = piece.us / one.total_us if one.total_us else 0.0
+    inside = one.includes.get(piece.stage, ())
+    left = (Span(f" {called(piece.stage, inside).column:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
+    bar = _bar(one, piece, room, ink) if room >= _MIN_BAR else ()
+    line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", "strong" if share >= 0.5 else "dim"))  # noqa: PLR2004  most of it
+    said = wrap(explained(piece.stage, inside), max(room + _TIME + _PERCENT + 2, _MIN_BAR)) if inside else []
+    return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in said)]
+
+
+def _percent(share: float) -> str:
+    return "<0.01%" if 0 < share < 5e-5 else percent(share)  # noqa: PLR2004  what rounds away
+
+
+def _bar(one: Outlier, piece: Piece, room: int, ink: Ink) -> Line:
+    """Where it was on the common axis; what takes less than half a cell is a thin mark, what took no time is none."""
+    if not piece.us:
+        return (Span(" " * room),)
+    scale = room / max(one.total_us, 1)
+    begin = min(round(piece.begin_us * scale), room - 1)
+    length = min(round((piece.begin_us + piece.us) * scale), room) - begin
+    wide = length > 0 and piece.us * scale >= 0.5  # noqa: PLR2004  half a cell
+    thin = "▏" if ink.coloured else "|"
+    mark = ("█" if piece.placed else "?") * length if wide else thin
+    return (
+        Span(" " * begin),
+        Span(mark, role(piece.stage, ink) if wide else "text"),
+        Span(" " * (room - begin - len(mark))),
+    )
+
+
+def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
+    woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
+    instead = f": {wait.instead} ran instead" if wait.instead else ""
+    pid = pid_of(wait.pid)
+    who = f"{wait.thread}{'' if pid is None else f'/{pid}'} (prio {wait.priority})"
+    text = (
+        f"{who} woken {moment(woken)}, ran {moment(woken + wait.delay_us / 1e6)}, {exact(wait.delay_us)} later{instead}"
+    )
+    return [(Span(f"   {t}", "accent"),) for t in wrap(text, width - 4)]
+
+
+def _sum(one: Outlier, some: Sequence[Piece]) -> Line:
+    off = missing_us(one)
+    total = sum(p.us for p in some)
+    left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(total):>{_TIME}}", "dim"))
+    if off:
+        return (*left, Span(f"  {exact(abs(off))} {'less' if off > 0 else 'more'} than the total", "bad"))
+    return (*left, Span("  = total", "dim"))
+
+
+def _untraced(one: Outlier, *, recorded: bool) -> str:
+    if one.unaccounted_us and one.path:
+        return f"stages not known: its path could not be followed ({one.path})"
+    said = "stages were not traced then: the deep probes were off, or traced a sample"
+    return said if recorded else f"{said}; S or --stages all traces the next ones"
+
+
+def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> list[Line]:
+    if not near:
+        return [(Span(f" no other outlier on {one.device} at the same time", "dim"),)]
+    same = sum(bool(_threads(one) & _threads(o)) for o in near)
+    waited = f", {same:,} of them waited for the same thread" if same else ""
+    others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
+    lines: list[Line] = [
+        (Span(f" {text}"),) for text in wrap(f"{others} on {one.device} at the same time{waited}", width - 2)
+    ]
+    begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
+    room = width - _NEAR_LEFT
+    if room < _MIN_BAR:
+        return lines + [_near_name(o, issuer(o)) for o in near]
+    lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, room))
+    drawn = [("this one", one, "text"), *((issuer(o), o, "dim") for o in near)]
+    return lines + [(*_near_name(o, who), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn]
+
+
+def _near_axis(from_us: int, to_us: int, room: int) -> Line:
+    """Where the bars below begin and end, in the time since this one began."""
+    begin, end = f"-{duration(-from_us)}" if from_us else "0", f"+{duration(to_us)}"
+    return (Span(f"{' since this one began':<{_NEAR_LEFT}}{begin}{end:>{max(room - len(begin), 0)}}", "dim"),)
+
+
+def _near_name(other: Outlier, who: str) -> Line:
+    return (Span(f" {cell(other.op, 5)} {cell(who, 17)}", "dim"), Span(f"{duration(other.total_us):>6} "))
+
+
+def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:
+    """On an axis that holds them all, so that before and after can be seen."""
+    scale = room / max(ends[1] - ends[0], 1)
+    at = min(int((other.mono_us - ends[0]) * scale), room - 1)
+    length = max(1, min(round(other.total_us * scale), room - at))
+    fill = "━" if ink.coloured else "-"
+    return (Span(" " * at), Span(fill * length, role), Span(" " * (room - at - length)))
+
+
+def _threads(one: Outlier) -> set[int]:
+    return {wait.pid for wait in one.waits}
 
 
 def log(sight: Sight) -> Listing:
@@ -30,7 +475,7 @@ def log(sight: Sight) -> Listing:
     )
 
 
-def position(rows: Listing, one: Outlier | None) -> int:
+def outlier_position(rows: Listing, one: Outlier | None) -> int:
     """The row of an outlier; of the nearest in time when another one stands for its row by now."""
     at = rows.find(one)
     if one is None or not rows.rows or rows.rows[at].outlier == one:
@@ -45,17 +490,17 @@ def outliers_panel(sight: Sight, width: int, room: int) -> list[Line]:
     if sight.origin is None or not sight.history.window.frames:
         return sentence(no_rows(sight), width, room)
     rows = log(sight)
-    at = position(rows, choice.outlier)
+    at = outlier_position(rows, choice.outlier)
     if choice.opened and (choice.outlier or rows.rows):
         return _opened(sight, rows, at, width, room)
-    why = outliers.no_outliers(
+    why = no_outliers(
         sight.history.deep.thresholds_us,
         length_us=choice.window_us,
         above=rows.above,
         where=rows.where,
         by_moment=rows.by_moment,
     )
-    return outliers.outliers(rows, at, width, room, sight.ink, why=why)
+    return outliers(rows, at, width, room, sight.ink, why=why)
 
 
 def _opened(sight: Sight, rows: Listing, at: int, width: int, room: int) -> list[Line]:

@@ -1,16 +1,484 @@
-"""The overview: the table with the selected device's map, that device alone, or a small map for each device."""
+"""The overview panel: device table, heat map of one device, sub-second offsets, small multiples.
+
+What the kernel does on its timer's ticks makes bands, what comes as it likes is even (FlameScope's map, of I/Os, not
+of samples). Folded to the tick, 4 ms at HZ 250, all offsets of a second lie on one another: a tick is one band.
+Events are what has a stamp finer than a window: outliers as they completed, requests as they went to a driver; windows
+shorter than a second add their counts, at their end.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from latmon.views import empty, tail
-from latmon.views.lines import Line, Span
-from latmon.views.multiples import grid, page, tiles
-from latmon.views.panels.bigmap import big_map
-from latmon.views.sight import Sight, no_rows, selected, sentence
-from latmon.views.sweep import shape
-from latmon.views.table import RAMP_SPARKS, SPARKS, Subject, fitting, header, row, sparkline
+from latmon.analysis.attribution import tail, tail_cut
+from latmon.model.frame import Flow, Frame, Outlier, Traced
+from latmon.model.inflight import Issue
+from latmon.model.stages import by_column
+from latmon.support.units import duration, part, spelled
+from latmon.views import empty, status
+from latmon.views.bars import role, share_bar, short
+from latmon.views.context import Sight, no_rows, selected, sentence
+from latmon.views.device_table import RAMP_SPARKS, SPARKS, TREND_MIN, Subject, fitting, header, of_counted, sparkline
+from latmon.views.device_table import row as table_row
+from latmon.views.heatmap import (
+    LABEL,
+    TOTALS,
+    Ink,
+    MapStyle,
+    axis,
+    body,
+    empty_words,
+    label,
+    labelled,
+    legend,
+    limit,
+    newest_label,
+    time_axis,
+    times,
+)
+from latmon.views.heatmap_state import shape
+from latmon.views.lines import BLANK, Line, Span, cell, fit, runs, wrap
+from latmon.views.lines import width as line_width
+from latmon.views.scale import level
+from latmon.views.selection import across, framed, headline, picked
+from latmon.views.timeline import Begin, Timeline
+from latmon.views.units import count, maximum, quantile, rounded
+
+SECOND_US = 1_000_000
+OFFSET_LABEL = 7
+_RIGHT = 6
+_TITLE, _AXIS = 1, 1
+NO_DATA = Begin()
+_LEAST = 8
+"""Fewer events are no pattern."""
+_BANDED = 2.5
+"""The fullest half of the rows may hold so many times the events of the other, and chance is still likely."""
+_MEMBERS = 6
+"""That are named; a device has dozens at times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Events at CLOCK_MONOTONIC stamps, I/Os each, and what they are."""
+
+    outliers: tuple[int, ...] = ()
+    """When each completed."""
+    issues: tuple[int, ...] = ()
+    windows: tuple[tuple[int, int], ...] = ()
+    """(end, I/Os) of windows that are shorter than a second; empty where they are not."""
+    window_us: int = SECOND_US
+
+    def __bool__(self) -> bool:
+        return bool(self.outliers or self.issues or self.windows)
+
+    def counts(self) -> Counter[int]:
+        """Stamp -> I/Os. Counts of windows are another kind of fact: they are shown where there is nothing finer."""
+        if self.outliers or self.issues:
+            return Counter((*self.outliers, *self.issues))
+        return Counter(dict(self.windows))
+
+    def between(self, begin_us: int, end_us: int) -> Moments:
+        """Those of [begin, end)."""
+        return Moments(
+            tuple(us for us in self.outliers if begin_us <= us < end_us),
+            tuple(us for us in self.issues if begin_us <= us < end_us),
+            tuple((us, n) for us, n in self.windows if begin_us <= us < end_us),
+            self.window_us,
+        )
+
+    @property
+    def said(self) -> str:
+        """What the map is made of."""
+        parts = []
+        if self.outliers:
+            parts.append(f"{count(len(self.outliers))} outlier{'s' * (len(self.outliers) != 1)} by completion")
+        if self.issues:
+            parts.append(f"{count(len(self.issues))} request{'s' * (len(self.issues) != 1)} by issue")
+        if not parts and self.windows:
+            parts.append(f"I/Os of windows of {spelled(self.window_us)}")
+        return ", ".join(parts)
+
+
+def moments(
+    device: str,
+    outliers: Iterable[Outlier],
+    bursts: Iterable[Sequence[Issue]],
+    frames: Sequence[Frame],
+    ops: tuple[str, ...],
+) -> Moments:
+    """What is known of one device to less than a window."""
+    short = frames[-1].dt_us if frames else SECOND_US
+    some = tuple(
+        (f.mono_us, n)
+        for f in frames
+        if f.dt_us < SECOND_US
+        and (n := sum(one.count for s, one in f.histograms.items() if s.device == device and s.op in ops))
+    )
+    return Moments(
+        # until a waiter ran again is after completion
+        tuple(
+            one.mono_us + one.total_us - one.stages_us.get("resume", 0)
+            for one in outliers
+            if one.device == device and one.op in ops
+        ),
+        tuple(one.mono_us for burst in bursts for one in burst if one.op in ops),
+        some,
+        short,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Cells (column, row from below) -> I/Os. `fold_us`: what the rows are of, a second or a tick."""
+
+    cells: dict[tuple[int, int], int]
+    columns: int
+    rows: int
+    fold_us: int
+    begin_us: int
+    column_us: int
+
+    @property
+    def end_us(self) -> int:
+        return self.begin_us + self.columns * self.column_us
+
+    @property
+    def per_row(self) -> list[int]:
+        found = [0] * self.rows
+        for (_, row), n in self.cells.items():
+            found[row] += n
+        return found
+
+    @property
+    def is_banded(self) -> bool:
+        """More in the fullest half of the rows than chance puts there; too little says nothing.
+
+        What counts are cells that hold something, not events: a burst in one second is no band.
+        """
+        held = [0] * self.rows
+        for _, row in self.cells:
+            held[row] += 1
+        held.sort(reverse=True)
+        total, half = sum(held), sum(held[: max(self.rows // 2, 1)])
+        expected = total / self.rows
+        chi2 = sum((n - expected) ** 2 for n in held) / expected if expected else 0.0
+        # chi-squared has a mean of its degrees of freedom and twice that as variance: five deviations
+        beyond = self.rows - 1 + 5 * (2 * (self.rows - 1)) ** 0.5
+        return self.rows > 1 and total >= _LEAST and chi2 > beyond and half >= _BANDED * (total - half)
+
+
+def offset_map(
+    some: Moments, until_us: int, length_us: int, columns: int, rows: int, *, fold_us: int = SECOND_US
+) -> OffsetMap:
+    """`columns` of whole seconds that end with `until_us`, `rows` of the fold."""
+    column_us = SECOND_US * max(-(-length_us // (SECOND_US * max(columns, 1))), 1)
+    last = -(-until_us // column_us)
+    number = min(columns, -(-length_us // column_us))
+    begin_us = (last - number) * column_us
+    cells: dict[tuple[int, int], int] = {}
+    for at_us, n in some.counts().items():
+        column = (at_us - begin_us) // column_us
+        if 0 <= column < number:
+            at = column, at_us % fold_us * rows // fold_us
+            cells[at] = cells.get(at, 0) + n
+    return OffsetMap(cells, number, rows, fold_us, begin_us, column_us)
+
+
+def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
+    """As many rows as fit; windows alone have no more than there are of them in a second."""
+    return room if fine else max(min(room, fold_us // max(window_us, 1)), 1)
+
+
+def draw(
+    found: OffsetMap, some: Moments, width: int, ink: Ink, *, wall_less_mono: float = 0.0, begin: Begin = NO_DATA
+) -> list[Line]:
+    """Return a headline, rows with their offsets, and the time below; `begin`: where data begins, if in the map."""
+    every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
+    seen = " banded" if found.is_banded else ""
+    said = some.between(found.begin_us, found.end_us).said or "nothing in this time"
+    lines = [fit((Span(f"  offset in the {every}: {said}"), Span(seen, "strong")), width)]
+    top = max(found.cells.values(), default=1)
+    cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
+    sums = found.per_row
+    before_us = 0 if math.isnan(begin.wall) else (begin.wall - wall_less_mono) * 1e6 - found.begin_us
+    empty = max(int(before_us // found.column_us), 0)
+    written = empty_words(begin, empty * cell_width, found.rows)
+    for row in reversed(range(found.rows)):
+        first = empty if row in written else 0
+        words = Span(cell(f" {written[row]}", empty * cell_width), "dim") if first else Span("")
+        cells = [_cell(found.cells.get((x, row), 0), top, cell_width, ink) for x in range(first, found.columns)]
+        total = Span(f"{count(sums[row]) if sums[row] else '':>{_RIGHT}}", "dim")
+        lines.append((_label(found, row), words, *runs(cells), total))
+    return [*lines, _axis(found, cell_width, wall_less_mono)]
+
+
+def without(why: str, width: int, room: int) -> list[Line]:
+    """Why there is no map."""
+    lines: list[Line] = [(Span(f"  {part}"),) for part in wrap(why, width - 4)]
+    return lines[:room]
+
+
+def why_none(some: Moments, *, recorded: bool, members: Sequence[str] | None = None) -> str:
+    """What a device without events would need; empty where it has some. `members`: of one that times no I/O itself."""
+    if some:
+        return ""
+    if members is not None:
+        below = f": {', '.join(members[:_MEMBERS])}" if members else ""
+        return f"no request passes this device: its I/O is timed at its members, select one of them{below}"
+    again = "a recording made with --interval 100ms" if recorded else "--interval 100ms"
+    return (
+        "no event here has a stamp finer than its window: no outlier was told and no order of issue was traced"
+        f" in this time; {again} shows counts by tenths of a second"
+    )
+
+
+def _cell(n: int, top: int, cells: int, ink: Ink) -> tuple[str, str]:
+    if not n:
+        return " " * cells, "text"
+    glyph, role = ink.cell(level(n, top, ink.levels))
+    return glyph * cells, role
+
+
+def _label(found: OffsetMap, row: int) -> Span:
+    step = max(found.rows // 5, 1)
+    edge = found.fold_us * row // found.rows
+    text = f"{edge / 1000:.3g}ms" if row % step == 0 else ""
+    return Span(f"{text:>{OFFSET_LABEL - 1}}│", "dim")
+
+
+def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
+    columns = range(1, found.columns + 1)
+    ends = [(n * cell_width, wall_less_mono + (found.begin_us + n * found.column_us) / 1e6) for n in columns]
+    size = found.columns * cell_width
+    label = newest_label(ends[-1][1] if ends else None, size)
+    cells = time_axis(ends, found.column_us, cell_width, label, size=size)
+    return (Span(" " * (OFFSET_LABEL - 1) + "└", "dim"), *runs(cells))
+
+
+FOLDS = ("", "second", "tick")
+"""No such map, and what its rows may be of."""
+_USUAL_HZ = 250
+_AROUND = 2
+"""Lines that aren't rows."""
+
+
+def offsets_panel(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
+    """Headline, rows, axis: `room` lines at most."""
+    history, choice = sight.history, sight.choice
+    some = events(sight, chosen.device.name)
+    members = None if chosen.device.timed else chosen.device.members
+    if why := why_none(some, recorded=sight.recorded, members=members):
+        return without(why, width, room)
+    hz = sight.origin.hz if sight.origin else None
+    fold_us = SECOND_US if choice.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
+    fine = bool(some.outliers or some.issues)
+    if not fine and fold_us < 2 * some.window_us:
+        why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
+        return without(f"{why} a tick of {spelled(fold_us)} in them", width, room)
+    rows = rows_of(some.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
+    found = offset_map(
+        some, history.until_us, choice.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
+    )
+    last = history.window.last
+    wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
+    begin = _begin(sight) if history.begin_us > found.begin_us else NO_DATA
+    return draw(found, some, width, sight.ink, wall_less_mono=wall_less_mono, begin=begin)[:room]
+
+
+def _begin(sight: Sight) -> Begin:
+    first, origin_us = sight.history.window.frames[0], sight.history.origin_us
+    is_start = origin_us is not None and sight.history.begin_us - origin_us < first.dt_us
+    return Begin(first.wall - first.dt_us / 1e6, is_start=is_start)
+
+
+def events(sight: Sight, device: str) -> Moments:
+    """What is known of a device to less than a window, in the window that is shown."""
+    history, choice = sight.history, sight.choice
+    after_us = history.until_us - choice.window_us
+    bursts = history.store.depths.bursts(device, after_us, history.until_us)
+    return moments(device, history.deep.outliers, bursts, tuple(history.window.frames), choice.ops)
+
+
+def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
+    """Headline, rows, axis: `room` lines at most."""
+    origin = sight.origin
+    assert origin is not None  # noqa: S101  drawn only once there is a row
+    head = status.headline(chosen, width, _counted(sight, chosen.device.name))
+    if sight.choice.fold and sight.choice.cursor is None:
+        return [head, *offsets_panel(sight, chosen, width, room - 1)]
+    if why := empty.no_map(chosen, origin):
+        return [head, *_without(sight, chosen, why, width, room - 1)]
+    choice, cells = sight.choice, width - LABEL - TOTALS
+    cut = shape(cells, choice.window_us, sight.history.interval_us, sweep=choice.sweep)
+    history = sight.history
+    timeline = sight.sweep.slots(
+        cut, choice.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
+    )
+    timeline.note(sight.found.moments)
+    style = sight.sweep.style(timeline, room - 2, cells, sight.ink, choice.threshold_us)
+    lines = labelled(timeline, chosen.device.name, style, width)
+    cursor = choice.cursor or (across(choice.band, timeline, style.scale) if choice.band else None)
+    if cursor is not None:
+        region = cursor.region(style.scale)
+        holds = picked(cursor, timeline, chosen.device.name, style.scale).holds
+        told = None if history.is_glimpse else sum(map(holds, history.deep.outliers))
+        head = headline(region, timeline, chosen.device.name, told)
+        lines = framed(lines, region, timeline, style)
+    below = axis(timeline, style)
+    right = legend(style, width - line_width(below))
+    return [head, *lines, (*fit(below, width - line_width(right)), *right)]
+
+
+def _counted(sight: Sight, device: str) -> int | None:
+    """Its I/Os above the threshold, where the cut is the one that the probe counts by."""
+    choice, deep = sight.choice, sight.history.deep
+    if choice.threshold_us is None or deep.thresholds_us.get(device) != choice.threshold_us:
+        return None
+    return sum(deep.above.get(Flow(device, op), 0) for op in choice.ops)
+
+
+def _without(sight: Sight, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
+    lines = sentence(why, width, room)
+    means = [
+        f"{op} {duration(c.time_us / c.count)}"
+        for op in sight.choice.ops
+        if (c := sight.history.window.completed(chosen.device.name, op)) and c.count and c.time_us is not None
+    ]
+    if means and len(lines) < room:
+        lines += [BLANK, (Span(f"  mean  {'  '.join(means)}", "text"),)]
+    return lines[:room]
+
+
+MIN_WIDTH = 36
+MIN_HEIGHT = 4
+MAX_HEIGHT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How many tiles of which size fit; a tile is a title and its rows.
+
+    `times`: the time axis stands below each row of tiles where that costs no map a row, else below the last one.
+    """
+
+    across: int
+    down: int
+    tile_width: int
+    tile_height: int
+    times: str = ""
+
+    @property
+    def tiles(self) -> int:
+        return self.across * self.down
+
+
+def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -> Grid:
+    """The tiles that show the most devices, then the most cells; `columns`: how many of a width's cells a map fills."""
+    room = max(width - LABEL, 1)
+    several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
+    return max(several, key=lambda g: (min(g.tiles, devices), g.tiles * g.tile_height * columns(g.tile_width)))
+
+
+def _grid(across: int, room: int, height: int, devices: int) -> Grid:
+    left = height - 1 if height > MIN_HEIGHT else height
+    down = max(1, min(-(-devices // across), left // MIN_HEIGHT))
+    tall = min(max(left // down, 2), MAX_HEIGHT)
+    times = "" if left == height else "each" if (tall + 1) * down <= height else "last"
+    return Grid(across, down, room // across, tall, times)
+
+
+def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
+    """The page of tiles that the selected device is on."""
+    at = next((i for i, s in enumerate(subjects) if s.device.name == selected), 0)
+    begin = at // max(tiles, 1) * tiles
+    return subjects[begin : begin + tiles]
+
+
+def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
+    """All tiles as lines, the latency labels at the left of each row of tiles. `why`: device -> why it is empty."""
+    time = _beside(
+        Span(f"{limit(style):<{LABEL}}", "accent"), [times(timeline, style)] * where.across, where.tile_width
+    )
+    lines: list[Line] = []
+    for begin in range(0, len(shown), where.across):
+        some = shown[begin : begin + where.across]
+        lines.append(_beside(Span(" " * LABEL), [_title(one) for one in some], where.tile_width))
+        bodies = [_body(one, timeline, style, where.tile_width, why.get(one.device.name, "")) for one in some]
+        lines += [
+            _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
+            for row in reversed(range(style.scale.rows))
+        ]
+        if where.times == "each" or (where.times == "last" and begin + where.across >= len(shown)):
+            lines.append(time)
+    return lines
+
+
+def _beside(first: Span, parts: list[Line], width: int) -> Line:
+    return (first, *(span for part in parts for span in fit(part, width)))
+
+
+def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why: str) -> list[Line]:
+    if why:
+        words = [Span(text, "dim") for text in wrap(why, width - 2)][: style.scale.rows]
+        return [*((word,) for word in words), *[()] * (style.scale.rows - len(words))]
+    return body(timeline, subject.device.name, style)
+
+
+def _title(subject: Subject) -> Line:
+    selected = subject.device.name == subject.choice.selected
+    histogram = subject.window.latency(subject.device.name, subject.choice.ops)
+    iops = of_counted(subject, subject.ios * subject.per_second)
+    text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
+    more = (
+        Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")
+    )
+    return (
+        Span("▸" if selected else " ", "accent"),
+        Span(cell(subject.device.name, 8), "accent" if selected else "strong"),
+        Span(text, "dim"),
+        more,
+    )
+
+
+LEAST = 15
+_MOST = 24
+_NAME, _PERCENT = 7, 4
+
+
+def split(room: int) -> tuple[int, int]:
+    """(cells of the column, cells left for the trend) of what the other columns leave; the trend goes first."""
+    if room < LEAST:
+        return 0, room
+    left = room - LEAST - 1
+    if left < TREND_MIN:
+        return room, 0
+    more = min((left - TREND_MIN + 1) // 2, _MOST - LEAST)
+    return LEAST + more, left - more
+
+
+def title(cells: int, some: str) -> str:
+    """As much as fits; `some`: how many of the rows are shown."""
+    return next((t for t in (f"where the tail is  {some}".rstrip(), f"tail  {some}".rstrip()) if len(t) <= cells), "")
+
+
+def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
+    """The stage with most of the time of the I/Os above the cut, and its share; None where it isn't known."""
+    limit = tail_cut(traced, device, ops, threshold_us)
+    shares = {} if limit is None else by_column(tail(traced, device, ops, limit).share, traced.includes_of(device))
+    return max(shares.items(), key=lambda of: of[1]) if shares else None
+
+
+def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
+    """A bar, the stage, its share; blank where it isn't known."""
+    if found is None:
+        return (Span(" " * cells),)
+    stage, share = found
+    bar = share_bar(share, cells - _NAME - _PERCENT - 2, ink, role(stage, ink))
+    return (*bar, Span(f" {short(stage):<{_NAME}}"), Span(f" {part(share):>{_PERCENT}}"))
+
 
 _MIN_MAP = 11
 
@@ -32,16 +500,16 @@ def overview(sight: Sight, width: int, room: int) -> list[Line]:
 def _table(sight: Sight, rows: list[Subject], every: list[Subject], width: int) -> list[Line]:
     origin, trends = sight.origin, sight.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
-    tail_cells, trend = tail.split(room) if sight.history.any_traced else (0, room)
+    tail_cells, trend = split(room) if sight.history.any_traced else (0, room)
     glyphs = SPARKS if sight.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
     some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) else ""
     gap = (Span(" "),) if trend else ()
     in_trend = some if not tail_cells else ""
     head = header(columns, trend, sight.choice, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
-    lines: list[Line] = [(*head, *gap, Span(tail.title(tail_cells, some), "dim"))]
+    lines: list[Line] = [(*head, *gap, Span(title(tail_cells, some), "dim"))]
     for s in rows:
-        line = row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
+        line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         lines.append((*line, *gap, *_tail(sight, s, tail_cells)))
     return lines
 
@@ -50,8 +518,8 @@ def _tail(sight: Sight, subject: Subject, cells: int) -> Line:
     if not cells:
         return ()
     asked = (subject.device.name, sight.choice.ops, sight.choice.threshold_us)
-    found = sight.history.made(("tail", *asked), lambda: tail.worst(sight.history.deep.traced, *asked))
-    return tail.tail_cell(found, cells, sight.ink)
+    found = sight.history.made(("tail", *asked), lambda: worst(sight.history.deep.traced, *asked))
+    return tail_cell(found, cells, sight.ink)
 
 
 def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[Line]:

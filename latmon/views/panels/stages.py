@@ -1,14 +1,301 @@
-"""The stages screen: all devices' stages, or the selected one's row by row."""
+"""The stages panel: every device's stages as bars, or one device with a row per stage. Pure.
+
+`overview` all devices, with room the selected one below them; `device` one of them; `population` whose stages they are.
+They draw `anatomy.Anatomy` values and compute nothing from frames.
+
+`spread` draws them; all share both scales, and a single I/O is a number that can't be overlooked.
+"""
 
 from __future__ import annotations
 
-from latmon.deep import total_of
-from latmon.model import STAGES
-from latmon.views import empty, stages
-from latmon.views.anatomy import Anatomy, anatomy
-from latmon.views.lines import Line
-from latmon.views.sight import Sight, no_rows, sentence
-from latmon.views.table import Subject
+import math
+from collections.abc import Sequence
+
+from latmon.analysis.attribution import total_of
+from latmon.model.frame import STAGES
+from latmon.model.histogram import BITS, Histogram, bucket_bounds
+from latmon.model.stages import explained
+from latmon.support.units import duration, part, whole
+from latmon.views import empty
+from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
+from latmon.views.bars import legend, profile, role, share_bar, stacked
+from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.context import Sight, no_rows, sentence
+from latmon.views.device_table import Subject
+from latmon.views.heatmap import Ink
+from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.units import count, maximum, mean, quantile
+
+_LABEL = 6
+_COUNT = 5
+_MIN_COLUMN = 8
+
+
+def spread(parts: Sequence[tuple[str, Histogram]], width: int, height: int, ink: Ink) -> list[Line]:
+    """Titles, then an octave (or several, to fit the height) a row, the slowest first."""
+    fitting = max((width - _LABEL) // _MIN_COLUMN, 1)
+    some = parts[:fitting]
+    rows = [_octaves(h) for _, h in some]
+    used = sorted({o for of in rows for o in of})
+    if not used or height < 2:  # noqa: PLR2004  a title and a row
+        return []
+    step = max(1, math.ceil((used[-1] - used[0] + 1) / (height - 1)))
+    cells = (width - _LABEL) // len(some)
+    most = max(n for of in rows for n in _folded(of, step).values())
+    left_out = f" +{len(parts) - len(some)} more" if len(parts) > len(some) else ""
+    lines: list[Line] = [
+        (Span(" " * _LABEL), *(Span(cell(name, cells), "strong") for name, _ in some), Span(left_out, "dim"))
+    ]
+    for at in range(used[-1] // step, used[0] // step - 1, -1):
+        spans = [Span(f"{_edge(at, step):>{_LABEL - 1}}│", "dim")]
+        for (name, _), of in zip(some, rows, strict=True):
+            spans += _cell(name, _folded(of, step).get(at, 0), most, cells, ink)
+        lines.append(tuple(spans))
+    return lines
+
+
+def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
+    """The number, then a bar in the logarithm: a million beside one must both be seen."""
+    if not n:
+        return (Span(" " * cells),)
+    number = Span(f"{whole(n):>{_COUNT}} ", "strong" if n == 1 else "dim")
+    return (
+        number,
+        *share_bar(math.log(n + 1) / math.log(most + 1), cells - _COUNT - 2, ink, role(name, ink)),
+        Span(" "),
+    )
+
+
+def _edge(at: int, step: int) -> str:
+    """The lower edge of a row; the lowest has its upper one, because 0u would look like no time at all."""
+    if at == 0:
+        return f"<{duration(bucket_bounds(step << BITS)[0])}"
+    return duration(bucket_bounds(at * step << BITS)[0])
+
+
+def _octaves(histogram: Histogram) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for index, n in histogram.buckets:
+        octave = index >> histogram.bits
+        found[octave] = found.get(octave, 0) + n
+    return found
+
+
+def _folded(octaves: dict[int, int], step: int) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for octave, n in octaves.items():
+        found[octave // step] = found.get(octave // step, 0) + n
+    return found
+
+
+_NAME = 11
+_VALUE = 5
+_PERCENT = 4
+_TAIL = 2
+"""The band above the cut is the third."""
+_MIN_SPREAD = 8
+_MIN_DEVICE = 14
+_MIN_ROWS = 3
+_MIN_PROFILE_US = 1
+
+
+def overview(
+    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
+) -> list[Line]:
+    """A row per device: its faster half, up to the cut, above it; below them the selected device where it fits.
+
+    `why`: what stands where nothing is traced.
+    """
+    if not anatomies:
+        return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
+    one = next((a for a in anatomies if a.device == selected), anatomies[0])
+    rows = min(len(anatomies) + 1, height // 2)
+    if height - rows - 1 >= _MIN_DEVICE:
+        lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
+        return [*lines, *device(one, width, height - len(lines), ink, why=why, legended=True)]
+    below = [*_below(one, width, "" if one.deep else why), *_legend(anatomies, width, ink)]
+    least = min(len(anatomies), _MIN_ROWS) + 1
+    below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
+    table = _table(anatomies, selected, width, height - len(below), ink)
+    return [fit(line, width) for line in (*table, *below)][:height]
+
+
+def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
+    at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
+    deep = any(a.deep for a in anatomies)
+    placed = layout(_deep_fields(ink) if deep else _basic_fields(ink), width)
+    shown = around(len(anatomies), at, max(height - 1, 1))
+    lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
+    if len(shown) < len(anatomies):
+        mark = "↑" if shown.start else " "
+        head = Span(cell(f"{mark}{len(shown)} of {len(anatomies)}", placed[0][1] + 2), "dim")
+        lines[0] = (head, *lines[0][2:])
+    return lines
+
+
+def device(
+    one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0, legended: bool = False
+) -> list[Line]:
+    """A row per stage, all I/O beside the slow ones; where there is room, the histograms side by side.
+
+    `legended`: bars above it are made of the stages' letters.
+    """
+    lines: list[Line] = [_headline(one)]
+    low, high = _bounds(one.rows)
+    placed = layout(_stage_fields(one, low, high, ink), width)
+    lines.append(heads(placed))
+    for stage in one.rows:
+        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
+    lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
+    lines += [BLANK, *_below(one, width, "" if one.deep else why)]
+    lines += _legend([one], width, ink) if legended else []
+    room = height - len(lines) - 2
+    if room >= _MIN_SPREAD:
+        lines += [BLANK, *_side_by_side(one, width, room, ink)]
+    return cut([fit(line, width) for line in lines], height, top)
+
+
+def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
+    drawn = spread([(r.column, r.histogram) for r in one.rows if r.histogram], width, room, ink)
+    return [(Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), *drawn] if drawn else []
+
+
+def population(one: Anatomy) -> str:
+    """Whose stages these are: how many were traced, one in how many, and what could not be followed."""
+    if not one.deep:
+        return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
+    of = f", {one.sampled}" if one.sampled else ""
+    if one.untraced_share is None:
+        return f"{count(one.total.count)} I/Os traced{of}"
+    if not one.unfollowed:
+        return f"{count(one.total.count)} I/Os traced{of}, each followed to its end"
+    reasons = ", ".join(f"{why} {count(n)}" for why, n in sorted(one.unfollowed.items(), key=lambda p: -p[1]))
+    ops = "" if one.op_label == ALL_OPS else f" of {ALL_OPS}"
+    return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
+
+
+def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
+    def bar(number: int) -> Field[Anatomy]:
+        title = ("  p50 faster", "  p99 middle", "above tail")[number]
+
+        def make(one: Anatomy, cells: int) -> Line:
+            return _bar(one, number, cells, ink)
+
+        return Field(title, 14, make, rank=0 if number == _TAIL else 1, right=False, most=60)
+
+    return [
+        Field("device", 9, lambda a, _: a.device, right=False),
+        bar(0),
+        bar(1),
+        bar(2),
+        Field("I/Os", _VALUE, lambda a, _: _above(a), rank=1),
+        Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
+    ]
+
+
+def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
+    return [
+        Field("device", 9, lambda a, _: a.device, right=False),
+        Field("I/Os", 7, lambda a, _: count(a.total.count), rank=1),
+        Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
+        Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
+        Field("max", _VALUE, lambda a, _: maximum(a.total), rank=1),
+        Field("all I/O", 10, lambda a, cells: stacked(a.by_column(a.whole), cells, ink), right=False, most=120),
+    ]
+
+
+def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[StageRow]]:
+    def all_io(stage: StageRow, cells: int) -> Line:
+        return _share(stage.stage, stage.share, cells, ink)
+
+    def tail(stage: StageRow, cells: int) -> Line:
+        return _share(stage.stage, stage.tail, cells, ink)
+
+    above = f"above {duration(one.tail.low_us)}" if one.tail else "above the cut"
+    fields: list[Field[StageRow]] = [
+        Field("stage", _NAME, lambda s, _: s.column, right=False),
+        Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
+        Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
+        Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
+        Field("p90", _VALUE, lambda s, _: quantile(s.histogram, 0.9), rank=3),
+        Field("p99", _VALUE, lambda s, _: quantile(s.histogram, 0.99)),
+        Field("p99.9", _VALUE, lambda s, _: quantile(s.histogram, 0.999), rank=2),
+        Field("max", _VALUE, lambda s, _: maximum(s.histogram), rank=1),
+        Field(_axis(low, high), 10, lambda s, c: profile(s.histogram, low, high, c, ink), rank=1, right=False, most=40),
+        Field("all I/O", 11, all_io, rank=1, right=False, most=40),
+    ]
+    return [*fields, Field(above, 14, tail, right=False, most=40)] if one.deep else fields
+
+
+def _axis(low: int, high: int) -> str:
+    return f"{duration(low, 1)}-{duration(high, 1)}"
+
+
+def _bounds(rows: Sequence[StageRow]) -> tuple[int, int]:
+    """The latencies that all small histograms of a device share: whole decades, so that they stay."""
+    tops = [r.histogram.max_bound or 1 for r in rows if r.histogram]
+    high = 1000
+    while high < max(tops, default=1):
+        high *= 10
+    return _MIN_PROFILE_US, high
+
+
+def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
+    """A band's bound and its bar; the bound of the faster half is the p50, of the next the p99."""
+    if not one.deep:
+        return (Span(cell("not traced" if number == _TAIL else "", cells), "dim"),)
+    if not one.bands:
+        return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
+    band = one.bands[number]
+    value = duration(band.low_us) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
+    return (Span(f"{value:>{_VALUE}} "), *stacked(one.by_column(band.parts), cells - _VALUE - 1, ink))
+
+
+def _above(one: Anatomy) -> str:
+    return whole(one.bands[-1].count) if one.bands else "-"
+
+
+def _most(one: Anatomy) -> str:
+    return _top(one.by_column(one.tail.parts)) if one.tail else ""
+
+
+def _top(parts: Parts) -> str:
+    name = largest(parts)
+    return f"{part(share(parts, name)):>{_PERCENT}} {name}" if name else ""
+
+
+def _share(stage: str, of: float | None, cells: int, ink: Ink) -> Line:
+    bar = share_bar(of, cells - _PERCENT - 1, ink, role(stage, ink))
+    return (*bar, Span(f" {part(of):>{_PERCENT}}"))
+
+
+def _headline(one: Anatomy) -> Line:
+    return (Span(f" {one.device}", "accent"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+
+
+def _below(one: Anatomy, width: int, why: str) -> list[Line]:
+    """The sentence about the tail, and what the numbers are about or how to get more."""
+    said = tail_sentence(one) if one.deep else ""
+    lines: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(said, width - 2)]
+    if one.deep:
+        return lines + [(Span(f" {text}", "dim"),) for text in wrap(population(one), width - 2)]
+    return lines + [(Span(f" {text}"),) for text in wrap(one.why or why, width - 2)]
+
+
+def _unmeasured(stage: StageRow, width: int) -> list[Line]:
+    """A stage keeps its row and says why it has no number."""
+    texts = wrap(stage.reason, max(width - _NAME - 3, 10))
+    names = [stage.stage, *[""] * (len(texts) - 1)]
+    return [(Span(f" {name:<{_NAME}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
+
+
+def _includes(stage: StageRow, width: int) -> list[Line]:
+    return [(Span(f" {line}", "dim"),) for line in wrap(explained(stage.stage, stage.includes), width - 2)]
+
+
+def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
+    return legend({name for a in anatomies for name, us in a.by_column(a.whole).items() if us > 0}, width, ink)
+
 
 _PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
@@ -26,9 +313,9 @@ def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
     chosen = subjects[0].choice.selected
     if not sight.choice.opened:
         several = [_anatomy(sight, s, detailed=s.device.name == chosen) for s in subjects]
-        return stages.overview(several, chosen, width, room, sight.ink, why=why)
+        return overview(several, chosen, width, room, sight.ink, why=why)
     one = next(s for s in subjects if s.device.name == chosen)
-    return stages.device(_anatomy(sight, one), width, room, sight.ink, why=why, top=sight.choice.top)
+    return device(_anatomy(sight, one), width, room, sight.ink, why=why, top=sight.choice.top)
 
 
 def _anatomy(sight: Sight, subject: Subject, *, detailed: bool = True) -> Anatomy:

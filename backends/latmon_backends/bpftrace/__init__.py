@@ -1,0 +1,1 @@
+"""The bpftrace backend."""

@@ -1,0 +1,1 @@
+"""The demo backend: synthetic hosts and the published incidents."""

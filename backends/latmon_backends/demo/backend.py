@@ -1,0 +1,135 @@
+"""The demo backend: synthetic hosts that need no privilege, deterministic per seed.
+
+Owns the scenarios' names and the pace; what a scenario's windows hold is in its own module. Measures nothing of the
+host it runs on, not even its clock: a recording of it is reproducible. `host` has no end, an incident has one.
+
+Owns their names and order. What a case looks like is its own module's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from itertools import count, islice
+from random import Random
+from types import MappingProxyType
+from typing import Self
+
+from latmon import __version__
+from latmon.model.frame import Frame, Missing, Origin
+from latmon.support.errors import UsageError
+from latmon_backends.demo import host, inflight, traced
+from latmon_backends.demo.incidents.bubbles import BUBBLES, BUBBLES_HEALTHY
+from latmon_backends.demo.incidents.e810 import E810_CASE, E810_HEALTHY
+from latmon_backends.demo.incidents.emulex import EMULEX, EMULEX_HEALTHY
+from latmon_backends.demo.incidents.qumulo import QUMULO, QUMULO_HEALTHY
+from latmon_backends.demo.incidents.serialised import SERIALISED, SERIALISED_HEALTHY
+from latmon_backends.demo.scenario import START_MONO_US, START_WALL, Scenario
+
+INCIDENTS: Mapping[str, Scenario] = MappingProxyType(
+    {
+        "emulex": EMULEX,
+        "emulex-healthy": EMULEX_HEALTHY,
+        "e810": E810_CASE,
+        "e810-healthy": E810_HEALTHY,
+        "serialised": SERIALISED,
+        "serialised-healthy": SERIALISED_HEALTHY,
+        "qumulo": QUMULO,
+        "qumulo-healthy": QUMULO_HEALTHY,
+        "bubbles": BUBBLES,
+        "bubbles-healthy": BUBBLES_HEALTHY,
+    }
+)
+"""By name, each followed by its healthy counterpart."""
+
+
+SCENARIOS: dict[str, str] = {
+    "host": "nine devices behind three drivers: one SAS disk waits for a completion thread, one for softirqs that the "
+    "tick runs, two requests of a third never complete; a LUN takes three at a time; a backup bursts, an SSD pauses.",
+    **{name: incident.purpose for name, incident in INCIDENTS.items()},
+}
+"""Name -> one sentence, for `latmon demo --list`."""
+
+BACKFILL = 30
+"""Windows that come as fast as they can be drawn, for a history to look at: on an idle CPU within a second."""
+
+_TRACED = "told of the traced requests alone: request stamps don't have it"
+
+
+_HOST = Origin(
+    backend="demo",
+    host="demo-db-07",
+    kernel="6.12.0-demo",
+    latmon=__version__,
+    tier="A",
+    interval_us=host.INTERVAL_US,
+    start_wall=START_WALL,
+    start_mono_us=START_MONO_US,
+    hz=250,
+    measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
+    absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
+    latency_from="queued",
+    reason="synthetic: nothing of this host is measured",
+    settings=host.SETTINGS,
+)
+
+
+class DemoBackend:
+    """Yields windows of a synthetic host; `speed` 0 is as fast as they can be taken, `limit` ends it after so many."""
+
+    def __init__(self, scenario: str = "host", seed: int = 1, speed: float = 1.0, limit: int | None = None) -> None:
+        if scenario not in SCENARIOS:
+            raise UsageError(f"there is no demo {scenario!r}; the demos are: {', '.join(SCENARIOS)}")
+        if speed < 0:
+            raise UsageError(f"the demo can't run backwards: speed {speed:g}")
+        self._incident = INCIDENTS.get(scenario)
+        self._seed = seed
+        self._speed = speed
+        self._limit = limit
+        self._origin = replace(self._incident.origin if self._incident else _HOST, tool=f"{scenario}, seed {seed}")
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    @property
+    def windows(self) -> int | None:
+        """How many windows the scenario has; None: it goes on for ever."""
+        return self._incident.windows if self._incident else None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """The same frames from the start at each call."""
+        drawn = islice(self._drawn(), self._limit)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for seq in count():
+            await asyncio.sleep(max(0.0, start + self._due(seq) - loop.time()))
+            frame = next(drawn, None)
+            if frame is None:
+                return
+            yield frame
+
+    def _drawn(self) -> Iterator[Frame]:
+        rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
+        if self._incident:
+            return islice(self._incident.frames(rng), self._incident.windows)
+        return _host(rng, Random(self._seed + 1))  # noqa: S311 - one of its own, so that what is traced changes no I/O
+
+    def _due(self, seq: int) -> float:
+        """Seconds after the start at which window `seq` is due."""
+        late = max(0, seq + 1 - BACKFILL)
+        return late * self._origin.interval_us / 1e6 / self._speed if self._speed else 0.0
+
+
+def _host(rng: Random, deep: Random) -> Iterator[Frame]:
+    for seq in count():
+        loads = host.drawn(rng, seq)
+        frame = host.framed(rng, loads, seq, START_WALL, START_MONO_US)
+        yield inflight.told(traced.deepened(deep, frame, loads), loads)

@@ -1,0 +1,1 @@
+"""The published incidents, one module each."""

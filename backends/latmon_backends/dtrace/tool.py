@@ -1,0 +1,318 @@
+"""The dtrace tool: its path, privileges, options, and its messages: drops, faults, refusals.
+
+Runs nothing but `-V`. Knows neither probes' output nor frames; what the tool says on stderr is dtrace_messages.py's.
+
+Text in, values out. Knows neither programs nor probes: of a message that repeats the program (`-n`) only the reason is
+kept. All texts are clean.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from latmon.support.errors import UnavailableError
+from latmon.support.host import install_command
+from latmon.support.text import clean
+from latmon.support.trust import find_tool
+from latmon_backends.probe.launcher import AnyProgram
+from latmon_backends.probe.process import answer, shimmed
+
+VARIABLE = "LATMON_DTRACE"
+PLATFORMS = {"Linux": "linux", "SunOS": "illumos", "FreeBSD": "freebsd"}
+"""uname's name of a system -> a manifest's."""
+_VERSION = re.compile(r"D (\d{1,6}(?:\.\d{1,6}){1,3})", re.ASCII)
+_OTHERS = "[-h | -G]"
+"""Of the usage of SystemTap's `dtrace`, which makes headers of probes."""
+_ANSWERS_S = 10.0
+_OPTIONS = {
+    # A start for each I/O in flight, and for each that never completes.
+    "dynvarsize": "32m",
+    "aggsize": "8m",
+    "bufsize": "1m",
+    "strsize": "64",
+}
+_TIMELY = {"linux": {}, "illumos": {"switchrate": "10hz", "aggrate": "10hz"}}
+"""Lines come a second late otherwise. On Linux they come at once, and higher rates make it lose ticks."""
+_GRACE_S = 0.6
+"""All that it tells at its end comes within 10 ms. To detach takes it 2 to 17 s, and nobody that long to kill it."""
+_REMOVE_EVENTS = (
+    "for f in kprobe_events uprobe_events; do f=/sys/kernel/tracing/$f; "
+    '[ -w $f ] && sed -n "s,^[^:]*:\\(dt_${p}_[^ ]*\\) .*,-:\\1,p" $f | while read -r e; do echo "$e" >>$f; done; '
+    "done 2>/dev/null; "
+)
+"""The kernel keeps the events that a killed dtrace made for its BEGIN and END, and for fbt, until it restarts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """The program and what it needs around it."""
+
+    name: ClassVar[str] = "dtrace"
+    """As manifests call it."""
+    path: str
+    system: str
+    """As manifests call it."""
+    sudo: bool = False
+    mount_debugfs: bool = False
+    version: str = ""
+    """`2.0.7`; empty where it wasn't asked for, or the tool doesn't say."""
+
+    def running(self, program: AnyProgram) -> list[str]:
+        """Words that run it."""
+        return self.command(program.text())
+
+    def command(self, program: str) -> list[str]:
+        """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
+        options = _OPTIONS | _TIMELY.get(self.system, _TIMELY["illumos"])
+        return self._words(
+            ["-q", *(word for key, value in options.items() for word in ("-x", f"{key}={value}"))], program
+        )
+
+    def listing(self, hooks: Sequence[str]) -> list[str]:
+        """Words that list which probes there are of those; what is not there is said on stderr."""
+        return self._words(["-l", *(word for hook in hooks for word in ("-n", hook))])
+
+    def _words(self, options: Sequence[str], program: str | None = None) -> list[str]:
+        words = [self.path, *options, *(() if program is None else ("-n", program))]
+        after = _REMOVE_EVENTS if self.system == "linux" else ""
+        environment = {"LC_ALL": "C"}
+        return shimmed(
+            words, environment, sudo=self.sudo, mount_debugfs=self.mount_debugfs, grace_s=_GRACE_S, after=after
+        )
+
+
+def find(
+    environ: Mapping[str, str] = os.environ,
+    proc: Path = Path("/proc"),
+    euid: int | None = None,
+    system: str = platform.system(),
+) -> Tool:
+    """The tool that LATMON_DTRACE names, else `dtrace`; UnavailableError where there is none, or no scripts for it."""
+    if system not in PLATFORMS:
+        raise UnavailableError(f"There are no D scripts for {system or 'this system'}: only for {_systems()}.")
+    try:
+        path = str(find_tool("dtrace", VARIABLE, environ))
+    except UnavailableError as error:
+        if environ.get(VARIABLE):
+            raise
+        raise UnavailableError(f"dtrace is not installed: {_remedy(PLATFORMS[system])}.") from error
+    euid = os.geteuid() if euid is None else euid
+    return Tool(
+        path=path,
+        system=PLATFORMS[system],
+        sudo=euid != 0 and system != "SunOS" and shutil.which("sudo") is not None,
+        mount_debugfs=system == "Linux" and not _has_debugfs(proc),
+    )
+
+
+async def asked(tool: Tool) -> Tool:
+    """With its version. UnavailableError where it is another program of that name."""
+    said = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
+    found = _VERSION.search(said)
+    if found is None and _OTHERS in said:
+        raise UnavailableError(
+            f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
+        )
+    return replace(tool, version=found[1] if found else "")
+
+
+def is_listed(hook: str, listed: str) -> bool:
+    """Whether `dtrace -l`'s output has a probe of this description, in which an empty part and `*` mean any."""
+    wanted = hook.split(":")
+    wanted = [""] * (4 - len(wanted)) + wanted
+    patterns = [re.compile(_pattern(part)) for part in wanted]
+    for line in listed.splitlines():
+        words = line.split()
+        if not words or not words[0].isdecimal():
+            continue
+        # ID PROVIDER MODULE FUNCTION NAME, of which the two in the middle may be blank.
+        module, function, *_ = [*words[2:-1], "", ""]
+        found = (words[1], module, function, words[-1])
+        other = (words[1], "", module, words[-1])
+        if any(all(p.fullmatch(at) for p, at in zip(patterns, one, strict=True)) for one in (found, other)):
+            return True
+    return False
+
+
+def _pattern(part: str) -> str:
+    return ".*" if not part else re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+def _systems() -> str:
+    return "Linux, Solaris, illumos and FreeBSD"
+
+
+def _remedy(system: str) -> str:
+    if system == "linux":
+        return install_command("dtrace") or "install the package dtrace (Oracle's DTrace 2.0 or newer)"
+    return "it is part of the system" if system == "illumos" else "load it with `kldload dtraceall`"
+
+
+def _has_debugfs(proc: Path) -> bool:
+    try:
+        mounts = (proc / "self/mounts").read_text("utf-8", "replace")
+    except OSError:
+        return True  # not known: the tool will say it
+    return any(line.split()[2:3] == ["debugfs"] for line in mounts.splitlines())
+
+
+MAX_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """What was lost: records (`principal`), `aggregation`, `dynamic` (variables), `speculation`, `stkstrtab`, `error`.
+
+    `cpu` is None where none is named.
+    """
+
+    kind: str
+    count: int
+    cpu: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A clause that was given up at run time, once; tracing goes on."""
+
+    probe: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A program that matched so many probes."""
+
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """DTrace does not trace, or no longer: why, in a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Anything else."""
+
+    text: str
+
+
+Message = Drops | Fault | Started | Refused | Other
+
+_DROPS = re.compile(
+    r"(?:\[DTRACEDROP_[A-Z]++\] )?([0-9]{1,20}) ((?:jstack\(\)/ustack\(\) )?[a-z ]+?)s?(?: in ERROR probe enabling)?"
+    r"(?: on CPU (?:([0-9]{1,6})|#)| with non-empty (?:rinsing|dirty) list| \((?:available|no spec)[a-z() ]+\))?"
+)
+_LOST = {
+    "drop": "principal",
+    "aggregation drop": "aggregation",
+    "dynamic variable drop": "dynamic",
+    "speculative drop": "speculation",
+    "failed speculation": "speculation",
+    "jstack()/ustack() string table overflow": "stkstrtab",
+    "error": "error",
+}
+_FAULTS = (
+    re.compile(r"error in [^ ]++ for probe ID [0-9]++ \(([^()]*+)\): (.++)"),
+    re.compile(r"error on enabled probe ID [0-9]++ \(ID [0-9]++: ([^()]*+)\): (.++)"),
+)
+_STARTED = re.compile(r"(?:script|description) '.*' matched ([0-9]{1,9}) probes?", re.DOTALL)
+_REASONS = (
+    re.compile(r"failed to compile script [^\n]*?: (line [0-9]++: .++)", re.DOTALL),
+    re.compile(r"failed to compile script [^\n]*?: (.++)", re.DOTALL),
+    re.compile(r"failed to initialize dtrace: (.++)", re.DOTALL),
+    re.compile(r"failed to enable '.*': (.++)", re.DOTALL),
+    re.compile(
+        r"((?:failed|could not|unable|cannot|can't|invalid option|no probes specified|processing aborted).*+)",
+        re.DOTALL,
+    ),
+    re.compile(r"(run as root .*+)", re.DOTALL),
+)
+_BEGINNINGS = (": probe description ", ": syntax error", ": in action list", ": in predicate", ": line ")
+_END_OF_PROGRAM = re.compile(r"\}\s*: ")
+_LIBRARY = re.compile(r'"[^"]+\.d", line [0-9]+: ')
+_TAG = re.compile(r"\[D[A-Z]*+_[A-Z0-9_]++\] ")
+_REPEATING = ("dtrace: invalid probe specifier ", "dtrace: description '", "dtrace: failed to enable '")
+_PRIVILEGE = (
+    "additional privileges",
+    "run as root",
+    "operation not permitted",
+    "permission denied",
+    "a password is required",
+)
+
+
+def messages(stderr: str) -> Iterator[Message]:
+    """All of `stderr`: a line each, but a message that repeats the program goes on to the next `dtrace: `."""
+    for one in re.split(r"^(?=dtrace: )", stderr, flags=re.MULTILINE):
+        parts = [one] if one.startswith(_REPEATING) else one.split("\n")
+        yield from (message(part) for part in parts if part.strip())
+
+
+def reason(complaints: Sequence[str], status: int) -> str:
+    """Why dtrace ended, from the last lines of its stderr: one sentence without a full stop, nor any of the program."""
+    said = "\n".join(complaints)
+    found = [one for one in messages(said) if isinstance(one, Refused | Other)]
+    for one in found:
+        if isinstance(one, Refused):
+            return one.reason.strip(" .")
+    if _END_OF_PROGRAM.search(said):  # the program is longer than what is kept of stderr
+        return _sentence(_after_the_program(said)).strip(" .")
+    others = [one.text for one in found if isinstance(one, Other)]
+    return others[-1].strip(" .") if others else f"dtrace ended with status {status}"
+
+
+def message(text: str) -> Message:
+    """One message, of one line or of several."""
+    said = text.strip().removeprefix("dtrace: ")
+    if (found := _DROPS.fullmatch(said)) and found[2] in _LOST:
+        return Drops(_LOST[found[2]], int(found[1]), None if found[3] is None else int(found[3]))
+    for fault in _FAULTS:
+        if found := fault.fullmatch(said):
+            return Fault(clean(found[1], MAX_REASON), clean(found[2], MAX_REASON))
+    if found := _STARTED.fullmatch(said):
+        return Started(int(found[1]))
+    why = _why(said)
+    return Other(_sentence(said)) if why is None else Refused(_sentence(why))
+
+
+def _why(said: str) -> str | None:
+    if said.startswith("invalid probe specifier "):
+        return _after_the_program(said)
+    return next((found[1] for pattern in _REASONS if (found := pattern.fullmatch(said))), None)
+
+
+def _after_the_program(said: str) -> str:
+    """A program ends in a brace, ours in a newline as well; a probe alone is repeated in the reason."""
+    if ends := list(_END_OF_PROGRAM.finditer(said)):
+        return said[ends[-1].end() :]
+    at = max(said.rfind(beginning) for beginning in _BEGINNINGS)
+    if at >= 0:
+        return said[at + 2 :]
+    return said.rpartition(": ")[2] if ": " in said else "the program is refused"
+
+
+def _sentence(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return clean(" ".join(_TAG.sub("", line[: 4 * MAX_REASON]).split()), MAX_REASON)
+
+
+def is_privilege(text: str) -> bool:
+    """Whether it is rights that DTrace lacks."""
+    said = text.lower()
+    return any(words in said for words in _PRIVILEGE)
+
+
+def is_library(text: str) -> bool:
+    """Whether a file of DTrace's own is what it can't compile, which it reads for every program. Ours has no file."""
+    return _LIBRARY.match(text) is not None

@@ -1,0 +1,1 @@
+"""Kernel statistics of illumos and Solaris."""

@@ -1,0 +1,442 @@
+"""Block devices from sysfs: names, kinds, controllers, limits, kept current as devices come and go.
+
+/proc/diskstats is the superset of names (a hidden NVMe path has no dev file); sysfs says the rest. No kernel number
+leaves this module. Must not know counters' meaning or frames.
+
+Sysfs attributes vanish, and devices that are dying answer with errors, while they are read: none of that is a fault.
+
+Knows the shapes that dm, md, loop, zram and NVMe multipath have in /sys/block. Must not know diskstats or controllers.
+
+The text is what an admin types elsewhere: `host2 mptsas 0000:03:00.0`, `nvme0 nvme 0000:00:04.0`,
+`virtio1 virtio_blk 0000:00:02.0`. Must not know block device kinds; a device without hardware has no controller.
+
+Names are the kernel's own. Must not judge: what a value means is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from latmon.model.frame import Device, Limit
+from latmon.support.paths import content
+from latmon.support.text import MAX_CELLS, clean
+from latmon_backends.kernel.diskstats import Counters, Number, in_driver
+
+
+def attribute(path: Path) -> str:
+    """The attribute's text, cleaned and stripped; empty when there is none."""
+    return clean(content(path).strip(b" \t\n\0"))
+
+
+def number(path: Path) -> int | None:
+    """A decimal attribute; None when there is none."""
+    try:
+        return int(content(path))
+    except ValueError:
+        return None
+
+
+def link(path: Path) -> str:
+    """The last part of what a link points to (a driver's or subsystem's name); empty when there is no link."""
+    try:
+        return clean(path.readlink().name)
+    except OSError:
+        return ""
+
+
+def names(directory: Path) -> tuple[str, ...]:
+    """What a directory holds, sorted; nothing when it can't be read."""
+    try:
+        return tuple(sorted(clean(entry.name) for entry in directory.iterdir()))
+    except OSError:
+        return ()
+
+
+_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+_NVME = re.compile(r"nvme\d+n\d+")
+_PARTITION = re.compile(r"(.*\d)p\d+|(\D+)\d+")
+_DM_MODELS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
+_SERIAL_PAGE = 4
+"""Bytes before the text in SCSI's unit serial number page."""
+
+
+def directory(block: Path, name: str) -> Path:
+    """Where a device is under /sys/block: `cciss/c0d0` is stored as `cciss!c0d0`."""
+    return block / name.replace("/", "!")
+
+
+def device_kind(path: Path) -> str:
+    """One of model.Device's kinds."""
+    name = path.name
+    if (path / "dm").is_dir():
+        return "dm"
+    if (path / "md").is_dir():
+        return "md"
+    for prefix in ("loop", "zram"):
+        if name.startswith(prefix):
+            return prefix
+    if _NVME_PATH.fullmatch(name):
+        return "nvme-path"
+    if _NVME.fullmatch(name) and not has_requests(path):
+        return "nvme-head"
+    return "disk" if (path / "device").exists() else "other"
+
+
+def has_requests(path: Path) -> bool:
+    """True where requests pass, which is what is timed; a bio-based device hands its I/O on and has no queue."""
+    return (path / "mq").is_dir()
+
+
+def label(path: Path, of_kind: str) -> str:
+    """The name people use beside the kernel's: dm name, a loop's backing file, the multipath head of an NVMe path."""
+    if of_kind == "dm":
+        return attribute(path / "dm/name")
+    if of_kind == "loop":
+        return _file_label(content(path / "loop/backing_file").rstrip(b"\n"))
+    return head(path.name) if of_kind == "nvme-path" else ""
+
+
+def head(name: str) -> str:
+    """`nvme0n1` of the hidden path `nvme0c1n1`; empty for other names."""
+    found = _NVME_PATH.fullmatch(name)
+    return "".join(found.groups()) if found else ""
+
+
+def _file_label(file: bytes) -> str:
+    """The path; of a long one its end, which tells one image from the next."""
+    return clean(file if len(file) <= MAX_CELLS else b"/".join((b"...", file.rpartition(b"/")[2])))
+
+
+def members(path: Path, of_kind: str, disks: tuple[str, ...], sys: Path) -> tuple[str, ...]:
+    """The whole disks below: of a dm or md their slaves' disks, of an NVMe head its paths."""
+    if of_kind == "nvme-head":
+        return tuple(name for name in disks if head(name) == path.name)
+    below = (name.replace("!", "/") for name in names(path / "slaves"))
+    return tuple(dict.fromkeys(whole_disk(sys, name) for name in below))
+
+
+def whole_disk(sys: Path, name: str) -> str:
+    """The disk that a partition is on; a disk's own name otherwise."""
+    path = directory(sys / "class/block", name)
+    if not (path / "partition").exists():
+        return name
+    return clean(path.resolve().parent.name.replace("!", "/"))
+
+
+def disk_by_name(name: str, known: AbstractSet[str]) -> str:
+    """The same without sysfs, by how the kernel names partitions: sda1, nvme0n1p1."""
+    found = _PARTITION.fullmatch(name)
+    disk = next((group for group in found.groups() if group), name) if found else name
+    return disk if disk in known else name
+
+
+def model(path: Path, of_kind: str) -> str:
+    """Maker and model; for what has no maker, what it is: raid1, lvm, crypt, multipath."""
+    if of_kind == "md":
+        return attribute(path / "md/level")
+    if of_kind == "dm":
+        return _DM_MODELS.get(attribute(path / "dm/uuid").partition("-")[0], "")
+    maker = attribute(path / "device/vendor")
+    named = attribute(path / "device/model") or attribute(path / "device/name")
+    # A bus id (0x1af4) is not a maker's name, and ATA says only how the disk is spoken to.
+    return named if not named or not maker or maker == "ATA" or maker.startswith("0x") else f"{maker} {named}"
+
+
+def serial(path: Path) -> str | None:
+    """The unit's serial number, else its world-wide name; None when asking would have to wait for the device.
+
+    All of these are cached by the kernel but virtio's, which is a command to the device: a device that is stuck would
+    take the reader with it, so only an idle one is asked.
+    """
+    page = content(path / "device/vpd_pg80")
+    if text := page[_SERIAL_PAGE : _SERIAL_PAGE + int.from_bytes(page[2:4], "big")].strip(b" \0"):
+        return clean(text)
+    if link(path / "device/subsystem") == "virtio" and in_driver(path):
+        return None
+    places = ("serial", "device/serial", "wwid", "device/wwid")
+    return next((found for place in places if (found := attribute(path / place))), "")
+
+
+_SCSI_HOST = re.compile(r"host\d+")
+_NVME_CONTROLLER = re.compile(r"nvme\d+")
+_UNNAMED = ("", "(null)", "<NULL>")
+
+
+class Controller(NamedTuple):
+    """`text` is for people; `driver` is the host adapter's driver, not the disk's (never `sd`)."""
+
+    driver: str = ""
+    text: str = ""
+
+
+def controller(block: Path, sys: Path) -> Controller:
+    """The controller of the block device whose sysfs directory is `block`."""
+    try:
+        device = (block / "device").resolve(strict=True)
+    except OSError:
+        return Controller()
+    above = [device, *_ancestors(device, (sys / "devices").resolve())]
+    pci = next((path for path in above if link(path / "subsystem") == "pci"), None)
+    node, driver = _adapter(above, sys)
+    if not driver and pci is not None:
+        driver = link(pci / "driver")
+    if not node and pci is None:
+        return Controller()
+    where = pci.name if pci else _fabric_address(above)
+    return Controller(driver, " ".join(part for part in (node, driver, where) if part))
+
+
+def _ancestors(device: Path, root: Path) -> Iterator[Path]:
+    for path in device.parents:
+        if path == root or root not in path.parents:
+            return
+        yield path
+
+
+def _adapter(above: list[Path], sys: Path) -> tuple[str, str]:
+    """(name, driver) of the nearest host adapter, NVMe controller or bus device with a driver of its own."""
+    for path in above:
+        if _SCSI_HOST.fullmatch(path.name):
+            return path.name, _scsi_driver(path.name, sys)
+    for path in above:
+        if _NVME_CONTROLLER.fullmatch(path.name):
+            transport = attribute(path / "transport")
+            return path.name, "nvme" if transport in ("", "pcie") else f"nvme-{transport}"
+        if link(path / "subsystem") == "nvme-subsystem":
+            return path.name, "nvme"
+    nearest = above[0]
+    return nearest.name, link(nearest / "driver")
+
+
+def _scsi_driver(host: str, sys: Path) -> str:
+    named = attribute(sys / "class/scsi_host" / host / "proc_name")
+    return "" if named in _UNNAMED else named
+
+
+def _fabric_address(above: list[Path]) -> str:
+    """Where an NVMe over Fabrics controller connects to (`traddr=10.0.0.5,trsvcid=4420`); empty elsewhere."""
+    return next((text for path in above[:2] if (text := attribute(path / "address"))), "")
+
+
+_QUEUE = (
+    "nr_requests",
+    "scheduler",
+    "wbt_lat_usec",
+    "write_cache",
+    "rotational",
+    "max_sectors_kb",
+    "rq_affinity",
+    "iostats",
+    "nomerges",
+)
+_SCSI = ("queue_depth", "queue_type", "queue_ramp_up_period")
+"""With many drivers a QUEUE FULL lowers queue_depth, and after so many ms without another one it is raised by 1 at a
+time (drivers/scsi/scsi_error.c). The depth that it comes back to is not told."""
+_HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
+_NVME_LIMIT = ("sqsize", "queue_count")
+_FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
+"""Parameters of a driver that hold for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
+
+
+def limits(block: Path, sys: Path) -> tuple[Limit, ...]:
+    """Of the block device whose sysfs directory is `block`; a value that isn't there is left out."""
+    found = [*_read(block / "queue", _QUEUE, "queue"), *_hardware_queues(block)]
+    device = block / "device"
+    found += _read(device, _SCSI, "device")
+    for above in _above(device):
+        if above.name.startswith("host"):
+            return (*found, *_read(sys / "class/scsi_host" / above.name, _HOST, above.name))
+        if (above / "sqsize").exists():
+            return (*found, *_read(above, _NVME_LIMIT, above.name))
+    return tuple(found)
+
+
+def of_module(driver: str, sys: Path) -> tuple[Limit, ...]:
+    """What a driver was told for all of its devices, as it is written on the kernel's command line: `lpfc.NAME`."""
+    parameters = sys / "module" / driver.replace("-", "_") / "parameters"
+    told = (name for name in names(parameters) if _FOR_ALL.search(name)) if driver else ()
+    return tuple(
+        Limit(f"{driver}.{one.name}", one.value, one.source)
+        for one in _read(parameters, tuple(told), f"module {driver}")
+    )
+
+
+def _hardware_queues(block: Path) -> Iterator[Limit]:
+    """Tags of one hardware queue, and how many of those there are."""
+    queues = [name for name in names(block / "mq") if name.isdecimal()]
+    if queues:
+        yield from _read(block / "mq" / queues[0], ("nr_tags",), f"mq/{queues[0]}")
+        yield Limit("hardware queues", len(queues), "mq")
+
+
+def _above(device: Path) -> Iterator[Path]:
+    try:
+        real = device.resolve(strict=True)
+    except OSError:
+        return
+    yield real
+    yield from real.parents
+
+
+def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limit]:
+    for name in wanted:
+        text = attribute(directory / name)
+        if name == "scheduler" and "[" in text:
+            text = text.partition("[")[2].partition("]")[0]  # `none [mq-deadline] bfq`
+        if text:
+            yield Limit(name, int(text) if text.isdecimal() else text, f"{where}/{name}")
+
+
+_BIO_BASED = ("dm", "md", "zram")
+"""Devices without requests, known by the start of their names where sysfs can't be asked."""
+LIMITS_EVERY = 10
+"""Refreshes: an admin changes a limit seldom, and a dozen small files of each device take 0.15 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a refresh found: devices new or different from before, and those that are gone."""
+
+    changed: tuple[Device, ...] = ()
+    removed: tuple[Device, ...] = ()
+
+
+@dataclass(slots=True)
+class BlockDevices:
+    """The host's block devices. `refresh` is cheap when nothing changed: a few small reads per device."""
+
+    proc: Path
+    sys: Path
+    _devices: dict[str, Device] = field(default_factory=dict)
+    _disks: dict[Number, str] = field(default_factory=dict)
+    _whole: dict[str, str] = field(default_factory=dict)
+    """Name -> its disk's name: a partition's never changes while it has its name."""
+    _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _serials: dict[tuple[str, int], str] = field(default_factory=dict)
+    _limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
+    _until_limits: int = 0
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """All devices by name, as of the last refresh. Empty loops and the like are not devices."""
+        return self._devices
+
+    def refresh(self, lines: Mapping[Number, Counters]) -> Change:
+        """Look again, given a reading of /proc/diskstats."""
+        self._know_names({line.name for line in lines.values()})
+        self._disks = {at: self._whole[line.name] for at, line in lines.items()}
+        whole = {line.name: (at, line) for at, line in lines.items() if self._whole[line.name] == line.name}
+        self._read_limits(whole)
+        stamps = {name: self._stamp(name) for name, (_, line) in whole.items() if self._is_there(name, line)}
+        # A path that comes or goes changes its multipath head as well: a new set of names looks at all of them.
+        fresh = tuple(stamps) if stamps.keys() != self._stamps.keys() else _different(self._stamps, stamps)
+        found = {name: self._identify(name, whole[name][0], tuple(sorted(whole))) for name in fresh}
+        changed = tuple(device for name, device in found.items() if self._devices.get(name) != device)
+        removed = tuple(device for name, device in self._devices.items() if name not in stamps)
+        self._devices = {name: found.get(name) or self._devices[name] for name in stamps}
+        self._stamps = stamps
+        return Change(changed, removed)
+
+    def device(self, major: int, minor: int) -> Device | None:
+        """The whole disk with this number or with a partition of this number; None when there is none known."""
+        return self._devices.get(self._disks.get(Number(major, minor), ""))
+
+    def counts(self, name: str) -> bool | None:
+        """Whether the kernel counts this device's I/O: queue/iostats. None where that can't be read."""
+        flag = number(self._directory(name) / "queue/iostats")
+        return None if flag is None else flag != 0
+
+    def generation(self, name: str) -> int:
+        """Changes when a device is unplugged and another takes its name: sysfs gives each directory a new inode."""
+        try:
+            return self._directory(name).stat().st_ino
+        except OSError:
+            return 0
+
+    def _directory(self, name: str) -> Path:
+        return directory(self.sys / "block", name)
+
+    @property
+    def _has_sysfs(self) -> bool:
+        return (self.sys / "block").is_dir()
+
+    def _know_names(self, known: set[str]) -> None:
+        new = known - self._whole.keys()
+        if self._has_sysfs:
+            found = {name: whole_disk(self.sys, name) for name in new}
+        else:
+            found = {name: disk_by_name(name, known) for name in new}
+        self._whole = {name: disk for name, disk in self._whole.items() if name in known} | found
+
+    def _is_there(self, name: str, line: Counters) -> bool:
+        """False for a loop without a file, a zram or nbd without a size. A real disk that lost its size stays."""
+        path = self._directory(name)
+        if not path.is_dir():
+            return not self._has_sysfs  # with sysfs: unplugged since diskstats was read
+        if name.startswith("loop"):
+            return (path / "loop").is_dir()
+        return number(path / "size") != 0 or (path / "device").exists() or line.in_flight > 0
+
+    def _read_limits(self, names: Iterable[str]) -> None:
+        """Of new devices at once, of the others now and then."""
+        self._until_limits = (self._until_limits or LIMITS_EVERY) - 1
+        known = self._limits if self._until_limits else {}
+        self._limits = {
+            name: known[name] if name in known else limits(self._directory(name), self.sys) for name in names
+        }
+
+    def _stamp(self, name: str) -> tuple[object, ...]:
+        """What can change while the set of names stays: limits, and what is behind a name."""
+        return (self._limits.get(name), *self._behind(name))
+
+    def _behind(self, name: str) -> tuple[object, ...]:
+        """The hardware behind a name, a dm or md table, a loop's file."""
+        path = self._directory(name)
+        if name.startswith("loop"):
+            return (attribute(path / "loop/backing_file"),)
+        if (path / "device").exists():
+            return (self.generation(name), self._serial(name))
+        return (self.generation(name), attribute(path / "dm/name"), names(path / "slaves"))
+
+    def _serial(self, name: str) -> str:
+        """Asked for once per plugged-in device; again at the next refresh where it couldn't be had without waiting."""
+        key = name, self.generation(name)
+        if key not in self._serials:
+            found = serial(self._directory(name))
+            if found is None:
+                return ""
+            self._serials[key] = found
+        return self._serials[key]
+
+    def _identify(self, name: str, at: Number, disks: tuple[str, ...]) -> Device:
+        path = self._directory(name)
+        if not path.is_dir():
+            return Device(name, *_plain(at), kind="other", timed=not name.startswith(_BIO_BASED))
+        kind = device_kind(path)
+        driver, text = controller(path, self.sys)
+        return Device(
+            name,
+            *_plain(at),
+            kind=kind,
+            driver=driver,
+            controller=text,
+            model=model(path, kind),
+            serial=self._serial(name),
+            members=members(path, kind, disks, self.sys),
+            timed=has_requests(path),
+            label=label(path, kind),
+            limits=(*self._limits.get(name, ()), *of_module(driver, self.sys)),
+        )
+
+
+def _different(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(name for name, stamp in after.items() if before.get(name) != stamp)
+
+
+def _plain(at: Number) -> tuple[int, int]:
+    return at.major, at.minor

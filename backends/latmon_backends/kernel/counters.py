@@ -1,0 +1,213 @@
+"""KernelSampler: counters of every disk once per interval, for whichever backend asks.
+
+Owns reading /proc/diskstats, identity and in-flight gauges at one moment, and the difference of two such samples.
+Must not know frames, schedules or probes. Roots and clocks come as arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from latmon.model.frame import Completed, Device, Flow, Outstanding
+from latmon.model.inflight import Depths
+from latmon.support.errors import UnavailableError
+from latmon_backends.kernel import block_devices, depth_sampler, diskstats
+from latmon_backends.kernel.block_devices import BlockDevices
+from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
+from latmon_backends.kernel.diskstats import Counters, Diskstats
+
+
+def monotonic_us() -> int:
+    """The kernel's CLOCK_MONOTONIC, which a Frame's mono_us is on."""
+    return time.monotonic_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The two clocks of a frame."""
+
+    mono_us: Callable[[], int] = monotonic_us
+    wall: Callable[[], float] = time.time
+
+
+CLOCK = Clock()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Absolute counters at one moment, by whole disk's name, and what changed since the sampler's sample before."""
+
+    mono_us: int
+    wall: float
+    counters: Mapping[str, Counters] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
+    shown: frozenset[str] = frozenset()
+    """Devices that exist, match the user's globs and whose counters mean something."""
+    maybe: frozenset[str] = frozenset()
+    """Shown only where they moved: the kernel doesn't count for them (iostats off), their own driver may."""
+    outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    removed: tuple[str, ...] = ()
+    undecoded: int = 0
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    """Time by depth of the devices that are looked at between samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened between two samples, in a Frame's terms."""
+
+    dt_us: int
+    kernel: Mapping[Flow, Completed]
+    outstanding: Mapping[str, Outstanding]
+    devices: tuple[Device, ...]
+    removed: tuple[str, ...]
+    undecoded: int = 0
+    depths: Mapping[str, Depths] = field(default_factory=dict)
+
+
+class KernelSampler:
+    """Reads the kernel's counters for the devices that the globs select.
+
+    `start` also looks at the depths between samples, until `close`; without it nothing is kept open.
+    """
+
+    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = CLOCK) -> None:
+        self.block = BlockDevices(proc, sys)
+        self._proc, self._sys, self._globs, self._clock = proc, sys, devices, clock
+        self._has_queued = diskstats.column_has_queued(proc, sys)
+        self._depths: DepthSampler | None = None
+        self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
+
+    def start(self) -> None:
+        """Depths from now on, of the devices that the last sample found."""
+        self._depths = DepthSampler(self._proc, self._sys, self._clock.mono_us)
+        self._depths.watch(*self._gauges)
+        self._depths.start()
+
+    def close(self) -> None:
+        """No more depths, no open files."""
+        if self._depths is not None:
+            self._depths.close()
+            self._depths = None
+
+    def sample(self) -> Sample:
+        """Everything now. UnavailableError when /proc/diskstats can't be read."""
+        mono_us, wall = self._clock.mono_us(), self._clock.wall()
+        reading = self._read()
+        # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
+        gauges = {device.name: self._in_driver(device.name) for device in self.devices}
+        change = self.block.refresh(reading.counters)
+        lines = {line.name: line for line in reading.counters.values()}
+        chosen = {device.name: device for device in self.devices}
+        silent = frozenset(name for name in chosen if self.block.counts(name) is False)
+        generations = {name: self.block.generation(name) for name in chosen}
+        outstanding = {
+            name: self._outstanding(device, lines[name], gauges, counted=name not in silent)
+            for name, device in chosen.items()
+        }
+        return Sample(
+            mono_us,
+            wall,
+            counters=lines,
+            generations=generations,
+            shown=frozenset(chosen) - silent,
+            maybe=frozenset(name for name in silent if not chosen[name].timed),
+            outstanding=outstanding,
+            devices=tuple(device for device in change.changed if self.selects(device)),
+            removed=tuple(device.name for device in change.removed if self.selects(device)),
+            undecoded=reading.undecoded,
+            spent=self._spent(mono_us, generations, outstanding),
+        )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All selected devices as of the last sample: what a first frame must carry."""
+        return tuple(device for device in self.block.devices.values() if self.selects(device))
+
+    @property
+    def known(self) -> Mapping[str, Device]:
+        """All devices as of the last sample, selected or not."""
+        return self.block.devices
+
+    def numbered(self, number: int) -> Device | None:
+        """Of a kernel dev_t (major << 20 | minor), as of the last sample."""
+        return self.block.device(number >> 20, number & 0xFFFFF)
+
+    def selects(self, device: Device) -> bool:
+        """True when the user's globs mean this device, by its name or by the name people use for it."""
+        names = tuple(name for name in (device.name, device.label) if name)
+        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
+
+    def require_selected(self) -> None:
+        """UnavailableError where there is nothing to watch, as with a mistyped glob: that would record nothing."""
+        if not self.block.devices:
+            raise UnavailableError(f"There is no disk to watch: {self._proc / 'diskstats'} and sysfs name none.")
+        if not self.devices:
+            there = ", ".join(sorted(self.block.devices)) or "none"
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+
+    def _read(self) -> Diskstats:
+        try:
+            return diskstats.parse((self._proc / "diskstats").read_bytes())
+        except OSError as error:
+            raise UnavailableError(f"The kernel's I/O counters can't be read: {error}.") from error
+
+    def _in_driver(self, name: str) -> int | None:
+        return diskstats.in_driver(block_devices.directory(self._sys / "block", name))
+
+    def _outstanding(
+        self, device: Device, line: Counters, gauges: Mapping[str, int | None], *, counted: bool
+    ) -> Outstanding:
+        if not counted:
+            return Outstanding(None, None)  # what isn't counted isn't seen in flight either
+        now = gauges[device.name] if device.name in gauges else self._in_driver(device.name)
+        return diskstats.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
+
+    def _spent(
+        self, mono_us: int, generations: Mapping[str, int], outstanding: Mapping[str, Outstanding]
+    ) -> dict[str, Spent]:
+        told = {name: gauge for name, gauge in outstanding.items() if gauge.in_driver is not None}
+        watched = {name: Watched(generations[name], gauge.queued is not None) for name, gauge in told.items()}
+        self._gauges = mono_us, watched, told
+        if self._depths is None:
+            return {}
+        self._depths.watch(*self._gauges)
+        return self._depths.spent()
+
+
+def difference(before: Sample, after: Sample) -> Interval:
+    """What happened from `before` to `after`; devices and removed are those since the sample just before `after`."""
+    kernel: dict[Flow, Completed] = {}
+    half_counted = before.generations.keys() - before.shown  # iostats was off: what was counted since is not all
+    for name in sorted((after.shown - half_counted) | after.maybe):
+        counters = None if _replugged(name, before, after) else before.counters.get(name)
+        spans = diskstats.difference(counters, after.counters[name])
+        if name in after.shown or any(span.count for span in spans.values()):
+            kernel |= {
+                Flow(name, op): Completed(span.count, span.bytes, None if span.time_ms is None else span.time_ms * 1000)
+                for op, span in spans.items()
+            }
+    return Interval(
+        after.mono_us - before.mono_us,
+        kernel,
+        after.outstanding,
+        after.devices,
+        after.removed,
+        after.undecoded,
+        _depths(before.spent, after.spent),
+    )
+
+
+def _depths(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Depths]:
+    found = {name: depth_sampler.between(before.get(name, Spent()), spent) for name, spent in after.items()}
+    return {name: depths for name, depths in found.items() if depths is not None}
+
+
+def _replugged(name: str, before: Sample, after: Sample) -> bool:
+    was, now = before.generations.get(name, 0), after.generations.get(name, 0)
+    return 0 not in (was, now) and was != now

@@ -1,0 +1,365 @@
+"""DepthSampler: depth histograms sampled from the kernel's in-flight gauges between two frames.
+
+Reads on a thread of its own, because any read of sysfs can hang. Owns the thread and what it shares with the frames'
+own; files, passes, pace and time by depth are modules of their own. Must not know frames.
+
+Owns two descriptors and how few reads tell a depth. Must not know schedules or other devices.
+
+A busy device is read through files kept open. The quiet ones are one reading of /proc/diskstats for all of them: a
+line that says that nothing is in flight and that hasn't moved is a depth of 0; one that moved makes the device busy.
+Owns which device is which, and the open files. Must not know clocks, threads or frames.
+
+A reading stands for the time nearest to it: half of the gap to the one before and half of the gap to the next. So a
+rate that changes weighs nothing twice, and neither does the busy spell that made it change. Time is counted in whole
+milliseconds, which are the moments of `Depths`; what is left of one goes into the next. Pure: the caller has the clock.
+
+Pure: the thread's CPU time and the chance are given. Waking up costs as much as reading a few devices does, so it is
+counted in.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from latmon.model.frame import Outstanding
+from latmon.model.inflight import SYSFS, Depths, bucket_end
+from latmon.support.paths import content
+from latmon.support.process import SideThread
+from latmon_backends.kernel import block_devices, diskstats
+
+_STAT_BYTES, _INFLIGHT_BYTES = 512, 64
+_INFLIGHT_COLUMN = 8
+"""In-flight, in /sys/block/X/stat: what column 12 is in /proc/diskstats (Documentation/block/stat.rst)."""
+
+
+class Gauge(NamedTuple):
+    """A reading. `moved` is False where no I/O came or completed since the one before."""
+
+    in_driver: int
+    queued: int | None
+    moved: bool
+
+
+class DepthFiles:
+    """`read` it as often as wanted; `close` it when it fails or isn't wanted any more."""
+
+    def __init__(self, block: Path, *, has_queued: bool) -> None:
+        """OSError where the device has gone or no more files can be opened: nothing is left open then.
+
+        `has_queued` as in inflight.py, for this device.
+        """
+        self._has_queued = has_queued
+        self._stat = os.open(block / "stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._inflight = os.open(block / "inflight", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(self._stat)
+            raise
+        self._line = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def read(self) -> Gauge:
+        """The gauge now. OSError (ENODEV) when the device has gone, ValueError when it says what nobody understands.
+
+        The two files are read one after the other: what completed in between would look as if it waited. Where
+        something seems to wait the column is read again, and the smaller number is the queue.
+        """
+        line = os.pread(self._stat, _STAT_BYTES, 0)
+        moved, self._line = line != self._line, line
+        column = _column(line)
+        if not column:
+            return Gauge(0, 0 if self._has_queued else None, moved)
+        driver = sum(map(int, os.pread(self._inflight, _INFLIGHT_BYTES, 0).split()))
+        if self._has_queued and column > driver:
+            column = min(column, _column(os.pread(self._stat, _STAT_BYTES, 0)))
+        told = diskstats.outstanding(driver, column, has_queued=self._has_queued)
+        return Gauge(driver, told.queued, moved)
+
+    def close(self) -> None:
+        os.close(self._stat)
+        os.close(self._inflight)
+
+
+def _column(line: bytes) -> int:
+    words = line.split(None, _INFLIGHT_COLUMN + 1)
+    if len(words) <= _INFLIGHT_COLUMN:
+        raise ValueError("fewer columns than any supported kernel prints")
+    return int(words[_INFLIGHT_COLUMN])
+
+
+MOST_OPEN = 128
+"""Devices whose files are open at once: two each, of the 1024 that a process may have. Others open theirs each time."""
+_QUIET = 64
+"""Passes without any I/O after which a device is quiet."""
+_NAME, _COLUMN = 2, 11
+"""Of a line of /proc/diskstats: name and in-flight (Documentation/admin-guide/iostats.rst)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is to be read of a device. Another `generation` is another device with the same name."""
+
+    generation: int
+    has_queued: bool
+    """As in inflight.py, for this device."""
+
+
+@dataclass(slots=True)
+class _Busy:
+    watched: Watched
+    files: DepthFiles
+    passes_without: int = 0
+
+
+class Passes:
+    """`tell` gets each reading. A device that can't be read is left out until it moves again."""
+
+    def __init__(self, proc: Path, sys: Path, tell: Callable[[str, Watched, Gauge], None]) -> None:
+        self._diskstats, self._block, self._tell = proc / "diskstats", sys / "block", tell
+        self._watched: Mapping[str, Watched] = {}
+        self._names: dict[bytes, str] = {}
+        self._busy: dict[str, _Busy] = {}
+        self._lines: dict[str, bytes] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for name in tuple(self._busy):
+            self._close(name)
+
+    @property
+    def open(self) -> frozenset[str]:
+        """Devices whose files are open."""
+        return frozenset(self._busy)
+
+    def watch(self, devices: Mapping[str, Watched]) -> None:
+        """These and no others, from the next pass on."""
+        if devices is self._watched:
+            return
+        self._watched = devices
+        self._names = {name.encode(): name for name in devices}
+        self._lines = {name: line for name, line in self._lines.items() if name in devices}
+        for name, busy in tuple(self._busy.items()):
+            if devices.get(name) != busy.watched:
+                self._close(name)
+
+    def one(self, *, quiet: bool) -> None:
+        """A pass; over the quiet devices too where `quiet` says so."""
+        for name, busy in tuple(self._busy.items()):
+            self._read(name, busy)
+        if quiet:
+            for line in content(self._diskstats).splitlines():
+                self._look(line)
+
+    def _read(self, name: str, busy: _Busy) -> None:
+        try:
+            gauge = busy.files.read()
+        except (OSError, ValueError):  # ENODEV: it has gone
+            self._close(name)
+            return
+        self._tell(name, busy.watched, gauge)
+        busy.passes_without = 0 if gauge.moved or gauge.in_driver or gauge.queued else busy.passes_without + 1
+        if busy.passes_without > _QUIET:
+            self._close(name)
+
+    def _look(self, line: bytes) -> None:
+        words = line.split(None, _COLUMN + 1)
+        name = self._names.get(words[_NAME]) if len(words) > _COLUMN else None
+        if name is None or name in self._busy:
+            return
+        watched, before, self._lines[name] = self._watched[name], self._lines.get(name, line), line
+        if line == before and words[_COLUMN] == b"0":
+            self._tell(name, watched, Gauge(0, 0 if watched.has_queued else None, moved=False))
+            return
+        try:
+            files = DepthFiles(block_devices.directory(self._block, name), has_queued=watched.has_queued)
+        except OSError:
+            return
+        busy = self._busy[name] = _Busy(watched, files)
+        self._read(name, busy)
+        if len(self._busy) > MOST_OPEN:
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        if busy := self._busy.pop(name, None):
+            busy.files.close()
+
+
+STANDS_US = 5_000_000
+"""The longest time in either direction that a reading stands for; beyond it nothing is known."""
+_MOMENT_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Milliseconds by depth since a device was first looked at; `queued` is empty where it isn't told apart."""
+
+    in_driver: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    queued: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    since_us: int = 0
+    """The first look; another one is another device, or one that nobody looked at for a while."""
+
+
+class DepthTime:
+    """One device's readings. Bounded: depths are counted as the ends of their buckets."""
+
+    def __init__(self) -> None:
+        self._in_driver, self._queued = Counter[int](), Counter[int]()
+        self._last: tuple[int, int, int | None] | None = None
+        self._since_us = self._left_us = 0
+
+    def read(self, mono_us: int, driver: int, queued: int | None, stands_us: int = STANDS_US) -> None:
+        """Take a reading, which stands for `stands_us` at most in either direction; an older one is left out."""
+        if self._last is None:
+            self._since_us = mono_us
+        else:
+            was_us, was_driver, was_queued = self._last
+            gap_us = mono_us - was_us
+            if gap_us <= 0:
+                return
+            self._add(min(gap_us // 2, stands_us), was_driver, was_queued)
+            self._add(min(gap_us - gap_us // 2, stands_us), driver, queued)
+        self._last = (mono_us, driver, queued)
+
+    def spent(self) -> Spent:
+        """Up to the last reading, whatever came before it."""
+        return Spent(dict(self._in_driver), dict(self._queued), self._since_us)
+
+    def _add(self, us: int, driver: int, queued: int | None) -> None:
+        moments, self._left_us = divmod(us + self._left_us, _MOMENT_US)
+        if moments:
+            self._in_driver[bucket_end(driver)] += moments
+            if queued is not None:
+                self._queued[bucket_end(queued)] += moments
+
+
+def between(before: Spent, after: Spent) -> Depths | None:
+    """What was spent from one to the other; None where that is no time at all."""
+    if before.since_us != after.since_us:
+        before = Spent()
+    in_driver = _gained(before.in_driver, after.in_driver)
+    return Depths(in_driver, _gained(before.queued, after.queued), source=SYSFS) if in_driver else None
+
+
+def _gained(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
+    return {depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0}
+
+
+SHORTEST_S, LONGEST_S = 0.010, 4.0
+BUDGET = 0.0045
+"""CPU seconds per second. The rest of the half percent is for a pass that takes longer than those before it."""
+_MEMORY = 16
+"""Passes over which the cost of one is a mean."""
+
+
+class Pace:
+    """The pause before each pass. `cpu_s` is the CPU time of the thread that reads, `chance` gives 0..1."""
+
+    def __init__(self, cpu_s: Callable[[], float], chance: Callable[[], float]) -> None:
+        self._cpu_s, self._chance = cpu_s, chance
+        self._before_s = cpu_s()
+        self.step_s = 2 * SHORTEST_S
+        self._cost_s = self.step_s * BUDGET
+
+    def pause_s(self) -> float:
+        """From a half to one and a half steps: even on the whole, and in step with nothing that is periodic itself."""
+        spent = self._cpu_s()
+        self._cost_s += (spent - self._before_s - self._cost_s) / _MEMORY
+        self._before_s = spent
+        self.step_s = min(max(self._cost_s / BUDGET, SHORTEST_S), LONGEST_S)
+        return self.step_s * (0.5 + self._chance())
+
+
+_STANDS_US = 1_000_000
+"""Passes are 10 ms to 0.5 s apart unless they are dear: after a longer gap the thread did not run."""
+_ROUND, _ROUND_S = 8, 0.5
+"""Quiet devices are read at every 8th pass, or more often where passes are rare."""
+
+
+class DepthSampler:
+    """Begins with `start`, ends with `close`. `watch` and `spent` never wait for a read."""
+
+    def __init__(self, proc: Path, sys: Path, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self._passes = Passes(proc, sys, self._read_now)
+        self._lock = threading.Lock()  # held over arithmetic, never over a read: that may hang for ever
+        self._times: dict[str, tuple[Watched, DepthTime]] = {}
+        self._stands_us = _STANDS_US
+        self._watched: Mapping[str, Watched] = MappingProxyType({})
+        self._going = threading.Lock()  # held while it goes on; an Event takes a third more CPU to wait for
+        self._going.acquire()
+        self._looking: Future[None] | None = None
+
+    def start(self) -> None:
+        thread = SideThread("depths")
+        self._looking = thread.submit(self._look)
+        thread.shutdown()
+
+    def close(self, patience_s: float = 0.5) -> None:
+        """The files are closed when this returns, unless the thread hangs in a read: then as soon as that returns."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            self._going.release()
+            with suppress(TimeoutError):
+                looking.result(patience_s)
+
+    def watch(self, mono_us: int, devices: Mapping[str, Watched], gauges: Mapping[str, Outstanding]) -> None:
+        """The devices that there are now, and a frame's own gauges of them: a reading as any other."""
+        with self._lock:
+            known = self._times
+            self._times = {
+                name: known[name] if name in known and known[name][0] == one else (one, DepthTime())
+                for name, one in devices.items()
+            }
+            self._watched = dict(devices)
+        for name, one in devices.items():
+            gauge = gauges.get(name, Outstanding(None, None))
+            if gauge.in_driver is not None:
+                self._read(name, one, mono_us, Gauge(gauge.in_driver, gauge.queued, moved=True))
+
+    def spent(self) -> dict[str, Spent]:
+        """Of each device, up to its last reading. A mistake of ours in the thread comes out here."""
+        if self._looking is not None and self._looking.done():
+            self._looking.result()
+        with self._lock:
+            return {name: time_by.spent() for name, (_, time_by) in self._times.items()}
+
+    def _look(self) -> None:
+        pace, count = Pace(time.thread_time, random.random), 0
+        with self._passes:
+            while not self._going.acquire(timeout=self._pause_s(pace)):
+                self._passes.watch(self._watched)
+                self._passes.one(quiet=count % max(1, min(_ROUND, int(_ROUND_S / pace.step_s))) == 0)
+                count += 1
+
+    def _pause_s(self, pace: Pace) -> float:
+        """Return the next pause. A reading stands for that long, not for the time in which this process was stopped."""
+        pause_s = pace.pause_s()
+        self._stands_us = min(STANDS_US, max(_STANDS_US, round(pause_s * 1e6)))
+        return pause_s
+
+    def _read_now(self, name: str, watched: Watched, gauge: Gauge) -> None:
+        self._read(name, watched, self._now_us(), gauge)
+
+    def _read(self, name: str, watched: Watched, mono_us: int, gauge: Gauge) -> None:
+        with self._lock:
+            known = self._times.get(name)
+            if known is not None and known[0] == watched:
+                known[1].read(mono_us, gauge.in_driver, gauge.queued, self._stands_us)

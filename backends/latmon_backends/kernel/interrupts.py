@@ -1,0 +1,160 @@
+"""Interrupt handlers: the device each serves, and which handlers share a vector.
+
+Not /proc/interrupts: it counts every irq on every CPU, and the names in it have no mark. The text is what an admin
+knows: the block devices behind the controller, else its PCI address. Owns when to look again. Knows no probe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from latmon.model.frame import Device, Handler, HandlerRuns
+from latmon.support.paths import content
+from latmon.support.text import MAX_CELLS, clean
+from latmon_backends.kernel.block_devices import link, names, number
+
+_AGAIN = 60
+"""Calls after which to look again though no handler is new: a driver may be gone from a vector."""
+_MOST_SHARED = 32
+"""More handlers on a vector are a number: a recording refuses 65 names."""
+_INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
+_CALLED = {
+    **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
+    "megaraid_sas": "megasas",
+    "mpt3sas": "mpt2sas",
+    "vmw_pvscsi": "pvscsi",
+}
+"""Drivers whose handlers have another name than they."""
+Words = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """What is on which vector."""
+
+    actions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """irq -> names of its handlers, in the order in which the kernel calls them."""
+    functions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """irq -> PCI addresses that use it."""
+
+
+class Interrupts:
+    """The host's vectors, read again when a handler comes that was not there before."""
+
+    def __init__(self, sys: Path) -> None:
+        self._sys = sys
+        self._vectors = Vectors()
+        self._words: dict[str, tuple[Words, Words]] = {}
+        self._known: set[Handler] = set()
+        self._left = 0
+
+    def told(
+        self, handlers: Mapping[Handler, HandlerRuns], devices: Mapping[str, Device]
+    ) -> dict[Handler, HandlerRuns]:
+        """With their devices and those that share their vector. `devices`: the block devices by name."""
+        if handlers:
+            self._refresh(set(handlers))
+        behind = _behind(devices.values())
+        return {
+            handler: replace(runs, device=self._device(handler, behind), shared_with=_first(self._others(handler)))
+            for handler, runs in handlers.items()
+        }
+
+    def _refresh(self, handlers: set[Handler]) -> None:
+        self._left -= 1
+        if self._left <= 0 or not handlers <= self._known:
+            self._known = handlers if self._left <= 0 else self._known | handlers
+            irqs = {handler.irq for handler in self._known}
+            self._vectors = Vectors({irq: actions(self._sys, irq) for irq in irqs}, functions(self._sys))
+            self._words.clear()
+            self._left = _AGAIN
+
+    def _others(self, handler: Handler) -> tuple[str, ...]:
+        """A name that is there twice is somebody else's once."""
+        found = list(self._vectors.actions.get(handler.irq, ()))
+        if handler.name in found:
+            found.remove(handler.name)
+        return tuple(found)
+
+    def _device(self, handler: Handler, behind: Mapping[str, list[str]]) -> str:
+        address = self._function(handler)
+        return listed(behind.get(address, ())) or address
+
+    def _function(self, handler: Handler) -> str:
+        """The PCI function on the vector that the handler's name speaks of; the only one where nothing is shared.
+
+        Never the one that is left: a function may have no handler, and a handler no function.
+        """
+        there = self._vectors.functions.get(handler.irq, ())
+        if len(there) == 1 and not self._others(handler):
+            return there[0]
+        mine = [one for one in there if _begins(handler.name, self._words_of(one)[0])]
+        mine = mine or [one for one in there if _begins(handler.name, self._words_of(one)[1])]
+        return mine[0] if len(mine) == 1 else ""
+
+    def _words_of(self, address: str) -> tuple[Words, Words]:
+        if address not in self._words:
+            self._words[address] = _words(self._sys / "bus/pci/devices" / address)
+        return self._words[address]
+
+
+def listed(several: Sequence[str]) -> str:
+    """As many of the names as fit, and how many more there are: an HBA may have hundreds of disks."""
+    text, shown = ", ".join(several), len(several)
+    while len(text) > MAX_CELLS and shown > 1:
+        shown -= 1
+        text = f"{', '.join(several[:shown])} and {len(several) - shown} more"
+    return clean(text)
+
+
+def actions(sys: Path, irq: int) -> tuple[str, ...]:
+    """The names of an irq's handlers, as the kernel calls them one after the other."""
+    listed = content(sys / f"kernel/irq/{irq}/actions").strip()
+    return tuple(clean(name) for name in listed.split(b",")) if listed else ()
+
+
+def functions(sys: Path) -> dict[int, tuple[str, ...]]:
+    """Every PCI function's irqs: those of its MSIs, else its line. irq -> addresses."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    root = sys / "bus/pci/devices"
+    for address in names(root):
+        irqs = [int(name) for name in names(root / address / "msi_irqs") if name.isdecimal()]
+        for irq in irqs or [number(root / address / "irq") or 0]:
+            if irq > 0:
+                found[irq].append(address)
+    return {irq: tuple(addresses) for irq, addresses in found.items()}
+
+
+def _words(function: Path) -> tuple[Words, Words]:
+    """What a function's handlers are called after: this very instance (`nvme0`, `virtio1`), or all of its driver."""
+    below = {name for name in names(function) if _INSTANCE.fullmatch(name)}
+    for kind in ("nvme", "net"):
+        below |= set(names(function / kind))
+    driver = link(function / "driver")
+    return frozenset({clean(function.name), *below}), frozenset({driver, _CALLED.get(driver, "")} - {""})
+
+
+def _begins(handler: str, words: Words) -> bool:
+    """nvme1 begins nvme1q0, not nvme10q0. ahci has the address in brackets."""
+    return any(
+        handler.startswith(word) and not (word[-1].isdigit() and handler[len(word) : len(word) + 1].isdigit())
+        for word in words
+    ) or any(f"[{word}]" in handler for word in words)
+
+
+def _first(handlers: tuple[str, ...]) -> tuple[str, ...]:
+    left = len(handlers) - _MOST_SHARED
+    return (*handlers[:_MOST_SHARED], f"{left} more") if left > 0 else handlers
+
+
+def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
+    """PCI address -> block devices, by the last word of the controllers' texts."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        if device.controller:
+            found[device.controller.split()[-1]].append(device.name)
+    return {address: sorted(several, key=lambda name: (len(name), name)) for address, several in found.items()}

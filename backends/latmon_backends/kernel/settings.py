@@ -1,0 +1,185 @@
+"""Host settings that make two captures comparable: kernel, drivers with parameters, queues, clocks.
+
+Small files of /proc and /sys, whose roots are arguments. A file that isn't there, or not for us, is no setting; one
+that hangs holds nobody up: `bounded` gives what was read until then. Knows neither tools nor probes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from latmon.capture.backend import Options
+from latmon.model.frame import Device, Settings, capped
+from latmon.support import host
+from latmon.support.paths import text
+from latmon.support.process import SideThread
+from latmon.support.text import clean
+from latmon_backends.kernel import block_devices
+
+Sections = dict[str, dict[str, str]]
+PATIENCE_S = 3.0
+"""1,000 devices take 0.4 s."""
+MAX_VALUE = 256
+MAX_LIST = 1000
+_MAX_PARAMETERS = 300
+"""lpfc has some 150."""
+_ALWAYS = ("block", "scsi_mod", "sd_mod", "nvme_core", "dm_mod", "dm_multipath", "md_mod")
+_QUEUE = (
+    *("nr_requests", "rq_affinity", "nomerges", "wbt_lat_usec", "max_sectors_kb", "read_ahead_kb", "write_cache"),
+    *("rotational", "io_poll", "io_timeout", "max_segments", "logical_block_size", "physical_block_size", "zoned"),
+)
+_DEVICE = ("queue_depth", "queue_type", "queue_ramp_up_period", "timeout", "model", "rev", "firmware_rev", "iopolicy")
+_FIRMWARE = re.compile(r"(?:fw|firmware)_?(?:version|rev|revision)|version_fw|fwrev|model_?name|option_rom_version")
+_HOST = re.compile(r"host\d+")
+_BRACKETED = re.compile(r"\[([^\]]+)\]")
+_CHOSEN = re.compile(r"[\[(](\w+)[\])]")
+_BOOT = re.compile(
+    r"(?:elevator|mitigations|isolcpus|nohz|nohz_full|threadirqs|rcu_nocbs|irqaffinity|preempt|skew_tick|clocksource|tsc"
+    r"|idle|nosmt|nohpet|highres|maxcpus|nr_cpus|numa|numa_balancing|pcie_aspm|pci|iommu|intel_iommu|amd_iommu"
+    r"|intel_pstate|amd_pstate|transparent_hugepage|audit|kpti|pti|spectre_v2|retbleed|noapic|irqpoll|nopti"
+    r"|(?:scsi|sd|nvme|dm|md|blk|block|virtio|intel_idle|processor|iommu|rcutree|megaraid|mpt|mpi|lpfc|qla|ahci|libata"
+    r"|ata|xen|hpsa|smartpqi|aacraid|bfa|fnic|cxgb|ib|rdma|isci|arcmsr|zfs|raid|dasd|zfcp)\w*\.\w+)"
+)
+_PREEMPTION = {b"PREEMPT_RT": "rt", b"PREEMPT_LAZY": "lazy", b"PREEMPT": "full", b"PREEMPT_VOLUNTARY": "voluntary"}
+
+
+async def bounded(
+    options: Options,
+    devices: Iterable[Device],
+    told: Mapping[str, Mapping[str, str]],
+    patience_s: float = PATIENCE_S,
+) -> Settings:
+    """What is `told`, then what could be read within so long, on a thread of its own."""
+    found: Sections = {name: dict(section) for name, section in told.items()}
+    thread = SideThread("settings")
+    reading = asyncio.get_running_loop().run_in_executor(thread, read_all, options, tuple(devices), found)
+    thread.shutdown()
+    await asyncio.wait({reading}, timeout=patience_s)
+    if reading.done():
+        reading.result()
+    return capped({name: dict(section) for name, section in tuple(found.items()) if section})
+
+
+def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> None:
+    """Section by section, so that what hangs leaves those before it."""
+    into["clock"] = clocks()
+    into["kernel"] = dict(kernel(options.proc, options.sys))
+    for name in dict.fromkeys((*_ALWAYS, *_drivers(devices, options.sys))):
+        into[f"module {name}"] = module(name, options.sys)
+    for device in devices:
+        into[f"device {device.name}"] = dict(queue(device.name, options.sys))
+
+
+def clocks() -> dict[str, str]:
+    """All of them at once: a stamp of one can be told in another. Microseconds, the wall clock in seconds."""
+    told = {"mono": str(time.monotonic_ns() // 1000), "wall": f"{time.time():.6f}", "utc_offset": time.strftime("%z")}
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    if boottime is not None:
+        told["boottime"] = str(time.clock_gettime_ns(boottime) // 1000)
+    return told
+
+
+def kernel(proc: Path, sys: Path, boot: Path = Path("/boot")) -> Iterator[tuple[str, str]]:
+    """Release, build, how it was told to start where that matters to I/O, ticks, preemption."""
+    told = platform.uname()
+    yield from (("system", clean(told.system)), ("release", clean(told.release)), ("version", clean(told.version)))
+    yield "machine", clean(told.machine)
+    config = host.kernel_config(proc, boot)
+    hz = re.search(rb"^CONFIG_HZ=(\d+)$", config, re.MULTILINE)
+    if hz:
+        yield "hz", hz[1].decode()
+    if how := preemption(config, told.version, sys):
+        yield "preemption", how
+    for name, path in (
+        ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
+        ("cpus", "devices/system/cpu/online"),
+        ("smt", "devices/system/cpu/smt/active"),
+        ("governor", "devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    ):
+        if value := block_devices.attribute(sys / path):
+            yield name, value[:MAX_VALUE]
+    for word in text(proc / "cmdline").split():
+        name, _, value = word.partition("=")
+        if _BOOT.fullmatch(name):
+            yield f"boot {clean(name)[:MAX_VALUE]}", clean(value)[:MAX_VALUE] or "yes"
+
+
+def preemption(config: bytes, version: str, sys: Path) -> str:
+    """The model that is in force; where it is chosen at boot and can't be read, that it is."""
+    if chosen := _CHOSEN.search(text(sys / "kernel/debug/sched/preempt")):
+        return clean(chosen[1])
+    if "PREEMPT_DYNAMIC" in version or b"CONFIG_PREEMPT_DYNAMIC=y" in config:
+        return "dynamic"
+    if "PREEMPT_RT" in version:
+        return "rt"
+    found = (how for option, how in _PREEMPTION.items() if b"CONFIG_%s=y\n" % option in config)
+    return next(found, "none" if b"CONFIG_PREEMPT_NONE=y" in config else "")
+
+
+def module(name: str, sys: Path) -> dict[str, str]:
+    """A module's version, the sum of its source, and its parameters as they are now; empty where it isn't there."""
+    directory = sys / "module" / name
+    found = {one: block_devices.attribute(directory / one)[:MAX_VALUE] for one in ("version", "srcversion")}
+    for one in block_devices.names(directory / "parameters")[:_MAX_PARAMETERS]:
+        found[one[:MAX_VALUE]] = block_devices.attribute(directory / "parameters" / one)[:MAX_VALUE]
+    return {one: value for one, value in found.items() if value}
+
+
+def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
+    """A block device's queue, its model and firmware, and its host adapter's."""
+    block = sys / "class/block" / name
+    scheduler = block_devices.attribute(block / "queue/scheduler")
+    bracketed = _BRACKETED.search(scheduler)
+    yield from _told(("scheduler", bracketed[1] if bracketed else scheduler))
+    for one in _QUEUE:
+        yield from _told((one, block_devices.attribute(block / "queue" / one)))
+    for one in _DEVICE:
+        yield from _told((one, block_devices.attribute(block / "device" / one)))
+    for adapter in _adapters(block, sys):
+        for one in block_devices.names(adapter):
+            if _FIRMWARE.fullmatch(one):
+                yield from _told((f"hba {one}", block_devices.attribute(adapter / one)))
+
+
+def _told(setting: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    if setting[1]:
+        yield setting[0], setting[1][:MAX_VALUE]
+
+
+def _adapters(block: Path, sys: Path) -> Iterator[Path]:
+    """The scsi_host that a device hangs on."""
+    try:
+        above = (block / "device").resolve(strict=True).parents
+    except OSError:
+        return
+    yield from (sys / "class/scsi_host" / one.name for one in above if _HOST.fullmatch(one.name))
+
+
+def _drivers(devices: Iterable[Device], sys: Path) -> Iterator[str]:
+    """Modules of what stands between the block layer and the hardware; a module's name has no dashes."""
+    for device in devices:
+        if device.driver:
+            yield from _variants(device.driver)
+        try:
+            above = (sys / "class/block" / device.name / "device").resolve(strict=True)
+        except OSError:
+            continue
+        for path in (above, *above.parents):
+            if name := block_devices.link(path / "driver/module"):
+                yield name
+
+
+def _variants(driver: str) -> tuple[str, ...]:
+    name = driver.replace("-", "_")
+    return (name, name.partition("_")[0]) if name.startswith("nvme_") else (name,)
+
+
+def probe(told: str, scripts: Iterable[str]) -> dict[str, str]:
+    """A program as its tool is given it, and the scripts that it is made of."""
+    return {"sha256": sha256(told.encode()).hexdigest(), "scripts": ", ".join(scripts)[:MAX_LIST]} if told else {}

@@ -1,0 +1,1 @@
+"""What bpftrace and DTrace probes have in common: process, supervisor, tick protocol, frames."""

@@ -1,0 +1,104 @@
+"""Events that the decoders of bpftrace's and DTrace's output have in common.
+
+Values only: knows no tool, no probe and no format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """How many probes, BEGIN, END and intervals included."""
+
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The text of one printf, without its newline; not yet clean."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Of hist or lhist: low <= value <= high, both inclusive; None where it is open."""
+
+    low: int | None
+    high: int | None
+    count: int
+
+
+Value = int | str | tuple[Bucket, ...] | Mapping[str, int] | tuple["Value", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapPrinted:
+    """One print() of a map, by key as bpftrace joins it with commas; "" is the key of a map without keys."""
+
+    name: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def integers(self) -> dict[int, int]:
+        """Key -> value, of a map with integer keys and values; others are left out."""
+        return {int(k): v for k, v in self.values.items() if isinstance(v, int) and _INTEGER.fullmatch(k)}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One print of a map whose keys are integers already, as a manifest packs them."""
+
+    name: str
+    values: dict[int, int]
+
+    def integers(self) -> dict[int, int]:
+        """As of MapPrinted."""
+        return self.values
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerNamed:
+    """What a handler's number stands for, where no record line of the probe's says it."""
+
+    probe: str
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Events that the tool could not pass on."""
+
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class HelperFailed:
+    """A BPF helper's error: `code` is the negative errno (-7: the map is full)."""
+
+    helper: str
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Entries that a probe could not keep: what they begin is not timed."""
+
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """A line that is not understood, cut and clean."""
+
+    line: str
+
+
+Event = Attached | Printed | MapPrinted | Counted | HandlerNamed | Lost | HelperFailed | NoRoom | Undecoded

@@ -1,0 +1,286 @@
+"""Launchers of probe processes: directly, or through the root helper under `sudo latmon`.
+
+Its children are root's, and their ends come as messages; their pipes are ours. Knows what may be asked, not how it is
+done.
+
+root_launcher.py does the same through a process that kept root. Knows no probe's output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from latmon.manifest.loader import Manifest
+from latmon.support import privileges, trust
+from latmon.support.process import widen
+from latmon_backends.probe import bpf_stats
+from latmon_backends.probe.bpf_stats import Totals, totals
+from latmon_backends.probe.process import LOOK_S, Child
+
+
+class AnyTool(Protocol):
+    """bpftrace or DTrace: a frozen dataclass of the words that start it."""
+
+    name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def running(self, program: AnyProgram) -> list[str]:
+        """Words that run it, behind the shim."""
+        ...
+
+
+class AnyScript(Protocol):
+    """A manifest's script with its values."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+    @property
+    def values(self) -> Mapping[str, int | str]: ...
+
+
+class AnyProgram(Protocol):
+    """Scripts put together for one of the tools."""
+
+    @property
+    def scripts(self) -> Sequence[AnyScript]: ...
+
+    @property
+    def map_keys(self) -> int:
+        """How many keys each map may have."""
+        ...
+
+    def text(self) -> str: ...
+
+
+def trusted(program: AnyProgram) -> AnyProgram:
+    """Return the program. UntrustedError where this process is root and others can change one of its scripts."""
+    if os.geteuid() == 0:
+        for manifest in (one.manifest for one in program.scripts):
+            trust.require_script(manifest.path)
+            trust.require_script(manifest.script)
+    return program
+
+
+class Launcher(Protocol):
+    """Starts probes. Nothing here waits long: a child is not ready yet when it is given."""
+
+    async def launch(self, program: AnyProgram) -> Child:
+        """OSError when not even a shell can be started."""
+        ...
+
+    async def totals(self, pid: int) -> Totals:
+        """Of a child's BPF programs; unknown without the right to read it."""
+        ...
+
+    async def count_time(self, *, on: bool) -> bool:
+        """Have the kernel count run times from now on, or no longer; False where it can't be had."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Direct:
+    """With the rights of this process, or by `sudo -n` for the tool alone."""
+
+    def __init__(self, tool: AnyTool, proc: Path = Path("/proc")) -> None:
+        self.tool, self._proc = tool, proc
+        self._stats = -1
+
+    async def launch(self, program: AnyProgram) -> Child:
+        return await Child.start(self.tool.running(trusted(program)))
+
+    async def totals(self, pid: int) -> Totals:
+        return totals(pid, self._proc)
+
+    async def count_time(self, *, on: bool) -> bool:
+        if on and self._stats < 0:
+            try:
+                self._stats = bpf_stats.open_stats()
+            except OSError:  # no privilege, no such kernel: then it isn't measured
+                return False
+        if not on and self._stats >= 0:
+            os.close(self._stats)
+            self._stats = -1
+        return on
+
+    async def close(self) -> None:
+        await self.count_time(on=False)
+
+
+MAX_MESSAGE = 16 * 1024
+"""Bytes of a request or an answer."""
+_LOOKS = 5
+"""An answer may take so many times LOOK_S. A process that is stopped for longer than that misses one look, not all."""
+_PIPES = 3
+_GONE = 255
+STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_helper")
+"""-P: a file in the current directory must not pass for a module. -s: HOME is the user's, and Python would run what is
+below it as root."""
+
+
+def needed() -> bool:
+    """True where latmon is root and won't be for long."""
+    return privileges.invoker(os.environ, os.geteuid()) is not None
+
+
+class RootLauncher:
+    """To be made while latmon is root. Everything fails with an OSError, or is unknown, once the process is gone."""
+
+    def __init__(self, tool: AnyTool, known: int, command: tuple[str, ...] = STARTER) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, str(theirs.fileno()), json.dumps([tool.name, asdict(tool)]), str(known)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute())},
+            )
+        ours.setblocking(False)
+        self._socket = ours
+        self._waiting: deque[asyncio.Future[tuple[dict[str, Any], list[int]]]] = deque()
+        self._ends: dict[int, asyncio.Future[int]] = {}
+        self._gone = False
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(ours, self._readable)
+
+    async def launch(self, program: AnyProgram) -> Child:
+        scripts = [[one.manifest.name, dict(one.values)] for one in program.scripts]
+        reply, files = await self._ask({"start": {"keys": program.map_keys, "scripts": scripts}})
+        if "pid" not in reply or len(files) != _PIPES:
+            for file in files:
+                os.close(file)
+            raise OSError(errno.EPIPE, str(reply.get("error", "the process that kept root is gone")))
+        return Child(await _Remote.connected(reply["pid"], files, self._end_of(reply["pid"])))
+
+    async def totals(self, pid: int) -> Totals:
+        reply, _ = await self._ask({"totals": pid})
+        return Totals(*reply["totals"]) if "totals" in reply else Totals()
+
+    async def count_time(self, *, on: bool) -> bool:
+        reply, _ = await self._ask({"stats": on})
+        return bool(reply.get("stats", False))
+
+    async def close(self) -> None:
+        """The process ends with its socket."""
+        self._hang_up()
+        await asyncio.to_thread(self._process.wait)
+
+    async def _ask(self, request: object) -> tuple[dict[str, Any], list[int]]:
+        """One request, one reply, in their order; nothing where there is nobody to ask."""
+        if self._gone:
+            return {}, []
+        answer: asyncio.Future[tuple[dict[str, Any], list[int]]] = self._loop.create_future()
+        self._waiting.append(answer)
+        try:
+            self._socket.send(json.dumps(request, separators=(",", ":")).encode())
+        except OSError:
+            self._hang_up()
+        try:
+            for _ in range(_LOOKS):
+                await asyncio.wait({answer}, timeout=LOOK_S)
+                if answer.done():
+                    return answer.result()
+        finally:
+            answer.cancel()
+        self._hang_up()
+        return {}, []
+
+    def _readable(self) -> None:
+        try:
+            data, files, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, _PIPES, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, files = b"", []
+        if not data:
+            self._hang_up()
+            return
+        reply = json.loads(data)
+        if "pid" in reply:  # a number that an earlier child had is a new process now
+            self._ends[reply["pid"]] = self._loop.create_future()
+        if "ended" in reply:
+            _settle(self._end_of(reply["ended"]), _shell_status(reply["status"]))
+        elif self._waiting and not (answer := self._waiting.popleft()).done():
+            answer.set_result((reply, files))
+        else:
+            for file in files:
+                os.close(file)
+
+    def _end_of(self, pid: int) -> asyncio.Future[int]:
+        return self._ends.setdefault(pid, self._loop.create_future())
+
+    def _hang_up(self) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_result(({}, []))
+        for end in self._ends.values():
+            _settle(end, _GONE)
+
+
+class _Remote:
+    """A process that root started for us; see child.Running."""
+
+    def __init__(self, pid: int, stdin: int, end: asyncio.Future[int]) -> None:
+        self.pid, self._stdin, self._end = pid, stdin, end
+        self.stdout = asyncio.StreamReader()
+        self.stderr = asyncio.StreamReader()
+        self._transports: list[asyncio.ReadTransport] = []
+
+    @classmethod
+    async def connected(cls, pid: int, files: list[int], end: asyncio.Future[int]) -> _Remote:
+        stdin, *outputs = files
+        remote = cls(pid, stdin, end)
+        loop = asyncio.get_running_loop()
+        widen(outputs[0])
+        for file, reader in zip(outputs, (remote.stdout, remote.stderr), strict=True):
+            pipe = os.fdopen(file, "rb", buffering=0)
+            transport, _ = await loop.connect_read_pipe(lambda to=reader: asyncio.StreamReaderProtocol(to), pipe)  # type: ignore[misc]  # a lambda's default has no type
+            remote._transports.append(transport)
+        return remote
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._end)
+
+    def ask(self) -> None:
+        if self._stdin >= 0:
+            with contextlib.suppress(OSError):  # it is gone
+                os.write(self._stdin, b"\n")
+
+    def hang_up(self) -> None:
+        stdin, self._stdin = self._stdin, -1
+        if stdin >= 0:
+            os.close(stdin)
+
+    def close(self) -> None:
+        self.hang_up()
+        for transport in self._transports:
+            transport.close()
+
+
+def _settle(future: asyncio.Future[int], status: int) -> None:
+    if not future.done():
+        future.set_result(status)
+
+
+def _shell_status(status: int) -> int:
+    return status if status >= 0 else 128 - status

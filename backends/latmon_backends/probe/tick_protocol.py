@@ -1,0 +1,544 @@
+"""The tick protocol of the scripts, for bpftrace and DTrace: events in, one window per interval out.
+
+A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`, on its way out `last PROBE
+NUMBER NS` and all maps once more; a `slow` line for an I/O above the threshold at any time. Owns the order of ticks,
+late ticks and what was lost on the way. Sans I/O: the clock and the reading of the kernel's counters are given.
+
+Knows neither scripts nor windows.
+
+A probe tells at most WINDOW issues of a device before it begins the next window. One that was not filled goes on in the
+next: nothing was left out between them. Must not know the probes, nor what the order says.
+
+    ticks = DeepTicks(manifests, device_name, threads, around)
+    ticks.take(event)         # each event of the process, in their order
+    window = ticks.taken()    # e.g. at each tick of the always-on probe: all that was completed since the last call
+
+Every script has ticks of its own: `tick NAME N NS`, its maps, `done NAME`. What a script printed counts once its `done`
+came; the first `done` of each is where its counting begins. Record lines come at any time. Sans I/O; asks no clock but
+the given distance between two. Must not know how the process was started or what joins records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from latmon.decode.framer import DeepFramer, DeepInterval, Framer, Interval, joined
+from latmon.decode.inflight import Flags
+from latmon.decode.map_deltas import Counts
+from latmon.decode.records import Record, record, shifted
+from latmon.manifest.loader import Manifest
+from latmon.manifest.schema import op_name
+from latmon.model.frame import Thread
+from latmon.model.inflight import Issue
+from latmon_backends.kernel.counters import Sample
+from latmon_backends.probe.events import (
+    Counted,
+    Event,
+    HandlerNamed,
+    HelperFailed,
+    Lost,
+    MapPrinted,
+    NoRoom,
+    Printed,
+    Undecoded,
+)
+from latmon_backends.probe.outliers import Threads
+
+SLOTS = 4
+"""A maximum is kept for each of so many ticks."""
+MAX_RECORDS = 10_000
+"""Kept for one interval."""
+_MAP_FULL = -7
+_TICK_WORDS = 4
+_TOO_MANY = 2**63
+_DIGITS = 19
+"""Fewer than a number that the kernel's clock could not reach."""
+
+
+@dataclass(slots=True)
+class Losses:
+    """What went wrong in an interval."""
+
+    lost: int = 0
+    map_full: int = 0
+    undecoded: int = 0
+    dropped: int = 0
+    """Records of I/Os beyond those that are kept for one interval."""
+    unkept: int = 0
+    """Records that only tell more of one, beyond those."""
+
+    def note(self, event: Event) -> None:
+        """An event that is neither a map nor a line."""
+        match event:
+            case Lost(events=events) if 0 <= events < _TOO_MANY:
+                self.lost += events
+            case HelperFailed(code=code):
+                self.map_full += code == _MAP_FULL
+            case NoRoom(entries=entries) if 0 <= entries < _TOO_MANY:
+                self.map_full += entries
+            case Lost() | NoRoom() | Undecoded():
+                self.undecoded += 1
+            case _:
+                pass
+
+    def __add__(self, other: Losses) -> Losses:
+        return Losses(
+            self.lost + other.lost,
+            self.map_full + other.map_full,
+            self.undecoded + other.undecoded,
+            self.dropped + other.dropped,
+            self.unkept + other.unkept,
+        )
+
+
+def stamped(words: list[str]) -> tuple[int, int] | None:
+    """Number and stamp (ns) of a `tick` or `last` line; None where it is torn."""
+    if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
+        return None
+    return int(words[2]), int(words[3])
+
+
+_ON_TIME_US = 500_000
+_WIDE, _WIDE_US = 3, 3_000_000
+"""After so many intervals, and so long, a tick was due in vain: a paused machine, or a tool that lost its ticks."""
+_AHEAD_US = 1_000_000
+"""A stamp is taken before its line is read; what is told of the future, or goes back, is no stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """When a tick was printed (CLOCK_MONOTONIC), its number, and the kernel's counters as its line was read."""
+
+    number: int
+    mono_us: int
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One interval, from tick to tick."""
+
+    begin: Tick
+    end: Tick
+    interval: Interval
+    losses: Losses = field(default_factory=Losses)
+    late: bool = False
+    """It is several intervals together: their ticks were read too late to tell them apart, or didn't come."""
+    records: tuple[Record, ...] = ()
+    """slow, as they were printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
+
+    @property
+    def lag_us(self) -> int:
+        """How long after the tick the kernel's counters were read; below 0: before it, on a thread of their own."""
+        return self.end.sample.mono_us - self.end.mono_us
+
+
+@dataclass(frozen=True, slots=True)
+class LastWindow(Window):
+    """The unfinished interval at the end: the probe saw nothing after `end`, however long detaching took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the protocol needs to know of the outside: clocks in us, counters, how many keys a map can hold."""
+
+    now_us: Callable[[], int]
+    ahead_us: Callable[[], int]
+    """How far the script's clock is ahead of CLOCK_MONOTONIC, where it is another."""
+    sample: Callable[[], Sample]
+    map_keys: int
+    interval_us: int
+
+
+class Ticks:
+    """Takes one probe's events in, from its ready line to its last map."""
+
+    def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
+        self._manifest, self._framer, self._around = manifest, framer, around
+        self._maps = {spec.name for spec in manifest.maps}
+        self._losses = Losses()
+        self._records: list[Record] = []
+        self._open: Tick | None = None
+        self._begin: Tick | None = None
+        self._late_until_us = 0
+        """When a tick was last read late in this interval; 0: none was."""
+        self._newest_us = 0
+        self._ending = False
+        self.said_last = False
+        """Its last line came: the maps after it are the probe's last ones."""
+        self.before = Interval()
+        """What was counted before the first window; of no frame."""
+
+    def take(self, event: Event) -> Window | None:
+        """A Window when the event completes an interval."""
+        match event:
+            case MapPrinted() | Counted():
+                self._map(event)
+            case Printed(text=text):
+                return self._line(text)
+            case _:
+                self._losses.note(event)
+        return None
+
+    def end(self) -> None:
+        """The probe was asked to end: ticks on the way out are part of the last interval."""
+        self._ending = True
+
+    def last(self) -> LastWindow | None:
+        """The unfinished interval at the end of the output; None when no `last` line came."""
+        if self._open is None or self._begin is None:
+            return None
+        whole = self._close(self._begin, self._open)
+        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
+
+    def _map(self, event: MapPrinted | Counted) -> None:
+        values = event.integers()
+        self._losses.map_full += len(values) >= self._around.map_keys
+        # What a script keeps for itself comes out too when it ends: its tick number and starts are not results.
+        if not self._ending or event.name in self._maps:
+            self._framer.printed(event.name, values)
+
+    def _line(self, text: str) -> Window | None:
+        words = text.split()
+        if words[:1] in (["tick"], ["last"]):
+            self.said_last = words[0] == "last"
+            self._open = self._tick(words)
+            if self._ending and self._open is not None:
+                self._note_late(self._open)
+        elif words[:1] == ["done"] and self._open is not None and not self._ending:
+            tick, self._open = self._open, None
+            return self._done(tick)
+        elif words and words[0] in self._manifest.records:
+            self._record(text, words[0])
+        return None
+
+    def _record(self, text: str, kind: str) -> None:
+        found = record(text, self._manifest.records[kind])
+        if found is None:
+            self._losses.undecoded += 1
+        elif len(self._records) < MAX_RECORDS:
+            self._records.append(shifted(found, self._ahead_us() * 1000))
+        else:
+            self._losses.dropped += 1
+
+    def _tick(self, words: list[str]) -> Tick | None:
+        found = stamped(words)
+        if found is None:
+            self._losses.undecoded += 1
+            return None
+        mono_us = found[1] // 1000 - self._ahead_us()
+        if mono_us < self._newest_us or mono_us > self._around.now_us() + _AHEAD_US:
+            self._losses.undecoded += 1
+            return None
+        self._newest_us = mono_us
+        return Tick(found[0], mono_us, self._around.sample())
+
+    def _ahead_us(self) -> int:
+        return self._around.ahead_us() if self._manifest.clock != "monotonic" else 0
+
+    def _done(self, tick: Tick) -> Window | None:
+        """The end of a tick's maps.
+
+        The first is where counting begins, here and in the kernel's counters: when the probe was attached is not known.
+        After the reader was stopped, a queued tick may carry maps that are newer than its stamp, and the kernel's
+        counters can only be read now. So all queued ticks are one wide interval. It ends at the first tick that the
+        probe printed after the reader was back, so that the probe and the kernel count the same time.
+        """
+        if self._begin is None:
+            self.before = self._framer.interval(None)
+            self._records.clear()
+            self._begin = tick
+            return None
+        self._note_late(tick)
+        if tick.mono_us < self._late_until_us:
+            return None
+        window = self._close(self._begin, tick)
+        paused = window.end.mono_us - window.begin.mono_us >= max(_WIDE * self._around.interval_us, _WIDE_US)
+        return replace(window, late=window.late or paused)
+
+    def _note_late(self, tick: Tick) -> None:
+        now_us = self._around.now_us()
+        if now_us - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
+            self._late_until_us = now_us
+
+    def _close(self, begin: Tick, tick: Tick) -> Window:
+        late = self._late_until_us > 0
+        in_order = tick.number == begin.number + 1 and not late
+        slot = tick.number % SLOTS if in_order else None
+        records, self._records = tuple(self._records), []
+        window = Window(begin, tick, self._framer.interval(slot), self._losses, late, records)
+        self._begin, self._losses, self._late_until_us = tick, Losses(), 0
+        return window
+
+
+WINDOW = 128
+"""As in probes/linux/order_a.bt and order_c.bt."""
+MAX_ISSUES = 4096
+"""Kept for one interval, of all devices."""
+_Windows = dict[int, list[Issue]]
+
+
+class IssueWindows:
+    """Takes records in any order; answers with one run of each device."""
+
+    def __init__(self, device_name: Callable[[int], str | None]) -> None:
+        self._device_name = device_name
+        self._windows: defaultdict[str, _Windows] = defaultdict(dict)
+        self._kept = 0
+
+    def take(self, record: Record) -> bool:
+        """False where it can't be kept."""
+        issued = _issue(record)
+        window, number = record.get("window_ns"), record.get("dev")
+        if issued is None or window is None or number is None or self._kept >= MAX_ISSUES:
+            return False
+        device = self._device_name(number)
+        if device is not None:
+            self._windows[device].setdefault(window, []).append(issued)
+            self._kept += 1
+        return True
+
+    def taken(self) -> Mapping[str, tuple[Issue, ...]]:
+        """Of each device the longest run of consecutive issues since the last call, the newer of equals."""
+        found = {device: max(reversed(list(_runs(windows))), key=len) for device, windows in self._windows.items()}
+        self._windows.clear()
+        self._kept = 0
+        return found
+
+
+def _runs(windows: _Windows) -> Iterator[tuple[Issue, ...]]:
+    run: list[Issue] = []
+    for _, issues in sorted(windows.items()):
+        run += issues
+        if len(issues) >= WINDOW:
+            yield tuple(sorted(run))
+            run = []
+    if run:
+        yield tuple(sorted(run))
+
+
+def _issue(record: Record) -> Issue | None:
+    issued, sector, size = record.get("issued_ns"), record.get("sector"), record.get("bytes")
+    op, queued = record.get("op"), record.get("queued_us")
+    if issued is None or sector is None or size is None or op is None or queued is None:
+        return None
+    return Issue(issued // 1000, sector, size, op_name(op), queued)
+
+
+_BIOS = "bios"
+
+
+@dataclass(frozen=True, slots=True)
+class DeepWindow:
+    """What the deep scripts said between two calls; `interval.traced` has neither `one_in` nor `devices`."""
+
+    interval: DeepInterval = field(default_factory=DeepInterval)
+    records: tuple[Record, ...] = ()
+    """slow, resumed and late, their stamps on CLOCK_MONOTONIC: for outliers.Outliers."""
+    losses: Losses = field(default_factory=Losses)
+    ticks: int = 0
+    """Of the script that completed most: 0 is nothing new, a process that hangs or is slow."""
+    begun_us: int = 0
+    """The tick from which the earliest of its scripts counts; 0 where it has no ticks."""
+    issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
+    """Consecutive issues of a device, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepSurroundings:
+    """What the protocol needs to know of the outside."""
+
+    map_keys: int
+    ahead_us: Callable[[], int] = lambda: 0
+    """How far the scripts' clock is ahead of CLOCK_MONOTONIC, where it is another."""
+    timed: Callable[[str], bool] = lambda _: False
+    """Whether the always-on probe times a device: then its bios are told of nowhere, they are its requests."""
+    flags: Flags = lambda _: ()
+
+
+class _Script:
+    """One script's place in the protocol."""
+
+    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None], around: DeepSurroundings) -> None:
+        alone = lambda name: not around.timed(name)  # noqa: E731
+        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name, around.flags, alone)
+        self.device_name = device_name
+        self.waiting: list[Record] = []
+        """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
+        self.held: list[Record] = []
+        """What had not completed at the tick that is open."""
+        self.arriving: dict[str, Counts] = {}
+        self.open: tuple[int, int] | None = None
+        self.begun = False
+        self.numbers: list[int] = []
+        """Ticks completed since the last window."""
+        self.mono_ns = self.since_ns = 0
+        """Of the newest tick, and of the newest that an earlier window has."""
+        self.last = False
+        """It said its last: a tick that is open then has no end line."""
+
+    def complete(self) -> bool:
+        """The end of a tick's maps; False where its beginning was lost, and its maps count with the next."""
+        if self.open is None:
+            return False
+        for name, values in self.arriving.items():
+            self.framer.printed(name, values)
+        self.arriving.clear()
+        number, self.mono_ns = self.open
+        self.numbers.append(number)
+        self.open = None
+        if not self.last:
+            self.framer.waiting(self.held, self.mono_ns)
+        self.held = []
+        return True
+
+    def begin(self, thread: Callable[[int], Thread]) -> None:
+        """Its counting begins now: what came before is nobody's."""
+        self.begun = True
+        self.framer.interval(None, thread)
+        self.taken()
+        self.waiting.clear()
+
+    def taken(self) -> None:
+        """The next window begins."""
+        self.numbers.clear()
+        self.since_ns = self.mono_ns
+
+    def slot(self) -> int | None:
+        """Of the maxima: only where the window is one tick."""
+        return self.numbers[0] % SLOTS if len(self.numbers) == 1 else None
+
+
+class DeepTicks:
+    """Takes one process's events in."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        device_name: Callable[[int], str | None],
+        threads: Threads,
+        around: DeepSurroundings,
+    ) -> None:
+
+        def untimed_name(number: int) -> str | None:
+            name = device_name(number)
+            return None if name is None or around.timed(name) else name
+
+        names = {True: untimed_name, False: device_name}
+        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
+        self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
+        self._threads, self._around = threads, around
+        self._losses = Losses()
+        self._records: deque[Record] = deque()
+        self._issues = IssueWindows(device_name)
+        self._ended = False
+
+    def take(self, event: Event) -> None:
+        """One event. Nothing comes of it until `taken`."""
+        match event:
+            case MapPrinted() | Counted():
+                self._map(event)
+            case Printed(text=text):
+                self._line(text)
+            case HandlerNamed(probe=probe, number=number, name=name):
+                if probe in self._scripts:
+                    self._scripts[probe].framer.handler(Record("handler", probe, {"handler": number}, "", name))
+            case _:
+                self._losses.note(event)
+
+    def end(self) -> None:
+        """Nothing more comes: the maps after a `last` line are complete. A tick that broke off is not."""
+        self._ended = True
+
+    def whole(self) -> bool:
+        """Each script that ticks at all completed one since the last `taken`."""
+        begun = [one.numbers for one in self._scripts.values() if one.begun]
+        return bool(begun) and all(begun)
+
+    def taken(self) -> DeepWindow:
+        """What was completed since the last call; nothing of the tick that is being printed."""
+        scripts = list(self._scripts.values())
+        for script in scripts if self._ended else ():
+            if script.last:
+                self._complete(script)
+        interval = joined(
+            [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
+            [one.manifest for one in scripts],
+        )
+        window = DeepWindow(
+            interval,
+            tuple(self._records),
+            self._losses,
+            max((len(one.numbers) for one in scripts), default=0),
+            min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
+            self._issues.taken(),
+        )
+        self._losses, self._records = Losses(), deque()
+        for one in scripts:
+            one.taken()
+        return window
+
+    def _map(self, event: MapPrinted | Counted) -> None:
+        script = self._of_map.get(event.name)
+        values = event.integers()
+        self._losses.map_full += len(values) >= self._around.map_keys
+        if script is not None:
+            script.arriving[event.name] = values
+        elif not any(one.last for one in self._scripts.values()):
+            # What scripts keep for themselves comes out too when they end.
+            self._losses.undecoded += 1
+
+    def _line(self, text: str) -> None:
+        kind, _, rest = text.partition(" ")
+        script = self._scripts.get(rest.partition(" ")[0])
+        if script is None:
+            return
+        if kind in ("tick", "last"):
+            found = stamped(text.split())
+            script.open = None if found is not None and found[1] < script.mono_ns else found
+            script.last = kind == "last"
+            script.held = []
+            self._losses.undecoded += script.open is None
+        elif kind == "done":
+            self._complete(script)
+        elif kind in script.manifest.records:
+            self._record(text, script)
+
+    def _complete(self, script: _Script) -> None:
+        """A tick's maps are there, and with them the records that they count."""
+        if not script.complete():
+            return
+        if not script.begun:
+            script.begin(self._threads.of)
+        self._records.extend(script.waiting)
+        script.waiting.clear()
+
+    def _record(self, text: str, script: _Script) -> None:
+        found = record(text, script.manifest.records[text.partition(" ")[0]])
+        if found is None:
+            self._losses.undecoded += 1
+        elif found.kind == "handler":
+            script.framer.handler(found)
+        elif found.kind == "thread":
+            self._threads.learn(found)
+        elif found.kind == "issue":
+            self._losses.unkept += not self._issues.take(shifted(found, self._ahead_us(script.manifest) * 1000))
+        elif found.kind == "waiting":
+            self._losses.unkept += not self._keep(script.held, found, script.manifest)
+        elif found.kind == "slow" and script.manifest.group == _BIOS:
+            if script.device_name(found.get("dev") or 0) is not None:
+                self._losses.dropped += not self._keep(script.waiting, found, script.manifest)
+        else:
+            self._losses.unkept += not self._keep(self._records, found, script.manifest)
+
+    def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
+        """False where there is no room."""
+        if len(records) >= MAX_RECORDS:
+            return False
+        records.append(shifted(found, self._ahead_us(manifest) * 1000))
+        return True
+
+    def _ahead_us(self, manifest: Manifest) -> int:
+        return self._around.ahead_us() if manifest.clock != "monotonic" else 0

@@ -1,0 +1,210 @@
+"""The root helper under `sudo latmon`: starts only named probes, and reads what only root can read of them.
+
+Started before root is given up, with a socket to the collector as all its input; it ends with that socket, so it never
+outlives latmon. It takes three requests, one datagram each: names of our manifests with checked values, the counters of
+a child that it started, the counting of run times. Nothing in a request is run or opened; one that isn't right ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from latmon.manifest.loader import Manifest, load_all
+from latmon.support.errors import ManifestError, UntrustedError
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace import tool as bpftrace_tool
+from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.dtrace import program as dtrace_program
+from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.probe import bpf_stats
+from latmon_backends.probe.bpf_stats import Totals, totals
+from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, trusted
+from latmon_backends.probe.process import environment
+
+MAX_CHILDREN = 4
+"""Always-on and deep, and each once more while the one before is being ended."""
+MAX_SCRIPTS = 16
+KEYS = (1024, 65_536)
+
+
+OurTool = bpftrace_tool.Tool | dtrace_tool.Tool
+TOOLS: Mapping[str, type[OurTool]] = {
+    bpftrace_tool.Tool.name: bpftrace_tool.Tool,
+    dtrace_tool.Tool.name: dtrace_tool.Tool,
+}
+
+
+class MalformedError(Exception):
+    """A request that none of ours is."""
+
+
+class Starter:
+    """Answers requests; `children` are the processes that it started and that live."""
+
+    def __init__(
+        self, tool: OurTool, known: int, manifests: Mapping[str, Manifest], proc: Path = Path("/proc")
+    ) -> None:
+        """`known`: the probe that was started while latmon was root itself. Scripts of another tool are none."""
+        self._tool, self._proc = tool, proc
+        self._manifests = {name: one for name, one in manifests.items() if one.tool == tool.name}
+        self._stats = -1
+        self._readable = {known}
+        self.children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def answer(self, request: object) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """The reply and the files that go with it, which the caller closes. MalformedError ends everything."""
+        if not isinstance(request, dict) or len(request) != 1:
+            raise MalformedError
+        ((kind, value),) = request.items()
+        answers: Mapping[str, Callable[[Any], tuple[dict[str, Any], tuple[int, ...]]]] = {
+            "start": self._start,
+            "totals": self._totals,
+            "stats": self._count,
+        }
+        if kind not in answers:
+            raise MalformedError
+        return answers[kind](value)
+
+    def _start(self, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+        program = self._program(value)
+        if len(self.children) >= MAX_CHILDREN:
+            return {"error": f"{MAX_CHILDREN} probes run already"}, ()
+        pipe = subprocess.PIPE
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the tool that root chose, our own program
+                self._tool.running(trusted(program)),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=environment(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return {"error": error.strerror or "the shell can't be started"}, ()
+        except UntrustedError as error:
+            return {"error": str(error)}, ()
+        self.children[child.pid] = child
+        self._readable.add(child.pid)
+        files = tuple(os.dup(end.fileno()) for end in (child.stdin, child.stdout, child.stderr) if end is not None)
+        for end in (child.stdin, child.stdout, child.stderr):
+            if end is not None:
+                end.close()
+        return {"pid": child.pid}, files
+
+    def _program(self, value: Any) -> AnyProgram:
+        """Only of our manifests' scripts, only with values that they allow."""
+        match value:
+            case {"keys": int(keys), "scripts": [*scripts]} if len(value) == len(("keys", "scripts")):
+                pass
+            case _:
+                raise MalformedError
+        if not KEYS[0] <= keys <= KEYS[1] or not 0 < len(scripts) <= MAX_SCRIPTS:
+            raise MalformedError
+        program: AnyProgram
+        if isinstance(self._tool, dtrace_tool.Tool):
+            program = dtrace_program.Program(tuple(dtrace_program.Script(*self._script(one)) for one in scripts))
+        else:
+            program = Program(tuple(Script(*self._script(one)) for one in scripts), keys)
+        try:
+            program.text()
+        except (ManifestError, OSError) as error:
+            raise MalformedError from error
+        return program
+
+    def _script(self, value: Any) -> tuple[Manifest, dict[str, Any]]:
+        match value:
+            case [str(name), dict() as values] if name in self._manifests:
+                return self._manifests[name], values
+        raise MalformedError
+
+    def _totals(self, pid: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+        if isinstance(pid, bool) or not isinstance(pid, int):
+            raise MalformedError
+        # One that has just ended may still be asked for.
+        found = totals(pid, self._proc) if pid in self._readable else Totals()
+        return {"totals": [found.run_ns, found.runs, found.skipped]}, ()
+
+    def _count(self, on: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+        if not isinstance(on, bool):
+            raise MalformedError
+        if on and self._stats < 0:
+            with contextlib.suppress(OSError):  # no such kernel: then it isn't measured
+                self._stats = bpf_stats.open_stats()
+        if not on and self._stats >= 0:
+            os.close(self._stats)
+            self._stats = -1
+        return {"stats": self._stats >= 0}, ()
+
+    def ended(self, pid: int) -> dict[str, Any]:
+        """What is told of a child that ended; its number may be another process's from now on."""
+        status = self.children.pop(pid).wait()
+        self._readable.discard(pid)
+        return {"ended": pid, "status": status}
+
+
+def serve(sock: socket.socket, starter: Starter) -> None:
+    """Until the socket ends, or says what it shouldn't."""
+    with selectors.DefaultSelector() as selector, sock:
+        selector.register(sock, selectors.EVENT_READ, None)
+        while True:
+            for key, _ in selector.select():
+                if key.data is not None:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    sock.send(_encoded(starter.ended(key.data)))
+                elif (request := _request(sock)) is None:
+                    return
+                else:
+                    _reply(sock, starter, request, selector)
+
+
+def _request(sock: socket.socket) -> object | None:
+    """None at the end; a datagram that is cut or no JSON is malformed."""
+    data, _, flags, _ = sock.recvmsg(MAX_MESSAGE)
+    if not data:
+        return None
+    if flags & socket.MSG_TRUNC:
+        raise MalformedError
+    try:
+        request: object = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError from error
+    return request
+
+
+def _reply(sock: socket.socket, starter: Starter, request: object, selector: selectors.BaseSelector) -> None:
+    reply, files = starter.answer(request)
+    if "pid" in reply:
+        selector.register(os.pidfd_open(reply["pid"]), selectors.EVENT_READ, reply["pid"])
+    socket.send_fds(sock, [_encoded(reply)], list(files))
+    for file in files:
+        os.close(file)
+
+
+def _encoded(reply: Mapping[str, Any]) -> bytes:
+    return json.dumps(reply, separators=(",", ":")).encode()
+
+
+def main(arguments: list[str]) -> int:
+    """`FD TOOL PID`: all of it from latmon while it was root."""
+    os.umask(0o077)
+    fd, tool, known = arguments
+    manifests = {one.name: one for one in load_all(data_dir("probes"))}
+    name, fields = json.loads(tool)
+    starter = Starter(TOOLS[name](**fields), int(known), manifests)
+    with contextlib.suppress(MalformedError, BrokenPipeError, ConnectionResetError):
+        serve(socket.socket(fileno=int(fd)), starter)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The on-demand stage tracer: demand, budget, controller."""

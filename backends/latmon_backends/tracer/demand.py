@@ -1,0 +1,244 @@
+"""The demand for tracing: by mode, by the screen that is open, by suspicious devices. Pure.
+
+Knows no process; the clock is an argument, in seconds.
+
+Three signs: I/Os above the device's threshold in several of the last intervals, a p99 far above that of its like
+peers, or I/Os that don't complete. Knows neither probes nor what is done about a suspect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from latmon.aggregate.request_age import Waiting
+from latmon.analysis.device_order import Order, Rank, in_flight_us, shares
+from latmon.model.frame import Device, Frame
+from latmon.model.histogram import Histogram, merge
+
+INTERVALS, ABOVE_IN = 10, 3
+"""I/Os above the threshold in so many of the last intervals: one bad second is none."""
+STAYS_US = 60_000_000
+"""After its last sign; so a device that comes and goes starts no probe each time."""
+FAR = 4
+"""Times the peers' p99: two buckets of an octave are half of that."""
+COMPARED_EVERY = 5
+"""Frames: peers are compared less often than frames come, which costs 500 devices some 50 ms each time."""
+PEERS, ENOUGH = 2, 100
+"""So many others of its kind must be there, and so many I/Os of each, before one is called different."""
+WORTH_US = 1_000
+"""A p99 below this makes nobody suspicious, however fast the others are."""
+HELD_US = 2_000_000
+"""In flight for so long is sick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A device, why as the end of a sentence, and what its place depends on: see device_order.Rank.
+
+    `busy_us` is of the last intervals.
+    """
+
+    device: str
+    why: str
+    busy_us: float = 0.0
+    share: float = 1.0
+    unlike: float = 0.0
+
+
+@dataclass(slots=True)
+class _Sign:
+    """The last sign of a device: when, which, and how many times slower than its peers it is."""
+
+    at_us: int
+    why: str
+    unlike: float = 0.0
+
+
+class Suspicion:
+    """Follows frames in their order."""
+
+    def __init__(self) -> None:
+        self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
+        self._totals: deque[dict[str, Histogram]] = deque(maxlen=INTERVALS)
+        self._devices: dict[str, Device] = {}
+        self._signs: dict[str, _Sign] = {}
+        self._waiting = Waiting()
+        self._seen = 0
+
+    def note(self, frame: Frame) -> None:
+        """One more frame."""
+        self._seen += 1
+        for name in frame.removed:
+            self._devices.pop(name, None)
+            self._signs.pop(name, None)
+        self._devices |= {device.name: device for device in frame.devices}
+        self._above.append(_by_device(frame))
+        self._totals.append(_totals(frame))
+        self._waiting.add(frame)
+        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._held(frame)):
+            self._signs[device] = sign
+        self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Return the devices with signs, by name."""
+        if not self._signs:
+            return ()
+        ios, busy = self._loads()
+        share = shares(ios.items(), busy.items())
+        return tuple(
+            Suspect(name, sign.why, busy[name], share.get(name, 0.0), sign.unlike)
+            for name, sign in sorted(self._signs.items())
+        )
+
+    def _loads(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the I/Os of each device in the last intervals, and their time in us, completed and in flight."""
+        ios, busy = Counter[str](), Counter[str]()
+        for name, one in ((name, one) for totals in self._totals for name, one in totals.items()):
+            ios[name] += one.count
+            busy[name] += one.sum or 0
+        busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
+        return ios, busy
+
+    def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        for device in self._above[-1]:
+            counts = [one.get(device, 0) for one in self._above]
+            if sum(1 for count in counts if count) >= ABOVE_IN:
+                cut = frame.thresholds_us.get(device)
+                above = f"I/Os above {_spoken(cut)}" if cut else "I/Os above its threshold"
+                yield _Sign(frame.mono_us, above), device
+
+    def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        if self._seen % COMPARED_EVERY:
+            return
+        wholes = dict(self._wholes())
+        tails = {name: tail for name, one in wholes.items() if (tail := one.quantile(0.99)) is not None}
+        for name, tail in tails.items():
+            peers = [tails[peer] for peer in self._like(name) if peer in tails]
+            if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
+                why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
+                yield _Sign(frame.mono_us, why, tail / max(median(peers), 1)), name
+
+    def _held(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= HELD_US}:
+            yield _Sign(frame.mono_us, f"I/Os in flight for more than {HELD_US // 1_000_000} s"), device
+
+    def _wholes(self) -> Iterator[tuple[str, Histogram]]:
+        """Each device's latencies over the last intervals, where there are enough."""
+        parts: defaultdict[str, list[Histogram]] = defaultdict(list)
+        for totals in self._totals:
+            for name, one in totals.items():
+                parts[name].append(one)
+        for name, found in parts.items():
+            whole = merge(found)
+            if whole.count >= ENOUGH:
+                yield name, whole
+
+    def _like(self, name: str) -> tuple[str, ...]:
+        """Others of the same model behind the same driver."""
+        own = self._devices.get(name)
+        if own is None:
+            return ()
+        like = (own.kind, own.driver, own.model)
+        return tuple(
+            other.name
+            for other in self._devices.values()
+            if other.name != name and (other.kind, other.driver, other.model) == like
+        )
+
+
+def _by_device(frame: Frame) -> dict[str, int]:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for flow, count in frame.above.items():
+        if count:
+            counts[flow.device] += count
+    return dict(counts)
+
+
+def _totals(frame: Frame) -> dict[str, Histogram]:
+    parts: defaultdict[str, list[Histogram]] = defaultdict(list)
+    for series, histogram in frame.histograms.items():
+        if series.stage == "total" and series.op in ("read", "write"):
+            parts[series.device].append(histogram)
+    return {name: merge(found) for name, found in parts.items()}
+
+
+def _spoken(us: int) -> str:
+    return f"{us / 1000:.4g} ms" if us >= WORTH_US else f"{us} us"
+
+
+AT_MOST = 4
+"""The kernel's filter compares with so many devices: dev0 to dev3."""
+LOOKED_S = 60.0
+"""The deep probes stay so long after somebody last looked."""
+REMIX_S = 10.0
+"""Other devices are taken in at most so often: it takes a restart, and what is in flight then isn't traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is to be traced: these devices, or with none named all of them; and why, as the end of a sentence."""
+
+    devices: tuple[str, ...] = ()
+    why: str = ""
+    forced: bool = False
+    """Asked for in so many words: no budget stops it."""
+    left: tuple[str, ...] = ()
+    """Wanted as well, beyond what the kernel's filter has room for."""
+
+    def covers(self, other: Want) -> bool:
+        """True when a probe that runs for this one will do for the other."""
+        fewer = bool(other.devices) and set(other.devices) <= set(self.devices)
+        return self.forced == other.forced and (not self.devices or fewer)
+
+
+class Demand:
+    """Keeps who looked at what, and when."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self._looked: dict[str, float] = {}
+        self._looked_at_all = -LOOKED_S
+        self._order = Order()
+
+    def set_mode(self, mode: str) -> None:
+        """One of STAGES_MODES; who looked under another mode is forgotten."""
+        self.mode = mode
+        self._looked.clear()
+        self._looked_at_all = -LOOKED_S
+
+    def deepen(self, devices: tuple[str, ...], now: float) -> None:
+        """Somebody looks at these devices; empty: all."""
+        if not devices:
+            self._looked_at_all = now
+        self._looked |= dict.fromkeys(devices, now)
+
+    def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
+        """None: nothing is to be traced.
+
+        Of more suspects than there is room for, those that are traced already stay unless another one is a step of the
+        devices' order worse: each change is a hole.
+        """
+        if self.mode == "basic":
+            return None
+        if self.mode == "all":
+            return Want(why="--stages all", forced=True)
+        self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
+        if now - self._looked_at_all < LOOKED_S:
+            return Want(why="somebody looks")
+        newest = sorted(self._looked, key=lambda name: -self._looked[name])
+        every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced, self._order))))
+        chosen = every[:AT_MOST]
+        if not chosen:
+            return None
+        reasons = dict.fromkeys(one.why for one in suspects if one.device in chosen)
+        return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks", left=every[AT_MOST:])
+
+
+def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...], order: Order) -> list[str]:
+    """Return the suspects in the screen's order of devices."""
+    return order.sort(
+        [Rank(n, one.busy_us, one.share, one.unlike, is_traced=n in traced) for one in suspects if (n := one.device)]
+    )

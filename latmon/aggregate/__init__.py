@@ -1,0 +1,1 @@
+"""Sums over frames: histograms, roll-ups, the history and windows over it."""

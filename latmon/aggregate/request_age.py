@@ -1,0 +1,207 @@
+"""Ages of I/Os in flight, from frames in order: exact where a probe follows requests, else lower bounds.
+
+Without a probe one thing is certain: k I/Os in flight at the end of a frame and no completion since are k that wait at
+least since then. Nothing else is claimed: not of a device with completions, whose oldest may be any, nor of one whose
+counts aren't known, nor across frames that are missing. What else is in flight is counted as of unknown age: all of a
+device that no probe follows, and what may have begun before the probe. Pure; knows no screen and no report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.model.frame import Frame
+from latmon.model.inflight import AGES_S, Aged, Ages, Held, Seen, Settled, StillInFlight
+
+MIN_US = 500_000
+"""Younger ones are no news: what a probe gives a line is as old."""
+_LATE_US = 500_000
+"""Gauges are read some time after a frame's stamp: what a probe saw begin until then may be in them."""
+MAX_ROWS = 1000
+MAX_SINCE = 64
+"""Moments of one device that are told apart; what came later counts from the latest of them."""
+_WHOLE = frozenset({"", "suspended"})
+"""Gaps of frames whose kernel counts still hold all of the interval; CLOCK_MONOTONIC stands while a host sleeps."""
+
+
+class _Since(NamedTuple):
+    """I/Os that were in flight at `mono_us`, not before, and have not completed."""
+
+    mono_us: int
+    ios: int
+
+
+class Waiting:
+    """Folds frames, one by one in their order."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[_Since, ...]] = {}
+        self._now: dict[str, int] = {}
+        self._fewest: dict[str, int] = {}
+        """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
+        self._probed_since: int | None = None
+        self._still: StillInFlight | None = None
+        self._mono_us: int | None = None
+
+    def copy(self) -> Waiting:
+        """Another one that goes on from here by itself."""
+        other = Waiting()
+        other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
+        other._probed_since, other._still, other._mono_us = self._probed_since, self._still, self._mono_us
+        return other
+
+    def add(self, frame: Frame) -> None:
+        """The next frame. One that is missing before it, or a gap that lost counts, ends every claim."""
+        if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
+            self._since = {}
+        completed = _completed(frame)
+        self._now = {
+            device: count
+            for device, now in frame.outstanding.items()
+            if device not in frame.removed and (count := now.known)
+        }
+        self._since = {
+            device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
+            for device, count in self._now.items()
+        }
+        self._still, self._mono_us = frame.in_flight, frame.mono_us
+        self._note_fewest(frame)
+
+    def take(self, settled: Settled, mono_us: int) -> list[Seen]:
+        """Frames up to `mono_us` with none missing, and a frame comes behind them: what of `held` waited how long."""
+        before = {name: self._since[name] for name in settled.held if _ios(self._since.get(name, ()))}
+        since = {name: before[name] for name in before if settled.held[name].until_us == mono_us}
+        for name, new in settled.since.items():
+            since[name] = _few((*since.get(name, ()), *(_Since(*one) for one in new)))
+        self._since = since
+        self._now = {name: _ios(claims) for name, claims in since.items()}
+        self._still, self._mono_us = None, mono_us
+        if settled.probed_since is not None and settled.probed_since != self._probed_since:
+            self._probed_since, self._fewest = settled.probed_since, {}
+        if self._probed_since is not None and self._probed_since <= mono_us:
+            for name, count in settled.fewest.items():
+                self._fewest[name] = min(self._fewest.get(name, count), count)
+        return [seen for name, claims in before.items() for seen in _held(name, claims, settled.held[name])]
+
+    @property
+    def claims(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """Device -> moments and I/Os that are in flight since then, after the latest frame."""
+        return self._since
+
+    def _note_fewest(self, frame: Frame) -> None:
+        still = frame.in_flight
+        if still is not None and still.since_us != self._probed_since:
+            self._probed_since, self._fewest = still.since_us, {}
+        if self._probed_since is None or frame.mono_us < self._probed_since:
+            return
+        for device in frame.outstanding:
+            count = self._now.get(device, 0)
+            self._fewest[device] = min(self._fewest.get(device, count), count)
+        for device in frame.removed:
+            self._fewest.pop(device, None)
+
+    @property
+    def ages(self) -> Ages:
+        """As of the latest frame."""
+        if self._mono_us is None:
+            return Ages()
+        still = self._still or StillInFlight()
+        least = list(self._least(still, self._mono_us))
+        at_us = min(still.at_us or self._mono_us, self._mono_us)  # what came after the look may have completed it
+        known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in still.oldest]
+        rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
+        older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
+        unknown = MappingProxyType(self._unknown(rows))
+        some = bool(least) or bool(unknown)
+        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still)
+
+    def _unknown(self, rows: list[Aged]) -> dict[str, int]:
+        """What is in flight and has no row; of a device that is followed only what may be older than the probe."""
+        told, least = Counter[str](), Counter[str]()
+        for one in rows:
+            told[one.device] += one.count
+            least[one.device] += one.count if one.at_least else 0
+        found = {}
+        for device, now in self._now.items():
+            rest = now - told[device]
+            if self._still is not None and self._still.follows(device):
+                rest = min(rest, self._fewest.get(device, now) - least[device]) if self._still.since_us else 0
+            if rest > 0:
+                found[device] = rest
+        return found
+
+    def _least(self, still: StillInFlight, now_us: int) -> Iterator[Aged]:
+        """What the probe doesn't know of. One that it counts without a row may be of any device, so it is taken off."""
+        began: dict[str, list[int]] = {}
+        for one in still.oldest:
+            began.setdefault(one.device, []).append(one.began_us)
+        unlisted = max(0, still.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
+        for device, claims in self._since.items():
+            may_be_its = unlisted if still.follows(device) else 0
+            known = began.get(device, ())
+            told = 0
+            for moment, count in _summed(claims):
+                until = moment + _LATE_US
+                rest = count - sum(at <= until for at in known) - (may_be_its if still.since_us <= until else 0) - told
+                if rest > 0 and now_us - moment >= MIN_US:
+                    yield Aged(device, now_us - moment, at_least=True, count=rest)
+                    told += rest
+
+
+def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono_us: int) -> tuple[_Since, ...]:
+    """A device's claims after a frame at whose end it has `now` in flight; None completed: not known."""
+    before = _ios(claims)
+    if completed != 0 or now < before:  # fewer without a completion: some weren't counted, so it may be any of them
+        return (_Since(mono_us, now),)
+    return _few((*claims, _Since(mono_us, now - before))) if now > before else claims
+
+
+def _ios(claims: tuple[_Since, ...]) -> int:
+    return sum(one.ios for one in claims)
+
+
+def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
+    """The latest together, from the moment of the last of them on."""
+    if len(claims) <= MAX_SINCE:
+        return claims
+    return (*claims[: MAX_SINCE - 1], _Since(claims[-1].mono_us, _ios(claims[MAX_SINCE - 1 :])))
+
+
+def _held(name: str, claims: tuple[_Since, ...], held: Held) -> Iterator[Seen]:
+    """The oldest of a device, as the last window told it in which it was still there; a probe's are told by itself."""
+    oldest = next(one for one in claims if one.ios)
+    age_us = held.until_us - oldest.mono_us
+    if age_us >= MIN_US and not held.followed:
+        yield Seen(Aged(name, age_us, at_least=True, count=oldest.ios), held.wall_s, held.until_us)
+
+
+def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
+    """Moment -> I/Os that are in flight since it or before."""
+    whole = 0
+    for one in claims:
+        whole += one.ios
+        yield one.mono_us, whole
+
+
+def _completed(frame: Frame) -> Counter[str]:
+    """Completions of each device whose completions are known."""
+    found = Counter[str]()
+    for flow, done in frame.kernel.items():
+        found[flow.device] += done.count
+    return found
+
+
+def _is_missing(before_us: int, frame: Frame) -> bool:
+    """Whether there are frames between the two that nobody showed us; clocks wobble by less than half of one."""
+    return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
+
+
+def _older(known: list[Aged], still: StillInFlight, age_s: int) -> int:
+    return max(still.older.get(age_s, 0), _sum_above(known, age_s))
+
+
+def _sum_above(rows: list[Aged], age_s: int) -> int:
+    return sum(one.count for one in rows if one.age_us > age_s * 1_000_000)

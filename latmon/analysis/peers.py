@@ -1,0 +1,230 @@
+"""Comparison of a device with its peers: robust, distribution-free, and persistent over parts of a window.
+
+A device's tail is its slowest I/Os at a rank. The bar is far above the median of the peers' tails, measured in those
+tails' scatter: a maximum is an extreme value and would flag noise (a textbook 1.5 or 2 x IQR rule on maxima was tried
+by OpenZFS and shipped as 50 x). What is above the bar is judged by chance, and must be in several parts: one bad moment
+is many slow I/Os but no sick device. Means play no part. Knows neither frames nor blocks.
+
+A device's tail is its third slowest I/O. It is unlike when it has more I/Os above the bar than chance gives its share
+of all I/Os, and has them in three of the window's six parts; a sick one may well leave a part out. The statistic is
+latmon/peers.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from latmon.model.frame import Device, Frame
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+
+RANK = 3
+"""The third slowest: the slowest two are anybody's."""
+
+Counts = dict[int, int]
+"""I/Os per bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How far is far."""
+
+    octaves: float = 2.0
+    scatters: float = 5.0
+    peers: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A device whose tail is above the bar; all of them log2 of us."""
+
+    own: float
+    middle: float
+    """The median of its peers' tails."""
+    bar: float
+    peers: int
+
+
+def like(devices: Iterable[Device]) -> list[list[str]]:
+    """Names of devices of one kind behind one driver, and of one model where that is known."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in devices:
+        groups.setdefault((one.kind, one.driver, one.model), []).append(one.name)
+    return list(groups.values())
+
+
+def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Beyond]:
+    """Those whose tail is far above their peers'; None is a device that has none."""
+    known = {name: tail for name, tail in tails.items() if tail is not None}
+    peers = len(known) - 1
+    if peers < max(measure.peers, 1):
+        return {}
+    ordered, scattered = sorted(known.values()), dict[float, list[float]]()
+    found: dict[str, Beyond] = {}
+    for name, own in known.items():
+        middle = _median_without(ordered, own)
+        if own <= middle + measure.octaves:
+            continue
+        if middle not in scattered:  # there are three medians at most, whoever is left out
+            scattered[middle] = sorted(abs(tail - middle) for tail in ordered)
+        scatter = _median_without(scattered[middle], abs(own - middle))
+        bar = middle + max(measure.octaves, measure.scatters * scatter)
+        if own > bar:
+            found[name] = Beyond(own, middle, bar, peers)
+    return found
+
+
+def _median_without(ordered: Sequence[float], one: float) -> float:
+    """Of all but this one, which is among them: thousands of devices are sorted once."""
+    at, n = bisect_left(ordered, one), len(ordered) - 1
+    low, high = (ordered[k if k < at else k + 1] for k in ((n - 1) // 2, n // 2))
+    return (low + high) / 2
+
+
+def chance(above: int, total: int, share: float) -> float:
+    """At most how likely it is that `above` of `total` are of a device that has this share of all.
+
+    Chernoff's bound of the binomial test: exact when all of them are, and as cheap for a million I/Os.
+    """
+    part = above / total if total else 0.0
+    if part <= share:
+        return 1.0
+    rest = (1 - part) * math.log((1 - part) / (1 - share)) if part < 1 else 0.0
+    return math.exp(-total * (part * math.log(part / share) + rest))
+
+
+def counts_of(some: Iterable[Histogram]) -> Counts:
+    """All of them together, at our scale."""
+    found: Counts = {}
+    for one in some:
+        for index, n in one.buckets:
+            here = at_scale(index, one)
+            found[here] = found.get(here, 0) + n
+    return found
+
+
+def at_scale(index: int, histogram: Histogram) -> int:
+    """A histogram's bucket at our scale."""
+    return index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
+
+
+def tail_of(counts: Counts, rank: int = RANK) -> float | None:
+    """log2 of the I/O at that rank from the slowest; None for fewer."""
+    left = rank
+    for index in sorted(counts, reverse=True):
+        left -= counts[index]
+        if left <= 0:
+            return octaves(index)
+    return None
+
+
+def above(counts: Counts, bar: float) -> int:
+    """I/Os beyond the bar."""
+    return sum(n for index, n in counts.items() if octaves(index) > bar)
+
+
+def time_of(counts: Counts, bar: float = -1.0) -> float:
+    """Microseconds that the I/Os beyond the bar took, as near as buckets tell."""
+    return sum(n * sum(bucket_bounds(index)) / 2 for index, n in counts.items() if octaves(index) > bar)
+
+
+def octaves(index: int) -> float:
+    """log2 of where a bucket ends."""
+    return _ENDS[index]
+
+
+def slowest_of(sets: Sequence[Counts]) -> Counts:
+    """What waits for one I/O of each: the distribution of the slowest, in millionths; nothing where one has none.
+
+    The product of their distribution functions: who is slow at one is none the slower at the other.
+    """
+    if not sets or not all(sets):
+        return {}
+    totals = [sum(one.values()) for one in sets]
+    below = [0] * len(sets)
+    found: Counts = {}
+    reached = 0
+    for index in sorted({index for one in sets for index in one}):
+        below = [n + one.get(index, 0) for n, one in zip(below, sets, strict=True)]
+        now = round(_MILLION * math.prod(n / total for n, total in zip(below, totals, strict=True)))
+        if now > reached:
+            found[index], reached = now - reached, now
+    return found
+
+
+_MILLION = 1_000_000
+_ENDS = tuple(math.log2(bucket_bounds(index)[1]) for index in range(256))
+"""More than there are buckets: TOP is 239."""
+
+
+INTERVALS = 6
+"""A window is looked at in so many parts."""
+RUN = 3
+"""Parts in which a device must have been above the bar."""
+_LONGEST_US = 10_000_000
+"""Of a part: in a window of ten minutes a device is found before five of them are over."""
+_CHANCE = 5e-4
+"""Of a finding in a group of equal devices; slow I/Os that come together are what RUN is for."""
+
+Timed = list[tuple[int, Histogram]]
+"""A device's I/Os, each time with the number of the part that they are of."""
+
+
+def unlike(
+    frames: Iterable[Frame], window_us: int, devices: Mapping[str, Device], ops: tuple[str, ...]
+) -> dict[str, float]:
+    """Device -> how many times slower its tail is than its peers', for those that are unlike them."""
+    timed = _timed(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
+    found: dict[str, float] = {}
+    for names in like(devices.values()):
+        found.update(_unlike({name: timed[name] for name in names if name in timed}))
+    return found
+
+
+def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
+    tails = {name: tail_of(_slowest(some)) for name, some in timed.items()}
+    return {
+        name: 2 ** (one.own - one.middle)
+        for name, one in beyond(tails, Measure()).items()
+        if _parts_above(timed[name], one.bar) >= RUN and _odd(timed, name, one.bar)
+    }
+
+
+def _odd(timed: Mapping[str, Timed], name: str, bar: float) -> bool:
+    """Whether chance can't have given this device so many of the I/Os above the bar."""
+    whole = {other: counts_of(one for _, one in some) for other, some in timed.items()}
+    share = sum(whole[name].values()) / sum(sum(counts.values()) for counts in whole.values())
+    slow = {other: above(counts, bar) for other, counts in whole.items()}
+    return chance(slow[name], sum(slow.values()), share) * len(whole) < _CHANCE
+
+
+def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:
+    """The I/Os of each device with their part; parts lie on the clock, so that they don't change as time goes on."""
+    found: dict[str, Timed] = {}
+    for frame in frames:
+        part = (frame.mono_us - frame.dt_us // 2) // max(length_us, 1)
+        for series, histogram in frame.histograms.items():
+            if series.stage == "total" and series.op in ops:
+                found.setdefault(series.device, []).append((part, histogram))
+    return found
+
+
+def _slowest(some: Timed) -> Counts:
+    """The slowest I/Os, among them all that a tail is found by."""
+    found: Counts = {}
+    for _, one in some:
+        left = RANK
+        for index, n in reversed(one.buckets):
+            here = at_scale(index, one)
+            found[here] = found.get(here, 0) + n
+            left -= n
+            if left <= 0:
+                break
+    return found
+
+
+def _parts_above(some: Timed, bar: float) -> int:
+    """Parts in which an I/O took longer."""
+    return len({part for part, one in some if one and octaves(at_scale(one.buckets[-1][0], one)) > bar})

@@ -1,0 +1,461 @@
+"""One capture from opening to its end: backend to recorder and sink, privilege drop, exit code.
+
+The headless command and the collector process run the same `Capture`; they differ in the sink. Knows neither terminal,
+socket nor signal.
+
+Owns the clock of the end: everything is closed LEAVING_S after somebody was in a hurry. Knows no recorder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from latmon.capture import registry, target
+from latmon.capture.backend import Backend, Configured, Deepening, Finishing
+from latmon.capture.recorder import Recorder
+from latmon.capture.registry import Request
+from latmon.model.frame import Frame, Mark, Origin, Settings, changes
+from latmon.recording.rotation import Limits
+from latmon.support import privileges
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
+from latmon.support.process import Family, OwnCpu, patiently
+from latmon.support.streams import STANDARD
+from latmon.support.units import show_duration
+
+SILENT_INTERVALS, SILENT_S = 1.5, 1.0
+"""A backend is silent after so many intervals, and at least one and SILENT_S: a busy host reads 0.4 s late."""
+SAME_TIME_S = 0.05
+GRACE_S = 2.0
+"""A duration also ends when the backend has been silent for so long behind it."""
+LEAVING_S = 1.9
+"""From the end of a capture to a closed recording, whatever hangs: 2 s are all there are when the UI is gone."""
+FINISHING_S = 1.4
+"""A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S is the recording's."""
+PATIENCE_S = 3.6
+"""So much longer a capture that nobody hurries waits for what the deep probes have counted: 5 s with FINISHING_S."""
+
+
+def now() -> float:
+    """Of the loop's clock."""
+    return asyncio.get_running_loop().time()
+
+
+class Ending:
+    """The end of one capture. `stopped` is why it was stopped; `gone` is why the probe ended before that."""
+
+    def __init__(self) -> None:
+        self.stopped = self.gone = ""
+        self._scope: asyncio.Timeout | None = None
+        self._hurried = asyncio.Event()
+        self._over = False
+        self._leave_by = math.inf
+        self._heard = self._ended = 0.0
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a stop or the duration ended the capture, and not a cancelled task or an error."""
+        return bool(self.stopped) or (self._scope is not None and self._scope.expired())
+
+    def scoped(self, scope: asyncio.Timeout) -> None:
+        """What a stop or the duration cancels."""
+        self._scope = scope
+
+    def stop(self, reason: str, *, at_once: bool) -> None:
+        """The first reason counts; the second time, or `at_once`, is a hurry."""
+        if at_once or self.stopped or self._over:
+            self._hurried.set()
+        if self.stopped:
+            return
+        self.stopped = reason
+        self._reschedule(0)
+
+    def heard(self) -> None:
+        """The backend has spoken."""
+        self._heard = now()
+
+    def due(self, duration_us: int | None, interval_us: int) -> float:
+        """When the frame that completes the duration has come; a silent backend is given GRACE_S more."""
+        if duration_us is None or self._scope is None:
+            return math.inf
+        end = now() + duration_us / 1e6
+        self._scope.reschedule(end + GRACE_S)
+        return end - interval_us / 2e6
+
+    def begun(self) -> None:
+        """The capture is over, and neither a stop nor its duration may cancel what is still to be done."""
+        if not self._over:
+            self._ended = now()
+        self._over = True
+        self._reschedule(None)
+        self._scope = None
+        self._hurry()
+
+    def _reschedule(self, when: float | None) -> None:
+        """A scope that has been left, or is being left, is over already."""
+        with contextlib.suppress(RuntimeError):
+            if self._scope is not None and not self._scope.expired():
+                self._scope.reschedule(when)
+
+    def leave_by(self) -> float:
+        """When all must be closed."""
+        return min(self._leave_by, now() + LEAVING_S)
+
+    async def fetch(self, backend: Finishing) -> Frame | None:
+        """Return what was counted since the last frame; None where it can't be had, `gone` says where it is lost."""
+        try:
+            frame = await self._fetched(backend)
+        except ProbeGoneError as gone:
+            self.gone = str(gone)
+            return None
+        if frame is not None:
+            self._heard = now()
+        return frame
+
+    async def _fetched(self, backend: Finishing) -> Frame | None:
+        """With patience until a hurry begins, then what comes at once."""
+        if not self._hurried.is_set():
+            hurrying = asyncio.create_task(self._hurried.wait())
+            frame = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
+            if frame is not None or not self._hurried.is_set():
+                return frame
+        self._hurry()
+        return await _first(asyncio.create_task(backend.finish(0.0)), None, FINISHING_S)
+
+    def silent_s(self, interval_us: int) -> float:
+        """Seconds at the end of the capture of which no frame tells; 0 where less than an interval is missing.
+
+        A probe that had ended counted nothing since: then it is missing unless the last frame had just come.
+        """
+        silent_s = (self._ended or now()) - self._heard
+        interval_s = interval_us / 1e6
+        allowed_s = SAME_TIME_S if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
+        return silent_s if silent_s > allowed_s else 0.0
+
+    def _hurry(self) -> None:
+        if self._hurried.is_set():
+            self._leave_by = self.leave_by()
+
+
+async def _first(finishing: asyncio.Task[Frame | None], other: asyncio.Task[Any] | None, within: float) -> Frame | None:
+    """What `finishing` makes before `other` is done or the time is up; both have ended then."""
+    waiting: set[asyncio.Task[Any]] = {finishing, *([other] if other else [])}
+    try:
+        await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        return finishing.result() if finishing.done() else None
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+
+
+TOGGLING_S = 0.5
+"""A key pressed in the last moment is waited for so long."""
+
+MAX_MARKS = 100
+"""Between two frames."""
+Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why a capture ended, in one sentence, and the exit code that goes with it."""
+
+    reason: str
+    exit: int = EXIT_DONE
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted over the whole capture; `complete` is false after a loss that makes its sums too small."""
+
+    frames: int = 0
+    completed: int = 0
+    lost_events: int = 0
+    map_full: int = 0
+    gaps: int = 0
+    late: int = 0
+    """Wide windows that were read late; their sums are complete."""
+    above: int = 0
+    """I/Os above their device's threshold."""
+    suppressed: int = 0
+    """Of these the ones that are not told one by one."""
+    one_in: int = 0
+    """One request in so many is traced at the moment; 0: none."""
+
+    def note(self, frame: Frame) -> None:
+        self.frames += 1
+        self.completed += sum(done.count for done in (frame.seen or frame.kernel).values())
+        self.lost_events += frame.health.lost_events
+        self.map_full += frame.health.map_full
+        self.gaps += bool(frame.gap)
+        self.late += frame.late
+        self.above += sum(frame.above.values())
+        self.suppressed += frame.health.suppressed
+        self.one_in = frame.traced.one_in
+
+    @property
+    def complete(self) -> bool:
+        return not (self.lost_events or self.map_full or self.gaps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Noted:
+    """A note, and the reading of the settings that it began."""
+
+    text: str
+    mono_us: int
+    wall: float
+    reading: asyncio.Task[Settings] | None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.reading is None or self.reading.done()
+
+    @property
+    def changed(self) -> Settings | None:
+        """None where they could not be read, or not in time."""
+        read = self.reading is not None and self.reading.done() and not self.reading.cancelled()
+        return self.reading.result() if self.reading is not None and read else None
+
+
+class Sink(Protocol):
+    """Who watches a capture. Neither call may wait."""
+
+    def opened(self, origin: Origin) -> None: ...
+
+    def offer(self, frame: Frame, tally: Tally) -> None: ...
+
+
+class Capture:
+    """Run once by `run`, ended from outside by `stop`, told by `toggle_recording` what the user wants."""
+
+    def __init__(
+        self,
+        request: Request,
+        sink: Sink,
+        opener: Opener = registry.opened,
+        ahead: Callable[[str], None] | None = None,
+        family: Family | None = None,
+    ) -> None:
+        """`ahead` is told of the recording's place, before anything starts; else the first frame's notice tells.
+
+        `family`: the processes whose I/O is latmon's own; None: this one and what it starts.
+        """
+        self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
+        self._family = family or Family(os.getpid())
+        self._tally = Tally()
+        self._ending = Ending()
+        self._silent_s = 0.0
+        self._recorder: Recorder | None = None
+        self._backend: Backend | None = None
+        self._stages = request.options.stages
+        self._toggling: asyncio.Task[None] | None = None
+        self._marks: list[_Noted] = []
+        self._reading: asyncio.Task[Settings] | None = None
+
+    async def run(self) -> Outcome:
+        """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
+        user = privileges.invoker(os.environ, os.geteuid())
+        try:
+            async with asyncio.timeout(0 if self._ending.stopped else None) as scope:
+                self._ending.scoped(scope)
+                if self._request.record is not None:
+                    await self._see(self._request.record, user)
+                async with self._opener(self._request) as backend:
+                    privileges.settle(user)
+                    ended = await self._follow(backend)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            ended = Outcome(self._ending.stopped or self._full_duration())
+        return self._honest(ended)
+
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """End the capture complete; the first reason counts. `at_once`, or the second time: waiting for little more."""
+        self._ending.stop(reason, at_once=at_once)
+
+    def toggle_recording(self) -> None:
+        """Start or stop a recording named by host and time; nothing happens before the backend is open."""
+        if self._recorder is not None and (self._toggling is None or self._toggling.done()):
+            silent_s = self._ending.silent_s(self._recorder.interval_us)
+            self._toggling = asyncio.create_task(self._recorder.toggle(silent_s))
+
+    def mark(self, text: str) -> None:
+        """A note beside what happens now: a part of the next frame, with what is set differently now."""
+        if len(self._marks) < MAX_MARKS:
+            at = time.monotonic_ns() // 1000
+            self._marks.append(_Noted(text, at, time.time(), self._read_settings()))
+
+    def set_stages(self, mode: str) -> None:
+        """When the deep probes run, where the backend has any; what comes of it is in the next frames."""
+        self._stages = mode
+        if isinstance(self._backend, Deepening):
+            self._backend.set_stages(mode)
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        """Somebody looks at these devices (empty: all). To be repeated while they do, so one that is early is none."""
+        if isinstance(self._backend, Deepening):
+            self._backend.deepen(devices)
+
+    @property
+    def recorded_bytes(self) -> int:
+        """On disk, of the recording that is written now."""
+        return 0 if self._recorder is None else self._recorder.size
+
+    @property
+    def recording(self) -> bool:
+        return self._recorder is not None and self._recorder.active
+
+    async def _follow(self, backend: Backend) -> Outcome:
+        """Frames to recorder and sink; the recording is closed before the backend is, whatever ends them."""
+        origin = backend.origin
+        self._recorder = recorder = Recorder(origin, _limits(self._request), remarks=self._remarks)
+        if self._request.record is not None:
+            await recorder.start(self._request.record)
+        self._backend = backend
+        if self._stages != self._request.options.stages:  # the user was faster than the probes
+            self.set_stages(self._stages)
+        self._sink.opened(origin)
+        ending = self._ending
+        try:
+            return await self._pump(backend, recorder)
+        except asyncio.CancelledError:
+            if ending.is_asked_for:
+                await self._last_frame(backend, recorder)
+            raise
+        finally:
+            ending.begun()
+            self._silent_s = ending.silent_s(origin.interval_us)
+            self._tally.gaps += bool(self._silent_s)
+            await self._close(recorder, ending.leave_by())
+
+    async def _see(self, path: Path, user: privileges.Invoker | None) -> None:
+        """Whether a recording can be started there, by a file system that may hang."""
+
+        def see() -> str:
+            target.refuse(path)
+            return "" if self._ahead is None else self._remarks(path)
+
+        ahead = self._ahead or (lambda _: None)
+        back = privileges.act_as(user)
+        said = await patiently(see, f"the file system of {path}", ahead)
+        back()  # not where nothing answered: this would wait for it too, and nothing is left to do as root
+        if said:
+            ahead(said)
+
+    async def _close(self, recorder: Recorder, leave_by: float) -> None:
+        if self._toggling is not None:
+            await asyncio.wait({self._toggling}, timeout=min(TOGGLING_S, leave_by - now()))
+        await recorder.stop(self._ending.stopped or "closed", within=leave_by - now(), silent_s=self._silent_s)
+
+    async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
+        due = self._ending.due(self._request.duration_us, backend.origin.interval_us)
+        self._ending.heard()
+        cpu = OwnCpu()
+        notice = ""
+        async for bare in backend.frames():
+            frame = _with_own_health(_told(bare, recorder.news()), cpu, recorder.state)
+            notice = frame.health.notice
+            self._ending.heard()
+            self._take(frame, recorder)
+            if now() >= due:
+                await self._last_frame(backend, recorder)
+                return Outcome(self._full_duration())
+        failed = backend.origin.backend not in registry.FINITE
+        return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
+
+    async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
+        """What was counted since the last frame, so that an ended capture's totals are those of its end."""
+        self._ending.begun()
+        if recorder.active and isinstance(backend, Finishing):
+            frame = await self._ending.fetch(backend)
+            if frame is not None:
+                self._take(frame, recorder, last=True)
+
+    def _read_settings(self) -> asyncio.Task[Settings] | None:
+        """As of now; of several notes in the time that one reading takes it is the same."""
+        if not isinstance(self._backend, Configured):
+            return None
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
+        return self._reading
+
+    def _take(self, bare: Frame, recorder: Recorder, *, last: bool = False) -> None:
+        self._family.refresh()
+        own = _with_own_io(bare, self._family)
+        frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
+        self._tally.note(frame)
+        recorder.put(frame)
+        self._sink.offer(frame, self._tally)
+
+    def _marked(self, frame: Frame, *, last: bool) -> Iterator[Mark]:
+        """The notes since the frame before, within this one's interval: a synthetic host has a clock of its own.
+
+        A note whose settings are still being read is the next frame's, where there is one.
+        """
+        ready = [one for one in self._marks if last or one.is_ready]
+        self._marks = [one for one in self._marks if one not in ready]
+        for one in ready:
+            at = min(max(one.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
+            wall = frame.wall - (frame.mono_us - at) / 1e6 if at != one.mono_us else one.wall
+            yield Mark(one.text, at, wall, one.changed)
+
+    def _remarks(self, path: Path) -> str:
+        options = self._request.options
+        if path == STANDARD:
+            return ""
+        return target.remarks(path, options.devices, options.proc, options.sys)
+
+    def _full_duration(self) -> str:
+        return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
+
+    def _honest(self, ended: Outcome) -> Outcome:
+        """Exit 4 for what ended well but lost something on the way; the reason says what is missing at the end."""
+        if self._silent_s:
+            why = self._ending.gone or "nothing was heard of the probe"
+            ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
+        whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
+        return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+
+
+async def _changed(backend: Configured, before: Settings) -> Settings:
+    return changes(before, await backend.settings())
+
+
+def _limits(request: Request) -> Limits:
+    return Limits(request.max_size, request.redact, request.keep_us)
+
+
+def _told(frame: Frame, news: str) -> Frame:
+    """The frame with a notice of the recorder's beside its own."""
+    if not news:
+        return frame
+    notice = "; ".join(one for one in (frame.health.notice, news) if one)
+    return replace(frame, health=replace(frame.health, notice=notice))
+
+
+def _with_own_io(frame: Frame, family: Family) -> Frame:
+    """The frame with latmon's own I/Os marked, among those that are recorded one by one."""
+    outliers = tuple(
+        replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
+    )
+    still = frame.in_flight
+    if still is not None:
+        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in still.oldest)
+        still = replace(still, oldest=tuple(own))
+    return replace(frame, outliers=outliers, in_flight=still) if outliers or still else frame
+
+
+def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
+    """The frame with what only the capture knows; a synthetic host's own CPU figure is left as it is."""
+    spent = cpu.percent() if frame.health.self_cpu_percent is None else frame.health.self_cpu_percent
+    return replace(frame, health=replace(frame.health, self_cpu_percent=spent, recording=recording))

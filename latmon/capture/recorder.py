@@ -1,0 +1,268 @@
+"""The recorder: starts, feeds and stops the recording of a capture, and reports its state in one line.
+
+Writes off the event loop, one frame behind the other: a disk that hangs is what latmon is asked to look at, and must
+freeze neither the screen nor the probes. Knows no format, no parts (recording/ owns
+both) and no UI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from latmon.capture import target
+from latmon.model.devices import Inventory
+from latmon.model.frame import Frame, Origin
+from latmon.recording.rotation import Limits, Rotation, beginning_after
+from latmon.recording.writer import Writer
+from latmon.support import streams
+from latmon.support.errors import UnavailableError
+from latmon.support.process import SideThread
+from latmon.support.streams import named
+
+MAX_WAITING = 600
+"""Frames kept for a disk that doesn't take them: ten minutes at 1 s, some 40 MB with 24 devices."""
+CLOSING_S = 1.5
+"""What a disk that hangs is given to take the rest."""
+SPACE_CHECK_S = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Recorder:
+    """At most one recording at a time. `state` is Health.recording; `complete` says that nothing is missing in it."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        limits: Limits,
+        space: Callable[[Path], str] = target.short_of_space,
+        remarks: Callable[[Path], str] = lambda _: "",
+    ) -> None:
+        """`space`: why nothing more should be written beside a file; `remarks`: what is odd about where it lies."""
+        self._origin, self._limits, self._space, self._remarks = origin, limits, space, remarks
+        self._inventory = Inventory()
+        self._writer: Rotation | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_WAITING)
+        self._silent_s = 0.0
+        self._path = Path()
+        self._news = ""
+        self._why = ""
+        self._closing = "closed"
+        self._last: Frame | None = None
+        self._size = 0
+        self._fresh = False
+        self._missed_us = 0
+        self._space_due = 0.0
+        self.complete = True
+
+    @property
+    def interval_us(self) -> int:
+        return self._origin.interval_us
+
+    @property
+    def active(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def state(self) -> str:
+        """The file's name while recording; otherwise why recording stopped, if it did so by itself."""
+        if self._writer is None:
+            return self._why
+        trouble = self._writer.trouble or self._writer.refusal
+        return f"{self._writer.path.name}: {trouble}" if trouble else self._writer.path.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the parts that are there, or were when the recording ended."""
+        return self._size if self._writer is None else self._writer.size
+
+    def news(self) -> str:
+        """What the user must know of where the recording lies: told once."""
+        news, self._news = self._news, ""
+        return news
+
+    async def start(self, path: Path) -> None:
+        """UnavailableError when the file can't be had. The next frame is its first and names every device."""
+        disk = SideThread("recorder")  # a new one: that of the recording before may still hang
+        try:
+            await _on(disk, target.refuse, path)
+            origin = self._origin if self._last is None else beginning_after(self._last, self._origin)
+            self._news = await _on(disk, self._remarks, path)
+            self._writer = await _on(disk, Rotation.create, path, origin, self._limits)
+        except (UnavailableError, asyncio.CancelledError):
+            disk.shutdown()
+            raise
+        self._closing = "stopped by itself"
+        self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
+        self._waiting = asyncio.Queue(MAX_WAITING)
+        self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
+
+    async def toggle(self, silent_s: float = 0.0) -> None:
+        """Start beside the user, or stop; a refusal is the state's business, never the capture's end.
+
+        `silent_s` as for `stop`.
+        """
+        if self.active:
+            await self.stop(silent_s=silent_s)
+            return
+        try:
+            directory = target.default_directory(Path.cwd(), os.environ)
+            host = "" if self._limits.redact else self._origin.host
+            await self.start(directory / target.recording_name(host, time.time()))
+        except UnavailableError as refusal:
+            self._why = str(refusal)
+
+    def put(self, frame: Frame) -> None:
+        """Takes every frame of the capture, recording or not, at once."""
+        self._inventory.note(frame)
+        self._last = frame
+        if self._writing is not None and self._writing.done():
+            self._writing.result()
+        if self._writer is None:
+            return
+        try:
+            self._waiting.put_nowait(self._inventory.complete(frame) if self._fresh else frame)
+        except asyncio.QueueFull:
+            self._missed_us += frame.dt_us
+            self.complete = False
+        else:
+            self._fresh = False
+
+    async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
+        """Write what waits and close the file; a hanging disk is given `within` seconds and then left to itself.
+
+        `silent_s`: seconds since the last frame of which no frame will tell; a `gap` line says so.
+        """
+        self._closing, self._silent_s = reason, silent_s
+        if self._writing is None:
+            return
+        writing = self._writing
+        with contextlib.suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(None)
+        done, _ = await asyncio.wait({writing}, timeout=within)
+        self._writing = None
+        if not done:
+            writing.cancel()
+            self._give_up(f"the disk of {self._path} did not answer within {within:g} s")
+        for task in done:
+            task.result()
+        if self._writer is not None:
+            self._size, self._writer = self._writer.size, None
+
+    async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
+        """The recording's one writer, from its first frame to its end line."""
+        missing = "disk-stalled"
+        try:
+            while (frame := await waiting.get()) is not None:
+                missed, self._missed_us = self._missed_us, 0
+                shortage = await _on(disk, self._append, writer, frame, missed)
+                self.complete = self.complete and not writer.trouble
+                if shortage:
+                    missing = "enospc"
+                    self._give_up(shortage)
+                    break
+        except BrokenPipeError:  # it has what it wanted; nothing that it asked for is missing
+            self._size, self._writer = writer.size, None
+            self._why = "the reader of standard output has closed it"
+        except OSError as error:
+            missing = "write-error"
+            self._give_up(f"{named(self._path)}: {error.strerror or error}")
+        finally:
+            # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
+            # line is still written when the disk comes back.
+            missed_s = (self._missed_us + _left_us(waiting)) / 1e6
+            closed = _on(disk, _close, writer, self._closing, {missing: missed_s, "probe-silent": self._silent_s})
+            disk.shutdown()
+        await closed
+
+    def _append(self, writer: Rotation, frame: Frame, missed_us: int) -> str:
+        """On the thread: the frame, behind what was missed; why it should be the last, if there is a reason."""
+        if missed_us:
+            writer.gap("disk-stalled", missed_us / 1e6)
+        writer.append(frame)
+        return self._shortage()
+
+    def _shortage(self) -> str:
+        now = time.monotonic()
+        if now < self._space_due:
+            return ""
+        self._space_due = now + SPACE_CHECK_S
+        return self._space(self._path)
+
+    def _give_up(self, why: str) -> None:
+        """End before the user wanted it."""
+        if self._writer is not None:
+            self._size, self._writer = self._writer.size, None
+        self._why = f"recording to {self._path.name} stopped: {why}"
+        self.complete = False
+
+
+def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
+    """Write a gap line for each reason with its seconds, and the closing line."""
+    for why, seconds in missing.items():
+        if seconds:
+            writer.gap(why, seconds)
+    with contextlib.suppress(OSError):
+        writer.close(reason)
+
+
+def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:
+    """Take what nobody will write, and return how long it is."""
+    left = 0
+    while not waiting.empty():
+        frame = waiting.get_nowait()
+        left += 0 if frame is None else frame.dt_us
+    return left
+
+
+def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """The call made on that thread; already begun, whether somebody waits for it or not."""
+    return asyncio.get_running_loop().run_in_executor(disk, partial(call, *args, **kwargs))
+
+
+_REASON = "saved after the event"
+
+
+def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = False) -> int:
+    """These, with header, marks and gaps; how many. All of them, or UnavailableError and no file."""
+    target.refuse(path)
+    rest = iter(frames)
+    first = next(rest, None)
+    if first is None:
+        return 0
+    begun = replace(origin, start_mono_us=first.mono_us - first.dt_us, start_wall=first.wall - first.dt_us / 1e6)
+    writer = Writer.create(path, begun, redact=redact, devices=first.devices)
+    held = writer.hold()
+    many = 0
+    try:
+        for frame in chain((first,), rest):
+            writer.append(frame)
+            _need(writer, path)
+            many += 1
+        writer.close(_REASON)
+        _need(writer, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a part of it would pass for the whole
+            streams.unlink(path, held)
+        with contextlib.suppress(OSError):
+            writer.close(_REASON)
+        raise
+    finally:
+        os.close(held)
+    return many
+
+
+def _need(writer: Writer, path: Path) -> None:
+    if writer.trouble:
+        raise UnavailableError(f"can't save to {path}: {writer.trouble}")

@@ -1,0 +1,174 @@
+"""The registry of backends by name, and the opening of one from a request; `auto` tries the best first.
+
+Ours are a literal table, because a bare checkout has no entry points; third parties' are entry points of the group
+`latmon.backends` and can't replace ours. Must not import a backend before it is wanted.
+
+Knows neither argparse nor backends.
+
+Knows backends by name only. Whether one can run is found by opening it, never by a version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from latmon.capture.backend import Backend, Options
+from latmon.support import trust
+from latmon.support.errors import UnavailableError, UsageError
+
+GROUP = "latmon.backends"
+OWN = {
+    "bpftrace": "latmon_backends.bpftrace.backend:BpftraceBackend",
+    "dtrace": "latmon_backends.dtrace.backend:DtraceBackend",
+    "procfs": "latmon_backends.procfs:ProcfsBackend",
+    "demo": "latmon_backends.demo.backend:DemoBackend",
+    "replay": "latmon_backends.replay:ReplayBackend",
+}
+_CHECKOUT = Path(__file__).resolve().parents[2] / "backends"
+
+
+def names() -> tuple[str, ...]:
+    """All backends' names, ours first. Imports none of them."""
+    return (*OWN, *sorted(name for name in _foreign() if name not in OWN))
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The backend's class. A name nobody knows is a UsageError; one that can't be imported is unavailable."""
+    target = OWN.get(name) or _foreign().get(name)
+    if target is None:
+        raise UsageError(f"There is no backend {name!r}; there are: {', '.join(names())}.")
+    if name not in OWN and os.geteuid() == 0:
+        trust.require_package(target.partition(":")[0].partition(".")[0])
+    return load_target(name, target)
+
+
+def load_target(name: str, target: str) -> Callable[..., Any]:
+    """What `module:attribute` names; `name` is what the sentence calls it when that fails."""
+    module, _, attribute = target.partition(":")
+    _find_checkout()
+    try:
+        found = getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise UnavailableError(_sentence(name, module, error)) from error
+    except AttributeError as error:
+        raise UnavailableError(f"The backend {name} is broken: {module} has no {attribute}.") from error
+    if not callable(found):
+        raise UnavailableError(f"The backend {name} is broken: {target} is not a class.")
+    return found  # type: ignore[no-any-return]  # what an entry point names is only known here
+
+
+def _sentence(name: str, module: str, error: ImportError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package and package != module.partition(".")[0]:
+        return f"The backend {name} needs the Python package {package}: install it with `pip install {package}`."
+    return f"The backend {name} can't be loaded: {error}; install latmon again."
+
+
+def _foreign() -> dict[str, str]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms that only a foreign name costs
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}
+
+
+def _find_checkout() -> None:
+    """A checkout that was never installed keeps its backends in a directory of their own."""
+    if _CHECKOUT.is_dir() and find_spec("latmon_backends") is None:
+        sys.path.append(str(_CHECKOUT))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`backend` is a registry name or `auto`; `record` is absolute; `scenario` and `seed` are the demo's."""
+
+    backend: str = "auto"
+    options: Options = field(default_factory=Options)
+    record: Path | None = None
+    duration_us: int | None = None
+    max_size: int | None = None
+    """Bytes of all parts of a capture."""
+    keep_us: int | None = None
+    """How long ago a part may have ended."""
+    redact: bool = False
+    scenario: str = "host"
+    seed: int = 1
+
+    def encode(self) -> bytes:
+        """One JSON line."""
+        return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Request:
+        """From our own parent's line: nothing foreign, so a mistake in it is a bug and may raise."""
+        values: Mapping[str, Any] = json.loads(line)
+        options = dict(values["options"])
+        tuples = {name: tuple(options[name]) for name in ("devices", "invasive")}
+        options.update(tuples, proc=Path(options["proc"]), sys=Path(options["sys"]))
+        record = values["record"]
+        return cls(**{**values, "options": Options(**options), "record": None if record is None else Path(record)})
+
+
+AUTO = "auto"
+Load = Callable[[str], Callable[..., Backend]]
+BEST = {"Linux": ("bpftrace", "dtrace"), "": ("dtrace",)}
+"""By uname's name of a system, before procfs."""
+FINITE = frozenset({"demo", "replay"})
+"""Backends whose frames may end without anything having failed."""
+
+
+def check(name: str) -> None:
+    """UsageError for a name that --backend doesn't take; imports no backend."""
+    known = (AUTO, *(one for one in names() if one != "replay"))
+    if name not in known:
+        raise UsageError(f"--backend: there is no {name!r}; there are {', '.join(known)}")
+
+
+@contextlib.asynccontextmanager
+async def opened(request: Request, load: Load = load) -> AsyncIterator[Backend]:
+    """The request's backend, open. UnavailableError is one sentence why there is none."""
+    async with contextlib.AsyncExitStack() as stack:
+        if request.backend != AUTO:
+            yield await stack.enter_async_context(load(request.backend)(**_arguments(request)))
+            return
+        yield await _best(stack, request, load)
+
+
+async def _best(stack: contextlib.AsyncExitStack, request: Request, load: Load) -> Backend:
+    """The first that opens; a lesser one says why the best doesn't."""
+    reason = ""
+    for name in BEST.get(platform.system(), BEST[""]):
+        why = {"reason": reason} if reason else {}
+        try:
+            return await stack.enter_async_context(load(name)(**_arguments(request), **why))
+        except UnavailableError as refusal:
+            reason = reason or str(refusal)
+    return await stack.enter_async_context(load("procfs")(**_arguments(request), reason=reason))
+
+
+def _arguments(request: Request) -> dict[str, Any]:
+    if request.backend == "demo":
+        return {"scenario": request.scenario, "seed": request.seed}
+    return {"options": request.options}
+
+
+_COMPILES = {
+    "bpftrace": "bpftrace compiles its probes first, an old one for up to half a minute",
+    "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
+    "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
+    "demo": "the demo makes its first windows",
+}
+
+
+def compiling(backend: str = "auto", system: str = platform.system()) -> str:
+    """A sentence; empty where a start waits for nothing."""
+    own = "" if system == "Linux" else "dtrace"  # bpftrace, or dtrace where it doesn't open
+    return _COMPILES.get(own if backend == "auto" else backend, "")

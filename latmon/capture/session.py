@@ -1,0 +1,195 @@
+"""The UI's side of the collector: starts it, reads its feed as a backend, ends it, and returns its exit.
+
+Must be started before Textual is imported: the collector opens its probes meanwhile. Knows nothing of widgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from latmon.capture.feed import TOGGLE, Lines, decode_end, deepen_command, mark_command, stages_command
+from latmon.capture.registry import Request
+from latmon.model.frame import Frame, Origin
+from latmon.recording.decode import decode_frame, decode_origin
+from latmon.recording.validate import parse
+from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
+from latmon.support.process import widen
+from latmon.support.text import clean
+
+LEAVE_S = 2.5
+"""The collector leaves within 2 s of its socket's end; a quarter more before it is told to."""
+CHUNK = 1 << 18
+MAX_SAID_LINES = 100
+MAX_SAID_CHARS = 200
+COLLECTOR = (sys.executable, "-P", "-s", "-m", "latmon.capture.collector")
+"""-P: a file in the current directory must not pass for a module. -s: under sudo HOME is the user's, and Python would
+run what is below it as root."""
+
+
+class Session:
+    """A running collector. `feed` is what it captures; `close` ends it and gives its exit code."""
+
+    def __init__(self, request: Request, command: Sequence[str] = COLLECTOR) -> None:
+        ours, theirs = socket.socketpair()
+        said, says = _roomy_pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=says,
+                stderr=says,
+                pass_fds=(theirs.fileno(),),
+                # Not a session of its own: sudo's ticket belongs to the terminal, and `sudo -n` must still find it.
+                process_group=0,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute())},
+            )
+        os.close(says)
+        self._socket = ours
+        self._socket.sendall(request.encode())
+        self._said: deque[str] = deque(maxlen=MAX_SAID_LINES)
+        self._listener = threading.Thread(target=self._listen, args=(said,), daemon=True)
+        self._listener.start()
+        self.feed = Feed(ours, self.obituary)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def toggle_recording(self) -> None:
+        """Start or stop a recording; the next frame's health says which."""
+        self._tell(TOGGLE)
+
+    def set_stages(self, mode: str) -> None:
+        """One of STAGES_MODES; what comes of it is in the next frames."""
+        self._tell(stages_command(mode))
+
+    def deepen(self, devices: tuple[str, ...]) -> None:
+        """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
+        self._tell(deepen_command(devices))
+
+    def mark(self, text: str) -> None:
+        """A note beside what happens now; it comes back in the next frame."""
+        self._tell(mark_command(text))
+
+    def _tell(self, command: bytes) -> None:
+        with contextlib.suppress(OSError):  # the collector is gone: the feed says so
+            self._socket.send(command)
+
+    def obituary(self) -> str:
+        """Why a collector left that didn't say so: its last sentence, or the signal that killed it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(LEAVE_S)
+        self._listener.join(0.5)
+        status = self._process.poll()
+        if status is not None and status < 0:
+            return f"the collector was killed by {_signal_name(-status)}"
+        last = next((line for line in reversed(self._said) if line.strip()), "it said nothing")
+        return f"the collector failed: {last}"
+
+    def close(self) -> int:
+        """Hang up and wait; the code of its end line, or 1 when it didn't get that far."""
+        self._socket.close()
+        for insist in (None, self._process.terminate, self._process.kill):
+            with contextlib.suppress(PermissionError):  # still root's while it opens its probes: it leaves by itself
+                if insist is not None:
+                    insist()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(LEAVE_S)
+                return EXIT_FAILED if status < 0 else status
+        return EXIT_FAILED
+
+    def _listen(self, said: int) -> None:
+        with os.fdopen(said, encoding="utf-8", errors="backslashreplace") as lines:
+            while line := lines.readline(MAX_SAID_CHARS):
+                self._said.append(clean(line.rstrip("\n"), MAX_SAID_CHARS))
+
+
+class Feed:
+    """A backend: the collector's frames as they arrive. `ended` is why there are no more, empty while there may be."""
+
+    def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
+        sock.setblocking(False)
+        self._socket, self._obituary = sock, obituary
+        self._lines = Lines()
+        self._waiting: deque[bytes] = deque()
+        self._origin: Origin | None = None
+        self.line = b""
+        """The latest, as it came."""
+        self.ended = ""
+        self.exit = EXIT_FAILED
+
+    @property
+    def origin(self) -> Origin:
+        if self._origin is None:
+            raise LatmonError("the collector has not opened its backend yet")
+        return self._origin
+
+    async def __aenter__(self) -> Self:
+        """Waits for the backend to open, which takes a second or two where probes must be compiled."""
+        value = await self._next()
+        if value is None:
+            refused = UnavailableError if self.exit == EXIT_UNAVAILABLE else LatmonError
+            raise refused(self.ended)
+        self._origin = decode_origin(value)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Hang up at once: a screen takes a while to be taken down, and the probe has 2 s."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """A live capture has no end of its own: the one it comes to is a LatmonError that says why."""
+        while (value := await self._next()) is not None:
+            if value.get("type") == "window":
+                yield decode_frame(value)
+        raise LatmonError(self.ended)
+
+    async def _next(self) -> dict[str, Any] | None:
+        """One line's value; None at the end, and then `ended` and `exit` are known."""
+        while not self._waiting and not self.ended:
+            data = await self._receive()
+            if not data:
+                self.ended = await asyncio.to_thread(self._obituary)
+            self._waiting += self._lines.feed(data)
+        if not self._waiting:
+            return None
+        self.line = self._waiting.popleft()
+        value = parse(self.line)
+        if value.get("type") != "end":
+            return value
+        self.ended, self.exit = decode_end(value)
+        self._waiting.clear()
+        return None
+
+    async def _receive(self) -> bytes:
+        try:
+            return await asyncio.get_running_loop().sock_recv(self._socket, CHUNK)
+        except OSError:  # reset: the collector was killed with our commands unread
+            return b""
+
+
+def _roomy_pipe() -> tuple[int, int]:
+    """A pipe whose writer is never held up: a stopped UI doesn't read, and what is said then is lost."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    widen(writing)
+    return reading, writing
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,243 @@
+"""The target of a recording: its name, directory, file system, and every reason to refuse before a probe starts.
+
+Asks the file system and opens nothing: the file itself is created by the recording's writer, which never follows a
+link and never overwrites, whatever happened since.
+
+From /proc/self/mountinfo and sysfs, whose roots are arguments; empty where a system has neither. Opens no file there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from latmon.support import paths
+from latmon.support.errors import UnavailableError, UsageError
+from latmon.support.paths import content
+from latmon.support.streams import STANDARD
+from latmon.support.text import clean
+from latmon.support.units import show_size
+
+SUFFIX = ".latmon.jsonl.gz"
+_TRIES = 100
+MIN_FREE_BYTES = 256 * 1024 * 1024
+MIN_FREE_SHARE = 0.05
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_KINDS = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"))
+
+
+def recording_name(host: str, wall: float) -> str:
+    """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host leaves the directory, hides the file or is an option."""
+    cleaned = _NOT_IN_A_NAME.sub("_", host).lstrip("._-")[:64] or "host"
+    return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{SUFFIX}"
+
+
+def unused(path: Path) -> Path:
+    """A name that is free: the path, or `NAME-2` and so on where it is there already; no key takes a name."""
+    stem = path.name.removesuffix(SUFFIX)
+    others = (path.with_name(f"{stem}-{n}{SUFFIX}") for n in range(2, _TRIES))
+    return next((one for one in (path, *others) if not os.path.lexists(one)), path)
+
+
+def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The current directory, or where the user's state belongs when nothing can be written here."""
+    if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
+        return cwd
+    directory = paths.state(environ) / "recordings"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"can't record: {cwd} is not writable and neither is {directory}: {_why(error)}"
+        ) from None
+    return directory
+
+
+def refuse(path: Path) -> None:
+    """UnavailableError when a recording can't be started at `path`; UsageError for a terminal."""
+    if path == STANDARD:
+        if sys.stdout.isatty():
+            raise UsageError("a recording is binary, and standard output is a terminal: name a file, or pipe it on")
+        return
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        _refuse_directory(path)
+    except OSError as error:
+        raise UnavailableError(f"can't record to {path}: {_why(error)}") from None
+    else:
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "")
+        what = f"is {kind}" if kind else "exists and is never overwritten" if stat.S_ISREG(mode) else "is no plain file"
+        raise UnavailableError(f"can't record to {path}: it {what}; name a new file")
+
+
+def short_of_space(path: Path) -> str:
+    """Why nothing more should be written beside `path`: a recorder must not fill the sick host's disk. Else empty."""
+    if path == STANDARD:
+        return ""
+    try:
+        room = os.statvfs(path.parent)
+    except OSError as error:
+        return f"the file system of {path} can't be asked for its free space: {_why(error)}"
+    free, share = room.f_bavail * room.f_frsize, room.f_bavail / max(1, room.f_blocks)
+    if free >= MIN_FREE_BYTES and share >= MIN_FREE_SHARE:
+        return ""
+    return (
+        f"only {show_size(free)} ({share:.0%}) are free beside {path}, and recording needs "
+        f"{show_size(MIN_FREE_BYTES)} and {MIN_FREE_SHARE:.0%}"
+    )
+
+
+def _refuse_directory(path: Path) -> None:
+    directory = path.parent
+    if not directory.is_dir():
+        raise UnavailableError(f"can't record to {path}: there is no directory {directory}")
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+        raise UnavailableError(f"can't record to {path}: {directory} is not writable; name a file elsewhere")
+    shortage = short_of_space(path)
+    if shortage:
+        raise UnavailableError(f"can't record: {shortage}")
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+_REMOTE = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre", "afs", "beegfs", "gpfs", "fuse")
+)
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_DEEPEST = 8
+"""Layers of mappings over mappings that are followed."""
+_PLACES = 6
+"""mountinfo's fields before the optional ones."""
+OWN_WRITES = "one write a second and what the file system adds to it"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A line of mountinfo."""
+
+    point: str
+    kind: str
+    source: str
+    options: str
+
+    @property
+    def is_remote(self) -> bool:
+        """A server answers for it, on another host or in another process."""
+        return self.kind in _REMOTE or self.kind.startswith("fuse.")
+
+
+def remarks(path: Path, globs: Sequence[str] = (), proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:
+    """What a user should know before the new file `path` is written to; empty when there is nothing odd."""
+    directory = _resolved(path.parent)
+    mount = mount_of(directory, proc)
+    if mount is not None and mount.is_remote:
+        return f"the recording goes to a {mount.kind} file system: a server that hangs makes gaps in it"
+    below = devices_below(directory, proc, sys)
+    measured = [one for one in below if not globs or any(fnmatchcase(one, glob) for glob in globs)]
+    if not measured:
+        return ""
+    which = f"{', '.join(measured[:-1])} and {measured[-1]}, which are" if measured[1:] else f"{measured[0]}, which is"
+    return f"the recording lies on {which} measured: latmon's own writes ({OWN_WRITES}) are in the numbers"
+
+
+def mount_of(directory: Path, proc: Path = Path("/proc")) -> Mount | None:
+    """The mount that holds a directory: of the longest mount point above it the latest."""
+    best: Mount | None = None
+    for mount in _mounts(content(proc / "self/mountinfo")):
+        above = mount.point == "/" or directory == Path(mount.point) or Path(mount.point) in directory.parents
+        if above and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def devices_below(directory: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> tuple[str, ...]:
+    """The names of the disks, and of all mappings over them, that a directory lies on; none where nobody tells."""
+    return tuple(dict.fromkeys(_below(directory, proc, sys, _DEEPEST)))
+
+
+def _below(directory: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
+    if not depth:
+        return
+    number = _number(directory)
+    if os.major(number):
+        yield from _stack(sys / f"dev/block/{os.major(number)}:{os.minor(number)}", proc, sys, depth)
+        return
+    # btrfs, overlay and the like have no device number of their own
+    mount = mount_of(directory, proc)
+    if mount is None:
+        return
+    upper = next((one[9:] for one in mount.options.split(",") if one.startswith("upperdir=")), "")
+    if mount.kind == "overlay" and upper:
+        yield from _below(_resolved(Path(upper)), proc, sys, depth - 1)
+    elif mount.source.startswith("/dev/"):
+        name = _resolved(Path(mount.source)).name
+        for one in _together(name, sys):
+            yield from _stack(sys / "class/block" / one, proc, sys, depth)
+
+
+def _number(directory: Path) -> int:
+    """Of the device that a directory is on; 0 where it can't be asked."""
+    try:
+        return directory.stat().st_dev
+    except OSError:
+        return 0
+
+
+def _together(name: str, sys: Path) -> list[str]:
+    """All devices of the btrfs that this one is a part of; itself alone elsewhere."""
+    for devices in _entries(sys / "fs/btrfs"):
+        names = [one.name for one in _entries(devices / "devices")]
+        if name in names:
+            return names
+    return [name]
+
+
+def _stack(block: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
+    """A block device's whole disk and whatever that is made of."""
+    block = _resolved(block)
+    if not depth or not block.is_dir():
+        return
+    if (block / "partition").exists():
+        block = block.parent
+    yield clean(block.name)
+    backing = content(block / "loop/backing_file").strip()
+    if backing:
+        yield from _below(Path(os.fsdecode(backing)).parent, proc, sys, depth - 1)
+    for below in _entries(block / "slaves"):
+        yield from _stack(sys / "class/block" / below.name, proc, sys, depth - 1)
+
+
+def _mounts(told: bytes) -> Iterator[Mount]:
+    for line in told.splitlines():
+        before, separator, after = line.partition(b" - ")
+        places, kinds = before.split(b" "), after.split(b" ")
+        if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options
+            yield Mount(_plain(places[4]), clean(_plain(kinds[0])), _plain(kinds[1]), _plain(kinds[2]))
+
+
+def _plain(field: bytes) -> str:
+    return os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8) & 0xFF]), field))
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []

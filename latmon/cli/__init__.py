@@ -1,0 +1,1 @@
+"""The command line: arguments, configuration, and the commands without a screen."""

@@ -1,0 +1,356 @@
+"""Command-line parsing: argv to one namespace per command. Each mistake is a UsageError that names the option.
+
+Holds exactly the commands that exist: the first word chooses one, no word is the live TUI or a headless capture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from latmon import __version__
+from latmon.cli.config import interval_us, stages_mode, threshold_us
+from latmon.model.frame import OPS, STAGES
+from latmon.support.errors import UsageError
+from latmon.support.streams import STANDARD
+from latmon.support.text import clean
+from latmon.support.units import duration_us, size_bytes
+
+MIN_SIZE = 2 * 1024 * 1024
+"""A part that is whole and the one that is written, of 1 MiB each."""
+MIN_KEEP_US = 60_000_000
+MAX_DIGITS = 18
+MAX_MISTAKE = 300
+_NEEDS_RECORD = ("duration", "max_size", "keep", "redact", "tui")
+_MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are one sentence in our own way."""
+
+    def error(self, message: str) -> NoReturn:
+        text = clean(message.removeprefix("argument "), MAX_MISTAKE)
+        raise UsageError(f"{text} (`{self.prog} --help` lists the options)")
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """`command` is the command's name, `live` without one. --help and --version print and exit here."""
+    name = argv[0] if argv and not argv[0].startswith("-") else ""
+    if name and name not in _COMMANDS:
+        raise UsageError(f"there is no command {clean(name)!r}; the commands are {', '.join(_COMMANDS)}")
+    parser = _live() if not name else _Parser(prog=f"latmon {name}", description=_COMMANDS[name][0], allow_abbrev=False)
+    if name:
+        _COMMANDS[name][1](parser)
+    args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
+    if not name:
+        _check_needs(args, _NEEDS_RECORD)
+        _check_stream(args)
+    elif name == "demo":
+        _check_needs(args, ("duration",))
+        _check_tour(args)
+    elif name == "doctor" and args.backend and not args.self_test:
+        raise UsageError("--backend needs --self-test")
+    elif name == "check" and args.repair != (args.out is not None):
+        raise UsageError("--repair needs -o OUT" if args.repair else "-o needs --repair")
+    return args
+
+
+def _live() -> _Parser:
+    lines = "\n".join(f"  {name:<8} {purpose}" for name, (purpose, _) in _COMMANDS.items())
+    parser = _Parser(
+        prog="latmon",
+        description=_MAIN,
+        epilog=f"commands (latmon COMMAND --help says more):\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"latmon {__version__}")
+    parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, dtrace, procfs, ...")
+    parser.add_argument("--interval", type=_spoken(interval_us), help="one frame per 100ms to 60s; default 1s")
+    parser.add_argument("--threshold", type=_spoken(threshold_us), help="what counts as slow, such as 100ms")
+    parser.add_argument(
+        "--stages",
+        metavar="WHEN",
+        type=_spoken(stages_mode),
+        help="trace stages: auto (the default), basic: never, all",
+    )
+    parser.add_argument(
+        "--invasive",
+        metavar="PROBE",
+        action="append",
+        default=[],
+        help="run this probe though it slows the host down (latmon probes lists them)",
+    )
+    _devices(parser)
+    _theme(parser)
+    recording = parser.add_argument_group("recording")
+    recording.add_argument(
+        "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE (-: stdout), without a screen"
+    )
+    recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
+    recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
+    recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
+    recording.add_argument("--redact", action="store_true", help="leave names that may tell something out of FILE")
+    recording.add_argument("--tui", action="store_true", help="show the screen while recording")
+    return parser
+
+
+def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
+    """UsageError for one of these options without --record."""
+    for name in names:
+        if getattr(args, name) and args.record is None:
+            raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
+
+
+def _check_stream(args: argparse.Namespace) -> None:
+    """UsageError for what needs a file that can be left, unlinked or looked at."""
+    for name in ("max_size", "keep", "tui"):
+        if args.record == STANDARD and getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} needs a file: --record - is one stream without parts")
+
+
+def _check_tour(args: argparse.Namespace) -> None:
+    """UsageError for a tour without a screen."""
+    other = "--record" if args.record is not None else "--list" if args.list else ""
+    if args.tour and other:
+        raise UsageError(f"--tour is on the screen and goes without {other}: latmon demo NAME --tour")
+
+
+def _replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="- is stdin; keys come from the terminal")
+    parser.add_argument("--speed", type=_spoken(_speed), default=1.0, help="times as fast as it was; 0: at once")
+    _devices(parser)
+    _theme(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="several are the parts of one capture; - is stdin"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="schema latmon.report/1")
+    form.add_argument("--text", action="store_true", help="for people (the default)")
+    form.add_argument("--html", metavar="OUT", type=Path, help="one file that needs nothing else; - is stdout")
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "first",
+        metavar="A",
+        type=_spoken(_span),
+        help="FILE, FILE@NOTE: from a mark to the next, FILE@..NOTE: what is before it; - is stdin",
+    )
+    parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
+    parser.add_argument("--json", action="store_true", help="schema latmon.diff/1")
+
+
+def _import(parser: argparse.ArgumentParser) -> None:
+    from latmon.importers.registry import FORMATS, NAMES  # noqa: PLC0415  no other command needs them
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
+    parser.add_argument("file", metavar="FILE", type=Path, help="a text of theirs, prose around it or not; - is stdin")
+    parser.add_argument(
+        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the recording; - is stdout"
+    )
+    parser.add_argument(
+        "--from", dest="from_format", metavar="FORMAT", choices=NAMES, help="only this; else what is there"
+    )
+    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="of tables: where the text doesn't tell it")
+    parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="what all of it is about")
+    parser.add_argument("--op", choices=OPS)
+    parser.add_argument("--stage", choices=STAGES)
+    parser.add_argument("--start", type=_spoken(_moment), metavar="TIME", help="of a text without times")
+    parser.add_argument("--interval", type=_spoken(_duration), default=1_000_000, help="of a window; default 1s")
+    parser.add_argument("--events", metavar="A,B", type=_spoken(_events), help="of a trace: the time from A to B")
+    parser.add_argument("--key", metavar="FIELD", default="", help="with --events: which A belongs to which B")
+    parser.add_argument("--threshold", type=_spoken(threshold_us), default=100_000, help="listed from here on; 100ms")
+    parser.add_argument("--host", metavar="NAME", default="", help="whose it is")
+    parser.add_argument(
+        "--first-report", choices=("keep", "drop"), default="", help="of iostat: keep it after -y; else by its numbers"
+    )
+
+
+def _events(text: str) -> tuple[str, str]:
+    begin, comma, end = (part.strip() for part in text.partition(","))
+    if not (begin and comma and end):
+        raise ValueError(f"{text!r} is not two events such as block_rq_issue,block_rq_complete")
+    return begin, end
+
+
+def _moment(text: str) -> float:
+    from latmon.importers.values import moment  # noqa: PLC0415  no other command needs it
+
+    wall = moment(text)
+    if wall is None:
+        raise ValueError(f"{text!r} is not a time such as 2026-04-07T12:13:04Z")
+    return wall
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", default="host")
+    parser.add_argument("--list", action="store_true", help="the scenarios")
+    parser.add_argument("--tour", action="store_true", help="five stops that say what is to be seen; . goes on")
+    parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
+    parser.add_argument(
+        "--record", metavar="FILE", type=_spoken(_new_file), help="write its recording (-: stdout), show nothing"
+    )
+    parser.add_argument("--duration", type=_spoken(_duration), help="with --record: at most so long; host: 3m")
+    _devices(parser)
+    _theme(parser)
+
+
+def _check(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code 0: clean, or still being written; 5: damaged. A recording whose latmon was killed has no closing "
+        "line: nothing else is wrong with it, every command reads it, and --repair closes it. --repair ends with 0 "
+        "when the copy is written and clean."
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
+    parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE stays as it is")
+    parser.add_argument(
+        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file, or - for stdout"
+    )
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code 0: latmon can measure here; 3: it can't. With --self-test 0: every panel that measures here shows "
+        "the delay that was made; 1: one doesn't; 3: the test can't run here, and why is said."
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="make a known delay on a loop device of its own, and check that the panels show it; takes root, and about "
+        "8 s more than the probes take to start: up to a minute with an old bpftrace, several on a loaded host",
+    )
+    parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this one")
+
+
+def _probes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a name from the list")
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    from latmon.exporters.options import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
+
+    forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
+    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
+    parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
+    parser.add_argument("-o", metavar="OUT", dest="out", required=True, help="a new file, or - for stdout")
+    _devices(parser)
+    parser.add_argument("--buckets", action="store_true", help="csv: a row per bucket that holds I/Os")
+    pictures = parser.add_argument_group("svg and cast")
+    pictures.add_argument("--screen", choices=SCREENS, help="default overview")
+    pictures.add_argument("--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines")
+    pictures.add_argument("--at", metavar="TIME", help="90s from the begin, 14:05:30, or an RFC 3339 stamp")
+    _theme(pictures)
+    pictures.add_argument("--speed", type=_spoken(_speed), help="cast: times as fast as it was; default 1")
+    pictures.add_argument("--duration", type=_spoken(_duration), help="cast: so much of the recording")
+    pictures.add_argument("--cast-version", type=int, choices=VERSIONS, help="cast: default 2, which all players know")
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "replay": ("the same screen on a recording", _replay),
+    "report": ("summary of a recording", _report),
+    "diff": ("two captures or more compared: what differs, where, how surely", _diff),
+    "check": ("what a recording is, what is damaged in it; --repair writes a clean copy", _check),
+    "export": ("a recording in the formats of others, and as pictures", _export),
+    "import": ("other tools' text as a recording", _import),
+    "demo": ("a synthetic host, no privilege needed", _demo),
+    "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
+    "probes": ("the probes that latmon has", _probes),
+}
+
+
+def _devices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", metavar="GLOB", action="append", default=[], type=_spoken(_glob), help="only these; may be repeated"
+    )
+
+
+def _theme(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--theme", metavar="NAME", help="dark, light, high-contrast, mono or one of yours")
+
+
+def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A check whose ValueError reaches the user word for word; argparse would replace it."""
+
+    def checked(text: str) -> Any:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(clean(str(error), 200)) from None
+
+    return checked
+
+
+def _new_file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a file that doesn't exist yet, or - for standard output")
+    return STANDARD if text == "-" else Path(text).absolute()
+
+
+def _duration(text: str) -> int:
+    value = duration_us(text)
+    if value <= 0:
+        raise ValueError(f"{text!r} is not a duration above zero")
+    return value
+
+
+def _size(text: str) -> int:
+    value = size_bytes(text)
+    if value < MIN_SIZE:
+        raise ValueError(f"{text!r} is less than 2M, too little for a recording in parts")
+    return value
+
+
+def _keep(text: str) -> int:
+    days = text.strip()[:-1] if text.strip()[-1:] in ("d", "D") else ""
+    value = duration_us(f"{days}h") * 24 if days else duration_us(text)
+    if value < MIN_KEEP_US:
+        raise ValueError(f"{text!r} is less than a minute, too little to keep")
+    return value
+
+
+def _speed(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is not a speed such as 1, 0.5 or 60")
+    return value
+
+
+def _screen_size(text: str) -> tuple[int, int]:
+    columns, _, lines = text.partition("x")
+    if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in (columns, lines)):
+        raise ValueError(f"{text!r} is not a size such as 80x24")
+    size = int(columns), int(lines)
+    if not (40 <= size[0] <= 500 and 10 <= size[1] <= 200):  # noqa: PLR2004  what a screen needs, what is still one
+        raise ValueError(f"{text!r} is not a size from 40x10 to 500x200")
+    return size
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _span(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a recording, or FILE@NOTE")
+    return text
+
+
+def _glob(text: str) -> str:
+    if not text:
+        raise ValueError("expected a device name or a pattern such as 'nvme*'")
+    return text

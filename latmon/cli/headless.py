@@ -1,0 +1,254 @@
+"""`latmon --record FILE`: a capture without a screen, progress and findings on stderr. Never imports Textual.
+
+Rules are asked as everywhere; nothing of it is recorded. Knows neither terminal nor file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from latmon.aggregate.request_age import Waiting
+from latmon.capture.capture import Capture, Outcome, Tally
+from latmon.capture.registry import Request, compiling
+from latmon.findings.engine import RULES, Told, Watch, by_kind, told, who_judged
+from latmon.findings.finding import NOTICE, Finding
+from latmon.findings.rule import DEFAULT, Settings
+from latmon.model.frame import Frame, Origin
+from latmon.report.formatting import held, not_completed
+from latmon.support.errors import EXIT_INCOMPLETE
+from latmon.support.streams import named
+from latmon.support.text import clean
+from latmon.support.units import show_duration, show_size
+
+MAX_SAID = 20
+"""New ones that are told while it runs, and findings that are told at its end."""
+
+
+class Found:
+    """Fed with the frames of one capture, in order."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._watch: Watch | None = None
+        self._begun_us: int | None = None
+        self._said: set[tuple[str, str]] = set()
+        self._failed: set[str] = set()
+
+    def begin(self, origin: Origin) -> None:
+        """Another capture."""
+        self._watch, self._begun_us = Watch(origin, (), self._settings), None
+        self._said, self._failed = set(), set()
+
+    def take(self, frame: Frame) -> Iterator[str]:
+        """The next frame; a sentence for each finding that wasn't there before, notices at the end alone."""
+        if self._watch is None:
+            return
+        self._begun_us = frame.mono_us - frame.dt_us if self._begun_us is None else self._begun_us
+        if not self._watch.take(frame):
+            return
+        yield from self._failures(self._watch)
+        for one in self._watch.current:
+            if one.severity != NOTICE and one.key not in self._said and len(self._said) < MAX_SAID:
+                self._said.add(one.key)
+                yield f"finding after {show_duration(frame.mono_us - self._begun_us)}: {_named(one)}"
+
+    def all_told(self) -> Iterator[str]:
+        """The most urgent first; which rules could judge is told as well, unless it was too short for any."""
+        if self._watch is None:
+            return
+        long_enough = self._watch.judged > 0
+        self._watch.finish()
+        found = told(self._watch.episodes)
+        yield from self._failures(self._watch)
+        who, why = self._judged(self._watch)
+        if not found and long_enough:
+            yield f"no finding; {who}; {why}" if why else f"no finding, by {who}"
+        for one in found[:MAX_SAID]:
+            yield f"finding, {_long(one)}: {_named(one.finding)}"
+        if len(found) > MAX_SAID:
+            yield f"and {len(found) - MAX_SAID:,} more findings, which `latmon report` tells"
+        if found and why:
+            yield f"{who}; {why}"
+
+    def _failures(self, watch: Watch) -> Iterator[str]:
+        """Each once."""
+        for rule, words in watch.failed.items():
+            if rule not in self._failed:
+                self._failed.add(rule)
+                yield f"rule {rule} failed: {words}; the other rules go on"
+
+    def _judged(self, watch: Watch) -> tuple[str, str]:
+        off = self._settings.off
+        return who_judged(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed)
+
+
+def _named(one: Finding) -> str:
+    return f"{one.severity}, {one.id}: {one.summary}"
+
+
+def _long(one: Told) -> str:
+    seconds = round(one.end_wall - one.begin_wall)
+    lasted = f"for {show_duration(seconds * 1_000_000)}" if seconds else "once"
+    return lasted if one.episodes == 1 else f"{one.episodes:,} times"
+
+
+ENDING = {
+    signal.SIGINT: "ended by Ctrl-C",
+    signal.SIGTERM: "ended by SIGTERM",
+    signal.SIGHUP: "ended by the terminal's hang-up",
+}
+
+
+class Progress:
+    """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line, and notices."""
+
+    def __init__(self, path: Path, out: TextIO, settings: Settings = DEFAULT) -> None:
+        """`settings` are the rules'."""
+        self._path, self._out = path, out
+        self._found = Found(settings)
+        self._live = out.isatty()
+        self._began_us: int | None = None
+        self._traces_stages = True
+        self._line = self._noticed = self._remark = ""
+        self._shown = self._gaps = 0
+        self._waiting = Waiting()
+
+    def starting(self, backend: str = "auto") -> None:
+        """Said at once: bpftrace 0.17 compiles for up to half a minute, and nothing is recorded before."""
+        why = compiling(backend)
+        self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
+
+    def remark(self, said: str) -> None:
+        """What is odd about where the file lies, or that nothing is heard of it: before the capture starts."""
+        self._remark = said
+        if said:
+            self._write(f"latmon: {said}")
+
+    def opened(self, origin: Origin) -> None:
+        self._traces_stages = origin.traces_stages
+        self._found.begin(origin)
+        self._write(f"latmon: recording to {named(self._path)} with {origin.tool or origin.backend}")
+        if origin.reason:
+            self._write(f"latmon: {origin.reason}")
+
+    def offer(self, frame: Frame, tally: Tally) -> None:
+        if self._began_us is None:
+            self._began_us = frame.mono_us - frame.dt_us
+        self._waiting.add(frame)
+        self._gaps = tally.gaps
+        self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
+        notice = frame.health.notice
+        if self._remark and notice.endswith(self._remark):  # said before anything started
+            notice = notice.removesuffix(self._remark).removesuffix("; ")
+        if notice:
+            if self._live:
+                self._overwrite("")
+            self._noticed = notice
+            self._write(f"latmon: {self._noticed}")
+        for said in self._found.take(frame):
+            if self._live:
+                self._overwrite("")
+            self._write(f"latmon: {said}")
+        if self._live:
+            self._overwrite(self._line)
+
+    def ended(self, outcome: Outcome) -> None:
+        if self._live:
+            self._overwrite("")
+        if self._line:
+            self._write(f"latmon: recorded {self._line}")  # as long as its frames are, whatever was asked for
+        rows = self._waiting.ages.oldest
+        if waits := not_completed(held((one.device, one.count, one.age_us, one.at_least) for one in rows)):
+            self._write(f"latmon: {waits}")
+        for found in self._found.all_told() if self._line else ():
+            self._write(f"latmon: {found}")
+        said = [outcome.reason] if outcome.reason != self._noticed else []
+        gaps = f"{self._gaps:,} gap{'s' * (self._gaps != 1)}: " if self._gaps else ""
+        lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
+        if said or lost:
+            self._write(f"latmon: {'; '.join([*said, *lost])}")
+
+    def _size(self) -> int:
+        """What there is of the recording, in bytes."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _overwrite(self, line: str) -> None:
+        self._put("\r" + line.ljust(self._shown) + ("" if line else "\r"))
+        self._shown = len(line)
+
+    def _write(self, line: str) -> None:
+        self._put(clean(line, 1000) + "\n")
+
+    def _put(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError:  # the terminal is gone; the recording is not
+            self._live = False
+
+
+class _Recording(Progress):
+    """Progress that ends the capture when its recording had to end: nobody else would see the frames."""
+
+    def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings) -> None:
+        super().__init__(path, out, settings)
+        self.capture = Capture(request, self, ahead=self.remark)
+
+    def _size(self) -> int:
+        return self.capture.recorded_bytes  # asks no disk, which may hang
+
+    def offer(self, frame: Frame, tally: Tally) -> None:
+        super().offer(frame, tally)
+        if not self.capture.recording:
+            self.capture.stop(frame.health.recording or "recording stopped")
+
+
+def record(request: Request, path: Path, settings: Settings = DEFAULT) -> int:
+    """Capture to `path` until the duration, a signal or the backend ends it; the exit code."""
+    return asyncio.run(_record(request, path, settings))
+
+
+async def _record(request: Request, path: Path, settings: Settings) -> int:
+    progress = _Recording(request, path, sys.stderr, settings)
+    loop = asyncio.get_running_loop()
+    for number, reason in ENDING.items():
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
+            stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
+            loop.add_signal_handler(number, stop)
+    progress.starting(request.backend)
+    outcome = await progress.capture.run()
+    progress.ended(outcome)
+    return outcome.exit
+
+
+def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
+    trouble = [
+        f"{count:,} {name}"
+        for count, name in (
+            (tally.lost_events, "events lost"),
+            (tally.map_full, "map updates lost"),
+            (tally.gaps, "gaps"),
+            (tally.late, "windows read late"),
+        )
+        if count
+    ]
+    return ", ".join(
+        [f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_deep(tally, stages=stages), *trouble]
+    )
+
+
+def _deep(tally: Tally, *, stages: bool) -> list[str]:
+    """Outliers so far, and whether stages are traced, where any can be: nothing of either while there is none."""
+    left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
+    outliers = [f"{tally.above:,} outlier{'s' * (tally.above != 1)}{left_out}"] if tally.above else []
+    sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
+    return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]

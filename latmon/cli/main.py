@@ -1,0 +1,325 @@
+"""The commands. Each loads only what it needs, so a headless capture never imports Textual.
+
+Owns what a command prints about itself and its exit code; arguments.py owns the words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latmon.capture import registry, target
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
+from latmon.cli import arguments, config
+from latmon.support import paths, privileges, streams, trust
+from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError, UsageError
+from latmon.support.streams import STANDARD
+from latmon.support.text import clean
+
+if TYPE_CHECKING:
+    from latmon.findings.tour import Tour
+
+MAX_SENTENCE = 1000
+
+
+def main(argv: list[str]) -> int:
+    """The whole command line; every refusal is one sentence on stderr and its exit code."""
+    os.umask(0o077)
+    try:
+        try:
+            args = arguments.parse(argv)
+            _guard_root()
+            return _RUN[args.command](args)
+        finally:
+            sys.stdout.flush()
+    except LatmonError as error:
+        return _refused(error)
+    except BrokenPipeError:  # `latmon report F | head`: the reader had enough, which is no failure
+        streams.drop()
+        return EXIT_DONE
+    except streams.StdoutError as error:
+        streams.drop()
+        return _refused(UnavailableError(f"can't write to stdout: {error.strerror}"))
+
+
+def _guard_root() -> None:
+    """As root run nothing that another user can change: neither ourselves nor a program that is found in PATH."""
+    if os.geteuid() == 0:
+        trust.require_installation()
+        os.environ["PATH"] = trust.search_path(os.environ)
+
+
+def _refused(error: LatmonError) -> int:
+    print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+    return error.exit_code
+
+
+def _live(args: argparse.Namespace) -> int:
+    user = _user()
+    defaults = config.load(os.environ, user=user)
+    if args.record is not None:
+        with privileges.acting_as(user):
+            target.refuse(args.record)
+    if defaults.ignored:
+        print(f"latmon: {clean(defaults.ignored, MAX_SENTENCE)}", file=sys.stderr)
+    _name_tools(defaults)
+    request = _request(args, defaults)
+    if request.record is not None and not args.tui:
+        from latmon.cli import headless
+
+        return headless.record(request, request.record, defaults.findings)
+    _need_terminal("latmon --record FILE --duration 60s")
+    return _watch(request, args.theme or defaults.theme, user, "live", defaults)
+
+
+def _name_tools(defaults: config.Config) -> None:
+    """The tools that the config names, as if their variables were set; UnavailableError names the key.
+
+    UntrustedError where latmon is root and others can change a tool, or the file that names it.
+    """
+    trust.require_named(os.environ)
+    for name in config.TOOLS:
+        path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
+        if not path or os.environ.get(variable):
+            continue
+        _check_named(name, Path(path), defaults.named_in.get(name))
+        os.environ[variable] = path
+
+
+def _check_named(name: str, path: Path, file: Path | None) -> None:
+    where = f" in {file}" if file else " in the config"
+    if os.geteuid() == 0 and file is not None:
+        remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
+        trust.trust_require(file, f"{name}: {path}{where}", remedy)
+    if path.is_absolute():
+        trust.require(path, f"{name}: {path}{where}")
+    if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):
+        raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
+
+
+def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
+    backend = args.backend or defaults.backend or registry.AUTO
+    registry.check(backend)
+    paths.data_dir("probes")  # an installation without probes is refused: the kernel's counters would stand in
+    options = Options(
+        interval_us=args.interval or defaults.interval or Options().interval_us,
+        devices=tuple(args.device),
+        threshold_us=defaults.threshold if args.threshold is None else args.threshold,
+        stages=args.stages or defaults.stages or Options().stages,
+        invasive=tuple(args.invasive),
+        budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
+    )
+    return Request(
+        backend=backend,
+        options=options,
+        record=args.record,
+        duration_us=args.duration,
+        max_size=args.max_size,
+        keep_us=args.keep,
+        redact=args.redact,
+    )
+
+
+def _watch(
+    request: Request,
+    theme: str | None,
+    user: privileges.Invoker | None,
+    title: str,
+    defaults: config.Config,
+    *,
+    tour: Tour | None = None,
+) -> int:
+    """The TUI on a collector of its own, which opens its probes while Textual loads."""
+    from latmon.capture.session import Session
+
+    session = Session(request)
+    try:
+        privileges.settle(user)
+        from latmon.tui.app import run
+
+        code = run(
+            session.feed,
+            theme=theme,
+            devices=request.options.devices,
+            threshold_us=request.options.threshold_us,
+            toggle_recording=session.toggle_recording,
+            title=title,
+            backend=request.backend,
+            stages=request.options.stages,
+            set_stages=session.set_stages,
+            deepen=session.deepen,
+            mark=session.mark,
+            history_us=defaults.history,
+            sweep=bool(defaults.sweep),
+            redact=request.redact,
+            findings=defaults.findings,
+            tour=tour,
+        )
+    finally:
+        captured = session.close()
+    return captured if code == EXIT_DONE and request.record is not None else code
+
+
+def _replay(args: argparse.Namespace) -> int:
+    _settle()
+    if STANDARD in args.files:
+        streams.keys_from_terminal()
+    _need_terminal(f"latmon report {args.files[0]}")
+    from latmon.capture import registry
+    from latmon.tui.app import run
+
+    source = registry.load("replay")(_readable(args.files), speed=args.speed)
+    defaults = config.load(os.environ)
+    theme = args.theme or defaults.theme
+    return run(
+        source,
+        theme=theme,
+        devices=tuple(args.device),
+        threshold_us=None,
+        toggle_recording=None,
+        title="replay",
+        sweep=bool(defaults.sweep),
+        findings=defaults.findings,
+    )
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from latmon.cli import demo
+    from latmon.findings.tour import load_tour
+
+    if args.list:
+        return demo.list_scenarios()
+    demo.check(args.scenario)
+    tour = load_tour(args.scenario) if args.tour else None
+    user = _user()
+    if args.record is not None:
+        with privileges.acting_as(user):
+            return demo.record(args.scenario, args.seed, args.record, args.duration)
+    _need_terminal("latmon demo --record FILE")
+    request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
+    defaults = config.load(os.environ, user=user)
+    return _watch(request, args.theme or defaults.theme, user, "demo", defaults, tour=tour)
+
+
+def _report(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.report.command import report_command
+
+    rules = config.load(os.environ).findings
+    return report_command(_readable(args.files), as_json=args.json, html=args.html, settings=rules)
+
+
+def _check(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.cli.check import check_command
+
+    return check_command(streams.readable(args.file), args.out)
+
+
+def _export(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.exporters.registry import export_command
+
+    args.file = streams.readable(args.file)
+    return export_command(args)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.diff.command import diff_command
+
+    return diff_command([args.first, *args.others], as_json=args.json)
+
+
+def _import(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.importers.registry import import_command
+    from latmon.importers.values import Asked
+
+    asked = Asked(
+        unit=args.unit or "",
+        device=clean(args.device or ""),
+        op=args.op or "",
+        stage=args.stage or "",
+        events=args.events,
+        key=args.key,
+        threshold_us=args.threshold or Asked().threshold_us,
+        interval_us=args.interval,
+        start=args.start,
+        host=args.host,
+        first_report=args.first_report,
+    )
+    return import_command(args.file, args.out, asked, args.from_format or "")
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from latmon.doctor.command import doctor_command
+
+    paths.data_dir("probes")
+    defaults = config.load(os.environ, user=_user())
+    _name_tools(defaults)
+    backend = args.backend or defaults.backend or ""
+    if not args.self_test:
+        return doctor_command(args.json, backend, ignored=defaults.ignored)
+    from latmon.doctor.command import say
+    from latmon.doctor.selftest.run import check_backend, self_test
+
+    check_backend(backend or registry.AUTO)
+    test = partial(self_test, backend or registry.AUTO, say)
+    return doctor_command(args.json, backend, test, ignored=defaults.ignored)
+
+
+def _probes(args: argparse.Namespace) -> int:
+    from latmon.cli import probes
+
+    return probes.show(args.name) if args.action == "show" else probes.list_probes()
+
+
+_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "live": _live,
+    "replay": _replay,
+    "demo": _demo,
+    "report": _report,
+    "diff": _diff,
+    "check": _check,
+    "export": _export,
+    "import": _import,
+    "doctor": _doctor,
+    "probes": _probes,
+}
+
+
+def _user() -> privileges.Invoker | None:
+    """The user behind sudo, whose home and settings count from here on."""
+    user = privileges.invoker(os.environ, os.geteuid())
+    privileges.adopt_home(user, os.environ)
+    privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
+    return user
+
+
+def _readable(files: list[Path]) -> list[Path]:
+    if files.count(STANDARD) > 1:
+        raise UsageError("- is standard input, which is one file: name it once")
+    return [streams.readable(one) for one in files]
+
+
+def _settle() -> None:
+    """Root is given up before a file that may be anybody's is opened, for a command that starts no probe."""
+    privileges.settle(_user())
+
+
+def _need_terminal(instead: str) -> None:
+    """UnavailableError where no screen can be drawn; names the command that needs none."""
+    term = os.environ.get("TERM", "")
+    if not sys.stderr.isatty():
+        raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")
+    if not sys.stdin.isatty():
+        raise UnavailableError(f"stdin is no terminal, and keys are read there; without one use: {instead}")
+    if term in ("", "dumb", "unknown"):
+        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without one use: {instead}")

@@ -1,0 +1,1 @@
+"""Decoders of probe output: events in, model values out. Sans-IO."""

@@ -1,0 +1,488 @@
+"""Framers: cumulative maps of a script to one interval's differences, by the script's manifest.
+
+Owns the rule for maxima and what one map lacks of another. Knows neither the tool that printed the maps nor the clock;
+dev_t is turned into a name by a function that it is given, and where that has no name the I/Os are counted as unnamed.
+
+One DeepFramer per script; `joined` makes one value of what the scripts of one process say. Series are framing.py's
+business. A device without a name is left out: the always-on probe counts its I/Os as unnamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from latmon.decode import inflight
+from latmon.decode import tables as decode_tables
+from latmon.decode.inflight import Ages, Flags
+from latmon.decode.map_deltas import Counts, Differences
+from latmon.decode.records import Record
+from latmon.decode.tables import Gains
+from latmon.manifest.loader import Manifest
+from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec, op_name
+from latmon.model.frame import (
+    UNKNOWN_IRQ,
+    Completed,
+    Flow,
+    Handler,
+    HandlerRuns,
+    Missing,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.model.histogram import Histogram, bucket_bounds, merge, within
+from latmon.model.inflight import Depths, StillInFlight
+
+_ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What one interval added, and how far to trust it."""
+
+    histograms: Mapping[Series, Histogram] = field(default_factory=dict)
+    seen: Mapping[Flow, Completed] = field(default_factory=dict)
+    unmatched: int = 0
+    """Completions without a start: counted in `seen`, not timed."""
+    unnamed: int = 0
+    """I/Os of a device that has no name here."""
+    undecoded: int = 0
+    """Maps that the manifest doesn't have, and values that can't be."""
+    above: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os above their device's threshold, each of them."""
+    suppressed: int = 0
+    """Those of them that the script told no record of."""
+    thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    started: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os that began, where the script counts them."""
+    ended: Mapping[Flow, int] = field(default_factory=dict)
+    """I/Os whose begin it counted, timed or not."""
+    totals_us: Mapping[Flow, int] = field(default_factory=dict)
+    """What the sums of totals gained, whether or not the histograms have those I/Os yet."""
+
+
+@dataclass
+class _Sums:
+    """The working state of one interval."""
+
+    buckets: defaultdict[Series, Counts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    sums: defaultdict[Series, int] = field(default_factory=lambda: defaultdict(int))
+    maxima: dict[Series, int] = field(default_factory=dict)
+    bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    untimed: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    above: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    started: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    strays: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    """Unmatched, by flow."""
+    unmatched: int = 0
+    unnamed: int = 0
+
+
+class Framer:
+    """Holds the maps as they were last printed and answers with differences.
+
+    `several_queues` says of a device's name that its flushes can't be told apart by device (tier C), `selects` that its
+    outliers are told: what is left out of them is a number without a device.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        device_name: Callable[[int], str | None],
+        several_queues: Callable[[str], bool] = lambda _: False,
+        selects: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._specs = manifest.maps
+        self._maps = Differences(manifest.maps)
+        self._parts = {spec.name: {part.name: part for part in spec.key} for spec in manifest.maps}
+        self._has_sum = {stage for spec in manifest.maps if spec.role == "sum" for stage in spec.stages}
+        self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
+        self._guards_flush = manifest.latency_from == "issue"
+        self._device_name = device_name
+        self._several_queues, self._selects = several_queues, selects
+        self._levels: Counts = {}
+        self._flows: dict[tuple[int, int], Flow | None] = {}
+        self._ahead: dict[Series, int] = {}
+        self._owed: dict[Series, int] = {}
+
+    def printed(self, name: str, values: Counts) -> None:
+        """One map as the tool printed it: cumulative, or one slot of a maximum."""
+        self._maps.printed(name, values)
+
+    def interval(self, slot: int | None) -> Interval:
+        """Closes an interval: what the maps printed since the last call added.
+
+        `slot` is the tick number modulo 4, None where ticks were missed: then no slot holds the interval's maximum.
+        """
+        sums = _Sums()
+        suppressed = 0
+        for spec in self._specs:
+            if spec.role in _ROLES:
+                self._add(spec, self._maps.gained(spec.name), sums)
+            elif spec.role == "suppressed":
+                suppressed += self._named(spec, self._maps.gained(spec.name))
+            elif spec.role == "level":
+                self._level(spec, self._maps.latest(spec.name))
+            elif spec.role == "max" and spec.slot == slot:
+                self._maxima(spec, self._maps.latest(spec.name), sums)
+            elif spec.role == "peak":
+                # The largest ever: of the interval only where it grew, else the interval's is not known.
+                grown = self._maps.gained(spec.name)
+                self._maxima(spec, {key: us for key, us in self._maps.latest(spec.name).items() if key in grown}, sums)
+        self._fill_rest(sums)
+        self._flows.clear()
+        totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
+        histograms, seen = self._histograms(sums), self._seen(sums)
+        return Interval(
+            histograms,
+            seen,
+            sums.unmatched,
+            sums.unnamed,
+            self._maps.close(),
+            {flow: n for flow, n in sums.above.items() if n},
+            suppressed,
+            self._thresholds(),
+            dict(sums.started),
+            {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
+            totals_us,
+        )
+
+    def times(self, flow: Flow) -> bool:
+        """False of flushes whose times are not their own."""
+        return not (self._guards_flush and flow.op == "flush" and self._several_queues(flow.device))
+
+    def _named(self, spec: MapSpec, gained: Counts) -> int:
+        """As `above`, only of devices that have a name here, and that are told of."""
+        dev = self._parts[spec.name]["dev"]
+        names = ((self._device_name(dev.read(key)), n) for key, n in gained.items())
+        return sum(n for name, n in names if name is not None and self._selects(name))
+
+    def _level(self, spec: MapSpec, levels: Counts) -> None:
+        """A threshold stays until another is told."""
+        dev = self._parts[spec.name]["dev"]
+        self._levels |= {dev.read(key): us for key, us in levels.items()}
+
+    def _thresholds(self) -> dict[str, int]:
+        named = {self._device_name(number): us for number, us in self._levels.items()}
+        return {name: us for name, us in named.items() if name is not None}
+
+    def _flow(self, spec: MapSpec, key: int) -> Flow | None:
+        """Whose a key is; looked up once per device and op in an interval, not once per bucket."""
+        parts = self._parts[spec.name]
+        device, op = parts["dev"].read(key), parts["op"].read(key)
+        if (device, op) not in self._flows:
+            name = self._device_name(device)
+            self._flows[device, op] = None if name is None else Flow(name, op_name(op))
+        return self._flows[device, op]
+
+    def _add(self, spec: MapSpec, gained: Counts, sums: _Sums) -> None:
+        for key, n in gained.items():
+            flow = self._flow(spec, key)
+            if flow is None:
+                sums.unnamed += n if spec.role in ("untimed", "unmatched") or _counts_each_once(spec) else 0
+            elif spec.role == "bytes":
+                sums.bytes[flow] += n
+            elif spec.role == "started":
+                sums.started[flow] += n
+            elif spec.role == "above":
+                sums.above[flow] += n if self.times(flow) else 0
+            elif spec.role == "untimed" or not self.times(flow):
+                sums.untimed[flow] += n
+            elif spec.role == "unmatched":
+                sums.untimed[flow] += n
+                sums.strays[flow] += n
+                sums.unmatched += n
+            else:
+                for stage in spec.stages:
+                    self._count(spec, Series(*flow, stage), key, n, sums)
+
+    def _count(self, spec: MapSpec, series: Series, key: int, n: int, sums: _Sums) -> None:
+        if spec.role == "sum":
+            sums.sums[series] += n
+        else:
+            sums.buckets[series][self._parts[spec.name]["bucket"].read(key)] += n
+
+    def _maxima(self, spec: MapSpec, slot: Counts, sums: _Sums) -> None:
+        for key, us in slot.items():
+            flow = self._flow(spec, key)
+            if flow is not None:
+                for stage in spec.stages:
+                    series = Series(*flow, stage)
+                    sums.maxima[series] = max(us, sums.maxima.get(series, 0))
+
+    def _fill_rest(self, sums: _Sums) -> None:
+        """A histogram that leaves out its bucket 0 gets it from the stage that counted every I/O.
+
+        Maps are printed one after the other, so either may be a few I/Os ahead; what one interval lacks, the next has.
+        """
+        for spec in self._specs:
+            if not spec.rest_of:
+                continue
+            flows = {(s.device, s.op) for s in sums.buckets if s.stage == spec.rest_of or s.stage in spec.stages}
+            for flow in flows:
+                whole = sum(sums.buckets.get(Series(*flow, spec.rest_of), {}).values())
+                for stage in spec.stages:
+                    series = Series(*flow, stage)
+                    part = sums.buckets[series]
+                    rest = whole - sum(part.values()) + self._ahead.get(series, 0)
+                    part[0] += max(0, rest)
+                    self._ahead[series] = min(0, rest)
+
+    def _histograms(self, sums: _Sums) -> dict[Series, Histogram]:
+        """What a sum has more than the I/Os that the buckets have can take waits for the interval that counts them."""
+        counted = {series: counts for series, counts in sums.buckets.items() if any(counts.values())}
+        for series, us in self._owed.items():
+            sums.sums[series] += us
+        self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
+        for series, counts in counted.items():
+            if series.stage in self._has_sum:
+                told = within(counts, sums.sums[series])
+                self._owed[series], sums.sums[series] = sums.sums[series] - told, told
+        return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
+
+    def _histogram(self, series: Series, counts: Counts, sums: _Sums) -> Histogram:
+        """With its maximum only if that lies in the highest bucket.
+
+        The maximum is of the tick, the counts are of the moment they were printed, a little later: elsewhere the two
+        saw different I/Os, and the maximum is not known.
+        """
+        total = sums.sums[series] if series.stage in self._has_sum else None
+        histogram = Histogram.of(counts, total)
+        maximum = sums.maxima.get(series)
+        if maximum is None or not histogram:
+            return histogram
+        low, high = bucket_bounds(histogram.buckets[-1][0])
+        return replace(histogram, max=maximum) if low <= maximum < high else histogram
+
+    def _seen(self, sums: _Sums) -> dict[Flow, Completed]:
+        timed: defaultdict[Flow, int] = defaultdict(int)
+        for series, counts in sums.buckets.items():
+            if series.stage == "total":
+                timed[Flow(series.device, series.op)] += sum(counts.values())
+        flows = timed.keys() | sums.untimed.keys() | sums.bytes.keys()
+        return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _counts_each_once(spec: MapSpec) -> bool:
+    return spec.role == "histogram" and "total" in spec.stages
+
+
+_OWN = ("by_total", "path", "off")
+_TABLES = ("handler", "softirq", "wakeup", "depth")
+_MAX_HANDLERS = 4096
+UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
+"""Handlers whose records were lost, or for whose names there was no room."""
+Paths = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeepInterval:
+    """What one interval added. `traced` is without `one_in` and `devices`, which its starter knows."""
+
+    traced: Traced = field(default_factory=Traced)
+    handlers: Mapping[Handler, HandlerRuns] = field(default_factory=dict)
+    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=dict)
+    wakeups: tuple[Wakeups, ...] = ()
+    suppressed: int = 0
+    """Records that the rate limit left out."""
+    undecoded: int = 0
+    """And names of handlers for which there was no room: they are UNKNOWN together."""
+    above: Mapping[Flow, int] = field(default_factory=dict)
+    """Of devices that the always-on probe doesn't time (dm, md): a frame has them beside its own."""
+    thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    depths: Mapping[str, Depths] = field(default_factory=dict)
+    in_flight: StillInFlight | None = None
+    """At the newest tick; None where no script told."""
+    ages_of: tuple[str, ...] = ()
+    """The groups of the scripts that told it: `inflight` of requests, `bios` of devices without."""
+
+
+class DeepFramer:
+    """Holds one script's maps as they were last printed and answers with differences."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        device_name: Callable[[int], str | None],
+        flags: Flags = lambda _: (),
+        alone: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`alone`: whether only the deep scripts time a device. What is above its threshold is theirs to tell."""
+        self._manifest, self._device_name, self._alone = manifest, device_name, alone
+        self._framer = Framer(manifest, device_name, selects=alone)
+        self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
+        self._maps = Differences(self._specs)
+        self._ahead = decode_tables.Ahead()
+        self._ages = Ages(device_name, flags)
+        self._owed: dict[Series, int] = {}
+        self._own = {spec.name for spec in self._specs}
+        # A record tells the whole pointer, a key as much of it as it has room for.
+        self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
+        self._told_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
+        self._handlers: dict[int, Handler] = {}
+        self._left_out = 0
+
+    def printed(self, name: str, values: Counts) -> None:
+        """One map as the tool printed it."""
+        (self._maps if name in self._own else self._framer).printed(name, values)
+
+    def handler(self, record: Record) -> None:
+        """A `handler` record: what a handler's number stands for."""
+        number, irq = record.get("handler"), record.get("irq")
+        if number is None:
+            return
+        key = number & ((1 << self._bits) - 1)
+        if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
+            self._handlers[key] = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
+        else:
+            self._left_out += 1
+
+    def waiting(self, records: Iterable[Record], at_ns: int) -> None:
+        """What had not completed at the tick whose maps were printed."""
+        self._ages.told(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
+
+    def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
+        """Closes an interval; `slot` as Framer.interval takes it."""
+        series = self._framer.interval(slot)
+        most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
+        gains = self._ahead.settled(
+            (one, self._maps.gained(one.name)) for one in self._specs if one.role not in inflight.AS_IS
+        )
+        undecoded = series.undecoded + self._maps.close() + self._left_out
+        self._left_out = 0
+        still = self._ages.taken()
+        return DeepInterval(
+            self._traced(series, gains),
+            decode_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
+            decode_tables.softirqs(gains),
+            decode_tables.wakeups(gains, thread),
+            series.suppressed,
+            undecoded,
+            {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
+            series.thresholds_us,
+            inflight.depths(gains, inflight.most_of(most, slot), self._device_name),
+            still,
+            () if still is None else (self._manifest.group,),
+        )
+
+    def _traced(self, told: Interval, gains: Gains) -> Traced:
+        by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
+        paths: dict[str, Counter[str]] = {}
+        unfollowed: dict[str, Counter[str]] = {}
+        off = 0
+        for spec, counts in gains:
+            for key, n in counts.items() if spec.role in _OWN else ():
+                device = self._device_name(spec.part("dev").read(key))
+                if spec.role == "off":
+                    off += n
+                elif device is None:
+                    continue
+                elif spec.role == "path":
+                    code = spec.part("path").read(key)
+                    table = paths if code < UNFOLLOWED_FROM else unfollowed
+                    name = self._manifest.path_name(code) or f"unknown code {code}"
+                    table.setdefault(device, Counter())[name] += n
+                else:
+                    op, bucket = op_name(spec.part("op").read(key)), spec.part("bucket").read(key)
+                    for stage in spec.stages:
+                        by_total[Series(device, op, stage)][bucket] += n
+        totals = told.totals_us.items() if self._told_by_total else ()
+        return Traced(
+            self._with_sums(told.histograms, by_total),
+            {series: dict(sums) for series, sums in by_total.items()}
+            | {Series(*flow, "total"): {0: us} for flow, us in totals},
+            _plain(unfollowed),
+            _plain(paths),
+            off,
+        )
+
+    def _with_sums(
+        self, histograms: Mapping[Series, Histogram], by_total: Mapping[Series, Counter[int]]
+    ) -> dict[Series, Histogram]:
+        """With those of stages whose time is told by the requests' total; what is ahead of the buckets waits."""
+        have = Counter({series: sum(us.values()) for series, us in by_total.items()})
+        have.update(self._owed)
+        self._owed = {series: us for series, us in have.items() if us and series not in histograms}
+        return {series: self._with_sum(series, one, have.get(series)) for series, one in histograms.items()}
+
+    def _with_sum(self, series: Series, one: Histogram, us: int | None) -> Histogram:
+        """Where its map was not printed, only nothing is known."""
+        if one.sum is not None or series.stage not in self._told_by_total:
+            return one
+        if us is None and any(index for index, _ in one.buckets):
+            return one
+        told = within(dict(one.buckets), us or 0)
+        if us is not None and us != told:
+            self._owed[series] = us - told
+        return replace(one, sum=told)
+
+
+def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:
+    """Of the scripts of one process as one; a stage is absent where no script measures it."""
+    each, known = list(intervals), list(manifests)
+    measured = {stage for one in known for stage in one.stages}
+    by_request = [one for one in known if one.group == "stages"]
+    absent = {stage: why for one in by_request for stage, why in one.absent.items() if stage not in measured}
+    traced = replace(
+        _together([one.traced for one in each]),
+        includes=_includes(by_request),
+        bio_includes=_includes(one for one in known if one.group == "bios"),
+        absent=tuple(Missing(stage, why) for stage, why in absent.items()),
+    )
+    return DeepInterval(
+        traced,
+        {handler: runs for one in each for handler, runs in one.handlers.items()},
+        {at: runs for one in each for at, runs in one.softirqs.items()},
+        tuple(wakeups for one in each for wakeups in one.wakeups),
+        sum(one.suppressed for one in each),
+        sum(one.undecoded for one in each),
+        {flow: n for one in each for flow, n in one.above.items()},
+        {device: us for one in each for device, us in one.thresholds_us.items()},
+        {device: depths for one in each for device, depths in one.depths.items()},
+        inflight.all_waiting(one.in_flight for one in each),
+        tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
+    )
+
+
+def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
+    """What each script that measures a stage has in it; of other devices one may tell more apart."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in manifests:
+        for stage in {*one.stages, *one.includes}:
+            into = one.includes.get(stage, ())
+            found[stage] = tuple(name for name in into if stage not in found or name in found[stage])
+    return {stage: into for stage, into in found.items() if into}
+
+
+def _together(parts: list[Traced]) -> Traced:
+    histograms: defaultdict[Series, list[Histogram]] = defaultdict(list)
+    by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
+    for part in parts:
+        for series, histogram in part.histograms.items():
+            histograms[series].append(histogram)
+        for series, sums in part.by_total.items():
+            by_total[series].update(sums)
+    return Traced(
+        {series: merge(several) if len(several) > 1 else several[0] for series, several in histograms.items()},
+        {series: dict(sums) for series, sums in by_total.items()},
+        _added(part.unfollowed for part in parts),
+        _added(part.paths for part in parts),
+        sum(part.off for part in parts),
+    )
+
+
+def _added(tables: Iterable[Paths]) -> dict[str, dict[str, int]]:
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for table in tables:
+        for device, counts in table.items():
+            found[device].update(counts)
+    return _plain(found)
+
+
+def _plain(table: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {device: dict(counts) for device, counts in table.items()}

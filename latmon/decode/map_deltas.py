@@ -1,0 +1,63 @@
+"""Differences of cumulative maps between two prints.
+
+Owns the cumulative state and what a sane key and value are. Knows neither roles nor devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from latmon.manifest.schema import MapSpec, Part
+from latmon.model.histogram import TOP
+
+Counts = dict[int, int]
+_TOO_MANY = 2**63
+
+
+class Differences:
+    """Of the maps of one script."""
+
+    def __init__(self, specs: Iterable[MapSpec]) -> None:
+        self._buckets: dict[str, Part | None] = {
+            spec.name: next((part for part in spec.key if part.name == "bucket"), None) for spec in specs
+        }
+        self._before: dict[str, Counts] = {}
+        self._printed: dict[str, Counts] = {}
+        self._undecoded = 0
+
+    def printed(self, name: str, values: Counts) -> None:
+        """One map as the tool printed it; what is no map of the script's or can't be is counted."""
+        if name not in self._buckets:
+            self._undecoded += 1
+            return
+        bucket = self._buckets[name]
+        sane = {key: value for key, value in values.items() if _is_sane(bucket, key, value)}
+        self._undecoded += len(values) - len(sane)
+        self._printed[name] = sane
+
+    def gained(self, name: str) -> Counts:
+        """Per key; a map that was not printed (empty, or its line was lost) gained nothing yet.
+
+        A value that went down was emptied and counted anew: all of it is gain.
+        """
+        if name not in self._printed:
+            return {}
+        now, before = self._printed[name], self._before.get(name, {})
+        self._before[name] = now
+        gained = {key: value - before.get(key, 0) for key, value in now.items()}
+        return {key: value if value > 0 else now[key] for key, value in gained.items() if value}
+
+    def latest(self, name: str) -> Counts:
+        """The map itself, where it was printed since the last `close`."""
+        return self._printed.get(name, {})
+
+    def close(self) -> int:
+        """Ends an interval; how many lines and values in it were not decoded."""
+        self._printed.clear()
+        undecoded, self._undecoded = self._undecoded, 0
+        return undecoded
+
+
+def _is_sane(bucket: Part | None, key: int, value: int) -> bool:
+    """What no kernel counts is not counted: it would make every sum after it nonsense."""
+    return 0 <= value < _TOO_MANY and 0 <= key < _TOO_MANY and (bucket is None or bucket.read(key) <= TOP)

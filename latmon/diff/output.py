@@ -1,0 +1,396 @@
+"""A comparison as text for a ticket (80 columns) and as JSON (schema latmon.diff/1)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from latmon.diff import verdict
+from latmon.diff.blocks import Stretch
+from latmon.diff.comparison import COLUMNS, Change, Comparison, Moved, Shift, Sweep, devices_of
+from latmon.diff.device_time import Burden, Difference, Unlike, burden, differing, unlike
+from latmon.diff.hypotheses import POWER, TAIL_SHARE
+from latmon.diff.statistics import ALPHA
+from latmon.model.stages import called
+from latmon.support.units import MINUTE_US, duration, rate, spelled, whole
+
+WIDTH = 80
+_MOST = 40
+"""Sentences of one kind; what is beyond is counted."""
+_SHORT = 0.3
+_FEW = 3
+"""Devices that are named one by one."""
+_STAGES = 6
+"""Sentences on single stages: which of them explains a change is said at the top."""
+_ROWS = 12
+"""Of the table: what changed, then the first of the others."""
+
+
+def render(comparison: Comparison) -> str:
+    """The whole text."""
+    a, b = comparison.a, comparison.b
+    lines = [*_said(f"A  {_named(a)}", 3), *_said(f"B  {_named(b)}", 3), ""]
+    parts = (
+        verdict.lead(comparison),
+        loads(unlike(a, b)),
+        warnings(comparison),
+        _verdicts(comparison),
+        _settings(a, b),
+    )
+    for part in (*parts, _only(comparison)):
+        lines += [line for said in part for line in _said(said)]
+        if part:
+            lines.append("")
+    lines += [line for said in _how(comparison) for line in _said(said)]
+    return "\n".join([*lines, "", *_table(comparison)]).rstrip() + "\n"
+
+
+def loads(some: Sequence[Unlike]) -> list[str]:
+    """Return loads that differ, before the quantiles: these compare unlike things then. Alike devices are one line."""
+    if not some:
+        return []
+    first = "the loads differ, so the latencies below are of unlike work:"
+    alike: dict[str, list[str]] = {}
+    for one in some:
+        alike.setdefault(", ".join(_load(one)), []).append(one.device)
+    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in alike.items())])
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """What makes the two hard to compare."""
+    a, b = comparison.a, comparison.b
+    said = []
+    if a.origin.latency_from != b.origin.latency_from:
+        said.append(
+            f"totals begin at another point: A's at {a.origin.latency_from or 'unknown'} (tier {a.origin.tier or '-'}),"
+            f" B's at {b.origin.latency_from or 'unknown'} (tier {b.origin.tier or '-'}); compare their stages instead."
+        )
+    for name, one in (("A", a), ("B", b)):
+        if one.lost or one.gaps:
+            said.append(f"{name} is incomplete: {_many(one.gaps, 'gap')}, {_many(one.lost, 'event')} lost.")
+        if one.is_live:
+            said.append(f"{name} is still being written: what comes later is not in it.")
+        if one.damage:
+            said.append(f"{name} is damaged: {one.damage[0]}")
+        if one.left_out:
+            said.append(f"of {name} some series are left out: there are too many.")
+    said += _unlike_stages(comparison)
+    if comparison.tested and comparison.alike > _SHORT:
+        said.append(
+            "stretches that follow each other resemble each other as far as these captures reach: longer ones would"
+            " tell more, and a slow drift can't be told from a change."
+        )
+    return said
+
+
+def _unlike_stages(comparison: Comparison) -> list[str]:
+    """Return a sentence for stages whose time holds other stages in A than in B."""
+    found: dict[str, list[str]] = {}
+    for series, a, b in comparison.unlike:
+        names = [called(series.stage, inside).both for inside in (a, b)]
+        if names[0] != names[1]:
+            found.setdefault(f"{names[0]} in A, {names[1]} in B", []).append(f"{series.device} {series.op}")
+    return [
+        f"{series[0]}{f' and {len(series) - 1} more' if len(series) > 1 else ''}: the driver's time is {how}; "
+        "the two are not compared."
+        for how, series in found.items()
+    ]
+
+
+def render_sweep(sweeps: Sequence[Sweep], warned: Sequence[str]) -> str:
+    """The table of more than two captures."""
+    lines: list[str] = []
+    for one in sweeps:
+        lines += [*_sweep(one), ""]
+    lines += [line for said in warned for line in _said(said)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sweep(one: Sweep) -> Iterator[str]:
+    by = f" by {one.setting}" if one.setting else ""
+    yield f"{one.device or 'all devices'}{by}"
+    name = max([len("capture"), *(len(entry.name) for entry in one.entries)])
+    name = min(name, WIDTH - 9 * len(COLUMNS) - 2)
+    yield f"  {'capture':<{name}}" + "".join(f"{column:>9}" for column in COLUMNS)
+    for entry in one.entries:
+        cells = (_value(column, entry.values[column]) for column in COLUMNS)
+        yield f"  {entry.name[:name]:<{name}}" + "".join(f"{text:>9}" for text in cells)
+    for trend in one.trends:
+        what = "throughput" if trend.column == "MB/s" else trend.column
+        by = one.setting.split()[-1] + " rises" if one.setting else "from each to the next"
+        told = f"{what} {'rises' if trend.rises else 'falls'} {'as ' if one.setting else ''}{by}"
+        if trend.sure:
+            told += f" (p {trend.p:.3f})"
+        else:
+            told += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
+        yield from _said(told, 2, 2)
+
+
+def _value(column: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return rate(value) if column in ("MB/s", "IOPS") else duration(value)
+
+
+def _verdicts(comparison: Comparison) -> list[str]:
+    """Devices that changed, then the ones of which nothing can be told; the rest in one sentence."""
+    if not comparison.tested:
+        return _capped([verdict.sentence(one, comparison) for one in comparison.changes])
+    totals = [one for one in comparison.changes if one.series.stage == "total"]
+    stages = [one for one in comparison.changes if one.series.stage != "total"]
+    said = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages)[:_STAGES])]
+    left = len(_worst(stages)) - _STAGES
+    said += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
+    unknown = [one for one in totals if one.where == "unknown"]
+    if unknown:
+        why = sorted({part.why for one in unknown for part in (one.body, one.tail)})
+        said.append(f"not enough to tell: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
+    still = [one for one in totals if one.where == "none"]
+    for other, has in (("", False), ("other ", True)):
+        some = [one for one in still if (one.extreme is not None) is has]
+        if some:
+            said.append(f"no {other}difference found: {', '.join(map(verdict.subject, some[:_MOST]))}")
+    if still:
+        said.append(f"  of {verdict.subject(still[0])} {verdict.seen(still[0])}")
+    return _capped(said) or ["the two have no I/O of one kind on one device: nothing can be compared"]
+
+
+def _worst(some: Sequence[Change]) -> list[Change]:
+    """Those that changed, the furthest first."""
+    return sorted((one for one in some if one.changed), key=_far, reverse=True)
+
+
+def _far(change: Change) -> float:
+    found = [one.ratio.value for one in change.shifts if one.ratio is not None]
+    return max((max(value, 1 / value) for value in found), default=1.0)
+
+
+def _settings(a: Stretch, b: Stretch) -> list[str]:
+    found = differing(a, b)
+    if not found:
+        told = bool(a.settings and b.settings)
+        return ["settings: no difference" if told else "settings: not in both files, as far as they tell no difference"]
+    return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))])
+
+
+def settings(found: Sequence[Difference]) -> list[str]:
+    """Return `module vmd max_vec: 2 -> 8` of each; devices that differ alike are one line."""
+    alike: dict[str, list[str]] = {}
+    for one in found:
+        kind, _, device = one.section.partition(" ")
+        how = f"{one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
+        if kind == "device":
+            alike.setdefault(how, []).append(device)
+        else:
+            alike.setdefault(f"{one.section} {how}", [])
+    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in alike.items()]
+
+
+def _kind(names: Sequence[str]) -> str:
+    """Return the word before devices that are named; their number has it already."""
+    return "" if len(names) > _FEW else "device " if len(names) == 1 else "devices "
+
+
+def _devices(names: Sequence[str]) -> str:
+    """Return their names, of many the first of them and how many they are."""
+    return ", ".join(names) if len(names) <= _FEW else f"{len(names):,} devices ({', '.join(names[:_FEW])}, ...)"
+
+
+def _only(comparison: Comparison) -> list[str]:
+    shared = {one.series.device for one in comparison.changes}
+    said = []
+    for name, some in (("A", comparison.only_a), ("B", comparison.only_b)):
+        names = [one for one in devices_of(some) if one not in shared]
+        if names:
+            said.append(f"only in {name}: {', '.join(names[:_MOST])}")
+    return said
+
+
+def _how(comparison: Comparison) -> list[str]:
+    if not comparison.tested:
+        return [f"{verdict.too_few(comparison)} of each: what is told above is what was seen, not what is sure."]
+    how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
+    said = f"{comparison.rows} questions, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
+    return [f"{said} Intervals are of each number by itself. docs/DIFF.md"]
+
+
+def _table(comparison: Comparison) -> Iterator[str]:
+    """Quantiles of the totals, A above B."""
+    totals = [one for one in comparison.changes if one.series.stage == "total"]
+    totals = [*_worst(totals), *(one for one in totals if not one.changed)][:_ROWS]
+    if not totals:
+        return
+    yield f"{'':<24}{'I/Os':>9}" + "".join(f"{shift.name:>11}" for shift in totals[0].shifts)
+    for one in totals:
+        for at, (name, count) in enumerate((("A", one.a.count), ("B", one.b.count))):
+            label = verdict.subject(one) if name == "A" else ""
+            cells = "".join(f"{verdict.sides(shift)[at]:>11}" for shift in one.shifts)
+            yield f"{label[:21]:<22}{name} {whole(count):>9}{cells}"
+
+
+def _named(one: Stretch) -> str:
+    length = one.us / 1e6
+    span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
+    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {_many(one.windows, 'window')}"
+
+
+def _load(one: Unlike) -> Iterator[str]:
+    def told(side: Burden, what: str) -> str:
+        return {"IOPS": rate(side.iops), "mix": f"{side.reads:.0%} reads", "size": f"{side.size / 1024:.3g} KiB"}[what]
+
+    for what in one.what:
+        yield f"{what} {told(one.a, what)} -> {told(one.b, what)}"
+
+
+def _capped(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"... and {len(lines) - _MOST} more (--json has all)"]
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _said(text: str, hanging: int = 4, indent: int = 0) -> list[str]:
+    begin = " " * max(indent, len(text) - len(text.lstrip()))
+    return textwrap.wrap(
+        text.strip(), WIDTH, initial_indent=begin, subsequent_indent=begin + " " * hanging, break_on_hyphens=False
+    ) or [""]
+
+
+SCHEMA = "latmon.diff/1"
+_WAYS = {1: "slower", -1: "faster", 0: "none"}
+
+
+def summarise(comparison: Comparison) -> dict[str, Any]:
+    """Two stretches."""
+    a, b = comparison.a, comparison.b
+    return {
+        "schema": SCHEMA,
+        "captures": [_stretch(a), _stretch(b)],
+        "method": {
+            "tested": comparison.tested,
+            "alpha": ALPHA,
+            "questions": comparison.rows,
+            "blocks": {name: [one.in_a, one.in_b] for name, one in comparison.lengths.items()},
+            "block_correlation": {name: round(one.alike, 3) for name, one in comparison.lengths.items()},
+            "power": POWER,
+        },
+        "lead": verdict.lead(comparison),
+        "warnings": warnings(comparison),
+        "loads_differ": [asdict(one) for one in unlike(a, b)],
+        "settings": [asdict(one) for one in differing(a, b)],
+        "changes": [_change(one, comparison) for one in comparison.changes],
+        "only_a": [one._asdict() for one in comparison.only_a],
+        "only_b": [one._asdict() for one in comparison.only_b],
+    }
+
+
+def summarise_sweep(sweeps: Sequence[Sweep], stretches: Sequence[Stretch]) -> dict[str, Any]:
+    """More than two."""
+    return {
+        "schema": SCHEMA,
+        "captures": [_stretch(one) for one in stretches],
+        "sweep": [
+            {
+                "device": one.device or None,
+                "setting": one.setting or None,
+                "rows": [{"name": entry.name, **entry.values} for entry in one.entries],
+                "trends": [asdict(trend) | {"significant": trend.sure} for trend in one.trends],
+            }
+            for one in sweeps
+        ],
+    }
+
+
+def _stretch(one: Stretch) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "host": one.origin.host,
+        "kernel": one.origin.kernel,
+        "backend": one.origin.backend,
+        "tier": one.origin.tier or None,
+        "latency_from": one.origin.latency_from or None,
+        "start": _rfc3339(one.start_wall),
+        "end": _rfc3339(one.end_wall),
+        "measured_s": round(one.us / 1e6, 6),
+        "windows": one.windows,
+        "gaps": one.gaps,
+        "lost": one.lost,
+        **({"damage": list(one.damage)} if one.damage else {}),
+        "load": asdict(burden(one)),
+    }
+
+
+def _change(one: Change, comparison: Comparison) -> dict[str, Any]:
+    return {
+        **one.series._asdict(),
+        **({} if one.series.stage == "total" else {"of": "traced" if one.traced else "all"}),
+        **({} if one.series.stage == "total" else {"includes": list(one.includes)}),
+        "where": one.where if comparison.tested else "untested",
+        "sentence": verdict.sentence(one, comparison),
+        "count": [one.a.count, one.b.count],
+        "shift_us": {shift.name: _shift(shift) for shift in one.shifts},
+        **_led(one),
+        "body": _moved(one.body),
+        "tail": _moved(one.tail),
+        "would_have_found": {
+            "all_times": one.seen.body,
+            "tail_times": one.seen.tail,
+            "tail_share": TAIL_SHARE,
+        },
+    }
+
+
+def _led(one: Change) -> dict[str, Any]:
+    """Return the keys `extreme` and `cause`, where there are such."""
+    found: dict[str, Any] = {}
+    if (most := one.extreme) is not None:
+        found["extreme"] = {
+            "above_us": most.above_us,
+            "count": list(most.count),
+            "max_us": list(most.max_us),
+            "stages": {stage: round(share, 6) for stage, share in most.stages.items()},
+            "includes": {stage: list(inside) for stage, inside in most.includes.items()},
+        }
+    if (why := one.cause) is not None:
+        found["cause"] = {
+            "stage": why.stage,
+            "includes": list(why.includes),
+            "share": round(why.share, 6),
+            "us_per_io": [None if us is None else round(us, 1) for us in why.us],
+            "above_us": why.low_us,
+        }
+    return found
+
+
+def _shift(one: Shift) -> dict[str, Any]:
+    ratio = one.ratio
+    interval = None if ratio is None else [round(ratio.low, 4), round(ratio.high, 4)]
+    return {
+        "a": one.a_us,
+        "b": one.b_us,
+        "ratio": None if ratio is None else round(ratio.value, 4),
+        "interval": interval,
+    }
+
+
+def _moved(one: Moved) -> dict[str, Any]:
+    if one.direction is None:
+        return {"changed": None, "why": one.why}
+    return {
+        "changed": bool(one.direction),
+        "direction": _WAYS[one.direction],
+        "p": None if one.p is None else round(one.p, 5),
+        "above_us": one.cut_us,
+        "share": [round(one.share_a, 8), round(one.share_b, 8)],
+    }
+
+
+def _rfc3339(wall: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None

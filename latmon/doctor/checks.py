@@ -1,0 +1,343 @@
+"""Checks of the host: installed software, kernel features, privilege, terminal. All roots are arguments."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from sys import platform as running_on
+from typing import NamedTuple
+
+from latmon.support import host, privileges
+from latmon.support.errors import UnavailableError
+from latmon.support.paths import content
+from latmon.support.text import clean
+from latmon.support.trust import find_tool
+
+SECONDS = 30
+"""A slow dtrace takes 10 s to list a probe; one that hangs is given up."""
+
+
+class Status(StrEnum):
+    """`degraded`: latmon runs and shows less. `missing`: what the check is about can't be used."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor: what was found and, where it isn't well, the one thing to do."""
+
+    name: str
+    status: Status
+    what: str
+    remedy: str = ""
+
+
+class Output(NamedTuple):
+    """What a command ended with; 127 when it isn't there, 124 when it took too long."""
+
+    code: int
+    text: str
+
+
+def run(command: Sequence[str]) -> Output:
+    """Run a command of the host's and take what it says. Its input is empty, so that it can't ask."""
+    try:
+        done = subprocess.run(  # noqa: S603  # the doctor's own commands, no shell
+            command, capture_output=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return Output(124, "")
+    except OSError:
+        return Output(127, "")
+    return Output(done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The host that is looked at."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    etc: Path = Path("/etc")
+    boot: Path = Path("/boot")
+    root: Path = Path("/")
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    uid: int = field(default_factory=os.geteuid)
+    platform: str = running_on
+    run: Callable[[Sequence[str]], Output] = run
+
+    def install(self, package: str) -> str:
+        """The command that installs a package here, with what it needs of privilege."""
+        command = host.install_command(package, self.etc)
+        return self.as_root(command) if command else f"install {package} with this system's package manager"
+
+    def as_root(self, command: str) -> str:
+        """The command as this user has to type it."""
+        return command if self.uid == 0 else f"sudo {command}"
+
+    def read(self, path: Path) -> bytes:
+        """A file's bytes; empty when it can't be read."""
+        return content(path)
+
+
+_PYTHON = (3, 11)
+_TESTED = (0, 17)
+_PACKAGES = ("textual", "PyYAML", "psutil")
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def python(_place: Place) -> Check:
+    """The interpreter that runs latmon."""
+    shown = f"{'.'.join(map(str, sys.version_info[:3]))} ({clean(sys.executable, 80)})"
+    if sys.version_info >= _PYTHON:
+        return Check("python", Status.OK, shown)
+    return Check("python", Status.MISSING, f"{shown} is too old", "run latmon with Python 3.11 or newer")
+
+
+def packages(_place: Place) -> tuple[Check, ...]:
+    """One check per package: installed, and which version."""
+    return tuple(_package(name) for name in _PACKAGES)
+
+
+def _package(name: str) -> Check:
+    try:
+        return Check(name.lower(), Status.OK, clean(version(name)))
+    except PackageNotFoundError:
+        return Check(name.lower(), Status.MISSING, "not installed", f"pip install '{_requirement(name)}'")
+
+
+def _requirement(name: str) -> str:
+    """What our own metadata asks for (`textual>=8.2,<9`); the bare name in a checkout that was never installed."""
+    try:
+        wanted = requires("latmon") or []
+    except PackageNotFoundError:
+        wanted = []
+    return next((each for each in wanted if each.lower().startswith(name.lower())), name)
+
+
+def bpftrace(place: Place) -> Check:
+    """The tool that measures: where it is and how old."""
+    try:
+        path = find_tool("bpftrace", "LATMON_BPFTRACE", place.environ)
+    except UnavailableError as error:
+        # A path that the user named is mended by naming another one; only an absent package can be installed.
+        named = place.environ.get("LATMON_BPFTRACE")
+        remedy = "set LATMON_BPFTRACE to a bpftrace that runs, or unset it" if named else place.install("bpftrace")
+        return Check("bpftrace", Status.MISSING, str(error), remedy)
+    code, text = place.run([str(path), "--version"])
+    found = _VERSION.search(text)
+    if code != 0 or found is None:
+        said = clean(text.strip(), 80) or f"exit code {code}"
+        return Check("bpftrace", Status.MISSING, f"{path} doesn't run: {said}", place.install("bpftrace"))
+    if tuple(map(int, found.groups()[:2])) < _TESTED:
+        what = f"{found.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
+        return Check("bpftrace", Status.DEGRADED, what, "install a newer one and name it in LATMON_BPFTRACE")
+    return Check("bpftrace", Status.OK, f"{found.group()} ({path})")
+
+
+_TRACEFS = ("kernel/tracing", "kernel/debug/tracing")
+_LOCKDOWN = re.compile(rb"\[(\w+)\]")
+
+
+def diskstats(place: Place) -> Check:
+    """The kernel's own I/O counters: the procfs backend, and the coverage of every other one."""
+    if place.platform.startswith("sunos") and place.run(["kstat", "-p", "-c", "disk"]).code == 0:
+        return Check("diskstats", Status.OK, "kstat's counters: I/Os, bytes, the time in wait and service")
+    if place.platform != "linux":
+        return Check("diskstats", Status.DEGRADED, "no /proc/diskstats on this system: psutil's counters are used")
+    if place.read(place.proc / "diskstats"):
+        return Check("diskstats", Status.OK, "readable")
+    remedy = "mount -t proc proc /proc" if not (place.proc / "self").exists() else "run latmon on the host itself"
+    return Check("diskstats", Status.MISSING, "/proc/diskstats can't be read or is empty", remedy)
+
+
+def iostats(place: Place) -> Check:
+    """Devices whose I/O the kernel doesn't count."""
+    off = [flag.parent.parent for flag in sorted((place.sys / "block").glob("*/queue/iostats")) if _is_off(place, flag)]
+    if not off:
+        return Check("iostats", Status.OK, "the kernel counts the I/O of every disk")
+    names = ", ".join(path.name for path in off)
+    command = "; ".join(f"echo 1 > /sys/block/{path.name}/queue/iostats" for path in off)
+    return Check(
+        "iostats", Status.DEGRADED, f"the kernel doesn't count the I/O of {names}", _in_root_shell(place, command)
+    )
+
+
+def _is_off(place: Place, flag: Path) -> bool:
+    """Off for a device with requests; a bio-based one (zram) counts for itself whatever the flag says."""
+    return place.read(flag).strip() == b"0" and (flag.parent.parent / "mq").is_dir()
+
+
+def _in_root_shell(place: Place, command: str) -> str:
+    return command if place.uid == 0 else f"sudo sh -c '{command}'"
+
+
+def btf(place: Place) -> Check:
+    """The kernel's type information: request stamps are found with it."""
+    if (place.sys / "kernel/btf/vmlinux").exists():
+        return Check("btf", Status.OK, "/sys/kernel/btf/vmlinux")
+    what = "no /sys/kernel/btf/vmlinux: the kernel was built without CONFIG_DEBUG_INFO_BTF"
+    return Check("btf", Status.DEGRADED, what, "boot the distribution's own kernel; until then a cruder probe is used")
+
+
+def tracefs(place: Place) -> Check:
+    """Where tracepoints are described. The probe can mount it for itself when it is root."""
+    for where in _TRACEFS:
+        try:
+            if any((place.sys / where / "events").iterdir()):
+                return Check("tracefs", Status.OK, f"/sys/{where}")
+        except PermissionError:
+            return Check("tracefs", Status.OK, f"/sys/{where} (readable by root only)")
+        except OSError:
+            continue
+    if b"\ttracefs\n" not in place.read(place.proc / "filesystems"):
+        what = "this kernel has no tracefs: it was built without CONFIG_FTRACE"
+        return Check("tracefs", Status.MISSING, what, "boot the distribution's own kernel")
+    if not (place.sys / "kernel/tracing").is_dir():
+        return Check("tracefs", Status.OK, "mounted for root only")
+    what = "not mounted at /sys/kernel/tracing; the probe mounts it for itself when it is root"
+    return Check("tracefs", Status.DEGRADED, what, place.as_root("mount -t tracefs tracefs /sys/kernel/tracing"))
+
+
+def kprobes(place: Place) -> Check:
+    """Only tier B wants kprobes; a kernel without them still has tracepoints."""
+    config = host.kernel_config(place.proc, place.boot)
+    if b"CONFIG_KPROBES=y" in config:
+        return Check("kprobes", Status.OK, "the kernel has them")
+    if config:
+        return Check("kprobes", Status.OK, "none (CONFIG_KPROBES is not set); only tier B would want them")
+    return Check("kprobes", Status.OK, "unknown, the kernel's configuration can't be read; only tier B wants them")
+
+
+def jit(place: Place) -> Check:
+    """Without the BPF JIT a probe is interpreted, at several times the cost per I/O."""
+    state = place.read(place.proc / "sys/net/core/bpf_jit_enable").strip()
+    always = b"CONFIG_BPF_JIT_ALWAYS_ON=y" in host.kernel_config(place.proc, place.boot)
+    if always or state in (b"1", b"2"):
+        return Check("bpf-jit", Status.OK, "on")
+    if state == b"0":
+        remedy = place.as_root("sysctl net.core.bpf_jit_enable=1")
+        return Check("bpf-jit", Status.DEGRADED, "off: every probe costs several times as much", remedy)
+    return Check("bpf-jit", Status.DEGRADED, "unknown: only root can read net.core.bpf_jit_enable")
+
+
+def lockdown(place: Place) -> Check:
+    """Confidentiality lockdown forbids BPF to read kernel memory, which is all that a probe does."""
+    found = _LOCKDOWN.search(place.read(place.sys / "kernel/security/lockdown"))
+    if found is None:
+        return _without_lockdown(place)
+    level = found.group(1).decode()
+    if level != "confidentiality":
+        return Check("lockdown", Status.OK, level)
+    remedy = "boot without lockdown=confidentiality (lockdown=integrity allows probes)"
+    return Check("lockdown", Status.MISSING, "confidentiality: the kernel refuses every probe", remedy)
+
+
+def _without_lockdown(place: Place) -> Check:
+    """No file: the kernel has no lockdown, or nobody mounted the file system that would say so."""
+    try:
+        mounted = any((place.sys / "kernel/security").iterdir())
+    except OSError:
+        mounted = False
+    if mounted or b"CONFIG_SECURITY_LOCKDOWN_LSM is not set" in host.kernel_config(place.proc, place.boot):
+        return Check("lockdown", Status.OK, "not in force")
+    remedy = place.as_root("mount -t securityfs securityfs /sys/kernel/security")
+    return Check("lockdown", Status.DEGRADED, "unknown: securityfs is not mounted", remedy)
+
+
+def tick(place: Place) -> Check:
+    """CONFIG_HZ: latencies in multiples of a tick are recognised with it."""
+    ticks = host.hz(place.proc, place.boot)
+    if ticks is not None:
+        return Check("hz", Status.OK, f"{ticks} ticks per second")
+    what = "unknown: neither /proc/config.gz nor /boot/config-* can be read"
+    return Check("hz", Status.DEGRADED, what)
+
+
+def container(place: Place) -> Check:
+    """A container sees the host's disks in diskstats but can rarely run a probe."""
+    kind = host.container(place.proc, place.root)
+    if not kind:
+        return Check("container", Status.OK, "none")
+    what = f"{kind}: probes are refused unless it is privileged and shares /sys/kernel and the pid namespace"
+    return Check("container", Status.DEGRADED, what, "run latmon on the host")
+
+
+_PROBE = ("sudo", "-n", "sh", "-c", ":")
+"""What runs the probe, with nothing to run: a rule for bpftrace alone doesn't cover the shell that ends it."""
+_NOT_THERE = 127
+
+
+def privilege(place: Place) -> Check:
+    """How a probe could be started by this user."""
+    if place.uid == 0:
+        if "CAP_BPF" in privileges.missing(place.proc):
+            what = "root without CAP_BPF and CAP_SYS_ADMIN, as in a container: probes are refused"
+            return Check("privilege", Status.DEGRADED, what, "run latmon on the host")
+        return Check("privilege", Status.OK, "root")
+    if not privileges.missing_in_children(place.proc):
+        return Check("privilege", Status.OK, "capabilities (bpftrace honours them since 0.25)")
+    return by_sudo(place)
+
+
+def by_sudo(place: Place) -> Check:
+    """Whether sudo starts the probe without asking."""
+    code, said = place.run(_PROBE)
+    if code == 0:
+        return Check("privilege", Status.OK, "sudo starts the probe without a password")
+    what, remedy = _refused(code, said)
+    return Check("privilege", Status.DEGRADED, f"not root, and {what}: only the kernel's counters can be shown", remedy)
+
+
+def _refused(code: int, said: str) -> tuple[str, str]:
+    """What sudo has against it, and what to do."""
+    if code == _NOT_THERE:
+        return "sudo is not installed", "run latmon as root"
+    if "password is required" in said:
+        return "sudo wants a password", "sudo latmon, or run `sudo -v` first"
+    return "sudo may not start a shell for this user", "allow `sh` in sudoers, or run latmon as root"
+
+
+_MIN_COLUMNS, _MIN_LINES = 80, 24
+
+
+def terminal(place: Place, size: tuple[int, int] | None = None) -> Check:
+    """The terminal that the TUI would draw on. It draws on standard error, so a redirected output doesn't matter."""
+    term = clean(place.environ.get("TERM", ""))
+    cells = size or _size()
+    if cells is None:
+        return Check("terminal", Status.OK, "not looked at: standard error of this command is no terminal")
+    if term in ("", "dumb"):
+        why = f"TERM={term or '(unset)'} can't be drawn on"
+        return Check("terminal", Status.DEGRADED, why, "record with `latmon --record FILE`, then `latmon report FILE`")
+    columns, lines = cells
+    what = f"{term}, {columns}x{lines}, {_colours(place, term)}"
+    if columns < _MIN_COLUMNS or lines < _MIN_LINES:
+        return Check("terminal", Status.DEGRADED, f"{what}: small", f"enlarge it to {_MIN_COLUMNS}x{_MIN_LINES}")
+    return Check("terminal", Status.OK, what)
+
+
+def _size() -> tuple[int, int] | None:
+    try:
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return None
+    return columns, lines
+
+
+def _colours(place: Place, term: str) -> str:
+    if place.environ.get("NO_COLOR"):
+        return "no colours (NO_COLOR)"
+    if place.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return "true colour"
+    return "256 colours" if "256" in term else "16 colours"

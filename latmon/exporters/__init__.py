@@ -1,0 +1,1 @@
+"""`latmon export`: a recording in other tools' formats."""

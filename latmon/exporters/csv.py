@@ -1,0 +1,157 @@
+"""CSV exports (RFC 4180, UTF-8): a row per window and series, or with --buckets a row per bucket.
+
+Quantiles are upper bounds of their buckets, as everywhere; one that the counts don't carry is an empty cell.
+
+A row without a device counts nothing: it says that there was a window, idle or not, or what is missing (`gap: ...`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from latmon.exporters.options import Wish
+from latmon.exporters.source import Damage, Source, Told
+from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
+from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
+from latmon.recording.encode import Gap
+from latmon.report.formatting import rfc3339
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def row(cells: Iterable[object]) -> bytes:
+    """One line; None is an empty cell."""
+    return (",".join(map(_cell, cells)) + "\r\n").encode("utf-8", "backslashreplace")
+
+
+def names(words: Iterable[str]) -> str | None:
+    """Return several names as one cell, with blanks between; None for none."""
+    return " ".join(words) or None
+
+
+def stamp(wall: float) -> str | None:
+    """RFC 3339 in UTC, to the microsecond; None for a stamp beyond the calendar."""
+    return rfc3339(wall, "microseconds")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return str(value)
+    text = str(value)
+    if text.startswith(_FORMULA):
+        text = f"'{text}"
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in text for c in ',"\r\n') else text
+
+
+QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
+WINDOW_HEADER = (
+    *("time", "mono_us", "dt_us", "device", "op", "stage", "population", "count", "sum_us", "max_us"),
+    *QUANTILES,
+    *("completed", "bytes", "above_threshold", "in_driver", "queued", "lost_events", "note"),
+    "includes",
+)
+_UNKNOWN = Outstanding(None, None)
+_BEHIND_TIME = len(WINDOW_HEADER) - 5
+"""Cells between the three of the time and the note."""
+
+
+def write_windows(source: Source, out: BinaryIO, _wish: Wish) -> None:
+    """The rows of all windows."""
+    out.write(row(WINDOW_HEADER))
+    if source.redacted:
+        out.write(_window_note(None, None, None, "redacted"))
+    out.writelines(b"".join(_window_rows(item, source.origin)) for item in source.told())
+
+
+def _window_rows(item: Told, origin: Origin) -> Iterator[bytes]:
+    if isinstance(item, Frame):
+        yield from _window(item, origin)
+    elif isinstance(item, Gap):
+        us = round(item.seconds * 1e6)
+        yield _window_note(stamp(item.wall + item.seconds), item.mono_us + us, us, f"gap: {item.reason}")
+    elif isinstance(item, Mark):
+        yield _window_note(stamp(item.wall), item.mono_us, None, f"mark: {item.text}")
+    elif isinstance(item, Damage):
+        yield _window_note(None, None, None, f"damage: {item.text}")
+
+
+def _window_note(time: str | None, mono_us: int | None, dt_us: int | None, text: str) -> bytes:
+    return row((time, mono_us, dt_us, *(None,) * _BEHIND_TIME, text, None))
+
+
+def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
+    begin = (stamp(frame.wall), frame.mono_us, frame.dt_us)
+    lost = frame.health.lost_events
+    told = False
+    flows = dict.fromkeys((*frame.seen, *frame.kernel, *(Flow(s.device, s.op) for s in frame.histograms)))
+    idle = (name for name, now in frame.outstanding.items() if now.known and not any(f.device == name for f in flows))
+    rest = [series for series in frame.histograms if series.stage != "total"]
+    for flow in (*flows, *(Flow(name, "") for name in idle)):
+        one = frame.histograms.get(Series(*flow, "total"), EMPTY)
+        done = frame.kernel.get(flow) or frame.seen.get(flow)
+        now = frame.outstanding.get(flow.device, _UNKNOWN)
+        time_us = one.sum if one else done.time_us if done else None
+        yield row(
+            (
+                *begin, *flow, "total", "all", one.count, time_us, *_figures(one),
+                done.count if done else None, done.bytes if done else None, frame.above.get(flow),
+                now.in_driver, now.queued, lost, frame.health.notice if not told else None, None,
+            )
+        )  # fmt: skip
+        told = True
+    parts = [(series, frame.histograms[series], "all", origin.measured) for series in rest]
+    traced = frame.traced
+    parts += [(series, one, "traced", traced.includes_of(series.device)) for series, one in traced.histograms.items()]
+    for series, one, population, includes in parts:
+        inside = names(includes.get(series.stage, ()))
+        yield row((*begin, *series, population, one.count, one.sum, *_figures(one), *(None,) * 5, lost, None, inside))
+    if not told:
+        yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None))
+
+
+def _figures(one: Histogram) -> tuple[int | None, ...]:
+    return one.max, *(one.quantile(q) for q in QUANTILES.values())
+
+
+BUCKET_HEADER = ("time", "mono_us", "dt_us", "device", "op", "stage", "low_us", "high_us", "count", "includes")
+TRACED = "traced."
+"""Before the stages of the I/Os that deep probes traced: a population of its own."""
+
+
+def write_buckets(source: Source, out: BinaryIO, _wish: Wish) -> None:
+    """The rows of all windows."""
+    out.write(row(BUCKET_HEADER))
+    if source.redacted:
+        out.write(row((None, None, None, None, None, "redacted", None, None, 0, None)))
+    out.writelines(b"".join(_bucket_rows(item, source.origin)) for item in source.told())
+
+
+def _bucket_rows(item: Told, origin: Origin) -> Iterator[bytes]:
+    if isinstance(item, Frame):
+        yield _bucket_note(item.wall, item.mono_us, item.dt_us, "")
+        yield from _counts(item, origin)
+    elif isinstance(item, Gap):
+        us = round(item.seconds * 1e6)
+        yield _bucket_note(item.wall + item.seconds, item.mono_us + us, us, f"gap: {item.reason}")
+    elif isinstance(item, Mark):
+        yield _bucket_note(item.wall, item.mono_us, None, f"mark: {item.text}")
+    elif isinstance(item, Damage):
+        yield row((None, None, None, None, None, f"damage: {item.text}", None, None, 0, None))
+
+
+def _bucket_note(wall: float, mono_us: int, dt_us: int | None, what: str) -> bytes:
+    return row((stamp(wall), mono_us, dt_us, None, None, what, None, None, 0, None))
+
+
+def _counts(frame: Frame, origin: Origin) -> Iterator[bytes]:
+    begin = (stamp(frame.wall), frame.mono_us, frame.dt_us)
+    for histograms, before in ((frame.histograms, ""), (frame.traced.histograms, TRACED)):
+        for series, one in histograms.items():
+            includes = frame.traced.includes_of(series.device) if before else origin.measured
+            inside = names(includes.get(series.stage, ()))
+            for index, n in one.buckets:
+                low, high = bucket_bounds(index, one.bits)
+                yield row((*begin, series.device, series.op, before + series.stage, low, high, n, inside))

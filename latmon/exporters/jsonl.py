@@ -1,0 +1,58 @@
+"""JSON Lines export: the recording's own lines, unpacked; an unreadable line becomes a `damage` line.
+
+Every line is written anew, in ASCII: a hostile one can't command the terminal that shows it. Lines that say nothing to
+this version are passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from latmon.exporters.options import Wish
+from latmon.exporters.source import Item, Source, Unsaid
+from latmon.model.frame import Frame
+from latmon.recording import encode, validate
+from latmon.recording.encode import Gap
+from latmon.recording.rollup import KIND
+
+
+def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
+    """All lines of all readable members; with devices chosen, windows hold those alone."""
+    source.windows = source.gaps = source.damaged = 0
+    source.devices = {one.name: one for one in source.recording.devices}
+    unsaid = Unsaid(source.origin.interval_us)
+    said = others = 0
+    for line, item in source.recording.told():
+        damage = source.recording.damage
+        out.writelines(_damage(damage[said:]))
+        said = len(damage)
+        try:
+            told = _line(line, item, source)
+        except ValueError:  # JSON has no infinity; what overflows to one is no number of a recording
+            out.writelines(_damage(["a line has a number that is out of range"]))
+            others += 1
+            continue
+        if item is not None:
+            source.gaps += isinstance(item, Gap) + sum(1 for _ in unsaid.before(item))
+            source.windows += isinstance(item, Frame)
+        out.write(told)
+    damage = source.recording.damage
+    out.writelines(_damage(damage[said:]))
+    source.damaged = len(damage) + others
+    source.check()
+
+
+def _line(line: bytes, item: Item | None, source: Source) -> bytes:
+    """As it is exported; empty for what stands for other devices too."""
+    value = validate.parse(line)
+    if source.globs and isinstance(item, Frame):
+        source.devices.update((one.name, one) for one in item.devices)
+        value = encode.encode_frame(source.only(item))
+    elif source.globs and value.get("type") == KIND:  # it can be made again from its windows
+        return b""
+    return encode.to_bytes(value)
+
+
+def _damage(found: list[str]) -> Iterator[bytes]:
+    return (encode.to_bytes({"type": "damage", "text": text}) for text in found)

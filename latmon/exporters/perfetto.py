@@ -1,0 +1,175 @@
+"""Perfetto export: Chrome's trace format with one process per device.
+
+Outliers are slices with their stages inside; IOPS, p99 and outstanding I/O are counters. Time is CLOCK_MONOTONIC in
+microseconds. Slices of one track never overlap: an outlier goes to the first of its device's lanes that is free.
+Streams: what is kept are the ends of the lanes, at most MAX_LANES a device.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from latmon.exporters.options import Wish
+from latmon.exporters.source import Damage, Source, Told
+from latmon.model.frame import Frame, Mark, Outlier, Outstanding
+from latmon.model.histogram import merge
+from latmon.model.stages import called
+from latmon.recording.encode import Gap
+from latmon.views.panels.outliers import Piece, pieces
+
+MAX_LANES = 256
+"""More outliers at once than a device can be looked at; what has no lane is an instant, with its length beside it."""
+Event = Mapping[str, Any]
+_NOT_KNOWN = "0 where a window has too few I/Os to tell it"
+
+
+def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
+    """One event a line."""
+    origin = source.origin
+    tracks = _Tracks(source)
+    out.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+    out.write(_json({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"latmon {origin.host}"}}))
+    for item in source.told():
+        out.writelines(b",\n" + _json(event) for event in tracks.events(item))
+    out.writelines(b",\n" + _json(event) for event in tracks.ended())
+    about = {
+        "tool": f"latmon {origin.latmon}", "host": origin.host, "kernel": origin.kernel, "backend": origin.backend,
+        "clock": "CLOCK_MONOTONIC", "start_mono_us": origin.start_mono_us, "start_wall_s": origin.start_wall,
+        "redacted": source.redacted, "windows": source.windows, "gaps": source.gaps, "damaged_places": source.damaged,
+        "p99_us": _NOT_KNOWN,
+    }  # fmt: skip
+    out.write(b'\n],"otherData":' + _json(about) + b"}\n")
+
+
+class _Tracks:
+    """A number for each device's process, and which of its lanes is free when."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._pids: dict[str, int] = {}
+        self._ends: dict[str, list[int]] = {}
+        self._last: dict[tuple[str, str], dict[str, float]] = {}
+        self._mono_us = source.origin.start_mono_us
+        self._missing = False
+
+    def events(self, item: Told) -> Iterator[Event]:
+        self._missing |= isinstance(item, Gap | Damage)
+        if isinstance(item, Frame):
+            if self._missing and item.mono_us - item.dt_us > self._mono_us:
+                yield from self.ended()
+            yield from self._window(item)
+            self._mono_us, self._missing = item.mono_us, False
+        elif isinstance(item, Gap):
+            yield _instant(item.mono_us, f"gap: {item.reason}", {"seconds": item.seconds})
+        elif isinstance(item, Mark):
+            yield _instant(item.mono_us, f"mark: {item.text}", {})
+        elif isinstance(item, Damage):
+            yield _instant(self._mono_us, "damage", {"text": item.text})
+
+    def ended(self) -> Iterator[Event]:
+        """Every counter is 0 from the latest window on: else it would go on as it was through a gap."""
+        for (device, name), args in self._last.items():
+            if any(args.values()):
+                zero = dict.fromkeys(args, 0.0)
+                yield {"ph": "C", "pid": self._pids[device], "ts": self._mono_us, "name": name, "args": zero}
+        self._last.clear()
+
+    def _window(self, frame: Frame) -> Iterator[Event]:
+        begin = frame.mono_us - frame.dt_us
+        if frame.health.lost_events:
+            yield _instant(begin, "lost events", {"count": frame.health.lost_events})
+        if frame.health.notice:
+            yield _instant(frame.mono_us, frame.health.notice, {})
+        for one in frame.outliers:
+            yield from self._named(one.device)
+            yield from self._outlier(one)
+        now = {(device, name): args for device, told in _counters(frame).items() for name, args in told.items()}
+        for at in dict.fromkeys((*now, *self._last)):
+            yield from self._named(at[0])
+            last = self._last.get(at, {})
+            args = dict.fromkeys(last, 0.0) | now.get(at, {})  # a counter holds until it is told anew: idle is 0
+            if args != last:
+                self._last[at] = args
+                yield {"ph": "C", "pid": self._pids[at[0]], "ts": begin, "name": at[1], "args": args}
+
+    def _named(self, device: str) -> Iterator[Event]:
+        if device in self._pids:
+            return
+        pid = self._pids[device] = len(self._pids) + 1
+        known = self._source.devices.get(device)
+        name = f"{device} ({known.label})" if known and known.label else device
+        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+
+    def _outlier(self, one: Outlier) -> Iterator[Event]:
+        pid, lanes = self._pids[one.device], self._ends.setdefault(one.device, [])
+        inside = sum(one.stages_us.values()) + one.unaccounted_us
+        end = one.mono_us + max(one.total_us, inside)
+        lane = next((i for i, free in enumerate(lanes) if free <= one.mono_us), len(lanes))
+        name = f"{one.op} {one.total_us} us"
+        if lane == MAX_LANES:
+            yield _instant(one.mono_us, name, {"dur": one.total_us} | _facts(one), pid=pid, scope="p")
+            return
+        if lane == len(lanes):
+            lanes.append(0)
+            said = "outliers" if not lane else f"outliers, {lane + 1} at once"
+            yield {"ph": "M", "pid": pid, "tid": lane + 1, "name": "thread_name", "args": {"name": said}}
+        lanes[lane] = end
+        slice_ = {"ph": "X", "pid": pid, "tid": lane + 1, "cat": "outlier"}
+        yield slice_ | {"ts": one.mono_us, "dur": end - one.mono_us, "name": name, "args": _facts(one)}
+        for part in pieces(one):
+            if part.us:
+                where = {"ts": one.mono_us + part.begin_us, "dur": part.us}
+                yield slice_ | where | {"cat": "stage", "name": part.stage, "args": _stage_facts(one, part)}
+
+
+def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
+    """Device -> counter -> values: those that the window tells of."""
+    seconds = frame.dt_us / 1e6 or 1.0
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for flow, done in (frame.kernel or frame.seen).items():
+        found.setdefault(flow.device, {}).setdefault("IOPS", {})[flow.op] = round(done.count / seconds, 3)
+    total: dict[str, list[Any]] = {}
+    for series, one in frame.histograms.items():
+        if series.stage == "total":
+            total.setdefault(series.device, []).append(one)
+    for device in {*total, *frame.outstanding, *found}:
+        bits = min((one.bits for one in total.get(device, ())), default=0)
+        p99 = merge(one.coarsen(bits) for one in total.get(device, ())).quantile(0.99)
+        found.setdefault(device, {})["p99_us"] = {"p99_us": p99 or 0}
+    for device, now in frame.outstanding.items():
+        found[device]["outstanding"] = _parts(now)
+    return found
+
+
+def _parts(now: Outstanding) -> dict[str, float]:
+    parts = {"in_driver": now.in_driver, "queued": now.queued}
+    return {name: n for name, n in parts.items() if n is not None}
+
+
+def _facts(one: Outlier) -> dict[str, Any]:
+    """What is known of it, and nothing else."""
+    facts = {
+        "total_us": one.total_us, "flags": " ".join(one.flags), "sector": one.sector, "bytes": one.bytes,
+        "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,
+        "outstanding_at_issue": one.outstanding_at_issue, "overtaken_by": one.overtaken_by, "path": one.path,
+    }  # fmt: skip
+    known = {name: value for name, value in facts.items() if value not in (None, "")}
+    return known | {"own": True} if one.own else known
+
+
+def _stage_facts(one: Outlier, part: Piece) -> dict[str, Any]:
+    """Return what a slice of a stage says: the stages whose time is in it, and what that interval is called."""
+    inside = one.includes.get(part.stage, ())
+    held = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
+    return {"place known": part.placed} | held
+
+
+def _instant(ts: int, name: str, args: Event, *, pid: int = 0, scope: str = "g") -> Event:
+    return {"ph": "i", "pid": pid, "tid": 0, "ts": ts, "s": scope, "name": name, "args": args}
+
+
+def _json(value: Event) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -1,0 +1,75 @@
+"""`latmon export`: the registry of formats. Every exporter streams."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import BinaryIO
+
+from latmon.exporters.options import FORMATS, GOES_WITH, Wish
+from latmon.exporters.source import Source
+from latmon.recording.reader import open_recording
+from latmon.support import streams
+from latmon.support.errors import EXIT_DONE, UsageError
+
+STDOUT = "-"
+_WRITERS = {
+    "jsonl": ("jsonl", "write"),
+    "csv": ("csv", "write_windows"),
+    "csv-buckets": ("csv", "write_buckets"),
+    "openmetrics": ("openmetrics", "write"),
+    "hlog": ("hdrhistogram", "write"),
+    "perfetto": ("perfetto", "write"),
+    "svg": ("screen", "write_svg"),
+    "cast": ("screen", "write_cast"),
+}
+"""Format -> module and function, imported when it is used."""
+
+
+def export_command(args: argparse.Namespace) -> int:
+    """Write it; the exit code. What of it is missing is in the export, and on stderr how much."""
+    wish = wished(args)
+    source = Source(open_recording(args.file), tuple(args.device))
+    write = writer(args.to, wish)
+    if args.out == STDOUT:
+        write(source, sys.stdout.buffer, wish)
+        sys.stdout.buffer.flush()
+    else:
+        with streams.whole(Path(args.out)) as file:
+            write(source, file, wish)
+    print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def wished(args: argparse.Namespace) -> Wish:
+    """The options as one value; UsageError for one that the format has no use for."""
+    given = {name: getattr(args, name) for name in GOES_WITH if getattr(args, name)}
+    for name in given:
+        if args.to not in GOES_WITH[name]:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --to {' and '.join(GOES_WITH[name])}")
+    if args.speed == 0:
+        raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
+    if "duration" in given:
+        given["duration_us"] = given.pop("duration")
+    return Wish(**given)
+
+
+def writer(form: str, wish: Wish) -> Callable[[Source, BinaryIO, Wish], None]:
+    """The function of a format, loaded now."""
+    if form not in FORMATS:
+        raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
+    module, name = _WRITERS["csv-buckets" if form == "csv" and wish.buckets else form]
+    found: Callable[[Source, BinaryIO, Wish], None] = getattr(import_module(f"latmon.exporters.{module}"), name)
+    return found
+
+
+def _summary(source: Source, form: str, out: str) -> str:
+    windows = f"{source.windows} window{'s' * (source.windows != 1)}"
+    gaps = f", {source.gaps} gap{'s' * (source.gaps != 1)}" if source.gaps else ""
+    damaged = f", {source.damaged} damaged place{'s' * (source.damaged != 1)}" if source.damaged else ""
+    where = "" if out == STDOUT else f" in {streams.named(Path(out))}"
+    redacted = ", redacted" if source.redacted else ""
+    return f"{windows}{gaps}{damaged} of {streams.named(source.recording.path)} as {form}{where}{redacted}"

@@ -1,0 +1,348 @@
+"""Exports of the screen: SVG at one moment, asciicast over a span. Needs no terminal.
+
+Version 2 by default: every player since 2017 plays it, version 3 needs asciinema 3. Where a line changed, the cells
+that did are written again, in xterm's 256 colours; at most MAX_RATE pictures a second, however fast it runs.
+
+The last line, where the TUI has its keys, says when it was and where it is from.
+
+A cell is a fixed part of the picture: every run of text is stretched to its cells, whatever the viewer's font, and full
+blocks are rectangles, so that heat maps have no seams.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, BinaryIO
+from xml.sax.saxutils import escape
+
+from latmon.exporters.options import Wish, moment_us
+from latmon.exporters.source import Damage, Source
+from latmon.findings.facts import WINDOW_US
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import Frame, Mark
+from latmon.recording.encode import Gap
+from latmon.support.errors import RecordingError
+from latmon.support.text import clean
+from latmon.support.theme import Theme, load_theme
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import Line, Span, cell_len, fit, plain
+from latmon.views.lines import width as line_width
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Choice
+from latmon.views.units import moment
+
+_LEAD_US = 600_000_000
+"""Of the recording before a picture: what the longest window of the screen looks back on."""
+_PANELS = ("maps", "zoom")
+_WITH_FINDINGS = ("overview", "findings")
+FOLD_OF = {"offsets": "second", "ticks": "tick"}
+
+
+class Moments:
+    """A scene that is fed window by window."""
+
+    def __init__(self, source: Source, wish: Wish, ink: Ink) -> None:
+        self._source, self._size = source, wish.size
+        on_overview = wish.screen in (*_PANELS, *FOLD_OF)
+        screen = "overview" if on_overview else wish.screen
+        panel = wish.screen if wish.screen in _PANELS else "overview"
+        choice = Choice(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(wish.screen, ""))
+        rules = DEFAULT if screen in _WITH_FINDINGS else None
+        self._scene = Scene(choice, mode="REPLAY", ink=ink, findings=rules)
+        self._scene.watched.at_once, self._scene.watched.late_us = False, WINDOW_US
+        self._scene.store.origin = source.origin
+        self.last: Frame | None = None
+
+    def append(self, frame: Frame) -> None:
+        """One window further."""
+        self._scene.append(frame)
+        self.last = frame
+
+    def lines(self) -> list[Line]:
+        """The screen as it is now."""
+        self._scene.watched.finish()
+        return screen_lines(self._scene, self._caption(), *self._size)
+
+    def _caption(self) -> Line:
+        name = clean(self._source.recording.path.name, max(self._size[0] - 30, 8))
+        when = moment(self.last.wall)[:-5] if self.last else "no window"
+        left = (Span(f" {when}  ", "dim"), Span(name, "dim"))
+        right = f"latmon {self._source.origin.latmon}{', redacted' if self._source.redacted else ''} "
+        room = self._size[0] - line_width(left) - len(right)
+        return (*left, Span(" " * room + right, "dim")) if room > 0 else left
+
+
+def windows(source: Source, since_us: int) -> Iterator[Frame]:
+    """Windows from then on, and the ones that a screen of then looks back on; gaps and damage are said in the next."""
+    reason, said, marks = "", [], []
+    for item in source.told(max(since_us - _LEAD_US, 0)):
+        if isinstance(item, Gap):
+            reason = "" if item.reason == "windows-missing" else item.reason
+        elif isinstance(item, Damage):
+            said.append(item.text)
+        elif isinstance(item, Mark):
+            marks.append(item)
+        else:
+            yield _with(item, reason, said, marks)
+            reason, said, marks = "", [], []
+
+
+def bounds(source: Source, wish: Wish, default_us: int) -> tuple[int, int | None]:
+    """CLOCK_MONOTONIC of what was asked for: from, until."""
+    begin = moment_us(wish.at, source.origin) if wish.at else default_us
+    return begin, None if wish.duration_us is None else begin + wish.duration_us
+
+
+def _with(frame: Frame, reason: str, said: list[str], marks: list[Mark]) -> Frame:
+    notice = "; ".join(
+        chain([frame.health.notice] if frame.health.notice else [], (f"recording: {s}" for s in said[-1:]))
+    )
+    health = replace(frame.health, notice=notice)
+    return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))
+
+
+_BOLD = ("strong", "bad")
+XTERM = (
+    *("#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5"),
+    *("#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff"),
+)
+"""Its first 16 colours: those that a terminal may show as it likes."""
+_CUBE = (0, 95, 135, 175, 215, 255)
+_BLACK, _WHITE = "#000000", "#ffffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """`rgb` and `ansi` by role; a role without a colour has the text's. `ink` is what the heat maps are drawn with."""
+
+    background: str
+    text: str
+    rgb: Mapping[str, str]
+    ansi: Mapping[str, int]
+    """Empty for a theme without colours: the terminal's own."""
+    ink: Ink
+    bold: tuple[str, ...] = _BOLD
+
+    @property
+    def ansi_background(self) -> int | None:
+        return nearest(self.background) if self.ansi else None
+
+
+def palette(theme: Theme) -> Palette:
+    """A theme's colours; one without any is black on white."""
+    if not theme.colours:
+        return Palette(_WHITE, _BLACK, {}, {}, RAMP, (*_BOLD, "accent"))
+    colours = dict(theme.colours)
+    rgb = colours | {"gap": colours["dim"]}
+    ansi = {role: nearest(colour) for role, colour in rgb.items()}
+    floor = theme.floor or colours["strong"]
+    heat = [f"heat{i}" for i in range(1, len(theme.steps) + 2)]
+    rgb |= dict(zip(heat, (floor, *theme.steps), strict=True))
+    ansi |= dict(zip(heat, (nearest(floor), *theme.steps_256), strict=True))
+    ink = Ink(glyphs="▪" + "█" * len(theme.steps)) if theme.steps else RAMP
+    return Palette(colours["background"], colours["text"], rgb, ansi, ink)
+
+
+def nearest(colour: str) -> int:
+    """The colour of xterm's cube or greys that is nearest to #rrggbb."""
+    parts = tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    cube = [min(range(6), key=lambda i, part=part: abs(_CUBE[i] - part)) for part in parts]  # type: ignore[misc]
+    grey = min(max(round((sum(parts) / 3 - 8) / 10), 0), 23)
+    in_cube = 16 + 36 * cube[0] + 6 * cube[1] + cube[2]
+    off_cube = sum((_CUBE[i] - part) ** 2 for i, part in zip(cube, parts, strict=True))
+    off_grey = sum((8 + 10 * grey - part) ** 2 for part in parts)
+    return 232 + grey if off_grey < off_cube else in_cube
+
+
+MAX_RATE = 10
+_JOIN = 10
+"""Changed cells with fewer unchanged ones between them are written in one go: a move of the cursor costs as much."""
+Cells = list[tuple[str, str]]
+"""(character, role) of each cell; the second cell of a wide character is empty."""
+
+
+def write_cast(source: Source, out: BinaryIO, wish: Wish) -> None:
+    """Header, then an event per picture. It begins with the first window that was asked for."""
+    colours = palette(load_theme(wish.theme))
+    shown, tape = Moments(source, wish, colours.ink), Tape(colours, wish.size)
+    begin_us, until_us = bounds(source, wish, 0)
+    zero_us, due_s, told_s, pending = -1, 0.0, 0.0, False
+    out.write(_json(_header(source, wish, colours)))
+
+    def event(at_s: float, text: str) -> None:
+        nonlocal told_s
+        stamp = at_s if wish.cast_version == 2 else at_s - told_s  # noqa: PLR2004  version 3 counts from event to event
+        out.write(_json([round(stamp, 6), "o", text]))
+        told_s = told_s + round(stamp, 6) if wish.cast_version != 2 else at_s  # noqa: PLR2004
+
+    at_s = 0.0
+    for frame in windows(source, begin_us):
+        if until_us is not None and frame.mono_us > until_us and zero_us >= 0:
+            break
+        shown.append(frame)
+        if frame.mono_us < begin_us:
+            continue
+        if zero_us < 0:
+            zero_us = frame.mono_us
+            if not wish.at and wish.duration_us is not None:  # from the begin, which a damaged header doesn't tell
+                until_us = frame.mono_us - frame.dt_us + wish.duration_us
+        at_s = (frame.mono_us - zero_us) / 1e6 / wish.speed
+        pending = at_s < due_s
+        if not pending:
+            event(at_s, tape.draw(shown.lines()))
+            due_s = at_s + 1 / MAX_RATE
+    if zero_us < 0:
+        raise RecordingError(f"{source.recording.path} holds no window to show")
+    if pending:
+        event(at_s, tape.draw(shown.lines()))
+    event(at_s + 1 / wish.speed if wish.speed < 1 else at_s + 1, tape.end())
+
+
+class Tape:
+    """What the terminal shows, and what it must be sent to show something else."""
+
+    def __init__(self, colours: Palette, size: tuple[int, int]) -> None:
+        self._colours, self._size = colours, size
+        self._shown: list[Cells] = []
+        self._styles: dict[str, str] = {}
+
+    def draw(self, lines: Sequence[Line]) -> str:
+        """All of it at first, then the cells that differ."""
+        width, height = self._size
+        now = [cells(fit(line, width)) for line in (*lines, *((),) * (height - len(lines)))][:height]
+        text = [] if self._shown else ["\x1b[?25l", self.style("text"), "\x1b[2J"]
+        before = self._shown or [[(" ", "text")] * width for _ in range(height)]
+        for y, (old, new) in enumerate(zip(before, now, strict=True)):
+            for begin, end in changes(old, new):
+                text += [f"\x1b[{y + 1};{begin + 1}H", self._run(new[begin:end])]
+        self._shown = now
+        return "".join(text)
+
+    def end(self) -> str:
+        """The screen stays; the cursor comes back below it."""
+        return f"\x1b[0m\x1b[{self._size[1]};1H\x1b[?25h"
+
+    def style(self, role: str) -> str:
+        """The sequence that sets a role's style, whatever was set before."""
+        if role not in self._styles:
+            numbers = ["0"] + ["1"] * (role in self._colours.bold)
+            if self._colours.ansi:
+                numbers += [f"38;5;{self._colours.ansi.get(role, self._colours.ansi['text'])}"]
+                numbers += [f"48;5;{self._colours.ansi_background}"]
+            self._styles[role] = f"\x1b[{';'.join(numbers)}m"
+        return self._styles[role]
+
+    def _run(self, some: Cells) -> str:
+        parts, role = [], ""
+        for character, now in some:
+            if now != role:
+                parts.append(self.style(now))
+                role = now
+            parts.append(character)
+        return "".join(parts)
+
+
+def cells(line: Line) -> Cells:
+    """A line cell by cell."""
+    found: Cells = []
+    for span in line:
+        for character in span.text:
+            found.append((character, span.role))
+            found += [("", span.role)] * (cell_len(character) - 1)
+    return found
+
+
+def changes(old: Cells, new: Cells) -> Iterator[tuple[int, int]]:
+    """Runs of cells [begin, end) that differ; a wide character is never cut."""
+    begin = end = -1
+    for x, (before, after) in enumerate(zip(old, new, strict=False)):
+        if before == after:
+            continue
+        if begin >= 0 and x - end > _JOIN:
+            yield begin, end
+            begin = -1
+        begin = x if begin < 0 else begin
+        while begin > 0 and not new[begin][0]:
+            begin -= 1
+        end = x + 1
+        while end < len(new) and not new[end][0]:
+            end += 1
+    if begin >= 0:
+        yield begin, end
+
+
+def _header(source: Source, wish: Wish, colours: Palette) -> dict[str, Any]:
+    width, height = wish.size
+    origin = source.origin
+    title = f"latmon {wish.screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
+    rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
+    if wish.cast_version == 2:  # noqa: PLR2004
+        return {"version": 2, "width": width, "height": height} | rest | {"env": {"TERM": "xterm-256color"}}
+    theme = {"fg": colours.text, "bg": colours.background, "palette": ":".join(XTERM)}
+    return {"version": 3, "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme}} | rest
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+_WIDE, _HIGH, _BASE = 8.4, 18, 13.5
+"""Of a cell, in the picture's units; the text's base line in it."""
+_FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
+_PARTS = re.compile(r"█+| +|[^█ ]+(?: [^█ ]+)*")
+"""Full blocks, blanks, and words with single blanks between them."""
+
+
+def write_svg(source: Source, out: BinaryIO, wish: Wish) -> None:
+    """The picture as of `at`, else of the end."""
+    colours = palette(load_theme(wish.theme))
+    shown = Moments(source, wish, colours.ink)
+    ends = source.recording.ends()
+    at_us, _ = bounds(source, wish, ends[-1] if ends else 0)
+    for frame in windows(source, at_us):
+        if wish.at and frame.mono_us > at_us and shown.last is not None:
+            break
+        shown.append(frame)
+    if shown.last is None:
+        raise RecordingError(f"{source.recording.path} holds no window to draw")
+    lines = [fit(line, wish.size[0]) for line in shown.lines()]
+    out.write("\n".join(picture(lines, wish.size, colours)).encode())
+
+
+def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Iterator[str]:
+    """SVG, a line of it each."""
+    width, height = size[0] * _WIDE + 2 * _WIDE, (size[1] + 1) * _HIGH
+    box = f'viewBox="0 0 {width:.1f} {height}" width="{width:.1f}" height="{height}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
+    yield f"<title>{escape(plain(lines[0]).strip()) if lines else 'latmon'}</title>"
+    yield "<style>"
+    yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
+    yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items() if role != "background")
+    yield from (f"text.{role} {{ font-weight: bold }}" for role in colours.bold)
+    yield "</style>"
+    yield f'<rect width="100%" height="100%" rx="6" fill="{colours.background}"/>'
+    yield f'<g transform="translate({_WIDE} {_HIGH / 2})">'
+    for y, line in enumerate(lines):
+        x = 0
+        for span in line:
+            yield from _span(span, x, y)
+            x += cell_len(span.text)
+    yield "</g></svg>\n"
+
+
+def _span(span: Span, x: int, y: int) -> Iterator[str]:
+    for part in _PARTS.finditer(span.text):
+        text = part[0]
+        if text.isspace():
+            continue
+        at, cells = x + cell_len(span.text[: part.start()]), cell_len(text)
+        left, wide = f"{at * _WIDE:.1f}", f"{cells * _WIDE:.1f}"
+        if text[0] == "█":
+            yield f'<rect class="{span.role}" x="{left}" y="{y * _HIGH}" width="{wide}" height="{_HIGH}"/>'
+        else:
+            where = f'x="{left}" y="{y * _HIGH + _BASE}" textLength="{wide}" lengthAdjust="spacingAndGlyphs"'
+            yield f'<text class="{span.role}" {where}>{escape(text)}</text>'

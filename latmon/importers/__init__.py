@@ -1,0 +1,1 @@
+"""`latmon import`: other tools' text as a recording."""

@@ -1,0 +1,265 @@
+"""Importers of bpftrace's hist() and lhist(), as text and as JSON.
+
+K, M, G are powers of 1024, as bpftrace means them. A time() line before a table is its time of day.
+
+0.17 has no edges above 2^31 and says [-2147483648, 0] there: that is 2^31 or more. Numbers may be quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from latmon.decode.dtrace_aggregation import Row
+from latmon.importers import values
+from latmon.importers.source import MAX_JSON
+from latmon.importers.values import Asked, Found, Moment, Passed, Remark, Table, Where
+from latmon.support.errors import RecordingError
+from latmon.support.text import clean
+
+_NAME = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?):\s*")
+_END = r"(-?\d{1,20})([KMGTPE]?)"
+_ROW = re.compile(
+    rf"\s*(?:\[{_END}\]|\[{_END}, {_END}\)|\[{_END}, \.\.\.\)|\(\.\.\., {_END}\))\s+(\d{{1,20}})\s*(?:\|[@ ]*\|?)?\s*"
+)
+_SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
+_ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
+_LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
+AGAIN = "another run of bpftrace begins"
+_POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
+_DAY = 86_400.0
+
+
+@dataclass(slots=True)
+class _Open:
+    first: int
+    last: int
+    title: str
+    rows: list[Row] = field(default_factory=list)
+
+
+def sniff_text(head: str) -> bool:
+    """A map's name, and a bucket below it."""
+    lines = head.split("\n")
+    return any(_NAME.fullmatch(line) for line in lines) and any(_ROW.fullmatch(line) for line in lines)
+
+
+def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """Every printed map is a table; another run begins where probes are attached again."""
+    now: _Open | None = None
+    clock = Clock(asked.start)
+    runs = 0
+    for at, line in enumerate(lines, 1):
+        name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
+        if row and now:
+            now.rows.append(_row(row))
+            now.last = at
+            continue
+        if now and now.rows:
+            yield _table(now)
+            now = None
+        if name:
+            now = _Open(at, at, clean(name[1], 200))
+        elif _ATTACHED.fullmatch(line):
+            now, runs = None, runs + 1
+            yield Moment(Where(at, at), f"line {at}: {AGAIN}") if runs > 1 else Passed(Where(at, at))
+        elif line.strip():
+            now = None
+            yield from _other(at, line, clock)
+    if now and now.rows:
+        yield _table(now)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Times of day go on: one that is less than the one before is of the next day."""
+
+    start: float | None
+    day: float = 0.0
+    before: float = -1.0
+
+    def wall(self, text: str) -> float | None:
+        """Of a line that is a time, with or without its date."""
+        whole = values.moment(text)
+        if whole is not None:
+            return whole
+        seconds = values.of_day(text)
+        if seconds is None:
+            return None
+        self.day += _DAY if seconds < self.before else 0.0
+        self.before = seconds
+        midnight = 0.0 if self.start is None else -(self.start % _DAY)
+        return max(0.0, self.day + seconds + midnight)
+
+
+def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
+    wall = clock.wall(line.strip())
+    if wall is not None:
+        yield Moment(Where(at, at, wall))
+    elif (lost := _LOST.fullmatch(line)) is not None:
+        yield Remark(Where(at, at), f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
+    elif (scalar := _SCALAR.fullmatch(line)) is not None:
+        yield Remark(Where(at, at), f"{clean(scalar[1])}: a single value, no distribution", 1)
+
+
+def _table(now: _Open) -> Table | Remark:
+    """A table, or a remark where a row is missing: bpftrace prints every bucket from the lowest to the highest."""
+    hole = next((n for n, (one, other) in enumerate(pairwise(now.rows), 1) if one.high != other.low), None)
+    if hole is not None:
+        text = f"the table {now.title} is damaged in line {now.first + hole}: all of it is left out"
+        return Remark(Where(now.first, now.last), text, 1, is_incomplete=True)
+    return Table(Where(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
+
+
+def kind_of(rows: Sequence[Row]) -> str:
+    """`hist` or `lhist`, as far as edges tell."""
+    widths = {row.high - row.low for row in rows if row.low is not None and row.high is not None}
+    open_top = any(row.high is None for row in rows)
+    return "lhist" if open_top or (len(widths) == 1 and len(rows) > 1) else "hist"
+
+
+def _row(row: re.Match[str]) -> Row:
+    g = row.groups()
+    count = int(g[10])
+    if g[0] is not None:
+        value = _edge(g[0], g[1])
+        return Row(value, value + 1, count)
+    if g[2] is not None:
+        return Row(_edge(g[2], g[3]), _edge(g[4], g[5]), count)
+    if g[6] is not None:
+        return Row(_edge(g[6], g[7]), None, count)
+    return Row(None, _edge(g[8], g[9]), count)
+
+
+def _edge(number: str, unit: str) -> int:
+    return int(number) * _POWERS[unit]
+
+
+def document(lines: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    """The line where it begins, and the object."""
+    first = next((at for at, line in enumerate(lines) if line.lstrip().startswith("{")), None)
+    if first is None:
+        raise RecordingError("there is no JSON object in it")
+    return first + 1, parse("\n".join(lines[first:]))
+
+
+def parse(text: str) -> dict[str, Any]:
+    """One object."""
+    if len(text) > MAX_JSON:
+        raise RecordingError(f"its JSON is larger than {MAX_JSON >> 20} MiB; import it in parts")
+    try:
+        value, end = json.JSONDecoder(parse_constant=_refused).raw_decode(text.lstrip())
+    except RecursionError:
+        raise RecordingError("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise RecordingError(f"its JSON can't be read: {error}") from None
+    if not isinstance(value, dict) or text.lstrip()[end:].strip():
+        raise RecordingError("its JSON is not one object")
+    return value
+
+
+def whole(value: Any, most: int = 2**63 - 1) -> int | None:
+    """An integer from 0 on, also one that was quoted; None where it is none."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 20:  # noqa: PLR2004
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= most else None
+
+
+def real(value: Any) -> float | None:
+    """A finite number from 0 on; None where it is none."""
+    return float(value) if type(value) in (int, float) and 0 <= value < math.inf else None
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_TITLE = 200
+_WRONG = -(2**31)
+
+
+def sniff_json(head: str) -> bool:
+    """Its first object has a type that bpftrace has, and data."""
+    first = next((line for line in head.split("\n") if line.lstrip().startswith("{")), "")
+    return first.lstrip().startswith('{"type"') and '"data"' in first
+
+
+def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """Every key of every printed map is a table."""
+    clock = Clock(asked.start)
+    runs = 0
+    for at, line in enumerate(lines, 1):
+        if not line.lstrip().startswith("{"):
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        kind, data = (value.get("type"), value.get("data")) if isinstance(value, dict) else (None, None)
+        where = Where(at, at)
+        yield Passed(where)
+        if kind == "attached_probes":
+            runs += 1
+            if runs > 1:
+                yield Moment(where, f"line {at}: {AGAIN}")
+        else:
+            yield from _record(where, kind, data, clock)
+
+
+def _record(where: Where, kind: Any, data: Any, clock: Clock) -> Iterator[Found]:
+    """What one line holds."""
+    if kind == "hist" and isinstance(data, dict):
+        yield from _tables(where, data)
+    elif kind in ("time", "printf") and isinstance(data, str):
+        wall = clock.wall(data.strip())
+        if wall is not None:
+            yield Moment(replace(where, wall=wall))
+        elif data.strip():
+            yield Remark(where, f"printed text, no distribution: {clean(data.strip(), 60)}", 1)
+    elif kind == "lost_events":
+        yield Remark(where, f"bpftrace lost events: {clean(json.dumps(data), 60)}", lost=_lost(data))
+    else:
+        yield Remark(where, f"{clean(str(kind), 40)}: no distribution", 1)
+
+
+def _lost(data: Any) -> int:
+    """How many; 1 where that can't be read."""
+    number = whole(data.get("events")) if isinstance(data, dict) else whole(data)
+    return 1 if number is None else number
+
+
+def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
+    for name, value in data.items():
+        for key, buckets in value.items() if isinstance(value, dict) else [("", value)]:
+            title = clean(f"{name}[{key}]" if key else name, _TITLE)
+            rows = [_json_row(one) for one in buckets] if isinstance(buckets, list) else [None]
+            if not rows:
+                continue
+            if None in rows:
+                yield Remark(where, f"{title}: buckets that can't be read", 1, is_incomplete=True)
+            else:
+                told = tuple(row for row in rows if row is not None)
+                yield Table(where, title, kind_of(told), told)
+
+
+def _json_row(bucket: Any) -> Row | None:
+    if not isinstance(bucket, dict):
+        return None
+    count = whole(bucket.get("count"))
+    low, high = (_json_edge(bucket.get(name)) for name in ("min", "max"))
+    if count is None or (low is None and high is None):
+        return None
+    if low == _WRONG and high == 0:
+        return Row(-_WRONG, None, count)
+    return Row(low, None if high is None else high + 1, count)
+
+
+def _json_edge(value: Any) -> int | None:
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 21:  # noqa: PLR2004
+        value = int(value)
+    return value if type(value) is int and abs(value) < 2**64 else None

@@ -1,0 +1,290 @@
+"""Importer of DTrace's aggregations: quantize(), lquantize(), llquantize() and scalars.
+
+`dtrace_dump` reads the tables; here they get their unit, their time and what they are about. A scalar is no latency and
+is named as left out.
+
+For output without our marks, and whole in memory. Columns of keys are told apart where their widths allow only one
+reading; they are as printed, not yet clean. Text that is neither key, row nor value is Undecoded, and so are the tables
+of `-x agghist` and `-x aggpack`, which have no distributions or no counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from latmon.decode.dtrace_aggregation import HEADER, INTEGER, PrintedRow, Row, Scalar, bounded, kind_of
+from latmon.importers import values
+from latmon.importers.values import Asked, Found, Moment, Passed, Remark, Table, Where
+from latmon.support.text import clean
+
+SHOWN = 200
+_LONGEST = 1024
+_STRING = 52
+_INT_WIDTHS = (17, 9, 6, 4)
+"""Of key columns: a string of 50 after two blanks, integers of 64, 32, 16 and 8 bits after one."""
+
+_REFUSED = re.compile(r"[ \t]*+(?:key[ \t]++-++ Distribution -|(?:key[ \t]++)?min \.-++\. max)")
+_COLUMNS = re.compile(r" *CPU +ID +FUNCTION:NAME")
+_RECORD = re.compile(r" {0,2}[0-9]++ ++[0-9]++ ++[^ ]*:[^ ]*")
+_DUMP_HEAD = re.compile(r" *0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f  0123456789abcdef")
+_DUMPED = re.compile(r" {0,11}[0-9a-f]{1,8}: ((?:[0-9a-f]{2} ){1,16}).*")
+_INT_COLUMN = re.compile(r"( ++)(-?[0-9]++)(?= |$)")
+_FRAME = re.compile(r" {14}[^ ]*[^ 0-9-][^ ]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One quantize(), lquantize() or llquantize(), as far as its labels tell (`kind_of`), with its key."""
+
+    keys: tuple[str, ...]
+    kind: str
+    rows: tuple[Row, ...]
+    line: int = field(default=0, compare=False)
+    """Its header, from 1."""
+    key_line: int = field(default=0, compare=False)
+    """Where its key begins; the header where it has none."""
+    last: int = field(default=0, compare=False)
+    """Its last row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """A line that is none of a distribution or scalar."""
+
+    text: str
+    line: int = field(default=0, compare=False)
+
+
+Dump = Distribution | Scalar | Undecoded
+
+
+def tables(text: str) -> Iterator[Dump]:
+    """All distributions and scalars of `text` in their order; the name of a scalar is not printed, so it has none."""
+    reader = _Reader()
+    for line in text.split("\n"):
+        reader.number += 1
+        yield from reader.line(line.replace("\xa0", " ").removesuffix("\r"))
+    yield from reader.end()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Which line means what depends on the one that follows: `held` may be a key, a value, or neither."""
+
+    number: int = 0
+    parts: list[str] = field(default_factory=list)  # the key so far
+    parts_at: int = 0
+    held: str | None = None
+    held_at: int = 0
+    header_at: int = 0
+    dump: bytearray | None = None
+    stack: list[str] = field(default_factory=list)
+    rows: PrintedRow | None = None
+    refusing: bool = False
+
+    def line(self, line: str) -> Iterator[Dump]:
+        if self.rows is not None:
+            if self.rows.take(line) or self.rows.take_bare(line):
+                return
+            yield from self._end_of_rows()
+        if self.refusing:
+            self.refusing = "|" in line  # their rows
+            if self.refusing:
+                return
+        if self._is_of_key(line):
+            return
+        self._end_of_parts()
+        if HEADER.fullmatch(line):
+            self._hold_no_more()
+            self.rows, self.header_at = PrintedRow(), self.number
+        elif not line or line.isspace():
+            yield from self._flush(keep_parts=True)
+        elif _REFUSED.match(line):
+            yield from self._flush()
+            yield _undecoded(f"a table of agghist or aggpack: {line.strip()}", self.number)
+            self.refusing = True
+        elif _COLUMNS.fullmatch(line.rstrip()):
+            yield from self._flush()
+        else:
+            yield from self._flush(keep_parts=True)
+            self.held, self.held_at = line[:_LONGEST], self.number
+
+    def end(self) -> Iterator[Dump]:
+        """What the last line leaves."""
+        if self.rows is not None:
+            yield from self._end_of_rows()
+        self._end_of_parts()
+        yield from self._flush()
+
+    def _is_of_key(self, line: str) -> bool:
+        """A string that is not ASCII comes as a dump of its bytes, a stack as lines: columns of a key like others."""
+        if self.dump is not None and (found := _DUMPED.fullmatch(line)):
+            self.dump += bytes.fromhex(found[1])
+            return True
+        if _DUMP_HEAD.fullmatch(line.rstrip()):
+            self._end_of_parts()
+            self._hold_no_more()
+            self._begin_part(self.number)
+            self.dump = bytearray()
+            return True
+        if _FRAME.fullmatch(line.rstrip()):
+            self._hold_no_more()
+            self._begin_part(self.number)
+            self.stack.append(line.strip())
+            return True
+        return False
+
+    def _end_of_parts(self) -> None:
+        if self.dump is not None:
+            self.parts.append(self.dump.rstrip(b"\0").decode("utf-8", "replace"))
+            self.dump = None
+        if self.stack:
+            self.parts.append("\n".join(self.stack))
+            self.stack = []
+
+    def _hold_no_more(self) -> None:
+        """What is held was part of the key."""
+        if self.held is not None:
+            self._begin_part(self.held_at)
+            self.parts += columns(self.held)
+            self.held = None
+
+    def _begin_part(self, line: int) -> None:
+        if not self.parts and not self.stack:
+            self.parts_at = line
+
+    def _end_of_rows(self) -> Iterator[Dump]:
+        printed, self.rows = self.rows or PrintedRow(), None
+        keys, self.parts = tuple(self.parts), []
+        rows = bounded(printed)
+        if rows:
+            begins = self.parts_at if keys else self.header_at
+            last = self.header_at + len(rows)
+            yield Distribution(keys, kind_of(printed), rows, self.header_at, begins, last)
+        else:
+            why = "of labels that do not go together" if printed.counts else "without rows"
+            yield _undecoded(f"a table {why}", self.header_at)
+
+    def _flush(self, *, keep_parts: bool = False) -> Iterator[Dump]:
+        """What is held was no key: it is a value, or not understood."""
+        line, self.held = self.held, None
+        value = None if line is None else _value(line)
+        if value is not None:
+            key, number = value
+            keys, self.parts = (*self.parts, *columns(key)), []
+            yield Scalar("", keys, number, self.held_at)
+        elif line is not None:
+            yield from self._forget()
+            record = _RECORD.match(line)
+            if record is None or line[record.end() :].strip():
+                yield _undecoded(line, self.held_at)
+        elif not keep_parts:
+            yield from self._forget()
+
+    def _forget(self) -> Iterator[Dump]:
+        for part in self.parts:
+            yield _undecoded(part, self.parts_at)
+        self.parts = []
+
+
+def _value(line: str) -> tuple[str, int] | None:
+    """Key and value of a scalar's row: the value is the last column, 16 wide after a blank."""
+    line = line.rstrip()
+    number = line.rpartition(" ")[2]
+    start = len(line) - max(17, len(number) + 1)
+    if start < 0 or not INTEGER.fullmatch(number) or line[start:].lstrip(" ") != number:
+        return None
+    if line[start + 1] != " " and _columns(line[:start]) is None:
+        return None  # a sentence that ends in a large number looks the same
+    return line[:start], int(number)
+
+
+def columns(key: str) -> tuple[str, ...]:
+    """The columns of a key, told apart by their widths; all as one where that can be read in no way, or in several."""
+    return _columns(key) or ((key.strip(),) if key.strip() else ())
+
+
+def _columns(key: str) -> tuple[str, ...] | None:
+    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # the readings up to a place: two are one too many
+    for at in range(len(key)):
+        for before in ways.pop(at, ()):
+            for word, end in _columns_at(key, at):
+                ways.setdefault(end, []).append((*before, word))
+                del ways[end][2:]
+    found = ways.get(len(key), [])
+    return found[0] if len(found) == 1 else None
+
+
+def _columns_at(key: str, at: int) -> Iterator[tuple[str, int]]:
+    if key[at] != " ":
+        return
+    end = min(at + _STRING, len(key))
+    word = key[at + 2 : end]
+    is_string = key[at : at + 2] == "  " and (word[:1].strip() or (not word.strip() and end - at == _STRING))
+    if is_string:
+        yield word.rstrip(" "), end
+    found = _INT_COLUMN.match(key, at)
+    if found and (found.end() - at in _INT_WIDTHS or (len(found[1]) == 1 and len(found[2]) >= _INT_WIDTHS[-1])):
+        yield found[2], found.end()
+
+
+def _undecoded(text: str, line: int) -> Undecoded:
+    return Undecoded(clean(text[:SHOWN], SHOWN), line)
+
+
+_HEADER = re.compile(r"[ \t]*value[ \t]+-+ Distribution -+[ \t]+count[ \t]*$", re.MULTILINE)
+_RUN = re.compile(r"dtrace: (?:script|description) \S{1,256} matched \d+ probes?")
+_DROPS = re.compile(r"dtrace: (\d{1,15}) (?:\w+ ){0,4}drops?\b")
+"""libdtrace's sentence on full buffers: `dtrace: 5 aggregation drops on CPU 1`."""
+_NOISE = re.compile(r"dtrace: (?:script|description) .*matched \d+ probe|\^C$|\[\.\.\.truncated\.\.\.\]$")
+_TITLE = 200
+
+
+def sniff(head: str) -> bool:
+    """A table's head is unlike anything else."""
+    return _HEADER.search(head) is not None
+
+
+def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """Tables in their order, runs and times between them."""
+    del asked
+    found = [one for one in tables("\n".join(lines)) if isinstance(one, Distribution | Scalar)]
+    distributions = [one for one in found if isinstance(one, Distribution)]
+    columns = {line for one in distributions for line in range(one.key_line, one.last + 1)}
+    events: list[tuple[int, Found]] = [(one.line, _table(one)) for one in distributions]
+    for at, line in enumerate(lines, 1):
+        if at in columns:
+            continue
+        wall = values.moment(line)
+        if wall is not None:
+            events.append((at, Moment(Where(at, at, wall))))
+        elif _RUN.match(line.strip()):
+            events.append((at, Moment(Where(at, at), clean(f"line {at}: {line.strip()}", _TITLE))))
+        elif (lost := _DROPS.match(line.strip())) is not None:
+            events.append(
+                (at, Remark(Where(at, at), f"DTrace lost data: {clean(line.strip(), 100)}", lost=int(lost[1])))
+            )
+        elif _NOISE.match(line.strip()):
+            events.append((at, Passed(Where(at, at))))
+    if distributions:
+        events += (
+            (one.line, Remark(Where(one.line, one.line), f"{_title(one.keys)}: a count, no latency"))
+            for one in found
+            if isinstance(one, Scalar) and one.keys and _is_aggregation(lines[one.line - 1])
+        )
+    yield from (one for _, one in sorted(events, key=lambda pair: pair[0]))
+
+
+def _is_aggregation(line: str) -> bool:
+    """As the default printer makes it: a key of two blanks and 50 columns, then 16 for the value."""
+    return line.startswith("  ") and len(line.rstrip()) >= 60  # noqa: PLR2004
+
+
+def _table(one: Distribution) -> Table:
+    return Table(Where(one.key_line, one.last), _title(one.keys), one.kind, one.rows)
+
+
+def _title(keys: tuple[str, ...]) -> str:
+    return clean(" ".join(key.replace("\n", " ") for key in keys).strip(), _TITLE)

@@ -1,0 +1,103 @@
+"""Importer of fio --output-format=json+: latency bins of each job and direction.
+
+A bin is named by its middle and 1.6 % wide, finer than ours, and goes where its last value does. `lat` holds more than
+`clat` (the submission), and is taken where it has bins. Jobs of one name are one device: fio doesn't say which disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from latmon.importers.bpftrace import document, real, whole
+from latmon.importers.values import Asked, Found, Passed, Remark, Times, Where
+from latmon.model.frame import Completed, Flow, Series
+from latmon.model.histogram import Histogram, bucket_index, merge
+from latmon.support.errors import RecordingError
+from latmon.support.text import clean
+
+_OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush"}
+_MAX_NS = 2**62
+_BIN_BITS = 6
+
+
+def sniff(head: str) -> bool:
+    """Its first key."""
+    return '"fio version"' in head
+
+
+def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """All jobs are one window: fio's numbers are of its whole run."""
+    first, value = document(lines)
+    where = Where(first, len(lines))
+    yield Passed(where)
+    jobs = value.get("jobs")
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise RecordingError("it is no JSON of fio: it has no list of jobs")
+    histograms: dict[Series, list[Histogram]] = {}
+    seen: dict[Flow, Completed] = {}
+    runtime_ms = 0
+    for job in jobs:
+        device = asked.device or clean(str(job.get("jobname", "job")))
+        for name, op in _OPS.items():
+            side = job.get(name)
+            if not isinstance(side, dict):
+                continue
+            runtime_ms = max(runtime_ms, whole(side.get("runtime")) or 0)
+            kind, told = _latency(side)
+            total = whole(side.get("total_ios")) or 0
+            if told is None:
+                if total:
+                    said = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
+                    yield Remark(where, said, 1, is_incomplete=True)
+                continue
+            flow = Flow(device, asked.op or op)
+            if kind == "clat_ns":
+                yield Remark(where, f"{device} {op}: clat, without the submission (slat)")
+            histograms.setdefault(Series(*flow, asked.stage or "total"), []).append(told)
+            had = seen.get(flow, Completed(0, 0))
+            count = had.count + (total or told.count)
+            seen[flow] = Completed(count, had.bytes + (whole(side.get("io_bytes")) or 0))
+    wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
+    if not histograms:
+        raise RecordingError("this output of fio has no latency bins: use --output-format=json+")
+    yield Times(
+        Where(first, len(lines), None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None),
+        {series: merge(some) for series, some in histograms.items()},
+        (),
+        seen,
+    )
+
+
+def _latency(side: Mapping[str, Any]) -> tuple[str, Histogram | None]:
+    for kind in ("lat_ns", "clat_ns"):
+        told = side.get(kind)
+        if isinstance(told, dict) and isinstance(told.get("bins"), dict) and told["bins"]:
+            return kind, _histogram(told)
+    return "", None
+
+
+def _histogram(told: Mapping[str, Any]) -> Histogram | None:
+    counts: dict[int, int] = {}
+    mean, most = real(told.get("mean")), whole(told.get("max"), _MAX_NS)
+    highest = max((whole(name, _MAX_NS) or 0 for name in told["bins"]), default=0)
+    for name, value in told["bins"].items():
+        ns, count = whole(name, _MAX_NS), whole(value)
+        if ns is None or count is None:
+            raise RecordingError("a bin of this output of fio is no pair of numbers")
+        last = _last(ns)
+        if most is not None and 2 * ns - last <= most + 1 and (ns == highest or most < last):
+            last = most  # the highest bin holds the maximum, and fio's very last one has no end
+        index = bucket_index(last // 1000)
+        counts[index] = counts.get(index, 0) + count
+    number = sum(counts.values())
+    if not number:
+        return None
+    total = None if mean is None or whole(told.get("N")) != number else round(min(mean, _MAX_NS) * number / 1000)
+    return Histogram.of(counts, total, None if most is None else most // 1000)
+
+
+def _last(ns: int) -> int:
+    """Of the bin whose middle is `ns`: below 128 ns a bin is its one value, above an octave has 64."""
+    shift = ns.bit_length() - 1 - _BIN_BITS
+    return ns + (1 << (shift - 1)) - 1 if shift > 0 else ns

@@ -1,0 +1,354 @@
+"""Conversion of imported values to windows, and of windows to frames on one clock.
+
+A window ends where the text tells another time, where something else stands between, where another run begins, or where
+a series comes again. Two tables that count the same I/Os (quantize beside lquantize) are one series: the finer one
+counts, the other is kept as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from latmon.importers import buckets
+from latmon.importers.values import Asked, Counts, Found, Head, Moment, Names, Queues, Remark, Table, Times, Whole
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series, Taskq
+from latmon.model.histogram import Histogram, merge
+from latmon.model.inflight import PROBE, Depths, bucket_end
+from latmon.support.errors import RecordingError, UsageError
+from latmon.support.text import clean
+
+MAX_WINDOWS = 100_000
+MAX_SERIES = 4_096
+"""Of one window, and devices of a recording: a reader refuses four times as many."""
+MAX_OUTLIERS = 2_000
+"""Of one window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A table with its unit and series."""
+
+    table: Table
+    series: Series
+    ranges: list[buckets.Range]
+
+
+@dataclass(slots=True)
+class Window:
+    """What goes into one frame."""
+
+    wall: float | None = None
+    dt_us: int | None = None
+    tables: dict[Series, Placed] = field(default_factory=dict)
+    aside: list[Placed] = field(default_factory=list)
+    """The same I/Os once more."""
+    at_issue: list[Placed] = field(default_factory=list)
+    """Tables of depths at issue, which are in `depths`."""
+    depths: dict[str, Depths] = field(default_factory=dict)
+    times: dict[Series, list[Histogram]] = field(default_factory=dict)
+    outliers: list[Outlier] = field(default_factory=list)
+    suppressed: int = 0
+    lost: int = 0
+    """Events that the tool lost."""
+    seen: dict[Flow, Completed] = field(default_factory=dict)
+    kernel: dict[Flow, Completed] = field(default_factory=dict)
+    outstanding: dict[str, Outstanding] = field(default_factory=dict)
+    taskqs: tuple[Taskq, ...] | None = None
+    whole: Frame | None = None
+    notices: list[str] = field(default_factory=list)
+    run: str = ""
+
+    def __bool__(self) -> bool:
+        told = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
+        return any(bool(one) for one in told)
+
+
+@dataclass(slots=True)
+class Built:
+    """All windows, and what is said of them."""
+
+    windows: list[Window] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)
+    """Where a unit was read -> the unit."""
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    kept_rows: int = 0
+    not_kept: int = 0
+    origin: Origin | None = None
+    """As latmon's own lines had it."""
+    measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stage -> the stages that it includes, as latmon's own buckets say."""
+
+
+def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[int] = ()) -> Built:
+    """UsageError naming --unit for a table whose unit nothing tells. `left`: lines of something else, in order."""
+    building = _Building(asked, names, left)
+    for one in found:
+        building.add(one)
+    building.end()
+    return building.built
+
+
+@dataclass(slots=True)
+class _Building:
+    """The window that is open, and those before it."""
+
+    asked: Asked
+    names: Names
+    left: Sequence[int]
+    built: Built = field(default_factory=Built)
+    now: Window = field(default_factory=Window)
+    devices: set[str] = field(default_factory=set)
+    last: int = 0
+    """The line that the latest thing ended in."""
+
+    def add(self, one: Found) -> None:
+        if isinstance(one, Head):
+            self.built.origin = one.origin
+        elif isinstance(one, Moment):
+            self.close(one.where.wall)
+            self.now.run = one.run or self.now.run
+        elif isinstance(one, Remark):
+            self.now.notices.append(f"line {one.where.first}: {one.text}")
+            self.now.lost += one.lost
+        else:
+            self._told(one)
+
+    def end(self) -> None:
+        """Close the last window; what was reported behind it belongs to it."""
+        self.close()
+        if self.built.windows:
+            self.built.windows[-1].notices += self.now.notices
+            self.built.windows[-1].lost += self.now.lost
+
+    def close(self, following: float | None = None) -> None:
+        """The next window begins; where this one is empty, what was said of it is said of the next."""
+        if not self.now:
+            self.now = Window(following, notices=self.now.notices, run=self.now.run, lost=self.now.lost)
+            return
+        now, series = self.now, len(self.now.tables) + len(self.now.times)
+        self.devices.update(one.device for of in (now.tables, now.times, now.kernel) for one in of)
+        if max(series, len(now.kernel), len(now.outstanding), len(self.devices)) > MAX_SERIES:
+            raise RecordingError(f"it has more than {MAX_SERIES:,} devices or series; import it in parts")
+        if len(self.built.windows) >= MAX_WINDOWS:
+            raise RecordingError(f"it has more than {MAX_WINDOWS:,} tables and times; import it in parts")
+        self.built.windows.append(self.now)
+        self.now = Window(following)
+
+    def _told(self, one: Found) -> None:
+        self._end_at(one)
+        if isinstance(one, Table):
+            self._table(one)
+        elif isinstance(one, Times):
+            _add_times(self.now, one)
+        elif isinstance(one, Counts):
+            again = one.depths.keys() & self.now.depths.keys()
+            if again or ((self.now.kernel or self.now.outstanding) and (one.kernel or one.outstanding)):
+                self.close()
+            if one.kernel or one.outstanding:
+                self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
+            self.now.depths.update(one.depths)
+        elif isinstance(one, Queues):
+            if self.now.taskqs is not None:
+                self.close()
+            self.now.taskqs = one.taskqs
+        elif isinstance(one, Whole):
+            self.close()
+            self.now.whole = one.frame
+            self.built.measured.update(one.measured)
+        self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
+        self.now.dt_us = one.where.dt_us or self.now.dt_us
+
+    def _end_at(self, one: Found) -> None:
+        """Whether it stands by itself: at another time, or with something else before it."""
+        wall, first = one.where.wall, one.where.first
+        if wall is not None:
+            if self.now and wall != self.now.wall:
+                self.close()
+        elif self.now and bisect_right(self.left, self.last) != bisect_right(self.left, first):
+            self.close()
+        self.last = max(self.last, one.where.last)
+
+    def _table(self, one: Table) -> None:
+        placed = _placed(one, self.asked, self.names, self.built)
+        if one.at_issue:
+            if placed.series.device in self.now.depths:
+                self.close(self.now.wall)
+            self.now.depths[placed.series.device] = _depths(one)
+            self.now.at_issue.append(placed)
+            rows = ", ".join(f"{buckets.upper(row)}: {row.count:,}" for row in one.rows if row.count)
+            self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}{_exactly(one)}")
+        elif _again(self.now, placed):
+            _aside(self.now, placed)
+        else:
+            if placed.series in self.now.tables or placed.series in self.now.times:
+                self.close(self.now.wall)
+            self.now.tables[placed.series] = placed
+
+
+def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
+    series = table.series or names.series(table.title)
+    if table.at_issue:
+        return Placed(table, series, [])
+    unit = asked.unit or table.unit
+    where = "--unit" if asked.unit else table.unit_from
+    if not unit:
+        raise UsageError(
+            f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) is told nowhere "
+            "in the text: say it with --unit us, ms, ns or s"
+        )
+    built.units.setdefault(where, unit)
+    return Placed(table, series, buckets.ranges(table, unit))
+
+
+def _depths(table: Table) -> Depths:
+    """Place each row at its highest depth, the row of the maximum at the maximum."""
+    counts: dict[int, int] = {}
+    most = table.told.get("max")
+    for row in table.rows:
+        if row.count > 0:
+            depth = max(0, row.high - 1 if row.high is not None else most or row.low or 0)
+            depth = depth if most is None else min(depth, max(most, row.low or 0))
+            counts[bucket_end(depth)] = counts.get(bucket_end(depth), 0) + row.count
+    return Depths(at_issue=counts, most=most, source=PROBE)
+
+
+def _exactly(table: Table) -> str:
+    """What the tool printed beside its rows: `; exactly: min 1, max 29, mean 3`."""
+    told = ", ".join(f"{name} {table.told[name]:,}" for name in ("min", "max", "mean") if name in table.told)
+    return f"; exactly: {told}" if told else ""
+
+
+def _again(now: Window, placed: Placed) -> bool:
+    """Whether these I/Os are in the window already, in other buckets."""
+    had = now.tables.get(placed.series)
+    return had is not None and had.table.kind != placed.table.kind and had.table.count == placed.table.count
+
+
+def _aside(now: Window, placed: Placed) -> None:
+    had = now.tables[placed.series]
+    coarse, fine = (had, placed) if len(had.ranges) < len(placed.ranges) else (placed, had)
+    now.tables[placed.series] = fine
+    now.aside.append(coarse)
+    now.notices.append(
+        f"line {coarse.table.where.first}: {coarse.table.kind or 'a table'} of the same {fine.table.count:,} I/Os as "
+        f"line {fine.table.where.first}, counted once"
+    )
+
+
+def _add_times(now: Window, one: Times) -> None:
+    for series, histogram in one.histograms.items():
+        now.times.setdefault(series, []).append(histogram)
+    for flow, done in one.seen.items():
+        had = now.seen.get(flow, Completed(0, 0, 0))
+        time = None if had.time_us is None or done.time_us is None else had.time_us + done.time_us
+        now.seen[flow] = Completed(had.count + done.count, had.bytes + done.bytes, time)
+    room = MAX_OUTLIERS - len(now.outliers)
+    now.outliers += one.outliers[:room]
+    now.suppressed += max(0, len(one.outliers) - room)
+
+
+RELATIVE_BELOW = 1e8
+"""A time before 1973 is one since a boot or a trace's begin."""
+_SENTENCE = 1000
+_LONGEST_US = 60_000_000
+"""Between two times: longer ones are holes, not windows."""
+
+
+def frames(built: Built, asked: Asked) -> Iterator[Frame]:
+    """In order, on one clock that goes on where the text tells no time."""
+    start = asked.start or 0.0
+    wall_before: float | None = None
+    mono = 0
+    known: set[str] = set()
+    for seq, one in enumerate(built.windows):
+        if one.whole is not None:
+            frame = replace(one.whole, seq=seq, health=_health(one, one.whole.health))
+            wall_before, mono = frame.wall, frame.mono_us
+        else:
+            told = None if one.wall is None else one.wall + (start if one.wall < RELATIVE_BELOW else 0.0)
+            away = None if told is None or wall_before is None else round((told - wall_before) * 1e6)
+            passed = away if away is not None and away > 0 else one.dt_us or asked.interval_us
+            dt = one.dt_us or (passed if passed <= _LONGEST_US else asked.interval_us)
+            mono += passed if seq else dt
+            wall = told if told is not None else (start if wall_before is None else wall_before) + dt / 1e6
+            frame, wall_before = _frame(one, seq, (wall, mono, dt), asked), wall
+        new = sorted(_devices(frame) - known - {device.name for device in frame.devices})
+        known |= {*new, *(device.name for device in frame.devices)}
+        yield replace(frame, devices=(*frame.devices, *(_device(name) for name in new)))
+
+
+def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) -> Frame:
+    wall, mono, dt = when
+    histograms = {series: _histogram(placed) for series, placed in one.tables.items()}
+    for series, parts in one.times.items():
+        histograms[series] = merge([*([histograms[series]] if series in histograms else []), *parts])
+    begun = mono - dt
+    outliers = tuple(
+        replace(o, wall=o.wall or wall - dt / 1e6, mono_us=max(0, o.mono_us or begun)) for o in one.outliers
+    )
+    return Frame(
+        seq=seq,
+        wall=wall,
+        mono_us=mono,
+        dt_us=dt,
+        histograms=histograms,
+        seen=_seen(one),
+        kernel=one.kernel,
+        outliers=outliers,
+        above=_above(outliers),
+        thresholds_us=_thresholds(outliers, asked),
+        taskqs=one.taskqs,
+        outstanding=one.outstanding,
+        depths=one.depths,
+        health=replace(_health(one, Health()), suppressed=one.suppressed),
+        marks=(Mark(one.run, begun, max(0.0, wall - dt / 1e6)),) if one.run else (),
+    )
+
+
+def _seen(one: Window) -> dict[Flow, Completed]:
+    """A table of whole latencies has a count for each I/O; no bytes."""
+    told = {
+        Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
+        for series, placed in one.tables.items()
+        if series.stage == "total"
+    }
+    return told | one.seen
+
+
+def _histogram(placed: Placed) -> Histogram:
+    table = placed.table
+    return buckets.histogram(placed.ranges, buckets.bits_of(placed.ranges), table.sum_us, table.max_us)
+
+
+def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
+    found: dict[Flow, int] = {}
+    for one in outliers:
+        flow = Flow(one.device, one.op)
+        found[flow] = found.get(flow, 0) + 1
+    return found
+
+
+def _thresholds(outliers: Iterable[Outlier], asked: Asked) -> dict[str, int]:
+    """A tool that lists slow I/Os only has a threshold of its own, which can't be above the least of them."""
+    found: dict[str, int] = {}
+    for one in outliers:
+        found[one.device] = min(found.get(one.device, asked.threshold_us), one.total_us)
+    return found
+
+
+def _health(one: Window, health: Health) -> Health:
+    notice = "; ".join((*([health.notice] if health.notice else []), *one.notices))
+    return replace(health, notice=clean(notice, _SENTENCE), lost_events=health.lost_events + one.lost)
+
+
+def _devices(frame: Frame) -> set[str]:
+    flows: tuple[Mapping[Any, Any], ...] = (frame.histograms, frame.seen, frame.kernel)
+    return {key.device for of in flows for key in of} | {*frame.outstanding, *frame.depths}
+
+
+def _device(name: str) -> Device:
+    """Nothing but its name is known."""
+    return Device(name, 0, 0, kind="other")

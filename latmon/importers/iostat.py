@@ -1,0 +1,436 @@
+"""Importers of iostat of Linux (text and JSON), Solaris and illumos: rates and means, no distribution.
+
+Columns go by their names, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
+Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
+is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
+asvc_t); `first_report` decides which first report is an average since the boot.
+
+iostat prints no sign of it. The numbers show it: in an interval each rate is a whole number of I/Os divided by the
+interval (401 I/Os in 1.01 s are 397.03 per second), an average over the uptime is not; and without -x a report prints
+both kB and kB/s, whose quotient is its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Any
+
+from latmon.importers import values as importers_values
+from latmon.importers.bpftrace import document
+from latmon.importers.values import UNKNOWN_OP, Asked, Counts, Found, Moment, Passed, Remark, Where, one_device
+from latmon.model.frame import Completed, Flow, Outstanding
+from latmon.model.inflight import MEANS, Depths, bucket_end
+from latmon.support.errors import RecordingError
+from latmon.support.text import clean
+
+Rows = Mapping[str, Mapping[str, float]]
+"""Device -> column -> value."""
+_RATES = ("r/s", "w/s", "d/s", "f/s", "tps")
+_TOTALS = tuple(
+    (f"{unit}_{way}", f"{unit}_{way}/s") for unit in ("kB", "MB", "Blk") for way in ("read", "wrtn", "dscd")
+)
+_MOST_RATES = 64
+_JITTER = 0.03
+"""An interval is so much shorter or longer than what was asked for."""
+_CHANCE = 0.05
+"""Below it rates that fit an interval by chance are not believed to."""
+_LONGER = 2
+"""Times the interval: a report of this length is none of its intervals."""
+
+
+def kept_reports(
+    reports: Sequence[tuple[float | None, Rows]], solaris: bool, is_y: bool, asked: Asked
+) -> tuple[bool, str]:
+    """Whether the first report of a run is imported, and why, for a person. `reports`: when each was printed."""
+    if asked.first_report or is_y:
+        keep = asked.first_report != "drop"
+        by = "--first-report" if asked.first_report else "the command line in the text (-y)"
+        return keep, f"the first report is {'taken for an interval' if keep else 'left out'}, as {by} says"
+    if len(reports) == 1:
+        unless = "" if solaris else " unless iostat ran with -y"
+        return True, f"a single report is an average since the boot{unless}; its rates are taken for the interval"
+    if solaris:
+        return False, "the first report is of the time since the boot and left out"
+    since_boot = _is_since_boot(reports, asked)
+    if since_boot is None:
+        return False, (
+            "its numbers don't show whether the first report is of the time since the boot; it is left out "
+            "(--first-report keep imports it: after iostat -y it is an interval)"
+        )
+    if since_boot:
+        return False, "the first report is of the time since the boot, by its numbers, and left out"
+    return True, "the first report is of an interval, by its numbers (iostat -y)"
+
+
+def length_s(rows: Rows) -> float | None:
+    """The length of a report that prints amounts and their rates; None of any other or of an idle one."""
+    told = [
+        (values[total], values[rate])
+        for values in rows.values()
+        for total, rate in _TOTALS
+        if values.get(rate) and values.get(total)
+    ]
+    total, rate = max(told, default=(0.0, 0.0))
+    return total / rate if rate else None
+
+
+def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], asked: Asked) -> bool | None:
+    """None where the numbers fit both."""
+    (_, first), *others = reports
+    own, lengths = length_s(first), [s for _, rows in others if (s := length_s(rows)) is not None]
+    if own is not None and lengths:
+        return own > _LONGER * median(lengths)
+    interval = _interval_s([wall for wall, _ in reports]) or asked.interval_us / 1e6
+    digits = max((_digits(value) for _, rows in reports for one in rows.values() for value in one.values()), default=0)
+    if not any(_fits(rates, interval, digits) for _, rows in others if (rates := _rates(rows))):
+        return None  # the interval is another one, or the disks are idle
+    rates = _rates(first)
+    if not _fits(rates, interval, digits):
+        return True
+    tries = 2 * _JITTER * 100 * interval + 1
+    by_chance = min(1.0, 2 * _slack(interval, digits)) ** len(rates) * tries
+    return False if by_chance < _CHANCE else None
+
+
+def _interval_s(walls: Sequence[float | None]) -> float | None:
+    passed = [b - a for a, b in pairwise(walls) if a is not None and b is not None and b > a]
+    return median(passed) if passed else None
+
+
+def _rates(rows: Rows) -> list[float]:
+    found = (values[name] for values in rows.values() for name in _RATES if values.get(name))
+    return [rate for rate, _ in zip(found, range(_MOST_RATES), strict=False)]
+
+
+def _fits(rates: Iterable[float], interval: float, digits: int) -> bool:
+    """Whether some length near the interval, in the hundredths that iostat counts, makes all rates whole numbers."""
+    some = list(rates)
+    low, high = round((1 - _JITTER) * interval * 100), round((1 + _JITTER) * interval * 100)
+    return any(
+        all(abs(n - round(n)) <= _slack(cs / 100, digits) for n in (rate * cs / 100 for rate in some))
+        for cs in range(max(low, 1), high + 1)
+    )
+
+
+def _slack(interval: float, digits: int) -> float:
+    """What a printed rate may be off, in I/Os: half of its last digit, and a tenth for the arithmetic."""
+    return 0.55 * interval / 10.0**digits
+
+
+def _digits(value: float) -> int:
+    """Behind the point, as far as they were printed."""
+    return len(repr(value).partition(".")[2].rstrip("0")) if value < 1e9 else 0  # noqa: PLR2004 - no exponent below
+
+
+_NUMBER = re.compile(r"-?\d{1,15}(?:[.,]\d{1,6})?\Z")
+_NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
+_CPU = re.compile(r"\s+\d+[.,]\d\d(?:\s+\d+[.,]\d\d){5}\s*\Z")
+_HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
+"""Of sysstat: a run begins with it and names the host."""
+_COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*\Z)(?:\s+[\w./-]{1,64}){0,20}\s*\Z")
+"""A command line, with a prompt or without."""
+_SHORT = re.compile(r"-[a-zA-Z]+")
+_LINUX = {"read": ("r", "r_await"), "write": ("w", "w_await"), "discard": ("d", "d_await"), "flush": ("f", "f_await")}
+_SOLARIS = {"read": "r", "write": "w"}
+_KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
+_BYTES = (("{}kB/s", _KB), ("{}MB/s", _MB), ("{}sec/s", _SECTOR), ("k{}/s", _KB), ("M{}/s", _MB))
+"""A rate of bytes: of Linux with -k, with -m, of sysstat before 2010; of Solaris and illumos, and with -M."""
+_PLAIN_BYTES = tuple((f"{unit}_{way}/s", size) for unit, size in (("kB", _KB), ("MB", _MB), ("Blk", _SECTOR))
+                     for way in ("read", "wrtn", "dscd"))  # fmt: skip
+"""Rates of Linux without -x: transfers are counted together, bytes are not."""
+_QUEUE = ("aqu-sz", "avgqu-sz")
+_LEAST = 5
+_MAX_RATE = 1e12
+_DAY_US = 86_400_000_000
+
+
+@dataclass(slots=True)
+class Report:
+    """One block of rows below a head."""
+
+    first: int
+    last: int
+    wall: float | None
+    columns: list[str]
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    run: int = 0
+    """The number of the run that printed it, and the line in which that began."""
+    begun: int = 0
+    is_y: bool = False
+    """Its command line is in the text and has -y: no report since the boot."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of iostat: begun by sysstat's header or by a command line."""
+
+    number: int = 0
+    line: int = 0
+    host: str = ""
+    is_y: bool = False
+    reports: int = 0
+
+
+def sniff_text(head: str) -> bool:
+    """Whether there is a head with r/s, w/s and a time, or with tps and a rate of bytes."""
+    return any(_columns(line) for line in head.split("\n"))
+
+
+def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """A report is a window. RecordingError where two hosts follow each other."""
+    reports: list[Report] = []
+    wall: float | None = None
+    now: Report | None = None
+    run = _Run()
+    for at, line in enumerate(lines, 1):
+        columns = _columns(line)
+        if columns:
+            now = Report(at, at, wall, columns, run=run.number, begun=run.line, is_y=run.is_y)
+            reports.append(now)
+            run.reports += 1
+            wall = None
+        elif now is not None and (row := _row(line, now.columns)):
+            now.rows[row[0]], now.last = row[1], at
+        elif line.strip():
+            now = None
+            run, is_known = _begun(run, at, line)
+            stamp = importers_values.moment(line)
+            wall = wall if stamp is None else stamp
+            if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
+                yield Passed(Where(at, at))
+    yield from found(reports, asked)
+
+
+def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
+    """The run that this line belongs to, and whether it is a header or a command line of iostat."""
+    header, command = _HEADER.match(line), _COMMAND.fullmatch(line.rstrip())
+    if header is None and command is None:
+        return run, False
+    following = _Run(run.number + 1, at, run.host) if run.reports else run
+    if command is not None:
+        following.is_y = any("y" in word for word in line.split() if _SHORT.fullmatch(word))
+    if header is not None:
+        host = clean(header[1])
+        if run.host and host != run.host:
+            raise RecordingError(
+                f"line {at}: output of another host begins ({host}, before it {run.host}); import each by itself"
+            )
+        following.host = host
+    return following, True
+
+
+def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
+    """Windows of reports; also those of iostat_json."""
+    if not reports:
+        return
+    yield from _assumed(reports)
+    disks = list(dict.fromkeys(name for one in reports for name in one.rows))
+    one_device(asked, disks)
+    for number, some in groupby(reports, key=lambda one: one.run):
+        run = list(some)
+        if number:
+            where = Where(run[0].begun, run[0].begun)
+            yield Moment(where, f"line {where.first}: another run of iostat begins")
+        kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, asked)
+        if why:
+            yield Remark(_where(run[0]), why)
+        if not kept:
+            yield Passed(_where(run[0]))
+        yield from _windows(run, disks, asked, skipped=not kept)
+
+
+def _assumed(reports: list[Report]) -> Iterator[Found]:
+    """Remarks on what the columns don't tell."""
+    where = _where(reports[0])
+    queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
+    means = "; outstanding I/Os are means, rounded" if queues else "; no column of outstanding I/Os: they are not known"
+    yield Remark(where, f"counts are rates x the interval, rounded{means}")
+    plain = [one for one in reports if "tps" in one.columns]
+    if plain:
+        timed = "timed" if all("await" in one.columns for one in plain) else "nothing is timed"
+        yield Remark(
+            where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
+        )
+    if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
+        yield Remark(where, "no times of reads and writes apart: the mean of both stands for each")
+    if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
+        told = " ".join(reports[0].columns)
+        yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {told}", 300))
+
+
+def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool) -> Iterator[Counts]:
+    """The reports of a run, without the first one where it is `skipped`."""
+    before: float | None = None
+    for number, one in enumerate(run):
+        passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
+        before = one.wall
+        if number == 0 and skipped:
+            continue
+        length = length_s(one.rows)
+        own = None if length is None else round(length * 1e6)
+        dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), asked.interval_us)
+        idle = not one.rows and (number < len(run) - 1 or len(run) == 1)
+        rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
+        yield _counts(Where(one.first, one.last, one.wall, dt), rows, asked)
+
+
+def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked) -> Counts:
+    kernel: dict[Flow, Completed] = {}
+    outstanding: dict[str, Outstanding] = {}
+    depths: dict[str, Depths] = {}
+    for name, values in rows.items():
+        device = asked.device or name
+        gauge = _outstanding(values)
+        # a report whose disks are all idle is a window, too
+        done = _completed(values, where.dt_us or 0).items()
+        kernel.update({Flow(device, op): one for op, one in done if one.count or gauge is None})
+        if gauge is not None:
+            outstanding[device] = gauge
+        if "actv" in values:
+            depths[device] = _depths(values, max(1, (where.dt_us or 0) // 1000))
+    return Counts(where, kernel, outstanding, depths)
+
+
+def _where(one: Report) -> Where:
+    return Where(one.first, one.last)
+
+
+def _is_solaris(one: Report) -> bool:
+    return not {"svc_t", "asvc_t", "actv"}.isdisjoint(one.columns)
+
+
+def _columns(line: str) -> list[str]:
+    """The head's columns; empty where it is none."""
+    words = line.split()
+    names = {one.lower() for one in words}
+    known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
+    plain = "tps" in names and words[0].rstrip(":") == "Device" and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
+    return [one.rstrip(":") for one in words] if (known or plain) and len(words) >= _LEAST else []
+
+
+def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
+    """Device and values: the name is first, or last as -n has it."""
+    words = line.split()
+    if len(words) < len(columns):
+        return None
+    if columns[-1].lower() == "device":
+        count = len(columns) - 1
+        name, numbers, names = " ".join(words[count:]), words[:count], columns[:-1]
+    else:
+        if len(words) != len(columns):
+            return None
+        name, numbers, names = words[0], words[1:], columns[1:]
+    if not all(_NUMBER.match(one) for one in numbers):
+        return None
+    values = dict(zip(names, (float(one.replace(",", ".")) for one in numbers), strict=True))
+    return (clean(name), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
+
+
+def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
+    """By op; without -x all together."""
+    seconds, either = dt / 1e6, values.get("await")
+    if "tps" in values:
+        return {UNKNOWN_OP: _done(values["tps"], _bytes(values, "") or 0.0, (either, None), seconds)}
+    if values.keys().isdisjoint(("svc_t", "asvc_t")):
+        means: dict[str, tuple[str, tuple[float | None, float | None]]] = {
+            op: (name, (values.get(wait, either), None)) for op, (name, wait) in _LINUX.items()
+        }
+    else:
+        wait_ms = values.get("wsvc_t")
+        all_ms = (wait_ms or 0.0) + values["asvc_t"] if "asvc_t" in values else values["svc_t"]
+        means = {op: (name, (all_ms, wait_ms)) for op, name in _SOLARIS.items()}
+    return {
+        op: _done(values[f"{name}/s"], _bytes(values, name) or 0.0, mean, seconds)
+        for op, (name, mean) in means.items()
+        if f"{name}/s" in values
+    }
+
+
+def _bytes(values: Mapping[str, float], name: str) -> float | None:
+    """A second; None where no column tells them. Without -x (tps) those of all directions."""
+    if "tps" in values:
+        told = [values[column] * unit for column, unit in _PLAIN_BYTES if column in values]
+        if told:
+            return sum(told)
+        name = ""
+    return next((values[of.format(name)] * unit for of, unit in _BYTES if of.format(name) in values), None)
+
+
+def _done(rate: float, size: float, means_ms: tuple[float | None, float | None], seconds: float) -> Completed:
+    """`means_ms`: the whole time and the part of it in the queue."""
+    count = round(rate * seconds)
+    whole, queue = (None if one is None else round(one * 1000 * count) for one in means_ms)
+    return Completed(count, round(size * seconds), whole, queue)
+
+
+def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
+    """Means, rounded; None where no column tells them."""
+    if "actv" in values:
+        return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
+    mean = next((values[one] for one in _QUEUE if one in values), None)
+    return None if mean is None else Outstanding(round(mean), None)
+
+
+def _depths(values: Mapping[str, float], ms: int) -> Depths:
+    """Solaris: actv and %b of the device, wait and %w of the queue above it."""
+    queued = _spread(values["wait"], values.get("%w"), ms) if "wait" in values else {}
+    return Depths(_spread(values["actv"], values.get("%b"), ms), queued, source=MEANS)
+
+
+def _spread(mean: float, busy_percent: float | None, ms: int) -> dict[int, int]:
+    """Milliseconds at the two depths next to the mean while busy: the least that a mean and a busy share can come from.
+
+    A busy share that is not known, or was rounded to 0, is the largest that the mean allows.
+    """
+    busy = min((busy_percent or 0) / 100 or 1.0, 1.0, mean)
+    if not busy:
+        return {0: ms}
+    depth, part = divmod(mean / busy, 1)
+    some = round(busy * ms)
+    above = round(some * part)
+    counts: dict[int, int] = {0: ms - some}
+    for end, n in ((int(depth), some - above), (int(depth) + 1, above)):
+        counts[bucket_end(end)] = counts.get(bucket_end(end), 0) + n
+    return {end: n for end, n in counts.items() if n}
+
+
+_RENAMED = {"util": "%util", "rrqm": "%rrqm", "wrqm": "%wrqm", "drqm": "%drqm"}
+
+
+def sniff_json(head: str) -> bool:
+    """The nesting that sysstat has."""
+    return head.lstrip().startswith("{") and '"sysstat"' in head
+
+
+def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
+    """A `statistics` entry with disks is a window."""
+    first, value = document(lines)
+    where = Where(first, len(lines))
+    yield Passed(where)
+    reports = []
+    try:
+        hosts = value["sysstat"]["hosts"]
+        if len(hosts) > 1:
+            raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
+        for host in hosts:
+            for one in host["statistics"]:
+                rows = {clean(str(disk["disk_device"])): _values(disk) for disk in one.get("disk", ())}
+                stamp = one.get("timestamp")
+                wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
+                columns = sorted({name for values in rows.values() for name in values})
+                reports.append(Report(first, len(lines), wall, columns, rows))
+    except (KeyError, TypeError, AttributeError, OverflowError):
+        raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
+    yield from found([one for one in reports if one.rows], asked)
+
+
+def _values(disk: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        _RENAMED.get(name, name): float(value)
+        for name, value in disk.items()
+        if type(value) in (int, float) and 0 <= value <= 1e12  # noqa: PLR2004
+    }

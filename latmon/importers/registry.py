@@ -1,0 +1,365 @@
+"""`latmon import`: the registry of formats, and the command that turns another tool's text into a recording.
+
+`formats` lists them, `frames` makes windows of what they find, `command` is `latmon import`.
+
+A format of lines takes what it knows of a document and leaves the rest to the others; a whole one has the text alone.
+
+What was assumed is in the recording: its `reason`, its notices, and the tables that our scale can't hold as they were.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from latmon import __version__
+from latmon.capture import target
+from latmon.importers import (
+    blktrace,
+    bpftrace,
+    buckets,
+    dtrace,
+    fio,
+    iostat,
+    latmon,
+    source,
+    sun_scripts,
+    values,
+    vscsistats,
+)
+from latmon.importers.frames import RELATIVE_BELOW, Built, frames, windows
+from latmon.importers.source import keep, open_ends
+from latmon.importers.values import Asked, Found, Names, Passed, Remark, Table
+from latmon.model.frame import Frame, Missing, Origin
+from latmon.model.inflight import MEANS
+from latmon.recording.writer import Writer
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
+from latmon.support.streams import STANDARD, named
+from latmon.support.text import clean
+
+
+class Format(NamedTuple):
+    """`whole`: such a text is nothing else beside."""
+
+    name: str
+    purpose: str
+    sniff: Callable[[str], bool]
+    read: Callable[[Sequence[str], Asked], Iterator[Found]]
+    whole: bool = False
+
+
+FORMATS = tuple(
+    Format(*one)
+    for one in (
+        (
+            "latmon-jsonl",
+            "latmon's own lines, as `export --to jsonl` writes them",
+            latmon.sniff_jsonl,
+            latmon.read_jsonl,
+            True,
+        ),
+        ("latmon-csv", "latmon's own buckets, as `export --to csv --buckets`", latmon.sniff_csv, latmon.read_csv, True),
+        ("fio", "fio --output-format=json+", fio.sniff, fio.read, True),
+        ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat.sniff_json, iostat.read_json, True),
+        ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json, True),
+        ("vscsistats", "vscsiStats -p all -c (ESX)", vscsistats.sniff, vscsistats.read),
+        ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
+        ("bpftrace", "bpftrace: hist, lhist", bpftrace.sniff_text, bpftrace.read_text),
+        ("emlxsoverhead", "emlxsoverhead.d: seven columns", sun_scripts.sniff_emlxs, sun_scripts.read_emlxs),
+        ("scsi.d", "scsi.d: commands and their times (Solaris)", sun_scripts.sniff_scsi, sun_scripts.read_scsi),
+        ("max_sd", "max_sd.d: the most commands queued to a LUN", sun_scripts.sniff_max_sd, sun_scripts.read_max_sd),
+        ("taskq", "kstat -c taskq, with -p or without", sun_scripts.sniff_taskq, sun_scripts.read_taskq),
+        (
+            "iostat",
+            "iostat of Linux, with -x or without; -x and -xn of Solaris and illumos",
+            iostat.sniff_text,
+            iostat.read_text,
+        ),
+        ("blkparse", "blkparse's lines: D to C, Q to C", blktrace.sniff_blkparse, blktrace.read_blkparse),
+        (
+            "ftrace",
+            "ftrace, trace-cmd report: time from an event to another",
+            blktrace.sniff_ftrace,
+            blktrace.read_ftrace,
+        ),
+    )
+)
+NAMES = tuple(one.name for one in FORMATS)
+
+
+def format_named(name: str) -> Format:
+    """UsageError naming all of them."""
+    found = next((one for one in FORMATS if one.name == name), None)
+    if found is None:
+        raise UsageError(f"--from: there is no format {clean(name)!r}; the formats are {', '.join(NAMES)}")
+    return found
+
+
+def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
+    """All formats that have something in the text; RecordingError where none has."""
+    text = "\n".join(lines)
+    for one in FORMATS:
+        if one.whole and one.sniff(text):
+            return (one,)
+    found = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
+    if not found:
+        raise RecordingError(
+            f"no table of a known tool was found in {name}: `latmon import --help` lists the formats, --from names one"
+        )
+    return found
+
+
+SHOWN = 20
+MAX_FOUND = 60_000
+"""With the lines of the largest text they take some 200 MB."""
+_NAMED = 200
+_SENTENCE = 1000
+_ISSUE = frozenset({"scsi.d"})
+_SUN = frozenset({"emlxsoverhead", "scsi.d", "max_sd", "taskq"})
+_QUEUED = frozenset({"emlxsoverhead"})
+_TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A text, and what was found in it."""
+
+    name: str
+    lines: Sequence[str]
+    chosen: Sequence[Format]
+    found: Sequence[Found]
+    left: Sequence[int]
+    """Lines that no format took."""
+    distributions: Sequence[tuple[int, int]]
+    """First and last lines of what among them looks like a distribution."""
+    built: Built
+    names: Names
+    asked: Asked
+
+    @property
+    def undecoded(self) -> int:
+        """Lines that were not understood, and things that were left out."""
+        return len(self.left) + sum(one.count > 0 for one in self.found if isinstance(one, Remark))
+
+    @property
+    def unknown(self) -> list[str]:
+        """Sentences on what looks like a distribution and is of no known format."""
+        each = (
+            f"lines {first} to {last} look" if last > first else f"line {first} looks"
+            for first, last in self.distributions[:SHOWN]
+        )
+        return [f"{one} like a distribution of no known format: left out" for one in each]
+
+    @property
+    def exit_code(self) -> int:
+        """4 where events were lost, or a distribution is not in the recording that its text has."""
+        remarks = [one for one in self.found if isinstance(one, Remark)]
+        incomplete = self.distributions or any(one.lost or one.is_incomplete for one in remarks)
+        return EXIT_INCOMPLETE if incomplete else EXIT_DONE
+
+    def frames(self) -> Iterator[Frame]:
+        """The recording's; the first one says what of the text is not in it."""
+        missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
+        notice = "; ".join((f"imported from {self.name}: {missed}", *self.unknown))
+        for seq, frame in enumerate(frames(self.built, self.asked)):
+            yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
+
+
+def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Read:
+    """RecordingError where nothing in it is known."""
+    lines = source.lines(raw, name)
+    chosen = (format_named(from_format),) if from_format else recognised(lines, name)
+    found, left = _found(lines, chosen, asked)
+    names = Names(asked)
+    built = windows(found, asked, names, left)
+    keep(built)
+    if not built.windows:
+        told = " or ".join(f.name for f in chosen)
+        why = next(
+            (f"line {r.where.first}: {r.text}; " for r in found if isinstance(r, Remark) and r.is_incomplete), ""
+        )
+        raise RecordingError(
+            f"no table, time or count of {told} was found in {name}; {why}`latmon import --help` lists the formats"
+        )
+    return Read(name, lines, chosen, found, left, source.blocks(lines, left), built, names, asked)
+
+
+def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
+    """The exit code. RecordingError where nothing in the file is known."""
+    target.refuse(out)
+    name = clean("standard input" if path == STANDARD else path.name, 100)
+    read = read_text(source.read(path), name, asked, from_format)
+    every = read.frames()
+    first = next(every)
+    writer = Writer.create(out, origin(read, first))
+    try:
+        for frame in chain((first,), every):
+            writer.append(frame)
+    finally:
+        writer.close()
+    _tell(read, out)
+    return read.exit_code
+
+
+def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tuple[list[Found], list[int]]:
+    """All that the formats found, in the order of the text, and the lines that none of them knew."""
+    taken = bytearray(len(lines) + 2)
+    kept: list[Found] = []
+    for one in chosen:
+        mine = []
+        for thing in one.read(lines, asked):
+            where = thing.where
+            span = slice(where.first, min(where.last, len(lines)) + 1)
+            if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
+                continue  # an earlier format had these lines
+            mine.append(span)
+            if len(kept) >= MAX_FOUND:
+                raise RecordingError(f"it has more than {MAX_FOUND:,} tables, times and remarks; import it in parts")
+            if not isinstance(thing, Passed):
+                kept.append(thing)
+        for span in mine:
+            taken[span] = b"\1" * len(taken[span])
+    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
+    kept, left = source.torn(lines, kept, left)
+    kept = [part for thing in kept for part in _checked(thing)]
+    if not asked.unit and any(isinstance(one, Table) and not one.unit for one in kept):
+        context = values.Context(lines)
+        kept = [_with_unit(one, context) if isinstance(one, Table) else one for one in kept]
+    kept.sort(key=lambda thing: thing.where.first)
+    return kept, left
+
+
+def _checked(thing: Found) -> tuple[Found, ...]:
+    """A table without counts below 0, and remarks on them; all else as it is."""
+    if not isinstance(thing, Table):
+        return (thing,)
+    table, remarks = buckets.without_negative(thing)
+    return (table, *remarks)
+
+
+def _with_unit(table: Table, context: values.Context) -> Table:
+    """By its title, else by what stands around it."""
+    if table.unit or table.at_issue:
+        return table
+    unit, where = values.of_title(table.title), f"the title in line {table.where.first}"
+    if not unit:
+        unit, where = context.unit(table.where.first, table.where.last, table.kind)
+    return replace(table, unit=unit, unit_from=where)
+
+
+def _said(frame: Frame, notice: str, undecoded: int) -> Frame:
+    health = frame.health
+    text = "; ".join(filter(None, (notice, health.notice)))
+    count = health.undecoded_lines + undecoded
+    return replace(frame, health=replace(health, notice=clean(text, _SENTENCE), undecoded_lines=count))
+
+
+def origin(read: Read, first: Frame) -> Origin:
+    """Honest about what is not known: the host, the kernel, and where a latency begins unless the tool tells."""
+    name, chosen, built, asked = read.name, read.chosen, read.built, read.asked
+    tools = {one.name for one in chosen}
+    told = " and ".join(one.name for one in chosen)
+    imported: dict[str, Any] = {
+        "file": name,
+        "formats": [one.name for one in chosen],
+        "assumed": _assumed(read),
+    }
+    if built.kept:
+        imported["tables"] = built.kept
+    ends = open_ends(built)
+    if ends:
+        imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]
+    reason = clean("; ".join((f"imported from {name} ({told})", *_assumed(read))), _SENTENCE)
+    if built.origin is not None:
+        extra = {**built.origin.extra, "imported": imported}
+        return replace(built.origin, reason=reason, extra=extra, host=asked.host or built.origin.host)
+    stages = {series.stage for window in built.windows for series in (*window.tables, *window.times)}
+    return Origin(
+        backend="import",
+        host=clean(asked.host or "unknown"),
+        kernel="SunOS" if _is_sun(read) else "unknown",
+        latmon=__version__,
+        tool=clean(told),
+        interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
+        start_wall=max(0.0, first.wall - first.dt_us / 1e6),
+        start_mono_us=max(0, first.mono_us - first.dt_us),
+        measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
+        absent=tuple(
+            Missing(stage, "the imported text doesn't tell it")
+            for stage in ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume")
+            if stage not in stages and stage not in built.measured
+        ),
+        latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
+        reason=reason,
+        extra={"imported": imported},
+    )
+
+
+def _is_sun(read: Read) -> bool:
+    """Whether only Solaris and illumos print such a text: what findings advise has other names there."""
+    by_means = any(one.source == MEANS for window in read.built.windows for one in window.depths.values())
+    return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
+
+
+def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
+    return ("irq", "softirq", "completion") if stage == "hba" and tools == {"blkparse"} else ()
+
+
+def _assumed(read: Read) -> list[str]:
+    """What the text itself did not say."""
+    built, names, asked = read.built, read.names, read.asked
+    said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
+    said += list(names.assumed.values())[:SHOWN]
+    if asked.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
+        said.append("its times have no date and stand in 1970: --start TIME says when they begin")
+    no_time = [one for one in built.windows if one.wall is None and one.whole is None]
+    if no_time:
+        unknown = asked.start is None and built.windows[0] in no_time
+        begin = " from 1970 on, which stands for not known" if unknown else ""
+        each = f"{asked.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
+        said.append(f"windows without a time: {len(no_time):,}, {each}")
+    if built.not_kept:
+        said.append(f"{built.not_kept:,} tables more than are kept as they were printed")
+    return [clean(one, 200) for one in said]
+
+
+def _tell(read: Read, out: Path) -> None:
+    """On stderr: what was taken, what was assumed, what was not understood."""
+    lines, found, left = read.lines, read.found, read.left
+    tables = [one for one in found if isinstance(one, Table)]
+    _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
+    for table in tables[:SHOWN]:
+        title = f" {table.title}" if table.title else ""
+        _say(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")
+    if len(tables) > SHOWN:
+        _say(f"and {len(tables) - SHOWN:,} tables more, {sum(table.count for table in tables):,} in all of them")
+    for text in _assumed(read):
+        _say(f"assumed: {text}")
+    remarks = [f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)]
+    for text in remarks[:SHOWN]:
+        _say(text)
+    if len(remarks) > SHOWN:
+        _say(f"and {len(remarks) - SHOWN:,} remarks more")
+    beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
+    # what may have belonged to a table is told before prose
+    for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
+        _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
+    for text in read.unknown:
+        _say(text)
+    if left:
+        _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
+
+
+def _windows(read: Read) -> str:
+    number = len(read.built.windows)
+    return f"{number:,} windows are" if number > 1 else "1 window is"
+
+
+def _say(text: str) -> None:
+    print(f"latmon: {clean(text, _SENTENCE)}", file=sys.stderr)

@@ -1,0 +1,282 @@
+"""The text of an import as clean lines, read once and bounded; tables kept as printed; what was left out.
+
+Owns the caps. Knows no format.
+
+Knows what buckets look like, not which tool printed them: lines of numbers whose first one rises or falls from line to
+line, bars, the heads that tools print above them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from latmon.importers import buckets, values
+from latmon.importers.frames import Built
+from latmon.importers.values import Found, Remark, Table, Where
+from latmon.model.frame import Series
+from latmon.support.errors import RecordingError, UnavailableError
+
+MAX_BYTES = 32 * 1024 * 1024
+MAX_LINES = 400_000
+MAX_LINE = 1 << 20
+"""Characters of a text's line. JSON may be one line, and has a limit of its own."""
+MAX_JSON = 8 * 1024 * 1024
+"""The worst JSON takes 21 times its size in memory."""
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""What a terminal was told: colours and titles in a saved session."""
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def read(path: Path) -> bytes:
+    """All of the file, or of stdin for `-`; RecordingError where it is too large."""
+    try:
+        if str(path) == "-":
+            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
+                raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
+    if len(raw) > MAX_BYTES:
+        raise RecordingError(f"{path} is larger than {MAX_BYTES >> 20} MiB; import it in parts")
+    return raw
+
+
+def lines(raw: bytes, name: str) -> list[str]:
+    """Its lines without their ends; RecordingError for what is no text or has too many."""
+    if raw.startswith(_GZIP):
+        raise RecordingError(f"{name} is compressed: unpack it with gunzip; a recording of latmon needs no import")
+    if raw.startswith(_UTF16):
+        raise RecordingError(f"{name} is UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`")
+    if b"\0" in raw:
+        raise RecordingError(f"{name} is no text: it holds NUL bytes")
+    if not raw.strip():
+        raise RecordingError(f"{name} is empty")
+    if raw.count(b"\n") + raw.count(b"\r") > 2 * MAX_LINES or raw.count(b"\n") >= MAX_LINES:
+        raise RecordingError(f"{name} has more than {MAX_LINES:,} lines; import it in parts")
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    if text.count("\n") >= MAX_LINES:
+        raise RecordingError(f"{name} has more than {MAX_LINES:,} lines; import it in parts")
+    text = text.replace("\xa0", " ")
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    found = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")
+    longest = max(map(len, found))
+    if longest > (MAX_JSON if _is_json(found) else MAX_LINE):
+        raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
+    return found
+
+
+def _is_json(found: list[str]) -> bool:
+    return next((line.lstrip()[:1] for line in found if line.strip()), "") in ("{", "[")
+
+
+MAX_KEPT_ROWS = 8_000
+"""Of all tables together."""
+
+
+def keep(built: Built) -> None:
+    """Into `built.kept`, and a notice in the window of each."""
+    said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
+    for seq, window in enumerate(built.windows):
+        for placed in (*window.tables.values(), *window.aside, *window.at_issue):
+            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""
+            counted = placed not in window.aside
+            if not lost and counted and not placed.table.told:
+                continue
+            if lost and counted and (placed.series, lost) not in said:
+                said.add((placed.series, lost))
+                window.notices.append(f"line {placed.table.where.first}: {lost}")
+            rows = [[buckets.label(row), row.count] for row in placed.table.rows]
+            if built.kept_rows + len(rows) > MAX_KEPT_ROWS:
+                built.not_kept += 1
+                continue
+            built.kept_rows += len(rows)
+            built.kept.append(
+                {
+                    "seq": seq,
+                    "line": placed.table.where.first,
+                    "title": placed.table.title,
+                    "kind": placed.table.kind,
+                    "series": list(placed.series),
+                    "counted": counted,
+                    "rows": rows,
+                    **({"told": dict(placed.table.told)} if placed.table.told else {}),
+                }
+            )
+
+
+def open_ends(built: Built) -> dict[Series, int]:
+    """Series with I/Os in a row without an upper end, and the least that it begins at, in microseconds."""
+    found: dict[Series, int] = {}
+    for window in built.windows:
+        for series, placed in window.tables.items():
+            for one in placed.ranges:
+                if one.is_endless and placed.table.max_us is None:
+                    found[series] = min(found.get(series, one.first), one.first)
+    return found
+
+
+_LONGEST = 160
+"""Characters of a line that is looked at; a longer one is no bucket."""
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s?[A-Za-z%\u00b5\u03bc]{1,5})?")
+_WORD = re.compile(r"[A-Za-z\u00b5\u03bc]+")
+_UNITS = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "\u03bc": 1e-6, "m": 1e-3, "s": 1.0}
+_POWERS = {unit: 1024.0**n for n, unit in enumerate("KMGTPE", 1)}
+_SECONDS = tuple(f"{unit}{word}" for unit in ("", *_UNITS) for word in ("s", "sec", "secs"))
+_SIZES = tuple(f"{unit.lower()}{rest}" for unit in _POWERS for rest in ("", "b", "ib"))
+_KNOWN = frozenset((*_SECONDS, *_SIZES, "th", "to", "inf", "abs", "or", "more", "less", "than", "overflow"))
+"""Words that a bucket's line may have: units, and what some tools print for its edges."""
+_BAR = re.compile(r"\d[^|]{0,60}\|[ ]*[@*#\u2580-\u259f]+|\d[^@]{0,60}@{2,}")
+_BUCKET = re.compile(r"\s*[\[(]-?\d[\w.]*[KMGTPE]?\s*[,\])]")
+_RANGE = re.compile(r"[A-Za-z%\u00b5\u03bc\[(<>]|->|\d\s*(?:-|\.\.)\s*\d")
+_HEAD = re.compile(r"-+ Distribution -+|:\s*count\s+distribution\b")
+_JSON = re.compile(r'"type":\s*"l?hist"')
+_ROWS, _ROWS_PLAIN = 3, 5
+"""Lines in a row: of a range or with units, of plain columns of numbers."""
+_COLUMNS = 3
+"""A table with more plain numbers in a line is some other tool's."""
+_BETWEEN = 12
+"""Lines between a head and its first bucket, or blank ones between two buckets."""
+_TORN = 3
+"""Lines behind a table in which the rest of it would begin."""
+
+
+class _Row(NamedTuple):
+    """A line that may be a bucket."""
+
+    edges: tuple[float, float]
+    """Its first two numbers: which of them is the bucket's depends on the tool."""
+    is_range: bool
+    """It has a unit, a range or a bar: no mere columns of numbers."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """Lines in a row that may be a distribution; there may be 400,000, so none of them is kept."""
+
+    head: int = 0
+    """The line of a head that a tool prints above its buckets; 0 without one."""
+    first: int = 0
+    last: int = 0
+    rows: int = 0
+    is_range: bool = True
+    steps: tuple[int, int] = (0, 0)
+    """Of the first two numbers of each line: 1 where each is above the one before, -1 below, 0 neither."""
+    edges: tuple[float, float] = (0.0, 0.0)
+
+    def add(self, line: int, row: _Row) -> None:
+        if self.rows:
+            signs = [(now > had) - (now < had) for now, had in zip(row.edges, self.edges, strict=True)]
+            kept = [one if self.rows == 1 or one == had else 0 for one, had in zip(signs, self.steps, strict=True)]
+            self.steps = kept[0], kept[1]
+        self.first, self.last, self.edges = self.first or line, line, row.edges
+        self.rows, self.is_range = self.rows + 1, self.is_range and row.is_range
+
+    @property
+    def span(self) -> list[tuple[int, int]]:
+        """Its first and last line where it is a distribution; empty where it is none."""
+        if self.head:
+            return [(self.head, max(self.head, self.last))]
+        least = _ROWS if self.is_range else _ROWS_PLAIN
+        return [(self.first, self.last)] if self.rows >= least and any(self.steps) else []
+
+
+def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last line, from 1, of all that looks like a distribution among the lines that no format took."""
+    found: list[tuple[int, int]] = []
+    now, before = _Block(), 0
+    for at in left:
+        text = lines[at - 1]
+        if any(lines[n - 1].strip() for n in range(max(before + 1, at - _BETWEEN), at)):
+            found += now.span  # lines of something else are between
+            now = _Block()
+        before = at
+        if _is_head(text[:_LONGEST]):
+            found += now.span
+            now = _Block(head=at)
+        elif (row := _row(text)) is not None:
+            now.add(at, row)
+        elif now.rows or at - now.head > _BETWEEN:
+            found += now.span
+            now = _Block()
+    return [*found, *now.span]
+
+
+def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
+    """Replace tables that a damaged row cuts off by a remark; what is behind it is no longer left."""
+    unknown, kept, gone = set(left), list[Found](), set[int]()
+    for one in found:
+        rest = _rest(lines, one.where.last, unknown) if isinstance(one, Table) else []
+        if not isinstance(one, Table) or not rest:
+            kept.append(one)
+            continue
+        gone.update(rest)
+        where = Where(one.where.first, rest[-1])
+        text = f"the table {one.title}".rstrip() + f" is damaged in line {rest[0]}: all of it is left out"
+        kept.append(Remark(where, text, 1, is_incomplete=True))
+    return kept, [at for at in left if at not in gone]
+
+
+def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
+    """The lines of a table behind its last row that was understood; empty where it ended there."""
+    behind: list[int] = []
+    rows = 0
+    for at in range(last + 1, len(lines) + 1):
+        is_row = at in unknown and _is_row(lines[at - 1])
+        if not is_row and (rows or at not in unknown or len(behind) >= _TORN or not lines[at - 1].strip()):
+            break
+        behind.append(at)
+        rows += is_row
+    return behind if rows else []
+
+
+def _is_head(text: str) -> bool:
+    """Of buckets, or all of them in a line of JSON. A search of each of 400,000 lines would take seconds."""
+    return ("istribution" in text and _HEAD.search(text) is not None) or (
+        '"type"' in text and _JSON.search(text) is not None
+    )
+
+
+def _row(text: str) -> _Row | None:
+    """None for a line that is no bucket."""
+    if len(text) > _LONGEST:
+        return None
+    if any(word[0].lower() not in _KNOWN for word in _WORD.finditer(text)):
+        return None
+    has_bar = "|" in text and _BAR.search(text) is not None
+    shown = text.partition("|")[0] if has_bar else text
+    numbers = _NUMBER.findall(shown)
+    if len(numbers) < 2 - has_bar or (":" in text and values.begins(text) is not None):
+        return None
+    is_range = has_bar or _RANGE.search(shown) is not None
+    if len(numbers) > _COLUMNS and not is_range:
+        return None
+    return _Row((_value(numbers[0]), _value(numbers[min(1, len(numbers) - 1)])), is_range)
+
+
+def _is_row(text: str) -> bool:
+    """One line by itself, as it is behind a table, damaged or not."""
+    shown = text[:_LONGEST]
+    return bool(_BAR.search(shown) or _BUCKET.match(shown)) or _row(text) is not None
+
+
+def _value(number: str) -> float:
+    """In seconds, or as it is."""
+    if number.isdecimal():
+        return float(number)
+    digits = re.match(r"-?[\d,]+(?:\.\d+)?", number)
+    value = float(digits[0].replace(",", "")) if digits else 0.0
+    unit = number[len(digits[0]) :].strip()[:1] if digits else ""
+    return value * _UNITS.get(unit, _POWERS.get(unit, 1.0))

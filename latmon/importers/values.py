@@ -1,0 +1,443 @@
+"""Values that importers produce: tables, slow I/Os, times, units, names. Not yet frames.
+
+Everything says which lines it is from, so that what nobody took can be named. Knows no format and no recording.
+
+A time without a zone is taken as UTC: where it was printed is not in it, and differences are what counts.
+
+A key is what a script's author chose, so only plain words count; what is left of it names the row.
+
+What a table prints never holds its unit: `quantize((timestamp - start)/1000000)` is milliseconds by the script alone.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from latmon.decode.dtrace_aggregation import Row
+from latmon.model.frame import STAGES, Completed, Flow, Frame, Origin, Outlier, Outstanding, Series, Taskq
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import Depths
+from latmon.support.errors import UsageError
+from latmon.support.text import clean
+
+UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """First and last line, from 1, and when it was, as far as the text tells."""
+
+    first: int
+    last: int
+    wall: float | None = None
+    dt_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A distribution whose buckets are another tool's."""
+
+    where: Where
+    title: str
+    """What the text calls it; clean."""
+    kind: str
+    """hist, lhist, quantize, ..."""
+    rows: tuple[Row, ...]
+    unit: str = ""
+    """One of UNITS; empty where nothing in the text tells it."""
+    unit_from: str = ""
+    series: Series | None = None
+    """Where the format knows; else the title tells."""
+    sum_us: int | None = None
+    max_us: int | None = None
+    at_issue: bool = False
+    """Its values are depths, not times: I/Os outstanding when one was issued."""
+
+    told: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What the tool printed beside the rows (min, max, mean, count), exact."""
+
+    @property
+    def count(self) -> int:
+        return sum(row.count for row in self.rows if row.count > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Single I/Os or steps that were timed, or histograms whose buckets are finer than ours."""
+
+    where: Where
+    histograms: Mapping[Series, Histogram]
+    outliers: tuple[Outlier, ...] = ()
+    """`mono_us` and `wall` may be 0: they then began when the window did."""
+    seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a tool tells of the kernel's own counters in an interval."""
+
+    where: Where
+    kernel: Mapping[Flow, Completed]
+    outstanding: Mapping[str, Outstanding]
+    depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Task queues at one moment."""
+
+    where: Where
+    taskqs: tuple[Taskq, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A frame as latmon itself wrote it."""
+
+    where: Where
+    frame: Frame
+    measured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Stage of the always-on probe -> the stages that it includes, where the text says that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The header of a recording of latmon's own."""
+
+    where: Where
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A line that only tells the time of what follows, or that another run begins."""
+
+    where: Where
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What had to be assumed or left out, or a line that names no value: for a person. `count`: values left out."""
+
+    where: Where
+    text: str
+    count: int = 0
+    lost: int = 0
+    """Events that the tool itself lost: counts are too low."""
+    is_incomplete: bool = False
+    """A distribution, or a part of one, that is not in the recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Lines that are part of a format and hold nothing to keep: heads, blanks, other columns."""
+
+    where: Where
+
+
+Found = Table | Times | Counts | Queues | Whole | Head | Moment | Remark | Passed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said of the text; an empty one is left to the text."""
+
+    unit: str = ""
+    device: str = ""
+    op: str = ""
+    stage: str = ""
+    events: tuple[str, str] | None = None
+    key: str = ""
+    threshold_us: int = 100_000
+    interval_us: int = 1_000_000
+    start: float | None = None
+    host: str = ""
+    first_report: str = ""
+    """Of iostat: `keep` or `drop`; empty: by what the text shows."""
+
+
+_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
+_CLOCK = r"(\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
+_D = re.compile(rf"\s*(\d{{4}})\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}")
+_DATE = re.compile(
+    rf"\s*[A-Z][a-z]{{2}},?\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}(?:\s+[A-Z]{{2,5}})?\s+(\d{{4}})"
+)
+_ISO = re.compile(rf"\s*(\d{{4}})-(\d{{2}})-(\d{{2}})[T ]{_CLOCK}(Z|[+-]\d{{2}}:?\d{{2}})?")
+_US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}(?:\s+([AP]M))?")
+_EPOCH = re.compile(r"\s*(\d{9,10})(?:\.(\d{1,9}))?")
+_TIME = re.compile(rf"\s*{_CLOCK}")
+_CENTURY = 100
+_NOON = 12
+
+
+def moment(text: str) -> float | None:
+    """The time that the whole line is; None where it is none."""
+    found = begins(text)
+    return found[0] if found and not text[found[1] :].strip() else None
+
+
+def begins(text: str) -> tuple[float, int] | None:
+    """The time that a line begins with, and where it ends."""
+    for pattern, read in _READERS:
+        match = pattern.match(text)
+        wall = read(match) if match else None
+        if match and wall is not None:
+            return wall, match.end()
+    return None
+
+
+def of_day(text: str) -> float | None:
+    """Seconds since midnight of a line that is a time alone, as bpftrace's time() prints it."""
+    match = _TIME.fullmatch(text.rstrip())
+    return None if match is None else _seconds(match.groups())
+
+
+def _seconds(clock: tuple[str | None, ...]) -> float:
+    hour, minute, second, part = (one or "0" for one in clock)
+    return int(hour) * 3600 + int(minute) * 60 + int(second) + float(f"0.{part}")
+
+
+def _wall(
+    year: int, month: int | None, day: int, clock: tuple[str | None, ...], zone: str | None = None
+) -> float | None:
+    try:
+        date = datetime(year, month or 0, day, tzinfo=UTC)
+    except ValueError:
+        return None
+    wall = date.timestamp() + _seconds(clock)
+    if zone and zone != "Z":
+        away = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        wall -= away if zone[0] == "+" else -away
+    return wall if wall >= 0 else None
+
+
+def _of_d(m: re.Match[str]) -> float | None:
+    return _wall(int(m[1]), _MONTHS.get(m[2]), int(m[3]), m.groups()[3:7])
+
+
+def _of_date(m: re.Match[str]) -> float | None:
+    return _wall(int(m[7]), _MONTHS.get(m[1]), int(m[2]), m.groups()[2:6])
+
+
+def _of_iso(m: re.Match[str]) -> float | None:
+    return _wall(int(m[1]), int(m[2]), int(m[3]), m.groups()[3:7], m[8])
+
+
+def _of_us(m: re.Match[str]) -> float | None:
+    year = int(m[3]) + (2000 if int(m[3]) < _CENTURY else 0)
+    wall = _wall(year, int(m[1]), int(m[2]), m.groups()[3:7])
+    if wall is None or not m[8]:
+        return wall
+    hour = int(m[4])
+    return wall + 3600 * (
+        (_NOON if m[8] == "PM" and hour < _NOON else 0) - (_NOON if m[8] == "AM" and hour == _NOON else 0)
+    )
+
+
+def _of_epoch(m: re.Match[str]) -> float | None:
+    return int(m[1]) + float(f"0.{m[2] or 0}")
+
+
+_READERS = ((_D, _of_d), (_DATE, _of_date), (_ISO, _of_iso), (_US, _of_us), (_EPOCH, _of_epoch))
+
+
+UNKNOWN_OP = "other"
+_OPS = {
+    **dict.fromkeys(("r", "rd", "read", "reads", "b_read", "rs", "ra", "ram", "rm"), "read"),
+    **dict.fromkeys(("w", "wr", "write", "writes", "b_write", "ws", "wm", "wsm", "fws", "wfs"), "write"),
+    **dict.fromkeys(("f", "ff", "flush", "sync", "fsync"), "flush"),
+    **dict.fromkeys(("d", "ds", "discard", "trim", "unmap"), "discard"),
+}
+_STAGES = {
+    **{name: name for name in STAGES},
+    **dict.fromkeys(("waitq", "wait", "qtime", "q2d"), "queue"),
+    **dict.fromkeys(("d2c", "device", "service", "san"), "hba"),
+    **dict.fromkeys(("intr", "hardirq"), "irq"),
+    "swtch": "resume",
+}
+_PARTS = re.compile(r"[\s,\[\]()@:]+")
+_UNITS = re.compile(r"\(?\b(us|ms|ns|s|usecs?|msecs?|nsecs?)\b\)?", re.IGNORECASE)
+_POINTER = re.compile(r"(?:0x[0-9a-f]{8,16}|[0-9]{12,20}|[0-9a-f]*[a-f][0-9a-f]*(?<=[0-9a-f]{11}))\Z", re.IGNORECASE)
+_DEV_T = re.compile(r"[0-9]{7,10}\Z")
+_MINOR_BITS = 20
+_LONGEST = 64
+_SAID = 6
+
+
+def one_device(asked: Asked, names: Sequence[str]) -> None:
+    """UsageError where --device would make one of several whose values don't add up."""
+    if asked.device and len(names) > 1:
+        told = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
+        raise UsageError(
+            f"--device {clean(asked.device, _LONGEST)}: the text tells of {len(names):,} devices ({told}), "
+            "which can't be one; leave the option out, or give the lines of one device alone"
+        )
+
+
+class Names:
+    """Keys to series; a key that is a kernel's address gets a name that tells as much and is shorter."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._addresses: dict[str, str] = {}
+        self.assumed: dict[str, str] = {}
+        """Key -> what it was taken for."""
+
+    def series(self, title: str) -> Series:
+        """Of a table by its title."""
+        parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
+        op = next((_OPS[one.lower()] for one in parts if one.lower() in _OPS), UNKNOWN_OP)
+        stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), "total")
+        return Series(
+            self._asked.device or self._device(title, parts), self._asked.op or op, self._asked.stage or stage
+        )
+
+    def _device(self, title: str, parts: list[str]) -> str:
+        """What is left when an op is taken out; all of the title where that is nothing."""
+        if (address := next((one for one in parts if _POINTER.fullmatch(one)), "")) != "":
+            named = self._addresses.setdefault(address, f"device{len(self._addresses) + 1}")
+            self.assumed[address] = f"{address} is an address in a kernel and is called {named}"
+            return named
+        if (number := next((one for one in parts if _DEV_T.fullmatch(one)), "")) != "":
+            major, minor = int(number) >> _MINOR_BITS, int(number) & ((1 << _MINOR_BITS) - 1)
+            self.assumed[number] = f"{number} is taken for the device number {major}:{minor}"
+            return f"{major}:{minor}"
+        left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
+        return clean(" ".join(left) or title.strip() or "table", _LONGEST)
+
+
+def op_of(rwbs: str) -> str:
+    """Of the kernel's letters: a flush may come before a write (FW), a discard is no write."""
+    if "D" in rwbs:
+        return "discard"
+    if "R" in rwbs:
+        return "read"
+    if "W" in rwbs:
+        return "write"
+    return "flush" if "F" in rwbs else UNKNOWN_OP
+
+
+NEAR = 60
+"""Lines above a table in which prose may tell its unit."""
+_MAX = 2000
+_LATEST = 100
+_TITLE = re.compile(
+    r"\((us|\u00b5s|\u03bcs|usecs?|ms|msecs?|ns|nsecs?|s|secs?|seconds|microseconds|milliseconds|nanoseconds)\)"
+    r"|(?<![a-z])(usecs?|msecs?|nsecs?|microseconds?|milliseconds?|nanoseconds?)(?![a-z])|[_@](us|ms|ns)(?![a-z])",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(
+    r"(?:times?|values?|latenc(?:y|ies)|units?)\b.{0,40}?\b(?:are|is|in)\b.{0,10}?\b"
+    r"(milliseconds?|microseconds?|nanoseconds?|msecs?|usecs?|nsecs?|ms|us|ns)\b",
+    re.IGNORECASE,
+)
+_SCRIPT = re.compile(
+    r"\b(l?quantize|llquantize|l?hist)\s*\(\s*\(*\s*\$?(?:timestamp|vtimestamp|walltimestamp|nsecs)\s*-.{1,300}?"
+    r"\)\s*(?:/\s*([0-9_]{1,12})\s*)?[,)]",
+    re.DOTALL,
+)
+_PLAIN = re.compile(r"\b(l?quantize|llquantize|l?hist)\s*\(\s*(?:timestamp|nsecs)\s*-[^()/]{1,200}[,)]")
+_DIVISORS = {"": "ns", "1000": "us", "1000000": "ms", "1000000000": "s"}
+_WORDS = {"n": "ns", "u": "us", "\u00b5": "us", "\u03bc": "us", "s": "s"}
+
+
+def of_title(title: str) -> str:
+    """`resume(ms)`, `@usecs`, `latency_us`; empty where it has none."""
+    match = _TITLE.search(title[:_MAX])
+    return _short(next(filter(None, match.groups()))) if match else ""
+
+
+class Context:
+    """A text's words about units, looked for once: tables may be many."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._prose = [(at, _short(m[1])) for at, line in enumerate(lines, 1) if (m := _PROSE.search(line[:_MAX]))]
+        self._scripts = _scripts(lines)
+
+    def unit(self, line: int, last: int, kind: str) -> tuple[str, str]:
+        """Of the table from `line` to `last`: its unit and where that stands; both empty where it is told nowhere."""
+        behind = self._lines[last] if last < len(self._lines) else ""
+        if behind.strip().startswith("(") and (unit := of_title(behind)):
+            return unit, f"line {last + 1}"
+        near = self._prose[: bisect_left(self._prose, (line, ""))][-1:]
+        if near and near[0][0] >= line - NEAR:
+            return near[0][1], f"line {near[0][0]}"
+        for at, action, unit in reversed(self._scripts[: bisect_left(self._scripts, (line, "", ""))][-_LATEST:]):
+            if _fits(action, kind):
+                return unit, f"the script in line {at}" if unit else ""
+        return "", ""
+
+
+def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Line, action and unit of what fills tables in the scripts of a text."""
+    if not any("quantize" in line or "hist" in line for line in lines):
+        return []
+    text = "\n".join(line[:_MAX] for line in lines)
+    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    found = []
+    for of in (_SCRIPT, _PLAIN):
+        for m in of.finditer(text):
+            divisor = (m[2] or "").replace("_", "") if of is _SCRIPT else ""
+            found.append((bisect_right(starts, m.start()), m[1], _DIVISORS.get(divisor, "")))
+    return sorted(found)
+
+
+def _fits(action: str, kind: str) -> bool:
+    return not kind or action == kind or {action, kind} <= {"lquantize", "llquantize"}
+
+
+def _short(word: str) -> str:
+    word = word.lower()
+    if word.startswith(("ms", "milli")):
+        return "ms"
+    if word.startswith("micro"):
+        return "us"
+    return _WORDS[word[0]]
+
+
+SECOND = 10**9
+"""Nanoseconds."""
+IN_FLIGHT = 65_536
+"""Begins that wait for their end."""
+
+
+@dataclass(slots=True)
+class Second:
+    """Of a trace: what ended in it, by lines `first` to `last`."""
+
+    number: int
+    first: int
+    last: int
+    stage: str = "total"
+    """What the whole time of each is."""
+    values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
+    outliers: list[Outlier] = field(default_factory=list)
+    bytes: dict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, flow: Flow, one: Outlier, *, slow: bool) -> None:
+        """One that ended in it, with its stages; a slow one is listed."""
+        for stage, us in {**one.stages_us, self.stage: one.total_us}.items():
+            self.values[Series(*flow, stage)].append(us)
+        self.bytes[flow] += one.bytes or 0
+        if slow:
+            self.outliers.append(one)
+
+    def times(self) -> Times:
+        """Its window, which ends with the second."""
+        totals = {Flow(s.device, s.op): some for s, some in self.values.items() if s.stage == self.stage}
+        return Times(
+            Where(self.first, self.last, float(self.number + 1), 1_000_000),
+            {series: Histogram.record(some) for series, some in self.values.items()},
+            tuple(self.outliers),
+            {flow: Completed(len(some), self.bytes[flow], sum(some)) for flow, some in totals.items()},
+        )

@@ -1,0 +1,1 @@
+"""Manifests of probes: schema and loader."""

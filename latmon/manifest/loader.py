@@ -1,0 +1,290 @@
+"""Loader of a probe's manifest: the YAML beside a script that declares its requirements and output.
+
+A new driver's probe needs no Python: its maps and records are declared here and decoded by framing.py, deep_framing.py
+and records.py. Knows no probe tool and runs nothing. Scripts are put together as whole files; the only substitution is
+`{{name}}` by a checked integer or one of a manifest's listed words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from latmon.manifest import schema as parts
+from latmon.manifest.schema import Checks, MapSpec, Parameter, Part, RecordSpec
+from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.support import strict_yaml
+from latmon.support.errors import ManifestError
+
+MAX_BYTES = 64 * 1024
+_NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
+_OPTIONAL = (
+    *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
+    *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
+)
+# safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
+_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
+_COMMENT = {
+    "bpftrace": re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE),
+    "dtrace": re.compile(r"^\s*/\*.*?\*/[ \t]*\n|^\s*\n", re.MULTILINE | re.DOTALL),
+}
+_SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
+_EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
+_KEY_BITS = 63
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One probe. `includes`: per measured stage the neighbours whose time it holds; `absent`: why not others."""
+
+    name: str
+    path: Path
+    purpose: str
+    platform: str
+    tool: str
+    tier: str
+    cost: str
+    clock: str
+    latency_from: str
+    """queued or issue; empty where the script times no totals."""
+    hooks: tuple[str, ...]
+    requirements: tuple[str, ...]
+    parameters: tuple[Parameter, ...] = ()
+    keys: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    """Layouts of keys by name; a single `key:` is the one without a name."""
+    maps: tuple[MapSpec, ...] = ()
+    includes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    unfollowed: tuple[str, ...] = ()
+    records: Mapping[str, RecordSpec] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    """Scripts whose maps this one reads: they stand before it in the same program."""
+    group: str = "always"
+    max_cpus: int = 0
+    """The most CPUs that it is for: what it costs grows with their number. 0: any."""
+    unless: tuple[str, ...] = ()
+    """Scripts that do this one's work as well: where one of them runs, it isn't needed."""
+    sources: tuple[str, ...] = ()
+    """Where the hooks and types that it uses are found: file and symbols of the platform's own sources."""
+    ran_on: tuple[str, ...] = ()
+    """The systems that it has really run on."""
+
+    @property
+    def script(self) -> Path:
+        return self.path.with_suffix(_SUFFIX[self.tool])
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that its maps feed."""
+        return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
+
+    def path_name(self, code: int) -> str:
+        """How a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
+        followed = code < parts.UNFOLLOWED_FROM
+        names, at = (self.paths, code) if followed else (self.unfollowed, code - parts.UNFOLLOWED_FROM)
+        return names[at] if 0 <= at < len(names) else ""
+
+    def program(self, values: Mapping[str, int | str]) -> str:
+        """The script's text, without its comment lines, with every `{{parameter}}` replaced by its checked value."""
+        known = {p.name: p for p in self.parameters}
+
+        def put(place: re.Match[str]) -> str:
+            name = place[1]
+            if name not in known or name not in values:
+                raise ManifestError(f"{self.script.name}: no value for {{{{{name}}}}}")
+            return known[name].check(values[name])
+
+        return _PLACE.sub(put, _COMMENT[self.tool].sub("", self.script.read_text(encoding="utf-8")))
+
+
+def load_all(directory: Path) -> list[Manifest]:
+    """Every manifest below `directory`, by name; ManifestError where one needs a probe that isn't among them."""
+    found = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
+    names = {one.name for one in found}
+    for one in found:
+        for missing in (*one.needs, *one.unless):
+            if missing not in names:
+                raise ManifestError(f"{one.path.name}: needs, unless: there is no probe {missing!r}")
+    return found
+
+
+def load(path: Path) -> Manifest:
+    """One manifest; ManifestError names the file and the key that is wrong."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"{path.name}: {error.strerror}") from error
+    if len(raw) > MAX_BYTES:
+        raise ManifestError(f"{path.name}: larger than {MAX_BYTES // 1024} KiB")
+    try:
+        tree = strict_yaml.load(raw)
+    except _NOT_YAML as error:
+        raise ManifestError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
+    manifest = _Reader(path.name).manifest(path, tree)
+    if not manifest.script.is_file():
+        raise ManifestError(f"{path.name}: no script {manifest.script.name} beside it")
+    return manifest
+
+
+class _Reader(Checks):
+    """Turns a YAML tree into a Manifest and names what is wrong."""
+
+    has_columns = False
+    """DTrace prints the parts of a key side by side, bpftrace one integer."""
+
+    def manifest(self, path: Path, tree: Any) -> Manifest:
+        top = self.table(tree, "manifest", _NEEDED, _OPTIONAL)
+        name = self.text(top["name"], "name")
+        if name != path.stem:
+            raise self.fail("name", f"must be the file's: {path.stem}")
+        tool = self.word(top["tool"], "tool", parts.TOOLS)
+        self.has_columns = tool == "dtrace"
+        keys = self.keys(top)
+        cost = self.word(top["cost"], "cost", parts.COSTS)
+        contexts = self.texts(top.get("contexts", []), "contexts")
+        group = self.word(top.get("group", "always"), "group", parts.GROUPS)
+        if group == "always" and cost == "invasive":
+            raise self.fail("cost", "what always runs can't be invasive: nobody has asked for it")
+        return Manifest(
+            name=name,
+            path=path,
+            purpose=self.text(top["purpose"], "purpose"),
+            platform=self.word(top["platform"], "platform", parts.PLATFORMS),
+            tool=tool,
+            tier=self.text(top["tier"], "tier"),
+            cost=cost,
+            clock=self.word(top["clock"], "clock", parts.CLOCKS),
+            latency_from=self.latency_from(top),
+            hooks=self.hooks(top, cost),
+            requirements=self.texts(top["requirements"], "requirements"),
+            parameters=tuple(self.parameter(key, value) for key, value in self.any(top, "parameters").items()),
+            keys=keys,
+            maps=tuple(self.map(name, key, value, keys, contexts) for key, value in self.any(top, "maps").items()),
+            includes={
+                stage: self.words(value, f"includes.{stage}", STAGES)
+                for stage, value in self.table(top.get("includes", {}), "includes", (), STAGES).items()
+            },
+            absent={
+                stage: self.text(value, f"absent.{stage}")
+                for stage, value in self.table(top.get("absent", {}), "absent", (), STAGES).items()
+            },
+            notes=self.texts(top.get("notes", []), "notes"),
+            paths=self.texts(top.get("paths", []), "paths", parts.UNFOLLOWED_FROM),
+            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", parts.UNFOLLOWED_FROM),
+            records={
+                kind: self.record(kind, value)
+                for kind, value in self.table(top.get("records", {}), "records", (), parts.RECORDS).items()
+            },
+            needs=self.texts(top.get("needs", []), "needs"),
+            group=group,
+            max_cpus=self.within(top.get("max_cpus", 0), "max_cpus", 0, 1 << 16),
+            unless=self.texts(top.get("unless", []), "unless"),
+            sources=self.texts(top.get("sources", []), "sources"),
+            ran_on=self.texts(top.get("ran_on", []), "ran_on"),
+        )
+
+    def hooks(self, top: dict[str, Any], cost: str) -> tuple[str, ...]:
+        """A hook on every function of a module, or of the kernel, is not for a host in trouble."""
+        found = self.texts(top["hooks"], "hooks")
+        many = [hook for hook in found if _EVERY_FUNCTION.match(hook)]
+        if many and cost != "invasive":
+            raise self.fail("hooks", f"{many[0]} is more than one function: its cost must be invasive")
+        return found
+
+    def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:
+        return self.table(top.get(name, {}), name, (), None)
+
+    def latency_from(self, top: dict[str, Any]) -> str:
+        """The always-on probe's totals are the latency: it must say where they begin."""
+        if top.get("group", "always") == "always":
+            self.table(top, "manifest", ("latency_from",), None)
+        elif "latency_from" not in top:
+            return ""
+        return self.word(top["latency_from"], "latency_from", ("queued", "issue"))
+
+    def parameter(self, name: str, tree: Any) -> Parameter:
+        where = f"parameters.{name}"
+        fields = self.table(tree, where, ("type",), ("low", "high", "words"))
+        if self.word(fields["type"], where, ("integer", "word")) == "word":
+            return Parameter(name, words=self.texts(fields.get("words"), where))
+        return Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
+
+    def keys(self, top: dict[str, Any]) -> dict[str, tuple[Part, ...]]:
+        if "keys" not in top:
+            self.table(top, "manifest", ("key",), None)
+            return {"": self.layout(top["key"], "key", ("dev", "op", "bucket"))}
+        if "key" in top:
+            raise self.fail("key", "is one layout, `keys` are several: only one of them")
+        return {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
+
+    def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[Part, ...]:
+        """A table says where each part is in a packed key; a list names the columns of a key that is none."""
+        if isinstance(tree, list) and self.has_columns:
+            return self.packed(self.words(tree, where, parts.PARTS), where)
+        fields = self.table(tree, where, needed, parts.PARTS)
+        return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
+
+    def packed(self, names: tuple[str, ...], where: str) -> tuple[Part, ...]:
+        found: list[Part] = []
+        free = 0
+        for name in reversed(names):
+            bits = parts.WIDTHS.get(name, 8)
+            decoder = "name" if name in parts.NAMED else name if name in parts.DECODERS else "integer"
+            found.insert(0, Part(name, free, bits, decoder))
+            free += bits
+        if len(set(names)) < len(names) or free > _KEY_BITS:
+            raise self.fail(where, f"names a part twice, or more than {_KEY_BITS} bits of parts")
+        return tuple(found)
+
+    def part(self, name: str, tree: Any, where: str) -> Part:
+        fields = self.table(tree, where, ("shift", "bits", "decoder"))
+        decoder = self.word(fields["decoder"], where, parts.DECODERS)
+        shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
+        return Part(name, shift, bits, decoder)
+
+    def map(
+        self, probe: str, name: str, tree: Any, keys: Mapping[str, tuple[Part, ...]], contexts: tuple[str, ...]
+    ) -> MapSpec:
+        where = f"maps.{name}"
+        if not str(name).startswith(probe + "_"):
+            raise self.fail(where, f"a map's name begins with {probe}_")
+        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot", "key", "contexts"))
+        # YAML 1.1 reads a plain off as false.
+        role = self.word("off" if fields["role"] is False else fields["role"], where, parts.ROLES)
+        stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED))
+        if bool(stages) != (role in parts.FEED_STAGES):
+            raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
+        rest_of = self.word(fields["rest_of"], where, STAGES) if "rest_of" in fields else ""
+        slot = self.integer(fields.get("slot", -1), where)
+        if (role == "max") != (0 <= slot <= 3):  # noqa: PLR2004 - four slots, in the scripts and here
+            raise self.fail(where, "a max has a slot from 0 to 3, nothing else has")
+        key = self.layout_of(fields.get("key"), role, where, keys)
+        own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
+        return MapSpec(name, role, stages, rest_of, slot, key, own)
+
+    def layout_of(self, name: Any, role: str, where: str, keys: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
+        """A map's layout: the one that it names, or the only one; it has the parts that the role needs."""
+        if name is None and len(keys) != 1:
+            raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
+        key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]
+        missing = [part for part in parts.ROLES[role] if part not in {part.name for part in key}]
+        if missing:
+            raise self.fail(where, f"role {role} needs {', '.join(missing)} in its key")
+        return key
+
+    def record(self, kind: str, tree: Any) -> RecordSpec:
+        where = f"records.{kind}"
+        tables = self.table(tree, where, ("fields",), ("text",))
+        fields = self.words(tables["fields"], where, parts.RECORDS[kind])
+        if len(set(fields)) < len(fields):
+            raise self.fail(where, "names a field twice")
+        text = self.word(tables["text"], where, (parts.TEXTS[kind],)) if "text" in tables else ""
+        return RecordSpec(kind, fields, text)

@@ -1,0 +1,229 @@
+"""The schema of a manifest: keys, maps and their roles, records, parameters, and checks that name file and key.
+
+Owns the vocabulary that a manifest may use. Reads no file and knows no probe tool; manifest.py checks the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from latmon.model.frame import OPS
+from latmon.support.errors import ManifestError
+
+PLATFORMS = ("linux", "illumos", "freebsd", "portable")
+"""portable: wherever its tool has the hooks."""
+TOOLS = ("bpftrace", "dtrace")
+COSTS = ("cheap", "moderate", "invasive")
+CLOCKS = ("monotonic", "boottime", "hrtime")
+"""hrtime: the tool's own, which is neither."""
+GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits")
+"""always: from the first frame to the last. The others are deep: on demand."""
+DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
+ROLES: dict[str, tuple[str, ...]] = {
+    "histogram": ("dev", "op", "bucket"),
+    "sum": ("dev", "op"),
+    "bytes": ("dev", "op"),
+    "untimed": ("dev", "op"),
+    "unmatched": ("dev", "op"),
+    "max": ("dev", "op"),
+    "peak": ("dev", "op"),
+    "by_total": ("dev", "op", "bucket"),
+    "path": ("dev", "path"),
+    "off": ("dev", "op"),
+    "above": ("dev", "op"),
+    "started": ("dev", "op"),
+    "suppressed": ("dev",),
+    "level": ("dev",),
+    "handler_run": ("handler", "returned", "bucket"),
+    "handler_sum": ("handler", "returned"),
+    "handler_before": ("handler",),
+    "softirq_delay": ("vec", "cpu", "bucket"),
+    "softirq_delay_sum": ("vec", "cpu"),
+    "softirq_run": ("vec", "cpu", "bucket"),
+    "softirq_run_sum": ("vec", "cpu"),
+    "softirq_ran_in": ("vec", "cpu", "context"),
+    "softirq_raised_in": ("vec", "cpu", "context"),
+    "wakeup": ("thread", "bucket"),
+    "wakeup_sum": ("thread",),
+    "wakeup_instead": ("thread", "other"),
+    "depth_driver": ("dev", "depth"),
+    "depth_queued": ("dev", "depth"),
+    "depth_issue": ("dev", "depth"),
+    "depth_ios": ("dev", "depth"),
+    "depth_time": ("dev", "depth"),
+    "depth_most": ("dev", "slot"),
+    "depth_corrected": ("dev",),
+    "depth_older": ("dev", "age"),
+    "depth_since": (),
+}
+"""A map's role -> the parts that its key must have."""
+NAMED = ("dev", "handler", "thread", "other")
+"""Parts, and fields of records, that DTrace's scripts print as names."""
+WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "depth": 16, "cpu": 16, "priority": 16}
+"""Bits of a part where the reader packs the key; 8 of all others."""
+FEED_STAGES = ("histogram", "sum", "max", "peak", "by_total")
+PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
+TIMES = ("total_us", "queue_us", "requeue_us", "hba_us", "irq_us", "softirq_us", "completion_us", "unaccounted_us")
+RECORDS: dict[str, tuple[str, ...]] = {
+    "slow": (
+        *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
+        *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
+    ),
+    "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
+    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority"),
+    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
+    "handler": ("handler", "irq"),
+    "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
+    "thread": ("thread", "priority", "policy", "flags"),
+    "limit": ("dev", "value"),
+}
+"""A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
+TEXTS = {
+    "slow": "comm",
+    "waiting": "comm",
+    "resumed": "comm",
+    "late": "comm",
+    "handler": "name",
+    "issue": "",
+    "thread": "comm",
+    "limit": "name",
+}
+UNFOLLOWED_FROM = 64
+"""Codes of a path part: below it `paths`, from it on `unfollowed`."""
+_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field packed into a map's integer key, `bits` wide, `shift` from the right; decoder: one of DECODERS."""
+
+    name: str
+    shift: int
+    bits: int
+    decoder: str
+
+    def read(self, key: int) -> int:
+        return (key >> self.shift) & ((1 << self.bits) - 1)
+
+    def put(self, value: int) -> int | None:
+        """The value in its place; None where there is no room for it."""
+        return value << self.shift if 0 <= value < 1 << self.bits else None
+
+
+@dataclass(frozen=True, slots=True)
+class MapSpec:
+    """What one cumulative map (for `max`: one slot; for `level`: the value itself) tells, by its role."""
+
+    name: str
+    role: str
+    stages: tuple[str, ...] = ()
+    """The series that it feeds."""
+    rest_of: str = ""
+    """The stage whose I/Os that this histogram doesn't count lie in its bucket 0."""
+    slot: int = -1
+    """For `max`: the tick number modulo 4 that it holds the maximum of."""
+    key: tuple[Part, ...] = ()
+    contexts: tuple[str, ...] = ()
+    """The names of a `context` part's codes."""
+
+    @property
+    def columns(self) -> tuple[Part, ...]:
+        """The parts in the order in which DTrace's script prints them; a bucket is no column, it is a table's row."""
+        return tuple(part for part in self.key if part.name != "bucket")
+
+    def part(self, name: str) -> Part:
+        """KeyError when the key has none; of a role's own parts it has all."""
+        return {part.name: part for part in self.key}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpec:
+    """A line `KIND PROBE F1 F2 ... TEXT`: its fields in their order, and what the rest of the line is called."""
+
+    kind: str
+    fields: tuple[str, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value the script takes: an integer in [low, high], or one of `words`."""
+
+    name: str
+    low: int = 0
+    high: int = 0
+    words: tuple[str, ...] = ()
+
+    def check(self, value: int | str) -> str:
+        """The text to put in; ManifestError for anything else."""
+        if self.words:
+            if value not in self.words:
+                raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
+            return str(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
+        return str(value)
+
+
+def op_name(number: int) -> str:
+    """The op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, the unnamed are `other`."""
+    return _OPS.get(number, "other")
+
+
+class Checks:
+    """Of one file. Every check gives the value, typed, or raises ManifestError."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def fail(self, where: str, what: str) -> ManifestError:
+        return ManifestError(f"{self.file}: {where}: {what}")
+
+    def table(
+        self, tree: Any, where: str, needed: tuple[str, ...] = (), optional: Iterable[str] | None = ()
+    ) -> dict[str, Any]:
+        """A table of keys; `optional` None allows every key."""
+        if not isinstance(tree, dict):
+            raise self.fail(where, "must be a table of keys")
+        for key in tree:
+            if optional is not None and key not in needed and key not in optional:
+                raise self.fail(where, f"unknown key {key!r}")
+        for key in needed:
+            if key not in tree:
+                raise self.fail(where, f"key {key!r} is missing")
+        return tree
+
+    def text(self, value: Any, where: str) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(where, "must be text")
+        return " ".join(value.split())
+
+    def integer(self, value: Any, where: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.fail(where, "must be an integer")
+        return value
+
+    def within(self, value: Any, where: str, low: int, high: int) -> int:
+        if not low <= self.integer(value, where) <= high:
+            raise self.fail(where, f"must lie from {low} to {high}")
+        return int(value)
+
+    def word(self, value: Any, where: str, words: Iterable[str]) -> str:
+        known = tuple(words)
+        if value not in known:
+            shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
+            raise self.fail(where, f"must be one of {', '.join(known)}, not {shown}")
+        return str(value)
+
+    def words(self, value: Any, where: str, words: Iterable[str]) -> tuple[str, ...]:
+        known = tuple(words)
+        return tuple(self.word(each, where, known) for each in self.texts(value, where))
+
+    def texts(self, value: Any, where: str, at_most: int | None = None) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise self.fail(where, "must be a list")
+        if at_most is not None and len(value) > at_most:
+            raise self.fail(where, f"must hold at most {at_most}")
+        return tuple(self.text(each, where) for each in value)

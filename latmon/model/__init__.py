@@ -1,0 +1,1 @@
+"""The model: frozen values that flow from backends to readers."""

@@ -1,0 +1,226 @@
+"""HTML elements: escaped text, tables, numbers, and the style sheet.
+
+Every foreign string passes `text` on its way into the page, as content or as an attribute.
+
+Paper is always light. The colours of the maps are the screen's: cividis, in order of brightness for every eye.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from latmon.model.histogram import BITS
+from latmon.support.paths import data_dir
+from latmon.support.theme import Theme, read_theme
+from latmon.support.units import UNKNOWN, bound, duration, in_words
+from latmon.views.units import exact
+
+_BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
+_MAX = 2000
+_FINE = 2**BITS
+_ROUGH = 2
+"""Parts of an octave: a bucket as wide has no second digit."""
+
+
+def text(value: object) -> str:
+    """A value as HTML text or within a double-quoted attribute: escaped, one line, nothing that turns directions."""
+    said = str(value).translate(_BIDI)[:_MAX]
+    shown = said if said.isprintable() else "".join(c if c.isprintable() else " " for c in said)
+    return html.escape(shown, quote=True)
+
+
+def name(value: object) -> str:
+    """A foreign name as an element of its own, so that its direction of writing turns nothing beside it."""
+    return f"<bdi>{text(value)}</bdi>"
+
+
+def time_of(us: float | None) -> str:
+    """Microseconds to the digit: 85 us, 18.250 ms, 1.238999 s; a mean with the tenth that it has."""
+    if us is None:
+        return UNKNOWN
+    if isinstance(us, int) or us >= 1000:  # noqa: PLR2004  below a millisecond a tenth is said
+        return exact(us) if isinstance(us, int) else f"{us / 1000:,.4f} ms"
+    return f"{us:.1f} us"
+
+
+def number(value: float | None) -> str:
+    """A count with its thousands apart."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def share(value: float | None) -> str:
+    """Per cent with two decimals, never 100 for less."""
+    if value is None:
+        return UNKNOWN
+    return f"{min(value * 100, 99.99 if value < 1 else 100):.2f} %" if value >= 0.0001 or not value else "&lt; 0.01 %"  # noqa: PLR2004  what rounds away
+
+
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[int] = (0,), kind: str = ""
+) -> str:
+    """A table whose first cells are the rows' heads. All of it is HTML; `words`: columns that hold no numbers."""
+    left = frozenset(words)
+
+    def cell(at: int, inner: str) -> str:
+        if not at:
+            return f'<th scope="row">{inner}</th>'
+        return f"<td>{inner}</td>" if at in left else f'<td class="n">{inner}</td>'
+
+    head = "".join(
+        f'<th scope="col"{"" if at in left else " class=" + chr(34) + "n" + chr(34)}>{one}</th>'
+        for at, one in enumerate(heads)
+    )
+    body = "\n".join(f"<tr>{''.join(cell(at, one) for at, one in enumerate(row))}</tr>" for row in rows)
+    named = f' class="{kind}"' if kind else ""
+    return (
+        f'<div class="wide"><table{named}><caption>{caption}</caption>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
+    )
+
+
+def listed(items: Iterable[str], kind: str = "") -> str:
+    """A list of HTML items; nothing without any."""
+    inner = "".join(f"<li>{one}</li>\n" for one in items)
+    named = f' class="{kind}"' if kind else ""
+    return f"<ul{named}>\n{inner}</ul>\n" if inner else ""
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Words and what they are, both HTML; pairs without a value are left out."""
+    return "<dl>\n" + "".join(f"<dt>{word}</dt><dd>{said}</dd>\n" for word, said in pairs if said) + "</dl>\n"
+
+
+def figure(svg: str, caption: str, kind: str = "") -> str:
+    """A picture with what there is to say of it."""
+    named = f' class="{kind}"' if kind else ""
+    return f"<figure{named}>\n{svg}\n<figcaption>{caption}</figcaption></figure>\n" if svg else ""
+
+
+def maximum(q: Any) -> str:
+    """The exact maximum of the report's Q, or what it can't be above, or is at least."""
+    if "max" in q.get("or_more", ()):
+        return f"≥ {time_of(q['open_from'])}"
+    return f"≤ {time_of(q['max_bound'])}" if q.get("max_bound") is not None else time_of(q["max"])
+
+
+def quantile(q: Any, name: str) -> str:
+    """One of the report's Q; `≥` where nobody knows how much more it was, `~` where a bucket is wider than latmon's."""
+    if name in q.get("or_more", ()):
+        return f"≥ {time_of(q[name])}"
+    value, parts = q[name], q.get("octave_parts", _FINE)
+    if value is None or value == q["max"]:
+        return time_of(value)
+    if parts >= _FINE:
+        return in_words(bound(value, q["max"]))  # in the digits that it has: as the text's
+    return f"~ {in_words(duration(value, 1 if parts <= _ROUGH else 2, up=True))}"
+
+
+LEVELS = 9
+"""Of a map's cells: a single I/O, then eight steps."""
+
+
+def heat(theme: Theme) -> tuple[str, ...]:
+    """The colours of the levels."""
+    return (theme.floor, *theme.steps)
+
+
+def light() -> Theme:
+    """The theme of paper."""
+    return read_theme(data_dir("themes") / "light.yaml")
+
+
+def style_sheet() -> str:
+    """All of it; needs nothing from anywhere else."""
+    paper = _variables(light(), "#ffffff", "#f3f3f3", "#b0b0b0")
+    screen = _variables(read_theme(data_dir("themes") / "dark.yaml"), "", "#1e1e1e", "#5a5a5a")
+    levels = "".join(f".h{n}{{fill:var(--h{n})}}" for n in range(1, LEVELS + 1))
+    return (
+        f":root{{color-scheme:light dark;{paper}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{screen}}}}}\n"
+        f"@media print{{:root{{color-scheme:light}}}}\n{levels}\n{_RULES}"
+    )
+
+
+def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
+    colours = {**theme.colours, "background": background or theme.colours["background"], "band": band, "rule": rule}
+    colours |= {f"h{at}": one for at, one in enumerate(heat(theme), 1)}
+    return "".join(f"--{role}:{value};" for role, value in colours.items())
+
+
+_RULES = """
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.2rem;max-width:70rem;background:var(--background);color:var(--text);
+ font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif}
+h1{font-size:1.6rem;margin:0 0 .3rem;color:var(--strong)}
+h2{font-size:1.3rem;margin:2.2rem 0 .4rem;padding-bottom:.15rem;border-bottom:2px solid var(--rule);color:var(--strong)}
+h3{font-size:1.05rem;margin:1.3rem 0 .3rem;color:var(--strong)}
+p{margin:.4rem 0}
+a{color:var(--accent)}
+bdi{unicode-bidi:isolate}
+table.narrow{width:auto}
+table.narrow caption{white-space:nowrap}
+.what{color:var(--dim)}
+.verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
+.verdict.lost{border-color:var(--bad);color:var(--bad)}
+.told{font-size:1.02rem;color:var(--strong)}
+.small,figcaption,caption{font-size:.86rem;color:var(--dim)}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0}
+dt{color:var(--dim)}
+dd{margin:0;overflow-wrap:anywhere}
+ul{margin:.3rem 0;padding-left:1.3rem}
+.wide{overflow-x:auto;margin:.5rem 0}
+table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
+caption{text-align:left;padding:.2rem 0}
+th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
+thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
+tbody th{font-weight:400;white-space:nowrap}
+th .small{display:inline-block;font-size:.95em;max-width:15em;white-space:normal}
+.n{text-align:right;white-space:nowrap}
+.bad{color:var(--bad);font-weight:600}
+figure{margin:.8rem 0}
+figcaption{margin-top:.2rem}
+svg{display:block;width:100%;height:auto}
+svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif;fill:var(--text)}
+svg .dim{fill:var(--dim)}
+svg .lab{fill:var(--strong);stroke:var(--background);stroke-width:3px;paint-order:stroke;font-weight:600}
+svg .acc{fill:var(--accent)}
+svg .grid{stroke:var(--rule);stroke-width:1;opacity:.45;fill:none}
+svg .axis{stroke:var(--rule);fill:none}
+svg .frame{fill:var(--background);stroke:var(--rule)}
+svg .limit{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
+svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
+svg .cells{shape-rendering:crispEdges}
+svg .bar{fill:var(--h6)}
+svg .part{stroke:var(--background);stroke-width:1}
+svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
+svg .hatch{stroke:var(--bad);stroke-width:2}
+ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:.86rem}
+.parts svg{display:inline-block;width:.8em;height:.8em}
+.outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
+.outlier p{margin:.1rem 0}
+.finding{margin:.8rem 0;padding-left:.7rem;border-left:3px solid var(--rule)}
+.finding.warning,.finding.critical{border-left-color:var(--bad)}
+.finding p,.finding h3{margin:.15rem 0}
+.risk{color:var(--dim)}
+details{margin:.5rem 0}
+summary{cursor:pointer;color:var(--accent)}
+footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}
+@page{size:A4;margin:14mm 12mm}
+@media print{
+html{font-size:9pt}
+body{max-width:none;padding:0;font-size:9pt}
+h2{margin-top:0}
+section.device,section.page{break-before:page}
+h2,h3,caption{break-after:avoid}
+figure,.outlier,.finding,tr,dl{break-inside:avoid}
+thead{display:table-header-group}
+.wide{overflow:visible}
+table{font-size:7.6pt}
+th,td{padding:.08rem .28rem}
+a{color:inherit;text-decoration:none}
+details::details-content{content-visibility:visible;display:block;height:auto}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+}
+"""

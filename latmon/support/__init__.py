@@ -1,0 +1,1 @@
+"""Support: errors, units, text, paths, processes, privileges. Knows no I/O latency."""

@@ -1,0 +1,82 @@
+"""Paths: XDG directories, data files of the installation, small kernel files.
+
+Asks the environment only; whoever writes makes the directory.
+
+Files of /proc and /sys vanish while they are read: absence is no fault. A user's file may be anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from latmon.support.errors import UnavailableError
+
+
+def state(environ: Mapping[str, str]) -> Path:
+    """For what is kept from run to run: crashes, recordings made where nothing else could be written."""
+    return _base(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def config(environ: Mapping[str, str]) -> Path:
+    """For the user's settings."""
+    return _base(environ, "XDG_CONFIG_HOME", ".config")
+
+
+def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
+    """`variable` when it is absolute, as the XDG specification wants it."""
+    named = Path(environ.get(variable, ""))
+    return (named if named.is_absolute() else Path(environ.get("HOME", "/")) / below_home) / "latmon"
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def data_dir(name: str) -> Path:
+    """Return the directory of bundled data called `name` ("probes", "themes"); UnavailableError where there is none.
+
+    A zip archive holds none: bpftrace, a root process, must be given files that nobody else unpacked or can write to.
+    """
+    found = next((one for one in (_PACKAGE / name, _PACKAGE.parent / name) if one.is_dir()), None)
+    if found is None:
+        raise UnavailableError(
+            f"{_PACKAGE.parent} has no directory {name}: latmon doesn't run from a zip archive; "
+            "install it (pipx install .) or use ./bootstrap run in a checkout"
+        )
+    return found
+
+
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def content(path: Path) -> bytes:
+    """The bytes; empty when there is no such file, no longer, or not for us."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def text(path: Path) -> str:
+    """The same as ASCII; what isn't ASCII is replaced."""
+    return content(path).decode("ascii", "replace")
+
+
+def regular(path: Path, most: int) -> bytes:
+    """Return the first `most` bytes of a regular file. OSError for anything else: a FIFO is not waited for."""
+    _need_regular(path.stat())  # opening a device may already do something to it
+    descriptor = os.open(path, _FLAGS)
+    try:
+        _need_regular(os.fstat(descriptor))  # it may have been replaced
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)
+
+
+def _need_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")

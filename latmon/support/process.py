@@ -1,0 +1,231 @@
+"""Processes and threads: descendants from /proc, own CPU time, calls that may hang.
+
+Reads /proc (a parameter) and follows `task/*/children`, so that a host with 50,000 processes costs no more than an
+empty one. Knows nothing of frames.
+
+`ThreadPoolExecutor` won't do: the interpreter joins its threads at exit, however long they take.
+
+Knows not what is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from latmon.support import host
+from latmon.support.errors import UnavailableError
+from latmon.support.paths import content, text
+from latmon.support.units import show_duration
+
+_STARTTIME = 22 - 3
+"""By its number in proc_pid_stat(5), behind pid and comm; ticks of CLOCK_BOOTTIME."""
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_SLACK_US = 20_000
+"""A start is known to a tick of 10 ms."""
+_MOST_GONE = 256
+"""Processes that are remembered after their end: an outlier is known some frames after it began."""
+_INITIAL_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h: there probes and /proc number processes alike."""
+
+PIPE_BYTES = 1 << 20
+
+
+def widen(pipe: int) -> None:
+    """Give a pipe room for PIPE_BYTES: a child that prints goes on for longer while its reader is stopped.
+
+    Where the user's pipes hold too much already, 64 KiB have to do.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
+    """Return children, their children and so on; a process that ends meanwhile is left out.
+
+    It costs what the family costs, not what the host has.
+    """
+    todo = [pid]
+    while todo:
+        children = [int(child) for one in proc.glob(f"{todo.pop()}/task/*/children") for child in text(one).split()]
+        yield from children
+        todo += children
+
+
+@dataclass(slots=True)
+class _Life:
+    """When a process began, and when it was first missed; None while it is there."""
+
+    begun_us: int
+    gone_us: int | None = None
+
+    def spans(self, mono_us: int) -> bool:
+        return self.begun_us - _SLACK_US <= mono_us and (self.gone_us is None or mono_us <= self.gone_us)
+
+
+class Family:
+    """The processes of one latmon: its own, the probe tool's, and whatever these start.
+
+    `refresh` looks who is there; a process that lives between two looks is never known. Times are CLOCK_MONOTONIC, us.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        parent: int | None = None,
+        *,
+        proc: Path = Path("/proc"),
+        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        suspended_us: Callable[[], int] = host.suspended_us,
+    ) -> None:
+        """`parent`: the user interface of a collector; its other children don't count."""
+        self._roots = (pid,) if parent is None else (pid, parent)
+        self._proc, self._now_us, self._suspended_us = proc, now_us, suspended_us
+        self._lives: dict[tuple[int, int], _Life] = {}
+        """By pid and start, as a pid is used again."""
+        self._names: set[str] = set()
+        self._numbers_suffice = _link(proc / "self/ns/pid") == _INITIAL_NAMESPACE
+
+    def refresh(self) -> None:
+        """Note who is there now and who is gone."""
+        now_us, asleep_us = self._now_us(), self._suspended_us()
+        there = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
+        for key, life in self._lives.items():
+            if life.gone_us is None and key not in there and self._started(key[0]) != key[1]:
+                life.gone_us = now_us
+        for pid, started in there:
+            self._lives.setdefault((pid, started), _Life(started * _TICK_US - asleep_us))
+            self._names.update(self._comms(pid))
+        gone = [key for key, life in self._lives.items() if life.gone_us is not None]
+        for key in gone[:-_MOST_GONE]:
+            del self._lives[key]
+
+    def has(self, pid: int | None, comm: str, mono_us: int) -> bool:
+        """Return whether a probe saw a thread of the family: by its process' number and life, never by its name alone.
+
+        In a container the number that a probe has may be another process's here, so the name must be the family's too.
+        """
+        known = self._numbers_suffice or comm in self._names
+        return known and any(at == pid and life.spans(mono_us) for (at, _), life in self._lives.items())
+
+    def _there(self) -> Iterator[int]:
+        yield from self._roots
+        yield from descendants(self._roots[0], self._proc)
+
+    def _started(self, pid: int) -> int | None:
+        """Ticks from boot to its start; None where it is gone."""
+        fields = content(self._proc / str(pid) / "stat").rpartition(b")")[2].split()
+        return int(fields[_STARTTIME]) if len(fields) > _STARTTIME and fields[_STARTTIME].isdigit() else None
+
+    def _comms(self, pid: int) -> Iterator[str]:
+        """Of each of its threads: the tool's compiler has some with names of their own."""
+        return (name for one in self._proc.glob(f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
+
+
+def _link(path: Path) -> str:
+    """Where a link leads to; empty where that can't be read."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_UTIME = 11
+"""Index of utime in /proc/PID/stat behind the comm; stime, cutime and cstime follow."""
+
+
+class OwnCpu:
+    """Percent of one CPU since the call before; exact for this process, in clock ticks (10 ms) for its children."""
+
+    def __init__(
+        self, proc: Path = Path("/proc"), pid: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._proc, self._pid, self._clock = proc, os.getpid() if pid is None else pid, clock
+        self._before = (clock(), self._spent())
+
+    def percent(self) -> float | None:
+        """None when no time has passed. A child that was never waited for takes its time with it: never negative."""
+        now, spent = self._clock(), self._spent()
+        (earlier, before), self._before = self._before, (now, spent)
+        return None if now <= earlier else round(100 * max(0.0, spent - before) / (now - earlier), 2)
+
+    def _spent(self) -> float:
+        return time.process_time() + sum(self._ticks(pid) for pid in descendants(self._pid, self._proc)) / _TICKS_PER_S
+
+    def _ticks(self, pid: int) -> int:
+        fields = text(self._proc / str(pid) / "stat").rpartition(")")[2].split()
+        return sum(int(field) for field in fields[_UTIME : _UTIME + 4])
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SideThread(Executor):
+    """Makes the calls one behind the other, for `run_in_executor`; `shutdown` ends it behind the last one.
+
+    A call that sits in the kernel and can't be killed (D state) holds the process all the same: no thread of any kind
+    can be left behind by then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        self._calls.put((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - Executor's own words
+        """No call behind those already made; never waits for them."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (entry := self._calls.get()) is not None:
+            future, call = entry
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it, as from any executor
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+
+SILENT_S = 1.0
+PATIENCE_S = 30.0
+
+
+async def patiently(
+    call: Callable[[], T], what: str, say: Callable[[str], None], within: tuple[float, float] = (SILENT_S, PATIENCE_S)
+) -> T:
+    """What the call gives. `what` is waited for: said after the first time, UnavailableError after the second."""
+    side = SideThread("patience")
+    answer = asyncio.get_running_loop().run_in_executor(side, call)
+    side.shutdown()
+    silent_s, most_s = within
+    try:
+        await asyncio.wait({answer}, timeout=silent_s)
+        if not answer.done():
+            say(f"waiting for {what}")
+            await asyncio.wait({answer}, timeout=most_s - silent_s)
+        if not answer.done():
+            raise UnavailableError(f"{what} did not answer within {show_duration(round(most_s * 1e6))}")
+        return answer.result()
+    finally:
+        answer.cancel()  # nobody asks for it any more

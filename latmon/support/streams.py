@@ -1,0 +1,184 @@
+"""Streams: private new files, standard input as a file, standard output whose errors are sentences.
+
+Owns how a file comes to be that isn't a recording, and how one of ours goes again: never by its name alone, which may
+be somebody else's by then. Knows nothing of what goes into it.
+
+Owns the process's sys.stdout. Knows nothing of what is written to it.
+
+Owns the process's standard input. Knows nothing of what is in the copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, BinaryIO
+
+from latmon.support.errors import RecordingError, UnavailableError, UsageError
+from latmon.support.text import clean
+
+STANDARD = Path("-")
+"""Standard input or output, wherever a file is named on the command line."""
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def create(path: Path) -> BinaryIO:
+    """A new file that only its owner reads; UnavailableError when there can't be one."""
+    try:
+        descriptor = os.open(path, _FLAGS, 0o600)
+    except FileExistsError:
+        raise UnavailableError(
+            f"can't write {named(path)}: it exists and is never overwritten; name a new file"
+        ) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UnavailableError(f"can't write {named(path)}: {why}") from None
+    return os.fdopen(descriptor, "wb")
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A new file that is on disk behind the block, or gone where the block failed: half of one looks like a whole one.
+
+    An OSError of the block is one of writing: UnavailableError says so.
+    """
+    file = create(path)
+    try:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            unlink(path, file.fileno())
+        with contextlib.suppress(OSError):  # closing tells again what writing told
+            file.close()
+        if isinstance(error, OSError):
+            raise UnavailableError(f"can't write {named(path)}: {error.strerror or error}") from None
+        raise
+    file.close()
+
+
+def unlink(path: Path, descriptor: int) -> bool:
+    """Take its name from the file that is open as `descriptor`, and from no other that bears it by now; whether it did.
+
+    An open file's inode number is nobody else's, so two that are the same are one file.
+    """
+    directory = os.open(path.parent, _DIRECTORY)
+    try:
+        there, ours = os.stat(path.name, dir_fd=directory, follow_symlinks=False), os.fstat(descriptor)
+        if not ours.st_nlink or not os.path.samestat(there, ours):
+            return False
+        os.unlink(path.name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    return True
+
+
+def named(path: Path) -> str:
+    """A path as a message may say it; of what is written, `-` is standard output."""
+    return "standard output" if path == STANDARD else clean(str(path), 200)
+
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class StdoutError(OSError):
+    """It doesn't take what is written to it; a reader who has gone away is a BrokenPipeError as ever."""
+
+
+class _Output(io.FileIO):
+    def write(self, some: ReadableBuffer, /) -> int:
+        try:
+            return super().write(some)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StdoutError(error.errno, error.strerror) from None
+
+
+def install() -> None:
+    """For the whole process; it encodes, and ends its lines, as it did."""
+    old = sys.stdout
+    raw = _Output(old.fileno(), "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=bool(old.line_buffering) or raw.isatty()
+    )
+
+
+def drop() -> None:
+    """What it has not taken goes nowhere, instead of failing once more at the very end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+MAX_BYTES = 1 << 30
+"""Of the copy: three days of 24 devices."""
+_PIECE = 1 << 20
+_NAME = "standard input"
+
+
+class _Spooled(PosixPath):
+    """A file that is opened by its descriptor and named by where its bytes came from."""
+
+    def __fspath__(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return _NAME
+
+    @property
+    def name(self) -> str:
+        return _NAME
+
+
+def readable(path: Path) -> Path:
+    """Return `path`, or for `-` the copy of standard input; UsageError where that is a terminal."""
+    return _spooled() if path == STANDARD else path
+
+
+def keys_from_terminal() -> None:
+    """Read keys from the terminal instead of standard input, once that was read; UnavailableError without one."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise UnavailableError(
+            f"standard input is the recording, and keys can't be read from /dev/tty: {why}; without it use: "
+            "latmon report -"
+        ) from None
+    _spooled()
+    os.dup2(terminal, sys.stdin.fileno())
+    os.close(terminal)
+
+
+@cache
+def _spooled() -> Path:
+    """Copy once, whoever asks. The file has no name and is gone with the process."""
+    if sys.stdin.isatty():
+        raise UsageError("- is standard input, and that is a terminal: pipe a recording into it")
+    try:
+        copy = tempfile.TemporaryFile(prefix="latmon-")  # noqa: SIM115 - open as long as the process
+        while piece := os.read(sys.stdin.fileno(), _PIECE):
+            if copy.tell() + len(piece) > MAX_BYTES:
+                raise RecordingError(f"standard input has more than {MAX_BYTES >> 30} GiB: save it, and name the file")
+            copy.write(piece)
+        copy.flush()
+    except OSError as error:
+        where = tempfile.gettempdir()
+        raise UnavailableError(f"can't copy standard input to {where}: {error.strerror or error}") from None
+    return _Spooled(f"/dev/fd/{os.dup(copy.fileno())}")
+
+
+def copy_out(path: Path) -> None:
+    """Write a file to standard output."""
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,154 @@
+"""Themes: YAML files read into one validated value. Knows colours, not drawing.
+
+A theme file is foreign input: at most 64 KiB, known keys only, no aliases, every colour parsed; what is wrong is said
+with file and key in a ThemeError. The user's own directories come before ours, so that a theme can be replaced by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+
+from latmon.support import paths, strict_yaml
+from latmon.support.errors import ThemeError
+from latmon.support.paths import data_dir
+
+MAX_BYTES = 64 * 1024
+ROLES = ("background", "text", "dim", "strong", "accent", "bad")
+ANSI = tuple(
+    f"{bright}{name}"
+    for bright in ("", "bright_")
+    for name in ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+)
+_HEX = re.compile(r"#[0-9a-fA-F]{6}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_STEPS = range(4, 17)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours by role. Without colours it is a mono theme; without heat map steps the map is a ramp of glyphs."""
+
+    name: str
+    dark: bool = True
+    colours: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    colours_16: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    floor: str = ""
+    steps: tuple[str, ...] = ()
+    steps_256: tuple[int, ...] = ()
+
+
+def theme_dirs() -> tuple[Path, ...]:
+    """Where themes are looked for, the user's first."""
+    return paths.config(os.environ) / "themes", Path("/etc/xdg/latmon/themes"), data_dir("themes")
+
+
+def theme_names(dirs: tuple[Path, ...] | None = None) -> tuple[str, ...]:
+    """Every theme there is: ours in our order, then others by name."""
+    found = {path.stem for directory in dirs or theme_dirs() for path in _files(directory)}
+    ours = ("dark", "light", "high-contrast", "mono")
+    return tuple(n for n in ours if n in found) + tuple(sorted(found.difference(ours)))
+
+
+def load_theme(name: str, dirs: tuple[Path, ...] | None = None) -> Theme:
+    """The theme called `name`; ThemeError names the ones there are."""
+    for directory in dirs or theme_dirs():
+        path = directory / f"{name}.yaml"
+        if _NAME.fullmatch(name) and path.is_file():
+            return read_theme(path)
+    raise ThemeError(f"no theme {name!r}; there are {', '.join(theme_names(dirs))}")
+
+
+def read_theme(path: Path) -> Theme:
+    """One file, validated."""
+    try:
+        raw = paths.regular(path, MAX_BYTES + 1)
+    except OSError as error:
+        raise ThemeError(f"{path}: can't be read: {error.strerror}") from error
+    if len(raw) > MAX_BYTES:
+        raise ThemeError(f"{path}: larger than {MAX_BYTES // 1024} KiB")
+    try:
+        value = strict_yaml.load(raw)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ThemeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    return _theme(value, str(path))
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    try:
+        yield from (p for p in directory.iterdir() if p.suffix == ".yaml" and _NAME.fullmatch(p.stem))
+    except OSError:
+        return
+
+
+def _theme(value: object, where: str) -> Theme:
+    top = _mapping(value, where, ("name", "dark", "colours", "colours_16", "heatmap"))
+    name = top.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ThemeError(f"{where}: name: letters, digits, - and _ only")
+    dark = top.get("dark", True)
+    if not isinstance(dark, bool):
+        raise ThemeError(f"{where}: dark: true or false")
+    colours = _mapping(top.get("colours", {}), f"{where}: colours", ROLES)
+    if colours and (missing := [role for role in ROLES if role not in colours]):
+        raise ThemeError(f"{where}: colours: {', '.join(missing)} missing")
+    ansi = _mapping(top.get("colours_16", {}), f"{where}: colours_16", ROLES[1:])
+    heat = _mapping(top.get("heatmap", {}), f"{where}: heatmap", ("floor", "steps", "steps_256"))
+    floor, steps, steps_256 = _heatmap(heat, f"{where}: heatmap") if heat else ("", (), ())
+    return Theme(
+        name=name,
+        dark=dark,
+        colours=MappingProxyType({k: _hex(v, f"{where}: colours: {k}") for k, v in colours.items()}),
+        colours_16=MappingProxyType({k: _ansi(v, f"{where}: colours_16: {k}") for k, v in ansi.items()}),
+        floor=floor,
+        steps=steps,
+        steps_256=steps_256,
+    )
+
+
+def _heatmap(heat: Mapping[str, object], where: str) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+    steps = [_hex(v, f"{where}: steps") for v in _sequence(heat.get("steps"), f"{where}: steps")]
+    indices = _sequence(heat.get("steps_256"), f"{where}: steps_256")
+    if len(indices) != len(steps):
+        raise ThemeError(f"{where}: steps_256: as many as steps")
+    floor = _hex(heat.get("floor"), f"{where}: floor")
+    return floor, tuple(steps), tuple(_index(v, f"{where}: steps_256") for v in indices)
+
+
+def _mapping(value: object, where: str, known: tuple[str, ...]) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise ThemeError(f"{where}: a mapping of {', '.join(known)}")
+    for key in value:
+        if key not in known:
+            raise ThemeError(f"{where}: unknown key {str(key)[:40]!r}; known are {', '.join(known)}")
+    return value
+
+
+def _sequence(value: object, where: str) -> list[object]:
+    if not isinstance(value, list) or len(value) not in _STEPS:
+        raise ThemeError(f"{where}: a list of {_STEPS.start} to {_STEPS.stop - 1}, few to many I/Os")
+    return value
+
+
+def _hex(value: object, where: str) -> str:
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ThemeError(f'{where}: a colour like "#5fd7ff"')
+    return value.lower()
+
+
+def _index(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 16 <= value <= 255:  # noqa: PLR2004  the fixed part of xterm's palette
+        raise ThemeError(f"{where}: numbers from 16 to 255")
+    return value
+
+
+def _ansi(value: object, where: str) -> str:
+    if value not in ANSI:
+        raise ThemeError(f"{where}: one of {', '.join(ANSI)}")
+    return str(value)

@@ -1,0 +1,357 @@
+"""Trust in files that decide what runs as root (owner, mode, links, directories above), and where a probe tool is.
+
+Owns the rule and its sentence. A tool must be root's alone; latmon's own installation may also belong to the user who
+called sudo, because sudo on it makes that user root anyway. Opens and runs nothing.
+
+A path that passes can only be changed by its owners, so it may be opened by name afterwards. Not checked: what a file
+server or a FUSE file system returns the next time, NFSv4 access lists, what a tool loads (libraries, other programs).
+
+A tool runs as root: one that merely lies where latmon was started must not be it. A latmon that is root itself refuses
+a tool that another user can change. Must not run anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from latmon.support import paths
+from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.paths import data_dir
+from latmon.support.privileges import sudo_uid
+
+ROOT = frozenset({0})
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CHECKOUT = _PACKAGE.parent
+_OTHERS = ("yaml", "psutil", "textual")
+"""What latmon imports of others: the package's first file and all directories above it are checked."""
+_WHAT = f"latmon, which runs from {_PACKAGE},"
+_TRUST_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
+_IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
+_MAX_LINKS = 40
+"""As many as the kernel follows."""
+_SYSTEM_GIDS = range(1000)
+"""This host lists every member of such a group; a domain's group may have members that it doesn't list."""
+_ACL = "system.posix_acl_access"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """The first step of a path that others can change."""
+
+    at: Path
+    why: str
+    """What is wrong with `at`, as "belongs to eve (uid 1001)"."""
+    mend: str
+    """The command that corrects it; empty where there is no single one."""
+
+
+def owners(environ: Mapping[str, str]) -> frozenset[int]:
+    """Return the uids that latmon's own files may belong to: root's, and under sudo the invoking user's."""
+    uid = sudo_uid(environ)
+    return ROOT if uid is None else ROOT | {uid}
+
+
+def flaw(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
+    """Return the first step to `path` that a uid outside `allowed` can change, None where there is none.
+
+    Links are followed one by one, so the directories that hold a link count like those of its target.
+    """
+    at, links = Path("/"), 0
+    steps = deque(path.absolute().parts[1:])
+    while steps:
+        name = steps.popleft()
+        step = at.parent if name == ".." else at / name
+        try:
+            if found := _entered(at, step, allowed):
+                return found
+            target = step.readlink() if step.is_symlink() else None
+        except (FileNotFoundError, NotADirectoryError):  # whoever can write to `at` decides what will be there
+            return changeable(at, allowed)
+        except OSError as error:
+            return Flaw(step, f"can't be examined: {error.strerror}", "")
+        if target is None:
+            at = step
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return Flaw(step, "is a loop of symbolic links", "")
+        at = Path("/") if target.is_absolute() else at
+        steps.extendleft(reversed(target.parts[target.is_absolute() :]))
+    return changeable(at, allowed)
+
+
+def changeable(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
+    """Return how a uid outside `allowed` can change this one file or directory, None where none can."""
+    status = path.lstat()
+    if status.st_uid not in allowed:
+        return _foreign(path, status)
+    mode = f"mode {stat.S_IMODE(status.st_mode):04o}, owner {_user(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH:
+        mend = "" if status.st_mode & stat.S_ISVTX else f"chmod o-w {_quoted(path)}"  # /tmp has to stay as it is
+        return Flaw(path, f"can be written to by every user ({mode})", mend)
+    if not status.st_mode & stat.S_IWGRP:
+        return None
+    if _has_others(status.st_gid, allowed):
+        group = _group(status.st_gid)
+        return Flaw(path, f"can be written to by the group {group} ({mode})", f"chmod g-w {_quoted(path)}")
+    if _has_acl(path):  # its mask is what the mode shows as the group's bits
+        return Flaw(path, f"has an access list that may let others write ({mode})", f"setfacl -b {_quoted(path)}")
+    return None
+
+
+def trust_require(path: Path, what: str, remedy: str, allowed: frozenset[int] = ROOT) -> None:
+    """Raise UntrustedError where a uid outside `allowed` can change the file or a step on the way to it.
+
+    `what` names the file and where its path comes from; `remedy` is the advice beside the command.
+    """
+    if found := flaw(path, allowed):
+        raise _refusal(what, found, remedy)
+
+
+def require_installation(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError where others can change latmon's code, its probes, or where Python looks for modules."""
+    allowed = owners(environ)
+    for path in _searched():
+        trust_require(path, _WHAT, _IN_CWD if path == _cwd() else _TRUST_REMEDY, allowed)
+    for tree in (_PACKAGE, *_packages("latmon_backends"), data_dir("probes")):
+        require_tree(tree, environ)
+
+
+def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError where others can change a file below `directory`, which is a part of the installation.
+
+    What a link leads to outside of it follows the rule for tools.
+    """
+    allowed = owners(environ)
+    trust_require(directory, _WHAT, _TRUST_REMEDY, allowed)
+    for path in _suspicious(directory, allowed):
+        is_inside = _real(path).is_relative_to(_real(directory))
+        if found := flaw(path, allowed if is_inside else ROOT):
+            raise _refusal(_WHAT, found, _TRUST_REMEDY)
+
+
+def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError where others can change the installed package, before any of it is imported."""
+    for directory in _packages(name):
+        require_tree(directory, environ)
+
+
+def require_script(path: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError for a probe's file that others can change. One from outside latmon must be root's alone."""
+    is_ours = any(_real(path).is_relative_to(home) for home in (_PACKAGE, _CHECKOUT / "probes"))
+    trust_require(
+        path, f"the probe {path}", "copy it to where only root can write", owners(environ) if is_ours else ROOT
+    )
+
+
+def _refusal(what: str, found: Flaw, remedy: str) -> UntrustedError:
+    mend = f"`{found.mend}`, or " if found.mend else ""
+    return UntrustedError(f"{what} is not used as root, because {found.at} {found.why}: {mend}{remedy}")
+
+
+def _searched() -> Iterator[Path]:
+    """Yield the interpreter and where it looks for modules and for their compiled forms."""
+    if sys.executable:
+        yield Path(sys.executable)
+    yield from (Path(entry) if entry else _cwd() for entry in dict.fromkeys(sys.path))
+    if sys.pycache_prefix is not None:
+        yield Path(sys.pycache_prefix)
+    yield from (directory / "__init__.py" for directory in _packages(*_OTHERS))
+
+
+def _packages(*names: str) -> list[Path]:
+    """The directories of the packages that are installed, or the file of a single module; imports none of them."""
+    specs = (find_spec(name) for name in names)
+    found = [(Path(spec.origin), spec) for spec in specs if spec is not None and spec.origin is not None]
+    return [path.parent if spec.submodule_search_locations else path for path, spec in found]
+
+
+def _cwd() -> Path:
+    """The current directory; `/` for one that was removed, where nothing can be."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve fails for a loop of links
+
+
+def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path]:
+    """Yield what is below, but for files that need no closer look: of some hundred files that are all but a few."""
+    try:
+        entries = list(os.scandir(directory))
+    except (FileNotFoundError, NotADirectoryError):  # in a zip file, which was checked as a whole
+        return
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):  # another Python has just replaced a compiled module
+            status = entry.stat(follow_symlinks=False)
+            if not _is_plain(status, allowed):
+                yield Path(entry.path)
+            if stat.S_ISDIR(status.st_mode):
+                yield from _suspicious(entry.path, allowed)
+
+
+def _is_plain(status: os.stat_result, allowed: frozenset[int]) -> bool:
+    is_link = stat.S_ISLNK(status.st_mode)
+    return not is_link and status.st_uid in allowed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | None:
+    """What is wrong with the directory that `step` is looked up in. OSError where there is no `step`.
+
+    In a directory with the sticky bit others can't replace what isn't theirs.
+    """
+    entry, status = step.lstat(), directory.lstat()
+    found = changeable(directory, allowed)
+    if found is None or status.st_uid not in allowed or not status.st_mode & stat.S_ISVTX:
+        return found
+    return None if entry.st_uid in allowed else _foreign(step, entry)
+
+
+def _foreign(path: Path, status: os.stat_result) -> Flaw:
+    """A directory of another user's is not to be given to root: what matters is moved out of it."""
+    mend = f"chown root {_quoted(path)}" if stat.S_ISREG(status.st_mode) else ""
+    return Flaw(path, f"belongs to {_user(status.st_uid)}", mend)
+
+
+def _has_others(gid: int, allowed: frozenset[int]) -> bool:
+    """True when the group has a member outside `allowed`, or may have one that this host doesn't list.
+
+    Some distributions give system accounts the primary group 0.
+    """
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return True
+    names = {entry.pw_name for entry in pwd.getpwall() if entry.pw_uid in allowed}
+    if set(group.gr_mem) - names:
+        return True
+    if gid == 0:
+        return False
+    is_listed = gid in _SYSTEM_GIDS or group.gr_name in names
+    return not is_listed or any(entry.pw_gid == gid and entry.pw_uid not in allowed for entry in pwd.getpwall())
+
+
+def _has_acl(path: Path) -> bool:
+    try:
+        return bool(os.getxattr(path, _ACL, follow_symlinks=False))
+    except (AttributeError, OSError):  # not on this system; no such list
+        return False
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return f"{grp.getgrgid(gid).gr_name} (gid {gid})"
+    except KeyError:
+        return f"gid {gid}"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+VARIABLES = ("LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT")
+"""Each names a tool."""
+_ADMIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where root's tools are, and often not in a user's search path."""
+_REMEDY = "put it where only root can write, such as /usr/local/bin"
+_MAX_INTERPRETERS = 5
+"""A script's interpreter may be a script; the kernel goes no deeper."""
+_FIRST_LINE = 256
+
+
+def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:
+    """The tool's absolute path: `$variable` when it is set, else `name` on the search path.
+
+    UnavailableError where there is none. UntrustedError where latmon is root and others can change it.
+    """
+    named = environ.get(variable, "")
+    if named:
+        path = _named(Path(named), variable)
+        require(path, f"{variable}={path}")
+        return path
+    # Behind the trusted directories all of them, for the sentence that says why what is there doesn't count.
+    found = shutil.which(name, path=search_path(environ)) or shutil.which(name, path=_whole_path(environ))
+    if found is None:
+        raise UnavailableError(f"{name} is not installed (looked in PATH and for {variable}).")
+    require(Path(found), f"{found}, found in PATH,")
+    return Path(found)
+
+
+def search_path(environ: Mapping[str, str]) -> str:
+    """PATH without its relative parts, and with the administrators' directories; for root where only root writes."""
+    whole = _whole_path(environ).split(os.pathsep)
+    return os.pathsep.join(whole if os.geteuid() else [part for part in whole if flaw(Path(part)) is None])
+
+
+def require(path: Path, what: str) -> None:
+    """Raise UntrustedError where latmon is root and others can change the tool, or the interpreter that it names.
+
+    `what` names the path and where it comes from.
+    """
+    if os.geteuid():
+        return
+    trust_require(path, what, _REMEDY)
+    for _ in range(_MAX_INTERPRETERS):
+        found = _interpreter(path)
+        if found is None:
+            return
+        if not found.is_absolute():
+            raise UntrustedError(
+                f"{what} is not used as root, because {path} names its interpreter {found} relative to the current "
+                "directory: name an absolute path in its first line"
+            )
+        trust_require(found, f"{what} with the interpreter {found}", _REMEDY)
+        path = found
+
+
+def require_named(environ: Mapping[str, str]) -> None:
+    """Raise UntrustedError where latmon is root and a variable names a tool that others can change."""
+    for variable in VARIABLES:
+        path = Path(environ.get(variable, ""))
+        if path.is_absolute():
+            require(path, f"{variable}={path}")
+
+
+def _whole_path(environ: Mapping[str, str]) -> str:
+    parts = [part for part in environ.get("PATH", os.defpath).split(os.pathsep) if Path(part).is_absolute()]
+    return os.pathsep.join(dict.fromkeys((*parts, *_ADMIN)))
+
+
+def _interpreter(path: Path) -> Path | None:
+    """What the first line of a script names; None for another program, and for one that isn't there."""
+    try:
+        line, *_ = paths.regular(path, _FIRST_LINE).splitlines() or [b""]
+    except OSError:
+        return None
+    words = line.removeprefix(b"#!").split()
+    return Path(os.fsdecode(words[0])) if line.startswith(b"#!") and words else None
+
+
+def _named(path: Path, variable: str) -> Path:
+    if not path.is_absolute():
+        raise UnavailableError(f"{variable} must be an absolute path, not {str(path)!r}.")
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise UnavailableError(f"{variable} names {path}, which can't be run.")
+    return path

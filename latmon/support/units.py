@@ -1,0 +1,206 @@
+"""Numbers, durations, sizes and times as text, and parsed from text. Pure.
+
+Significant digits with the unit attached, never more digits than the number has.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+
+from latmon.support.errors import UsageError
+
+UNKNOWN = "-"
+MINUTE_US = 60_000_000
+TIME_UNITS = (("u", 1), ("m", 1_000), ("s", 1_000_000))
+RATE_UNITS = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
+KILO = 1000
+
+
+def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
+    """Microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for a number that is an upper bound."""
+    if us is None:
+        return UNKNOWN
+    if us >= MINUTE_US - 500_000:
+        seconds = math.ceil(us / 1e6) if up else round(us / 1e6)
+        return f"{seconds // 60}:{seconds % 60:02}"
+    for unit, factor in TIME_UNITS:
+        text = significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
+        if float(text) < KILO or unit == "s":
+            return text + unit
+    raise AssertionError("unreachable: seconds end the loop")
+
+
+def bound(us: float | None, top_us: int | None) -> str:
+    """An upper bound in the two digits that it has, rounded up, but never above the exact maximum."""
+    above = us is not None and top_us is not None and (us == top_us or _rounded_up(us) > top_us)
+    return duration(us) if above else duration(us, 2, up=True)
+
+
+def spelled(us: float) -> str:
+    """The same for a sentence, without idle zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
+    return in_words(duration(us))
+
+
+def in_words(text: str) -> str:
+    """What `duration` or `bound` made, as a sentence has it."""
+    units = {"u": "us", "m": "ms", "s": "s"}
+    if text[-1] not in units:
+        return f"{text} min"
+    number = text[:-1].rstrip("0").rstrip(".") if "." in text else text[:-1]
+    return f"{number} {units[text[-1]]}"
+
+
+def rate(value: float | None) -> str:
+    """412, 11.2k, 0.3: at most five cells."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    for unit, factor in RATE_UNITS:
+        scaled = value / factor
+        text = f"{scaled:.1f}" if scaled < 1 and factor == 1 else significant(scaled, 3)
+        if float(text) < KILO or unit == "T":
+            return text + unit
+    raise AssertionError("unreachable: T ends the loop")
+
+
+def whole(value: int) -> str:
+    """A count in at most five cells: 3, 412, 11.2k."""
+    return str(value) if abs(value) < KILO else rate(value)
+
+
+def part(share: float | None) -> str:
+    """A share in at most four cells: 0%, <1%, 97%, >99% and 100% only when it is all."""
+    if share is None:
+        return UNKNOWN
+    if share <= 0 or share >= 1:
+        return f"{share:.0%}"
+    return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share * 100:.0f}%"  # noqa: PLR2004  what rounds away
+
+
+def significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:
+    """So many digits and no unit; `up` rounds up, `whole` has none behind the point."""
+    if value <= 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(value))
+    if whole:
+        decimals = min(decimals, 0)
+    factor = 10.0**decimals
+    scaled = value * factor
+    rounded = math.ceil(scaled - 1e-9) if up else round(scaled)
+    result = rounded / factor
+    # 9.96 at two digits is 10, not 10.0
+    if result >= 10 ** (digits - decimals) and decimals > 0:
+        decimals -= 1
+    return f"{result:.{max(decimals, 0)}f}"
+
+
+def _rounded_up(us: float) -> float:
+    """What `duration(us, 2, up=True)` says, in us."""
+    step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    return math.ceil(us / step - 1e-9) * step
+
+
+_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)
+_THOUSAND = 1000
+_DURATIONS = {
+    "us": 1,
+    "ms": 1_000,
+    "": 1_000_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+}
+_SIZES = {
+    prefix + tail: 1024**power for power, prefix in enumerate(("", "k", "m", "g", "t")) for tail in ("", "b", "ib")
+}
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of `250ms`, `1s`, `5m`, `1h`; a bare number is seconds. ValueError says what was expected."""
+    return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5m")
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of `512M`, `2G`, `100k`, in powers of 1024; a bare number is bytes. ValueError says what was expected."""
+    return _scaled(text, _SIZES, "a size such as 512M or 2G")
+
+
+def show_duration(us: int) -> str:
+    """The shortest of the forms that `duration_us` reads: 1s, 250ms, 1.5s."""
+    for unit in ("h", "m", "s", "ms", "us"):
+        if us >= _DURATIONS[unit] and (us % _DURATIONS[unit] == 0 or unit == "s"):
+            return f"{us / _DURATIONS[unit]:.12g}{unit}"
+    return "0s"
+
+
+def show_size(count: int) -> str:
+    """Bytes in powers of 1000 with one digit behind the point: 812 B, 3.4 MB."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if round(value, 1) < _THOUSAND:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _THOUSAND
+    return f"{value:.1f} TB"
+
+
+def _scaled(text: str, units: dict[str, int], expected: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not {expected}")
+    return int(Decimal(match[1]) * factor)
+
+
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_DAYS = (timedelta(-1), timedelta(0), timedelta(1))
+_LAST_S = 253_402_300_800.0
+"""The year 10000: no calendar goes further."""
+EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"
+
+
+def wall_of(text: str, here: float) -> float:
+    """Seconds since 1970; `here`: where the user stands. A clock without a date is the nearest such time."""
+    asked = text.strip()
+    if asked[:1] in ("-", "+"):
+        there = here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
+        if not 0 <= there < _LAST_S:
+            raise _nonsense(asked)
+        return there
+    *days, clock = asked.replace("T", " ").split() or [""]
+    found = _CLOCK.fullmatch(clock)
+    if found is None or len(days) > 1:
+        raise _nonsense(asked)
+    hour, minute, second = (int(one or 0) for one in found.groups()[:3])
+    try:
+        at = time(hour, minute, second)
+        today = datetime.fromtimestamp(here).date()  # noqa: DTZ006  local time is meant
+        several = [_day(asked, days[0])] if days else [today + one for one in _DAYS]
+        # an hour that a clock shows twice is either
+        walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in several for fold in (0, 1)]
+    except (ValueError, OverflowError, OSError):
+        raise _nonsense(asked) from None
+    return min(walls, key=lambda one: abs(one - here)) + float(found[4] or 0)
+
+
+def _day(asked: str, told: str) -> date:
+    found = _DATE.fullmatch(told)
+    if found is None:
+        raise _nonsense(asked)
+    return date(*map(int, found.groups()))
+
+
+def _distance_s(asked: str) -> float:
+    try:
+        return duration_us(asked[1:].strip()) / 1e6
+    except ValueError:
+        raise _nonsense(asked) from None
+
+
+def _nonsense(asked: str) -> UsageError:
+    return UsageError(f"{asked!r} is no time such as {EXAMPLES}")

@@ -1,0 +1,271 @@
+"""The archive of a live session: compressed members of the recording's lines, decoded when shown.
+
+Owns how far back it goes, in time and in bytes, and what is known without decoding: stamps, devices, moments. The
+same questions are answered of recordings by recorded.py. Knows no screen.
+
+archive.py keeps such a past while a capture runs, recorded.py reads one from files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from latmon.aggregate.request_age import Waiting
+from latmon.model.frame import Device, Frame
+from latmon.recording import members
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.packed_tables import totals_alone
+from latmon.recording.validate import may_hold_booleans, parse
+from latmon.timetravel.events import Before, Moment, moments
+
+
+class Stamp(NamedTuple):
+    """The end of a frame, on both clocks."""
+
+    mono_us: int
+    wall: float
+
+
+class Past(Protocol):
+    """Anything that was captured and can be looked at again."""
+
+    moments: deque[Moment]
+
+    @property
+    def stamps(self) -> Stamps: ...
+
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
+        """Those that end behind `after_us` and not behind `until_us`, oldest first.
+
+        `totals`: of the always-on probe's histograms those of `total` will do.
+        """
+        ...
+
+    def known(self, at_us: int) -> tuple[Device, ...]:
+        """The devices as they were then."""
+        ...
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
+        """What was waiting at some time then or before, and that time; None where that isn't known."""
+        ...
+
+
+@dataclass
+class Stamps:
+    """Of all frames that are kept, oldest first."""
+
+    mono_us: list[int] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.mono_us)
+
+    def __getitem__(self, at: int) -> Stamp:
+        return Stamp(self.mono_us[at], self.wall[at])
+
+    def add(self, frame: Frame) -> None:
+        self.mono_us.append(frame.mono_us)
+        self.wall.append(frame.wall)
+
+    def forget(self, many: int) -> None:
+        del self.mono_us[:many], self.wall[:many]
+
+    def beside(self, mono_us: int, by: int) -> Stamp:
+        """The frame `by` further than the one at `mono_us`, or the last that there is."""
+        at = bisect_left(self.mono_us, mono_us) if by >= 0 else bisect_right(self.mono_us, mono_us) - 1
+        return self[min(max(at + by, 0), len(self) - 1)]
+
+    def nearest(self, mono_us: int) -> Stamp:
+        """The frame that holds this time; where none does, the closest."""
+        at = bisect_left(self.mono_us, mono_us)
+        if at == 0 or (at < len(self) and self.mono_us[at] - mono_us <= mono_us - self.mono_us[at - 1]):
+            return self[min(at, len(self) - 1)]
+        return self[at - 1]
+
+    def at_wall(self, wall: float, near_us: int = 0) -> Stamp:
+        """The frame that ends closest to that time, by the wall clock as it was set.
+
+        A clock that was set back has shown some times twice: the one closer to `near_us` is meant.
+        """
+
+        def off(at: int) -> float:
+            return abs(self.wall[at] - wall)
+
+        usual_s = (self.mono_us[-1] - self.mono_us[0]) / 1e6 / max(len(self) - 1, 1)
+        passed = (at for at, (one, other) in enumerate(pairwise(self.wall)) if one <= wall <= other)
+        shown = [at for at in (min(one, one + 1, key=off) for one in passed) if off(at) <= usual_s]
+        if shown:
+            return self[min(shown, key=lambda at: abs(self.mono_us[at] - near_us))]
+        return self[min(range(len(self)), key=off)]
+
+
+def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Frame]:
+    """The same, the first with all devices as they were before it too: readable from there on."""
+    first = True
+    for frame in frames:
+        if first:
+            every = {one.name: one for one in (*known, *frame.devices)}
+            yield replace(frame, devices=tuple(every.values()))
+            first = False
+        else:
+            yield frame
+
+
+KEEP_US = 3_600_000_000
+MAX_BYTES = 24_000_000
+"""An hour of 24 devices x 3 series takes 18 MB; deep probes on all devices fill it sooner."""
+_MEMBER_FRAMES = 5
+"""In one member: 15 % smaller than each alone, and a seek unpacks at most so many in vain."""
+_CHECKPOINT = 10
+MAX_MOMENTS = 10_000
+
+
+class _Told(NamedTuple):
+    mono_us: int
+    devices: tuple[Device, ...]
+    removed: tuple[str, ...]
+
+
+class DevicesThen:
+    """Which devices there were, at any time of what is kept."""
+
+    def __init__(self, devices: tuple[Device, ...] = ()) -> None:
+        self._before = {one.name: one for one in devices}
+        self._told: deque[_Told] = deque()
+
+    def add(self, frame: Frame) -> None:
+        if frame.devices or frame.removed:
+            self._told.append(_Told(frame.mono_us, frame.devices, frame.removed))
+
+    def forget(self, before_us: int) -> None:
+        while self._told and self._told[0].mono_us <= before_us:
+            _apply(self._before, self._told.popleft())
+
+    def at(self, mono_us: int) -> tuple[Device, ...]:
+        found = dict(self._before)
+        for one in self._told:
+            if one.mono_us > mono_us:
+                break
+            _apply(found, one)
+        return tuple(found.values())
+
+
+def _apply(devices: dict[str, Device], told: _Told) -> None:
+    devices.update((one.name, one) for one in told.devices)
+    for name in told.removed:
+        devices.pop(name, None)
+
+
+class _Member(NamedTuple):
+    packed: bytes
+    first_us: int
+    last_us: int
+    frames: int
+
+
+class Archive:
+    """The last `keep_us` of a live capture, in `max_bytes` at most."""
+
+    def __init__(self, keep_us: int = KEEP_US, max_bytes: int = MAX_BYTES) -> None:
+        self.moments: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self._keep_us, self._max_bytes = keep_us, max_bytes
+        self._members: deque[_Member] = deque()
+        self._open: list[tuple[int, bytes]] = []
+        self._stamps = Stamps()
+        self._bytes = 0
+        self._devices = DevicesThen()
+        self._waiting = Waiting()
+        self._checkpoints: deque[tuple[int, Waiting]] = deque()
+        self._arrived = 0
+
+    @property
+    def stamps(self) -> Stamps:
+        return self._stamps
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is kept."""
+        return self._bytes + sum(len(line) for _, line in self._open)
+
+    def append(self, frame: Frame, line: bytes | None = None) -> None:
+        """One more frame; `line`: as it came. Time that went backwards (another boot) starts anew."""
+        stamps = self._stamps
+        before = Before(*stamps[-1]) if len(stamps) else None
+        if before is not None and frame.mono_us <= before.mono_us:
+            self._clear()
+            stamps, before = self._stamps, None
+        self.moments.extend(moments(frame, before))
+        stamps.add(frame)
+        self._devices.add(frame)
+        self._waiting.add(frame)
+        if self._arrived % _CHECKPOINT == 0:
+            self._checkpoints.append((frame.mono_us, self._waiting.copy()))
+        self._arrived += 1
+        text = to_bytes(encode_frame(frame)) if line is None else line.rstrip(b"\n") + b"\n"
+        self._open.append((frame.mono_us, text))
+        if len(self._open) >= _MEMBER_FRAMES:
+            self._close()
+        self._forget(frame.mono_us - self._keep_us)
+
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
+        """See Past."""
+        # frames arrive while a long stretch is read, in turns or by another thread
+        opened, closed = tuple(self._open), tuple(self._members)
+        if closed:
+            opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
+        for member in closed:
+            if member.last_us > after_us and member.first_us <= until_us:
+                for line in members.unpack(member.packed).splitlines():
+                    frame = _decoded(line, totals=totals)
+                    if after_us < frame.mono_us <= until_us:
+                        yield frame
+        for mono_us, line in opened:
+            if after_us < mono_us <= until_us:
+                yield _decoded(line, totals=totals)
+
+    def known(self, at_us: int) -> tuple[Device, ...]:
+        """See Past."""
+        return self._devices.at(at_us)
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
+        """See Past."""
+        found = next((one for one in reversed(self._checkpoints) if one[0] <= at_us), None)
+        return None if found is None else (found[0], found[1].copy())
+
+    def _close(self) -> None:
+        first, last = self._open[0][0], self._open[-1][0]
+        packed = members.pack(b"".join(line for _, line in self._open), first, last)
+        self._members.append(_Member(packed, first, last, len(self._open)))
+        self._bytes += len(packed)
+        self._open = []
+
+    def _forget(self, before_us: int) -> None:
+        while self._members and (self._members[0].last_us <= before_us or self._bytes > self._max_bytes):
+            gone = self._members.popleft()
+            self._bytes -= len(gone.packed)
+            self._stamps.forget(gone.frames)
+            self._devices.forget(gone.last_us)
+            for some in (self._checkpoints, self.moments):
+                while some and _stamp_of(some[0]) <= gone.last_us:
+                    some.popleft()
+
+    def _clear(self) -> None:
+        devices = self._devices.at(self._stamps.mono_us[-1])
+        for some in (self.moments, self._members, self._open, self._checkpoints):
+            some.clear()
+        self._stamps, self._bytes, self._waiting = Stamps(), 0, Waiting()
+        self._devices = DevicesThen(devices)
+
+
+def _decoded(line: bytes, *, totals: bool) -> Frame:
+    return decode_frame(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
+
+
+def _stamp_of(one: Moment | tuple[int, Waiting]) -> int:
+    return one.mono_us if isinstance(one, Moment) else one[0]

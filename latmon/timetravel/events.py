@@ -1,0 +1,90 @@
+"""Events on the time axis: marks, gaps, losses, restarts, suspends, clock steps. Pure.
+
+Knows frames, not how a moment is drawn; `LETTERS` is what a person sees of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.model.frame import Frame, Settings
+from latmon.support.units import show_duration
+
+LETTERS: Mapping[str, str] = MappingProxyType(
+    {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
+)
+"""By kind, in the order in which one is preferred where several share a cell."""
+STEP_S = 0.5
+"""Wall clock and monotonic clock drift apart by less than this in a frame, unless somebody set the former."""
+_KINDS = MappingProxyType({"probe-restart": "restart", "suspended": "suspended"})
+_SAID = MappingProxyType(
+    {
+        "restart": "the probe was restarted",
+        "suspended": "the host was suspended",
+        "probe-silent": "gap: nothing was heard of the probe",
+        "enospc": "gap: the disk of the recording was full",
+        "disk-stalled": "gap: the disk of the recording hung",
+    },
+)
+
+
+class Moment(NamedTuple):
+    """One of LETTERS, when, and what in words."""
+
+    kind: str
+    mono_us: int
+    wall: float
+    text: str
+    changed: Settings | None = None
+    """A mark's."""
+
+
+class Before(NamedTuple):
+    """What the next frame is held against: where the last one ended on both clocks."""
+
+    mono_us: int
+    wall: float
+
+
+def moments(frame: Frame, before: Before | None) -> Iterator[Moment]:
+    """What happened in a frame, and between it and the one before."""
+    for one in frame.marks:
+        yield Moment("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
+    if frame.gap:
+        kind = _KINDS.get(frame.gap, "gap")
+        yield _here(frame, kind, _SAID.get(kind) or _SAID.get(frame.gap, f"gap: {frame.gap}"))
+    if frame.late:
+        yield _here(frame, "late", f"read late: one window of {show_duration(frame.dt_us // 100_000 * 100_000)}")
+    if before is not None:
+        yield from _between(frame, before)
+    health = frame.health
+    losses = (
+        (health.lost_events, "events"),
+        (health.map_full, "map updates"),
+        (health.undecoded_lines, "lines"),
+        (health.dropped_frames, "frames"),
+    )
+    if some := [f"{count:,} {what}" for count, what in losses if count]:
+        yield _here(frame, "lost", f"lost: {', '.join(some)}")
+
+
+def _between(frame: Frame, before: Before) -> Iterator[Moment]:
+    missing = frame.mono_us - frame.dt_us - before.mono_us
+    if missing > frame.dt_us // 2 and not frame.gap:
+        yield _here(frame, "gap", f"gap: nothing for {show_duration(missing)}")
+    stepped = (frame.wall - before.wall) - (frame.mono_us - before.mono_us) / 1e6
+    if abs(stepped) > STEP_S and frame.gap != "suspended":
+        way = "forward" if stepped > 0 else "back"
+        yield _here(frame, "clock", f"the clock was set {way} by {show_duration(round(abs(stepped) * 10) * 100_000)}")
+
+
+def _here(frame: Frame, kind: str, text: str) -> Moment:
+    return Moment(kind, frame.mono_us, frame.wall, text)
+
+
+def letter(some: list[Moment]) -> str:
+    """The one that stands for them all."""
+    kinds = {one.kind for one in some}
+    return next((sign for kind, sign in LETTERS.items() if kind in kinds), "")

@@ -1,0 +1,224 @@
+"""A recording as an archive: any moment of the file, read where it is.
+
+`told` makes frames of its lines: gap and mark lines become a part of the next window, damage and a missing end its
+notice. Stamps are known at once from the members' heads; what happened beside the I/O is known as far as `scan` has
+come. Knows neither a screen nor the file's layout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from latmon.aggregate.request_age import Waiting
+from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.recording.encode import Gap
+from latmon.recording.parts import Parts, is_nameless, part_of
+from latmon.recording.reader import Item, Recording, item_of, open_recording, raw_lines
+from latmon.support.errors import RecordingError, UsageError
+from latmon.timetravel.archive import MAX_MOMENTS, DevicesThen, Stamps
+from latmon.timetravel.events import Before, Moment, moments
+
+_PLAIN = re.compile(
+    rb'\{"type":"window","seq":(\d{1,18}),"t":(\d{1,12}(?:\.\d{1,12})?),"mono":(\d{1,18}),"dt":(\d{1,18}),'
+)
+"""How our own windows begin: all that is asked of most of them."""
+_WORTH = tuple(
+    f'"{key}":'.encode()
+    for key in (
+        *("gap", "marks", "devices", "removed"),
+        *("lost_events", "map_full", "undecoded_lines", "dropped_frames"),
+    )
+)
+
+
+def told(items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()) -> Iterator[Frame]:
+    """Windows alone; one is read ahead, to know the last one. `damage`: what the reading has found by now."""
+    held: Frame | None = None
+    reason, said = "", 0
+    marks: list[Mark] = []
+    for item in items:
+        if isinstance(item, Gap):
+            reason = item.reason
+        elif isinstance(item, Mark):
+            marks.append(item)
+        elif isinstance(item, Frame):
+            if held is not None:
+                yield held
+            frame = item
+            if reason or known or marks:
+                devices = together(known, item.devices)
+                frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
+                reason, known, marks = "", (), []
+            found = damage()
+            held = _noticed(frame, found[said:]) if len(found) > said else frame
+            said = len(found)
+    if held is not None:
+        yield _noticed(held, damage()[said:])
+
+
+def together(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Devices of the header and of the first window; the window's are the newer."""
+    return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
+
+
+def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
+    if not damage:
+        return frame
+    more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+    said = f"recording: {damage[-1]}{more}"
+    notice = f"{frame.health.notice}; {said}" if frame.health.notice else said
+    return replace(frame, health=replace(frame.health, notice=notice))
+
+
+class Several:
+    """Recordings of one boot, one behind the other; where they overlap, what has been told isn't told again."""
+
+    def __init__(self, recordings: Sequence[Recording | Parts]) -> None:
+        first = recordings[0]
+        for other in recordings[1:]:
+            if _source(other.origin) != _source(first.origin):
+                raise UsageError(f"{other.path} is not from the same host, boot and backend as {first.path}")
+        self._several = sorted(recordings, key=lambda one: one.origin.start_mono_us)
+        self.parts = tuple(part for one in self._several for part in _all(one))
+        self.origin: Origin = self._several[0].origin
+        self.devices: tuple[Device, ...] = self._several[0].devices
+        self.damage: list[str] = []
+
+    def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
+        """See Recording."""
+        return self._joined(lambda one: one.since(mono_us, totals=totals))
+
+    def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
+        """See Recording."""
+        return self._joined(lambda one: one.between(since_us, until_us, totals=totals))
+
+    def _joined(self, read: Callable[[Recording | Parts], Iterator[Item]]) -> Iterator[Item]:
+        self.damage = []
+        last_us = -1
+        for one in self._several:
+            said = 0
+            for item in read(one):
+                self.damage += one.damage[said:]
+                said = len(one.damage)
+                if isinstance(item, Frame):
+                    if item.mono_us <= last_us:
+                        continue
+                    last_us = item.mono_us
+                yield item
+            self.damage += one.damage[said:]
+
+
+def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
+    """The parts of one capture, and other captures of the same boot behind each other."""
+    opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
+    several = {part.capture for _, part in opened if part}
+    captures: dict[str, list[Recording]] = {}
+    for at, (one, part) in enumerate(opened):
+        # one whose header is lost may be a part
+        alone = next(iter(several)) if len(several) == 1 and is_nameless(one) else f" {at}"
+        captures.setdefault(part.capture if part else alone, []).append(one)
+    joined = [some[0] if len(some) == 1 else Parts(some) for some in captures.values()]
+    return joined[0] if len(joined) == 1 else Several(joined)
+
+
+def _source(origin: Origin) -> tuple[str, str, str]:
+    return origin.host, origin.boot_id, origin.backend
+
+
+class Recorded:
+    """See archive.Past."""
+
+    def __init__(self, recording: Recording | Parts | Several) -> None:
+        self.origin: Origin = recording.origin
+        self.moments: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self.scanned = False
+        self._recording = recording
+        self._stamps = _guessed(recording)
+        self._devices = DevicesThen(recording.devices)
+
+    @property
+    def stamps(self) -> Stamps:
+        return self._stamps
+
+    def play(self, after_us: int = -1, *, totals: bool = False) -> Iterator[Frame]:
+        """All frames that end behind `after_us`, and how the recording ends."""
+        known = () if after_us >= 0 else self._recording.devices
+        recording = self._recording
+        items = recording.since(max(after_us + 1, 0), totals=totals)
+        return (one for one in told(items, lambda: recording.damage, known) if one.mono_us > after_us)
+
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
+        """See Past; the last one says how the recording ends."""
+        if self._is_end(until_us):
+            found = self.play(after_us, totals=totals)
+        else:
+            items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
+            found = told(items, lambda: self._recording.damage)
+        for frame in found:
+            if frame.mono_us > until_us:
+                return
+            yield frame
+
+    def _is_end(self, us: int) -> bool:
+        return not len(self._stamps) or us >= self._stamps[-1].mono_us
+
+    def known(self, at_us: int) -> tuple[Device, ...]:
+        """See Past; as far as it was scanned."""
+        return self._devices.at(at_us)
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:  # noqa: ARG002  the protocol's
+        """See Past: never known, so a wait is told since the first frame that is read."""
+        return None
+
+    def scan(self) -> Iterator[None]:
+        """Learn stamps, devices and moments, a member with each step; the recording may be played meanwhile."""
+        stamps = Stamps()
+        before: Before | None = None
+        marks: list[Mark] = []
+        reason = ""
+        for line in raw_lines(_all(self._recording)):
+            if line is None:  # a member is over
+                yield
+                continue
+            item = _glanced(line)
+            if isinstance(item, Gap):
+                reason = item.reason
+            elif isinstance(item, Mark):
+                marks.append(item)
+            elif isinstance(item, Frame) and (before is None or item.mono_us > before.mono_us):
+                frame = replace(item, gap=item.gap or reason, marks=(*marks, *item.marks))
+                self.moments.extend(moments(frame, before))
+                self._devices.add(frame)
+                stamps.add(frame)
+                before, marks, reason = Before(frame.mono_us, frame.wall), [], ""
+        if len(stamps):
+            self._stamps = stamps
+        self.scanned = True
+
+
+def _all(recording: Recording | Parts | Several) -> Sequence[Recording]:
+    return (recording,) if isinstance(recording, Recording) else recording.parts
+
+
+def _guessed(recording: Recording | Parts | Several) -> Stamps:
+    """From the members' heads: exact where a member is a window, and as long as nobody set the clock."""
+    origin = recording.origin
+    ends = sorted({us for one in _all(recording) for us in one.ends()})
+    offset = origin.start_wall - origin.start_mono_us / 1e6
+    return Stamps(ends, [offset + us / 1e6 for us in ends])
+
+
+def _glanced(line: bytes) -> Item | None:
+    """A line's value; of an ordinary window its stamps alone."""
+    plain = _PLAIN.match(line)
+    if plain is not None and not any(key in line for key in _WORTH):
+        seq, wall, mono_us, dt_us = plain.groups()
+        return Frame(int(seq), float(wall), int(mono_us), int(dt_us))
+    try:
+        return item_of(line)
+    except RecordingError:
+        return None

@@ -1,0 +1,275 @@
+"""The table of keys: source of the bindings, the footer and the help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+from latmon.support.units import EXAMPLES
+from latmon.tui.commands import STEPS
+from latmon.tui.prompt import FILTER, SEEK, WORDS, Asked
+from latmon.tui.time_travel import TRAVEL
+from latmon.views.context import Sight
+from latmon.views.lines import Line, Span, width
+from latmon.views.selection import SCREENS
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a key does: a step, `by` so much, or else an action of the app's own.
+
+    `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line. `on`: the contexts of a
+    choice in which it works; empty: all.
+    """
+
+    name: str
+    keys: str
+    shown: str
+    does: str
+    brief: str = ""
+    by: int = 0
+    on: tuple[str, ...] = ()
+
+    @property
+    def call(self) -> str:
+        """What Textual runs."""
+        if self.name in STEPS:
+            return f"choose({self.name!r}, {self.by})"
+        if self.name in _TOUR:
+            return f"tour({self.by})"
+        return f"travel({self.name!r}, {self.by})" if self.name in TRAVEL else self.name
+
+
+_OVERVIEW = ("overview", "zoom")
+_WAITING = ("outstanding", "audit", "order")
+_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order")
+_TABLES = ("interrupts", "tables")
+_LINES = (*_TABLES, "delays")
+_CURSOR = ("cursor",)
+_FINDINGS = ("findings",)
+_TOUR = ("tour",)
+_MARK = "the selected device alone, and a cursor on its heat map"
+
+ACTIONS = (
+    Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
+    Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
+    Action("screen", "3", "3", "outstanding I/O: how many, the limit, and what still waits", "outstanding", 2),
+    Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
+    Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "irqs", 4),
+    Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
+    Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
+    Action("enter", "enter", "Enter", "the stages of the selected device", "open", on=("stages",)),
+    Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
+    Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "map", on=("interrupts",)),
+    Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
+    Action("gather", "enter", "Enter", "the outliers in the marked region, live", "list", on=_CURSOR),
+    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action(
+        "busy", "d", "d", "only the time with I/Os in the driver; again: idle time too", "busy", on=("outstanding",)
+    ),
+    Action(
+        "aside", "a", "a", "the limits of all devices, as configured and as seen; again: back", "audit", 0, on=_WAITING
+    ),
+    Action(
+        "aside",
+        "i",
+        "i",
+        "the order in which I/Os were issued, against LBA; again: back",
+        "order",
+        1,
+        on=_WAITING,
+    ),
+    Action("mark", "v", "v", _MARK, "mark", on=("zoom",)),
+    Action("mark", "v", "v", "hold this corner and move the other; again: let go", "hold", on=_CURSOR),
+    Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
+    Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
+    Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
+    Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
+    Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
+    Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
+    Action("tour", "full_stop,greater_than_sign", ".", "the next stop of the tour", "next", 1, on=_TOUR),
+    Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
+    Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
+    Action("leave", "escape,backspace", "Esc", "back; clears the filter", "back"),
+    Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
+    Action("stop", "q", "q", "quit", "quit"),
+    Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
+    Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
+    Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
+    Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
+    Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
+    Action("hold", "space", "space", "pause and go on; data keeps arriving", "pause"),
+    Action("step", "left_square_bracket", "[", "one interval back in time", by=-1),
+    Action("step", "right_square_bracket", "]", "one interval forward", by=1),
+    Action("step", "left_curly_bracket", "{", "ten intervals back", by=-10),
+    Action("step", "right_curly_bracket", "}", "ten intervals forward", by=10),
+    Action("oldest", "g", "g", "the oldest that is kept"),
+    Action("newest", "G", "G", "the newest: back to live"),
+    Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"),
+    Action("save", "w", "w", "save what is on the screen as a recording"),
+    Action("note", "m", "m", "put a mark with a note beside what happens now"),
+    Action("fold", "f", "f", "where in the second events fell, folded to the tick, then the heat map", on=_OVERVIEW),
+    Action("compare", "D", "D", "what is shown is A; after a change again: B beside it; again: back"),
+    Action("window", "plus,equals_sign", "+", "longer window", by=1),
+    Action("window", "minus", "-", "shorter window", by=-1),
+    Action("record", "R", "R", "start and stop a recording"),
+    Action("theme", "T", "T", "next theme"),
+    Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
+    Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
+    Action("move", "home", "Home", "first device", by=-1000, on=_DEVICES),
+    Action("move", "end", "End", "last device", by=1000, on=_DEVICES),
+    Action("audit_row", "up,k", "↑ k", "row of the audit above", by=-1, on=("audit",)),
+    Action("audit_row", "down,j", "↓ j", "row of the audit below", by=1, on=("audit",)),
+    Action("audit_row", "home", "Home", "first row of the audit", by=-1000, on=("audit",)),
+    Action("audit_row", "end", "End", "last row of the audit", by=1000, on=("audit",)),
+    Action("pick", "up,k", "↑ k", "outlier above", by=-1, on=("outliers",)),
+    Action("pick", "down,j", "↓ j", "outlier below", by=1, on=("outliers",)),
+    Action("pick", "pageup,b", "PgUp", "ten outliers up", by=-10, on=("outliers",)),
+    Action("pick", "pagedown,f", "PgDn", "ten outliers down", by=10, on=("outliers",)),
+    Action("pick", "home", "Home", "first outlier", by=-100_000, on=("outliers",)),
+    Action("pick", "end", "End", "last outlier", by=100_000, on=("outliers",)),
+    Action("found", "up,k", "↑ k", "finding above", by=-1, on=_FINDINGS),
+    Action("found", "down,j", "↓ j", "finding below", by=1, on=_FINDINGS),
+    Action("found", "home", "Home", "first finding", by=-100_000, on=_FINDINGS),
+    Action("found", "end", "End", "last finding", by=100_000, on=_FINDINGS),
+    Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
+    Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
+    Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
+    Action("line", "end", "End", "last row", by=100_000, on=_LINES),
+    Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=_TABLES),
+    Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
+    Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
+    Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
+    Action("through", "pageup,b", "PgUp", "up the list of what is still in flight", by=-1, on=("outstanding",)),
+    Action("through", "pagedown,f", "PgDn", "down that list, each I/O by itself", by=1, on=("outstanding",)),
+    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings")),
+    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings")),
+    Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
+    Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
+    Action("across", "home", "Home", "cursor to the oldest", by=-1000, on=_CURSOR),
+    Action("across", "end", "End", "cursor to the newest", by=1000, on=_CURSOR),
+    Action("up", "up,k", "↑ k", "cursor to slower", by=1, on=_CURSOR),
+    Action("up", "down,j", "↓ j", "cursor to faster", by=-1, on=_CURSOR),
+    Action("grow_across", "shift+left", "Shift-←", "the same with the corner held (as after v)", by=-1, on=_CURSOR),
+    Action("grow_across", "shift+right", "Shift-→", "", by=1, on=_CURSOR),
+    Action("grow_up", "shift+up", "Shift-↑", "", by=1, on=_CURSOR),
+    Action("grow_up", "shift+down", "Shift-↓", "", by=-1, on=_CURSOR),
+)
+
+
+_FIRST = ("stop_now", "next_panel", "part")
+"""Before any widget: quitting always works, and Textual would move the focus with Tab."""
+_SECTIONS = (
+    ("Keys", ()),
+    ("Keys of the overview (1)", _OVERVIEW),
+    ("Keys of the marked region on a map (v)", _CURSOR),
+    ("Keys of the stages (2)", ("stages", "stage")),
+    ("Keys of the outstanding I/Os (3)", _WAITING),
+    ("Keys of the outliers (4)", ("outliers", "outlier")),
+    ("Keys of the interrupts (5)", _LINES),
+    ("Keys of the findings (6)", _FINDINGS),
+    ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
+)
+_LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
+
+
+def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
+    """The same table as Textual's bindings: several for a key that means something else on another screen."""
+    return [Binding(a.keys, a.call, a.does, show=False, priority=a.name in _FIRST) for a in actions]
+
+
+def works(name: str, by: int, context: str) -> bool:
+    """Whether an action is one of this context."""
+    return any((a.name, a.by) == (name, by) and (not a.on or context in a.on) for a in ACTIONS)
+
+
+def sections() -> list[tuple[str, list[tuple[str, str]]]]:
+    """For the help: a title, and (keys, what they do); each action once, in the first section that is about it."""
+    found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
+    for a in ACTIONS:
+        title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
+        if not a.does or (a.shown, a.does) not in found[title]:
+            found[title].append((a.shown, a.does))
+    return list(found.items())
+
+
+def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
+    """The last line: keys and what they do now, as many as fit, the first of the table first.
+
+    `states` maps an action's name to its current value, empty where it does nothing; `now` is the number of the screen.
+    """
+    some = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
+    entries = [_entry(a, states.get(a.name, a.brief), here=a.name == "screen" and a.by == now) for a in some]
+    first = next(i for i, a in enumerate(some) if a.name == "help") + 1
+    if sum(map(width, entries[: _LAST_SCREEN + 2])) - 1 > cells:
+        entries = _narrow(some, entries, first, cells)
+    line: Line = (Span(" "),)
+    for entry in entries:
+        if width(line) + width(entry[:-1]) <= cells:
+            line = (*line, *entry)
+    return line[:-1]
+
+
+def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: int) -> list[Line]:
+    """What Enter does, help and back before the screens, which are digits alone; then the rest."""
+    begin = [i for i, a in enumerate(some) if (i < first and a.name != "screen") or a.name == "leave"]
+    rest = [i for i, a in enumerate(some) if i not in begin and a.name != "screen"]
+    numbers = [a.shown for a in some if a.name == "screen"]
+    all_of_them = " ".join(numbers)
+    room = cells - 1 - sum(width(entries[i]) for i in begin)
+    digits = all_of_them if len(all_of_them) <= room else f"{numbers[0]}-{numbers[-1]}"
+    screens: Line = (Span(digits, "accent"), Span("  "))
+    return [*(entries[i] for i in begin), screens, *(entries[i] for i in rest)]
+
+
+def tour_keys() -> Line:
+    """Those of a tour, for the band that has its text."""
+    entries = [_entry(action, action.brief, here=False) for action in ACTIONS if action.on == _TOUR]
+    return tuple(span for entry in entries for span in entry)[:-1]
+
+
+def _entry(action: Action, text: str, *, here: bool) -> Line:
+    gap = " " if action.name == "screen" and action.by < _LAST_SCREEN else "  "
+    return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
+
+
+_SEEN = 60
+"""Characters of what is typed."""
+
+
+def foot(sight: Sight, asked: Asked | None, theme: str, cells: int, *, switched: bool = True) -> Line:
+    """The line for this moment. `switched`: the deep probes can be switched from here."""
+    if asked is not None:
+        return _typing(sight, asked)
+    choice = sight.choice
+    states = {
+        "sort": choice.sort,
+        "order": choice.order,
+        "ops": choice.op if choice.screen != "outstanding" else "",
+        "next_panel": "table" if choice.panel == "maps" else "maps",
+        "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
+        "busy": "idle too" if choice.busy else "busy",
+        "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
+        "hold": "go on" if sight.away else "pause",
+        "stages": f"stages {choice.stages}" if switched else "",
+        "theme": theme,
+    }
+    if choice.pattern:
+        states["filter"] = choice.pattern
+    return key_line(choice.context, states, cells, SCREENS.index(choice.screen))
+
+
+def _typing(sight: Sight, asked: Asked) -> Line:
+    """What is typed is seen to its end, however long it is."""
+    if asked.purpose == FILTER:
+        text = f"  {len(sight.subjects())} of {len(sight.history.store.devices)} devices  "
+        does, undoes = "keep", "clear"
+    else:
+        text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note beside what happens now  "
+        text = "  " if asked.typed.text else text
+        does, undoes = "go" if asked.purpose == SEEK else "put", "leave"
+    keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
+    shown = asked.typed.text[-_SEEN:]
+    return (Span(WORDS[asked.purpose], "accent"), Span(shown, "strong"), Span("█"), Span(text, "dim"), *keys)

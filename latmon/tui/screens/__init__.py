@@ -1,1 +1,0 @@
-"""Screens: what is on the terminal at one time."""

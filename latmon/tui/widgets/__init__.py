@@ -1,1 +1,0 @@
-"""Widgets: reactive lines and their drawing."""

@@ -1,0 +1,154 @@
+"""The compare panel: verdicts, differing settings, quantiles and heat strips of A and B.
+
+Strips of one screen have the same scale, latency across; A stands above B. Pure; knows no key and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from latmon.diff import verdict
+from latmon.diff.blocks import Stretch
+from latmon.diff.comparison import Change, Comparison
+from latmon.diff.device_time import differing, unlike
+from latmon.diff.output import loads, settings, warnings
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.support.units import duration
+from latmon.views.heatmap import Ink
+from latmon.views.lines import BLANK, Line, Span, cut, fit, runs, wrap
+from latmon.views.scale import level
+from latmon.views.units import clock, count
+
+_QUANTILES = ("p50", "p99", "p99.9", "max")
+_CELL = 6
+_COUNT = 8
+_BEFORE = 3
+_STRIP_FROM = _BEFORE + _COUNT + len(_QUANTILES) * (_CELL + 1) + 1
+_SENTENCES = 6
+"""Lines of verdicts at most, so that pictures have room."""
+_SETTINGS = 4
+_OCTAVE = 1 << BITS
+
+
+def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
+    """All of it in `room` lines; the selected device's strips come first."""
+    lines = [_heads(comparison), *_sentences(comparison, width), *_set(comparison, width), BLANK]
+    shown = _order(comparison.changes, selected)
+    cells = max(width - _STRIP_FROM - 1, 8)
+    ends = _ends(shown)
+    lines.append(_titles(ends, cells))
+    for one in shown:
+        if len(lines) + 3 > room:
+            break
+        lines += _pair(one, comparison, ends, ink, cells)
+    left = len(shown) - sum(1 for line in lines if line and line[0].role == "accent")
+    if left > 0:
+        lines = [*lines[: room - 1], (Span(f" … {left} more: up and down select a device", "dim"),)]
+    return [fit(line, width) for line in cut(lines, room)]
+
+
+def _heads(comparison: Comparison) -> Line:
+    return (
+        Span(" A ", "accent"),
+        Span(f"{_span(comparison.a)}   ", "text"),
+        Span("B ", "accent"),
+        Span(_span(comparison.b), "text"),
+        Span("   D leaves", "dim"),
+    )
+
+
+def _span(one: Stretch) -> str:
+    name = "" if one.name in ("A", "B") else f"{one.name} "
+    return f"{name}{clock(one.start_wall)} to {clock(one.end_wall)}"
+
+
+def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
+    a, b = comparison.a, comparison.b
+    changed = [one for one in comparison.changes if one.changed] if comparison.tested else list(comparison.changes)
+    said = [(text, "strong") for text in verdict.lead(comparison)]
+    said += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
+    said += [(verdict.sentence(one, comparison), "strong") for one in changed]
+    if not changed:
+        still = next((one for one in comparison.changes if one.where == "none"), None)
+        text = f"no difference found: {verdict.seen(still)}" if still else "not enough I/Os to tell"
+        said.append((text, "text"))
+    lines: list[Line] = [(Span(f" {part}", role),) for text, role in said for part in wrap(text, width - 2)]
+    return cut(lines, _SENTENCES)
+
+
+def _set(comparison: Comparison, width: int) -> Iterable[Line]:
+    found = settings(differing(comparison.a, comparison.b))
+    lines: list[Line] = [(Span(f" set: {one}"[: width - 1], "text"),) for one in found]
+    return cut(lines, _SETTINGS) if lines else [(Span(" settings: no difference seen", "dim"),)]
+
+
+def _order(changes: Sequence[Change], selected: str) -> list[Change]:
+    """The selected device, what changed, the rest; whole I/Os alone."""
+    totals = [one for one in changes if one.series.stage == "total"]
+    return sorted(totals, key=lambda one: (one.series.device != selected, not one.changed))
+
+
+def _ends(changes: Sequence[Change]) -> tuple[int, int]:
+    """The octaves from the fastest I/O to the slowest of all strips."""
+    sides = [fine(side) for one in changes for side in (one.a, one.b) if side]
+    if not sides:
+        return 0, _OCTAVE
+    low = min(min(one) for one in sides) // _OCTAVE * _OCTAVE
+    return low, max((max(max(one) for one in sides) // _OCTAVE + 1) * _OCTAVE, low + _OCTAVE)
+
+
+def _titles(ends: tuple[int, int], cells: int) -> Line:
+    """Names of the columns, and powers of two above the strip where they fit."""
+    text = [" "] * cells
+    taken = 0
+    for index in range(ends[0], ends[1], _OCTAVE):
+        at = (index - ends[0]) * cells // (ends[1] - ends[0])
+        name = duration(bucket_bounds(index)[0], 2)
+        if at >= taken and at + len(name) <= cells:
+            text[at : at + len(name)] = name
+            taken = at + len(name) + 2
+    names = "".join(f"{name:>{_CELL}} " for name in _QUANTILES)
+    return (Span(f"{'':<{_BEFORE}}{'I/Os':>{_COUNT}} {names}", "dim"), Span("".join(text), "dim"))
+
+
+def _pair(one: Change, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
+    told = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
+    word = told.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
+    word = "not enough to tell" if comparison.tested and one.where == "unknown" else word
+    head: Line = (
+        Span(f" {verdict.subject(one)}  ", "accent"),
+        Span(word, "strong" if one.changed else "dim"),
+    )
+    return [head, *(_side(name, one, (ends, ink, cells)) for name in ("A", "B"))]
+
+
+def _side(name: str, one: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
+    side, (ends, ink, cells) = one.a if name == "A" else one.b, drawn
+    values = [verdict.sides(shift)[name == "B"] for shift in one.shifts]
+    total = count(side.count)
+    numbers = "".join(f"{text:>{_CELL}} " for text in values)
+    return (
+        Span(f" {name} ", "dim"),
+        Span(f"{total if len(total) <= _COUNT else count(side.count)[:_COUNT]:>{_COUNT}} "),
+        Span(numbers),
+        *strip(side, ends, ink, cells, max(one.a.count, one.b.count)),
+    )
+
+
+def strip(side: Histogram, ends: tuple[int, int], ink: Ink, cells: int, most: int) -> Line:
+    """The I/Os in each stretch of latency as steps of heat; one is still seen. `most`: what the fullest could hold."""
+    sums = [0] * cells
+    for index, n in fine(side).items():
+        sums[min(max((index - ends[0]) * cells // (ends[1] - ends[0]), 0), cells - 1)] += n
+    return runs(ink.cell(level(n, most, ink.levels)) if n else (" ", "text") for n in sums)
+
+
+def fine(side: Histogram) -> dict[int, int]:
+    """Counts by buckets of our own resolution, whatever the source's was."""
+    if side.bits == BITS:
+        return dict(side.buckets)
+    found: dict[int, int] = {}
+    for index, n in side.buckets:
+        here = bucket_index(bucket_bounds(index, side.bits)[0])
+        found[here] = found.get(here, 0) + n
+    return found
