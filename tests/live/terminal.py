@@ -127,7 +127,7 @@ class Terminal:
 
     @property
     def collector(self):
-        return self.pid("-m latmon.collector")
+        return self.pid("-m latmon.capture.collector")
 
     @property
     def screen(self):

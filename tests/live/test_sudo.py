@@ -173,7 +173,7 @@ def test_root_is_given_up_and_probes_are_started_all_the_same(sudoed):
     assert owner == sudoed.uid
     family = sudoed.family()
     always = [pid for pid, words in family.items() if words.startswith(b"/usr/bin/bpftrace") and b"@block_" in words]
-    (starter,) = [pid for pid, words in family.items() if b"root_starter" in words]
+    (starter,) = [pid for pid, words in family.items() if b"root_helper" in words]
     assert Path(f"/proc/{starter}").stat().st_uid == 0
     assert sudoed.until(lambda frame: frame.health.probe_cpu_percent is not None)
     os.kill(always[0], signal.SIGKILL)
