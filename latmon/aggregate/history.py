@@ -1,8 +1,8 @@
 """The history that views read: recent frames, then 1 s and 10 s sums of older ones, in bounded memory.
 
 Owns what is remembered and for how long. Knows nothing of drawing, and nothing of where frames come from.
-A frame is kept without the stages no view asks for (24 devices x 3 stages x 1 h would be 300 MB) and without what the
-deep probes told: deep_log.py keeps that, and depth_log.py how many I/Os were outstanding.
+A frame is kept without the stages no view asks for (24 devices x 3 stages x 1 h would be 300 MB) and without traced
+values and depth histograms: DeepLog and DepthLog keep those.
 
 A frame's deep values are hundreds of histograms (24 devices x 2 ops x 7 stages): as objects, eleven minutes of them
 would be 200 MB. They are arrays of numbers, and behind the last minute ten seconds are one entry, and compressed: sums

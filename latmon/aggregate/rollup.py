@@ -1,6 +1,6 @@
 """One-minute roll-ups: the windows of a minute as one value, sufficient for every sum over a recording.
 
-Only plain minutes have one (minute_sums.py says what that is), so that sums come to the same by it and by its windows.
+Only plain minutes have one (see below), so that sums come to the same by it and by its windows.
 
 What began to wait in the minute is known here. Since when others wait is known to who read what is before it, and who
 begins to read right before it knows less: so only until when they did is noted. That is exact as long as no probe's

@@ -2,7 +2,7 @@
 
 A default that a kernel or driver chooses for every such device is never off: at most a note says what it does.
 
-Facts are Device.limits and Frame.depths alone; audit_checks.py judges each setting.
+Facts are Device.limits and Frame.depths alone; a check per setting compares them.
 """
 
 from __future__ import annotations

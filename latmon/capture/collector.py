@@ -1,7 +1,7 @@
 """The collector process: reads the probes and writes the recording, independent of the terminal.
 
-Started by session.py with its end of a socket pair: `python -m latmon.collector FD`. First line in: the request; then
-commands. Out: the feed. It leaves by itself within 2 s when the socket closes.
+Started by session.py with its end of a socket pair: `python -m latmon.capture.collector FD`. First line
+in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns the rule for maxima and what one map lacks of another. Knows neither the tool that printed the maps nor the clock;
 dev_t is turned into a name by a function that it is given, and where that has no name the I/Os are counted as unnamed.
 
-One DeepFramer per script; `joined` makes one value of what the scripts of one process say. Series are framing.py's
+One DeepFramer per script; `joined` makes one value of what the scripts of one process say. Series are Framer's
 business. A device without a name is left out: the always-on probe counts its I/Os as unnamed.
 """
 

@@ -1,6 +1,6 @@
 """The comparison of two or more spans, per device, op and stage. Values only.
 
-Values only; questions.py owns what is asked, verdict.py and text.py make words of the answers.
+hypotheses.py owns the hypotheses; verdict.py and output.py put the results into words.
 
 The trend's test is Kendall's S over all orders of the captures, exact up to seven of them.
 """

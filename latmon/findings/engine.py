@@ -196,7 +196,7 @@ class Watch:
         self.failed: dict[str, str] = {}
         """Rule -> how it failed at first; the others go on without it."""
         self.silent: frozenset[str] = frozenset(NEEDS)
-        """Rules that could not judge so far, for want of what they live by (needs.py)."""
+        """Rules that were not evaluated so far, because an input is missing."""
         self.judged = 0
         """Blocks after which rules were asked."""
         self.quiet = False

@@ -2,7 +2,7 @@
 
 Owns the severities and their order. Knows no rule, no frame and no screen.
 
-`watch.Watch` is fed with frames; registry.py lists the rules, thresholds.py all of their numbers. Nothing of it is
+`engine.Watch` is fed with frames; engine.py lists the rules, rule.py all of their numbers. Nothing of it is
 recorded: an old recording profits from a new rule.
 """
 
@@ -128,7 +128,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in a window. Equal ones in windows that follow each other are one episode (watch.py)."""
+    """What a rule found in a window. Equal ones in windows that follow each other are one episode (engine.py)."""
 
     id: str
     severity: str

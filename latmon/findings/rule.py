@@ -17,7 +17,7 @@ from latmon.findings.facts import Facts
 from latmon.findings.finding import Finding
 
 Thresholds = Mapping[str, float]
-"""A rule's own numbers by name, as thresholds.py documents them."""
+"""A rule's own numbers by name, as the table of thresholds documents them."""
 
 
 @dataclass(frozen=True, slots=True)

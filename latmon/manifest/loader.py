@@ -1,6 +1,6 @@
 """Loader of a probe's manifest: the YAML beside a script that declares its requirements and output.
 
-A new driver's probe needs no Python: its maps and records are declared here and decoded by framing.py, deep_framing.py
+A new driver's probe needs no Python: its maps and records are declared here and decoded by decode/framer.py
 and records.py. Knows no probe tool and runs nothing. Scripts are put together as whole files; the only substitution is
 `{{name}}` by a checked integer or one of a manifest's listed words.
 """

@@ -1,6 +1,6 @@
 """The schema of a manifest: keys, maps and their roles, records, parameters, and checks that name file and key.
 
-Owns the vocabulary that a manifest may use. Reads no file and knows no probe tool; manifest.py checks the words.
+Owns the vocabulary that a manifest may use. Reads no file and knows no probe tool; loader.py checks the words.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Raw facts of one interval, as all of a frame; shares, modes and ceilings are computed by their readers.
 
-Knows neither how it is found out (waiting.py) nor how it is told.
+aggregate/request_age.py finds the ages.
 """
 
 from __future__ import annotations

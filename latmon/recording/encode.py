@@ -4,7 +4,7 @@ A line's "type" says what it is: header, window, gap, mark, end. Every window st
 hold this window only), so a reader may begin at any of them; its outliers are in it, so that a frame is one line. What
 is at its default is left out. The way back, with its suspicion, is decode.py's.
 
-Values in, plain JSON values out; what is at its default is left out. The way back is deep_decode.py's.
+Values in, plain JSON values out; what is at its default is left out. The way back is decode.py's.
 
 The histograms of a table are one, because hundreds of objects per line cost their reader more than all else: `rows`
 say what each is about, `b` holds their bucket numbers, 256 x row + bucket, each less the one before it, `n` the counts
@@ -12,7 +12,7 @@ of these, `sum` and `max` a number per row, -1 where it isn't known.
 
 Values in, plain JSON values out; what is at its default is left out. Depths are flat lists, because there are many:
 `d` in the driver, `q` queued, `i` at issue as pairs of depth and count, `l` as depth, I/Os and their time. A burst of
-issues is one flat list too, with a table of its ops. The way back is outstanding_decode.py's.
+issues is one flat list too, with a table of its ops. The way back is decode.py's.
 
 An object with `rows`, because there may have been a reading and no busy queue. A row is a list of numbers behind its
 name, in the order of model.Taskq's fields; what a later version adds to it stands at its end.

@@ -2,7 +2,7 @@
 
 There are hundreds in a line, thousands of lines in an hour, and a check of one number costs as much as its JSON. A line
 that is in any way not as ours are is left to the caller, who goes by each piece and finds words for what is wrong: None
-never means damage, and what is returned passed every check that pieces.py makes. Owns what is remembered of one line
+never means damage, and what is returned passed every check that validate.py makes. Owns what is remembered of one line
 for the next.
 
 Every check is one over all numbers at once: there are thousands in a line. RecordingError on nonsense.

@@ -262,7 +262,7 @@ class Recording:
         yield from lying_in(self._read(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
-        """As `between`, but a Minute for the windows that a roll-up stands for (summed.py)."""
+        """As `between`, but a Minute for the windows that a roll-up stands for."""
         self._begin()
         course = Course()
         with opened(self.path) as file:

@@ -1,9 +1,9 @@
 """Repair of a recording: the same lines, byte for byte, in whole members with right stamps.
 
 Where windows are lost it says so in a gap line; it ends in a closing line that counts its own windows. Knows the lines'
-order and the members; what can be read is passages.py's.
+order and the members; what can be read is scan.py's.
 
-Goes line by line where passages.py goes member by member, with the same checks. A place in it is a line's number.
+Goes line by line where scan.py goes member by member, with the same checks. A place in it is a line's number.
 """
 
 from __future__ import annotations

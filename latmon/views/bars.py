@@ -1,9 +1,9 @@
 """Bars: stacked stages, shares, and histograms one glyph high. Pure.
 
 `stacked` a bar of stages, `legend` its letters, `share_bar` one share, `profile` a histogram as a sparkline,
-`short` a stage's name in seven cells. Stages are keyed by their column names (stage_names.py). A stage has a letter and
-a fill, so a bar reads without colour; its colour is the heat map's, ordered as the stages are in time, because those
-steps are distinct for every eye.
+`short` a stage's name in seven cells. Stages are keyed by their column names (model/stages.py). A stage has a letter
+and a fill, so a bar reads without colour; its colour is the heat map's, ordered as the stages are in time, because
+those steps are distinct for every eye.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Standing:
     """Of how much time."""
     rules: int = len(RULES)
     unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """What isn't told here (needs.py), and the rules that can't judge for want of it."""
+    """Inputs that are missing here, and the rules that are not evaluated without them."""
     broken: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Rules that failed, and how."""
     failed: str = ""

@@ -1,6 +1,6 @@
 """The dtrace tool: its path, privileges, options, and its messages: drops, faults, refusals.
 
-Runs nothing but `-V`. Knows neither probes' output nor frames; what the tool says on stderr is dtrace_messages.py's.
+Runs nothing but `-V`. Knows neither probes' output nor frames.
 
 Text in, values out. Knows neither programs nor probes: of a message that repeats the program (`-n`) only the reason is
 kept. All texts are clean.

@@ -3,7 +3,7 @@
 Its children are root's, and their ends come as messages; their pipes are ours. Knows what may be asked, not how it is
 done.
 
-root_launcher.py does the same through a process that kept root. Knows no probe's output.
+RootLauncher does the same through the root helper. Knows no probe's output.
 """
 
 from __future__ import annotations

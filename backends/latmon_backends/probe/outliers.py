@@ -9,7 +9,7 @@ probe says what is an outlier: a traced request of which it tells nothing was be
 that its rate limit left out and counts. Of devices that it doesn't time, scripts that count what is above speak for
 themselves. In a flood the two rate limits let different requests through: a traced one then stands in for one of which
 no stages are known.
-Owns what waits, bounded; outlier.py makes the value. Knows neither events nor frames.
+Owns what waits, bounded; `Outlier` is made here. Knows neither events nor frames.
 
 Owns the words and where the bits are when BTF can't be read. Reads no file.
 

@@ -1,7 +1,7 @@
 """queue-depth-misconfigured: a setting limits a device to too few I/Os, or to the wrong ones.
 
-It fires for what the audit of a device's limits finds off (audit_checks.py): a depth below the driver's own minimum or
-too low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill
+It fires for what the audit of a device's limits finds off (analysis/limits.py): a depth below the driver's own minimum
+or too low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill
 what the drivers take, a low parameter that holds for all of a driver's devices. A default that a kernel chooses for
 every such device is never off. Of a device that did no I/O in the last minute nothing is said.
 It is a notice, and a warning where I/Os wait above the driver for `queued` of the time, and the driver is at its bound

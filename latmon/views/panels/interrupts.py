@@ -1,7 +1,7 @@
 """The interrupts panel: softirqs per CPU, handlers per vector, wake-ups per thread, task queues. Pure.
 
 `Interrupts` is made once per frame; `interrupts` draws it, the focused part with the most lines. The heat map of a
-vector's delay is delays.py's.
+vector's delay is views/heatmap.py's.
 
 `vectors` sums once per frame, `matrix` draws.
 

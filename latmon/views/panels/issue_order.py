@@ -1,6 +1,6 @@
 """The issue-order panel: issues in order across, LBA up, overtaken I/Os marked. Pure.
 
-`order` draws it with its verdict and the requests that most passed; what the order says is lba_order.py's.
+`order` draws it with its verdict and the requests that most passed; what the order says is analysis/issue_order.py's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The outstanding panel: a device's gauge, depth histogram and limit, the limits audit, I/Os in flight.
 
-`Device` of facts in, lines out: `outstanding` shares the lines among its parts; the bars are depths.py's, the heat map
-depth_map.py's, the age list still.py's.
+`Device` of facts in, lines out: `outstanding` shares the lines among its parts; the heat map is views/heatmap.py's,
+the age list panels/inflight.py's.
 
 In the driver by time and as each was issued, how long I/Os took that found so many, and what waited above the driver.
 Pure: `facts` is what is said of it, `depths` draws it.
