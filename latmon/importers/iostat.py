@@ -143,7 +143,13 @@ _PLAIN_BYTES = tuple((f"{unit}_{way}/s", size) for unit, size in (("kB", _KB), (
                      for way in ("read", "wrtn", "dscd"))  # fmt: skip
 """Rates of Linux without -x: transfers are counted together, bytes are not."""
 _QUEUE = ("aqu-sz", "avgqu-sz")
+_PROMPT = re.compile(r"\S{0,80}[#$%>](?:\s|\Z)")
+_TRIVIAL = re.compile(r"[\s#=\-_*.^C]*\Z")
+_ALL = "ALL"
 _LEAST = 5
+_SAID = 4
+_PROSE = 3
+"""Words of a line without a digit that make it prose: a row that was cut off has fewer."""
 _MAX_RATE = 1e12
 _DAY_US = 86_400_000_000
 
@@ -162,6 +168,24 @@ class Report:
     begun: int = 0
     is_y: bool = False
     """Its command line is in the text and has -y: no report since the boot."""
+    is_open: bool = True
+    """No blank line has come behind its latest row: each line is one of its rows, damaged or not."""
+    damaged: dict[int, str] = field(default_factory=dict)
+    """Lines that are rows and can't be read, and why."""
+
+    def add(self, at: int, line: str) -> bool:
+        """Take a row; return whether the line is one, damaged or not."""
+        row = _row(line, self.columns)
+        if row is None and not _is_damaged_row(line, self):
+            return False
+        if row is None:
+            self.damaged[at] = "a row can't be read: its disk is left out of this report"
+        elif row[0] in self.rows:
+            self.damaged[at] = f"{row[0]} has another row in the same report: the first one is taken"
+        else:
+            self.rows[row[0]] = row[1]
+        self.is_open, self.last = True, at
+        return True
 
 
 @dataclass(slots=True)
@@ -193,9 +217,10 @@ def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             reports.append(now)
             run.reports += 1
             wall = None
-        elif now is not None and (row := _row(line, now.columns)):
-            now.rows[row[0]], now.last = row[1], at
-        elif line.strip():
+        elif not line.strip():
+            if now is not None:
+                now.is_open = False
+        elif now is None or not now.add(at, line):
             now = None
             run, is_known = _begun(run, at, line)
             stamp = importers_values.moment(line)
@@ -228,6 +253,7 @@ def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
     if not reports:
         return
     yield from _assumed(reports)
+    yield from _without_totals(reports)
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
     one_device(asked, disks)
     for number, some in groupby(reports, key=lambda one: one.run):
@@ -235,12 +261,53 @@ def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
         if number:
             where = Where(run[0].begun, run[0].begun)
             yield Moment(where, f"line {where.first}: another run of iostat begins")
+        yield from _missing(run)
         kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, asked)
         if why:
             yield Remark(_where(run[0]), why)
         if not kept:
             yield Passed(_where(run[0]))
         yield from _windows(run, disks, asked, skipped=not kept)
+
+
+def _without_totals(reports: list[Report]) -> Iterator[Remark]:
+    """Leave out the row of all disks (-g ALL) of each report that has rows of disks beside it."""
+    each = [one for one in reports if _ALL in one.rows and len(one.rows) > 1]
+    for one in each:
+        del one.rows[_ALL]
+    if each:
+        yield Remark(_where(each[0]), f"{_ALL} is the sum of the other rows: left out")
+
+
+def _missing(run: list[Report]) -> Iterator[Remark]:
+    """Remarks on rows that are damaged or absent."""
+    for one in run:
+        for at, why in one.damaged.items():
+            yield Remark(Where(at, at), why, 1, is_incomplete=True)
+    whole = [one for one in run if not one.damaged]
+    bare = [one for one in whole if not one.rows]
+    if bare and len(run) > 1:
+        yield Remark(
+            _where(bare[0]), f"reports without a row: {len(bare):,}; their disks are taken as idle (iostat -z)"
+        )
+    each = [one for one in whole if one.rows]
+    # -z leaves out idle rows: a text that has one was printed without it
+    if any(not any(values.values()) for one in each for values in one.rows.values()):
+        for name in dict.fromkeys(name for one in each for name in one.rows):
+            yield from _absent(name, each)
+
+
+def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
+    """A remark where some of the reports have no row of the disk, though they print idle disks."""
+    has = [name in one.rows for one in each]
+    if all(has):
+        return
+    known = has[has.index(True) : len(has) - has[::-1].index(True)]
+    where, text = _where(each[has.index(False)]), f"reports without a row of {name}: {has.count(False):,}"
+    if all(known):
+        yield Remark(where, f"{text}; the disk is taken as one that came or went")
+    else:
+        yield Remark(where, f"{text}, between others that have one: rows are missing", 1, is_incomplete=True)
 
 
 def _assumed(reports: list[Report]) -> Iterator[Found]:
@@ -273,7 +340,7 @@ def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool
         length = length_s(one.rows)
         own = None if length is None else round(length * 1e6)
         dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), asked.interval_us)
-        idle = not one.rows and (number < len(run) - 1 or len(run) == 1)
+        idle = not one.rows and not one.damaged and (number < len(run) - 1 or len(run) == 1)
         rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
         yield _counts(Where(one.first, one.last, one.wall, dt), rows, asked)
 
@@ -328,6 +395,18 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
         return None
     values = dict(zip(names, (float(one.replace(",", ".")) for one in numbers), strict=True))
     return (clean(name), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
+
+
+def _is_damaged_row(line: str, report: Report) -> bool:
+    """Whether a line that is no row was one: any line below the head but prose, a prompt and what iostat prints."""
+    if _NOISE.match(line) or _CPU.match(line) or _TRIVIAL.match(line) or importers_values.moment(line) is not None:
+        return False
+    words = line.split()
+    if not report.is_open:
+        return len(words) >= _LEAST and sum(_NUMBER.match(one) is not None for one in words) >= len(words) // 2
+    if _HEADER.match(line) or _COMMAND.fullmatch(line.rstrip()) or _PROMPT.match(line):
+        return False
+    return any(one.isdigit() for one in line) or len(words) < _PROSE
 
 
 def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
@@ -411,21 +490,36 @@ def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     first, value = document(lines)
     where = Where(first, len(lines))
     yield Passed(where)
-    reports = []
+    reports: list[Report] = []
     try:
         hosts = value["sysstat"]["hosts"]
         if len(hosts) > 1:
             raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
         for host in hosts:
             for one in host["statistics"]:
-                rows = {clean(str(disk["disk_device"])): _values(disk) for disk in one.get("disk", ())}
+                disks = [(clean(str(disk["disk_device"])), _values(disk)) for disk in one.get("disk", ())]
                 stamp = one.get("timestamp")
                 wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
-                columns = sorted({name for values in rows.values() for name in values})
-                reports.append(Report(first, len(lines), wall, columns, rows))
+                columns = sorted({name for _, values in disks for name in values})
+                reports.append(Report(first, len(lines), wall, columns, dict(reversed(disks))))
+                twice = len(disks) - len(reports[-1].rows)
+                if twice:
+                    why = f"rows of a disk that has another in the same report: {twice:,}; the first one is taken"
+                    reports[-1].damaged[first] = why
     except (KeyError, TypeError, AttributeError, OverflowError):
         raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
-    yield from found([one for one in reports if one.rows], asked)
+    _drop_partial(reports)
+    yield from found([one for one in reports if one.rows or one.damaged], asked)
+
+
+def _drop_partial(reports: list[Report]) -> None:
+    """Take out rows that lack a column of the others: sysstat prints the same ones for each disk."""
+    columns = {name for one in reports for name in one.columns}
+    for one in reports:
+        partial = [name for name, values in one.rows.items() if len(values) < len(columns)]
+        for name in partial:
+            lacks = ", ".join(sorted(columns - one.rows.pop(name).keys())[:_SAID])
+            one.damaged[one.first] = f"the row of {name} lacks {lacks}: it is left out"
 
 
 def _values(disk: Mapping[str, Any]) -> dict[str, float]:
