@@ -35,8 +35,10 @@ from latmon.support.text import clean
 
 _BLKPARSE_LINE = re.compile(
     r"\s*(\d{1,4}),(\d{1,7})\s+(\d{1,4})\s+(\d{1,12})\s+(\d{1,9})\.(\d{9})\s+(\d{1,10})\s+([A-Z]{1,2})\s+([A-Z]{1,8})\b"
-    r"(?:\s+(\d{1,19}) \+ (\d{1,9}))?(?:\s+[(<]\S+[)>])?(?:.{0,60}\[(.{0,40})\])?"
+    r"(?:\s+(\d{1,19}) \+ (\d{1,9})(?!\S))?(?:\s+[(<]\S+[)>])?(?:.{0,60}\[(.{0,40})\])?"
 )
+_BLKPARSE_EVENT = re.compile(r"\s*(?:\d+,\d+\s+\S+\s+\S+\s+\S+\s|\S+\s+\d+\s+\d+\s+\d+\.\d{9}\s)")
+"""The begin of an event, of which one field may be damaged."""
 _SKIPS = re.compile(r"Skips: \d{1,15} \w+ \((\d{1,15}) ")
 """blkparse's count of events that are missing: a hole in a CPU's sequence numbers."""
 _SUMMARY = re.compile(r"(?:CPU\d+|Total) \(")
@@ -74,6 +76,8 @@ def read_blkparse(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield Remark(Where(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
         elif _SUMMARY.match(line):
             trace.is_over = True
+        elif found is None and _BLKPARSE_EVENT.match(line):
+            yield Remark(Where(at, at), "an event can't be read: its I/O may be missing", 1, lost=1)
         if found is not None or _BLKPARSE_HEADS.match(line):
             yield Passed(Where(at, at))
     yield from trace.end(len(lines))
@@ -90,6 +94,8 @@ class _Trace:
     unkeyed: int = 0
     unqueued: int = 0
     partial: int = 0
+    skipped: int = 0
+    """Sequence numbers that are absent: blkparse -a and grep leave out lines, too."""
     is_over: bool = False
     """blkparse's summary has come: what follows is of another run."""
     sequence: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -124,7 +130,9 @@ class _Trace:
             yield from self.end(at - 1)
             yield Moment(Where(at, at), f"line {at}: another run of blktrace begins")
             self.open, self.sequence, self.second, self.is_over = {}, {}, None, False
-            self.unmatched = self.unkeyed = self.unqueued = self.partial = 0
+            self.unmatched = self.unkeyed = self.unqueued = self.partial = self.skipped = 0
+        elif cpu in self.sequence and number > self.sequence[cpu] + 1:
+            self.skipped += number - self.sequence[cpu] - 1
         self.sequence[cpu] = number
 
     def _completed(self, at: int, found: re.Match[str], key: tuple[str, int], ns: int) -> Iterator[Found]:
@@ -158,6 +166,7 @@ class _Trace:
             (self.unkeyed, "completions without a sector (flushes): not timed", True),
             (self.partial, "completions of a part of a request: it is outstanding until the rest completes", False),
             (self.unqueued, "I/Os whose queueing isn't in the trace: their total begins at the issue", False),
+            (self.skipped, "sequence numbers are absent: events were filtered or are lost", False),
             (left, "I/Os had not completed at the end", False),
         ):
             if number:
@@ -227,6 +236,8 @@ def read_ftrace(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield from pairing.lost(at, int(lost[1]), int(lost[2] or lost[3] or 1))
         elif _BEGINS.match(text):
             pairing.is_over = bool(pairing.times)
+        elif not _FTRACE_HEADS.match(text) and any(event in text for event in asked.events):
+            yield Remark(Where(at, at), "an event can't be read: its pair is missing", 1, lost=1)
         if one is not None or _FTRACE_HEADS.match(text):
             yield Passed(Where(at, at))
     yield from pairing.end(len(lines))

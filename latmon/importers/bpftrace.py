@@ -30,6 +30,8 @@ _ROW = re.compile(
 _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
+_EDGES = ("[", "(")
+"""What the first edge of a bucket begins with."""
 AGAIN = "another run of bpftrace begins"
 _POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 _DAY = 86_400.0
@@ -41,6 +43,8 @@ class _Open:
     last: int
     title: str
     rows: list[Row] = field(default_factory=list)
+    torn: int = 0
+    """The first line of it that begins like a row and is none."""
 
 
 def sniff_text(head: str) -> bool:
@@ -56,11 +60,14 @@ def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     runs = 0
     for at, line in enumerate(lines, 1):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
-        if row and now:
-            now.rows.append(_row(row))
+        if now and (row or (line.lstrip().startswith(_EDGES) and not values.of_title(line))):
+            if row:
+                now.rows.append(_row(row))
+            else:
+                now.torn = now.torn or at
             now.last = at
             continue
-        if now and now.rows:
+        if now and (now.rows or now.torn):
             yield _table(now)
             now = None
         if name:
@@ -71,7 +78,7 @@ def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         elif line.strip():
             now = None
             yield from _other(at, line, clock)
-    if now and now.rows:
+    if now and (now.rows or now.torn):
         yield _table(now)
 
 
@@ -110,8 +117,9 @@ def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
 def _table(now: _Open) -> Table | Remark:
     """A table, or a remark where a row is missing: bpftrace prints every bucket from the lowest to the highest."""
     hole = next((n for n, (one, other) in enumerate(pairwise(now.rows), 1) if one.high != other.low), None)
-    if hole is not None:
-        text = f"the table {now.title} is damaged in line {now.first + hole}: all of it is left out"
+    if now.torn or hole is not None:
+        at = now.torn or now.first + (hole or 0)
+        text = f"the table {now.title} is damaged in line {at}: all of it is left out"
         return Remark(Where(now.first, now.last), text, 1, is_incomplete=True)
     return Table(Where(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
 

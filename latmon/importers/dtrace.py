@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from latmon.decode.dtrace_aggregation import HEADER, INTEGER, PrintedRow, Row, Scalar, bounded, kind_of
 from latmon.importers import values
@@ -278,11 +279,32 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
 
 
 def _is_aggregation(line: str) -> bool:
-    """As the default printer makes it: a key of two blanks and 50 columns, then 16 for the value."""
-    return line.startswith("  ") and len(line.rstrip()) >= 60  # noqa: PLR2004
+    """As the default printer makes it: a key of two blanks and 50 columns, then 16 for the value.
+
+    A line with a bar is a row whose table is damaged.
+    """
+    return line.startswith("  ") and len(line.rstrip()) >= 60 and "|" not in line  # noqa: PLR2004
 
 
-def _table(one: Distribution) -> Table:
+def _has_hole(one: Distribution) -> bool:
+    """Whether a row is missing.
+
+    quantize() doubles its labels, and the steps of lquantize() and llquantize() never become smaller. A missing row
+    just below the last one can't be seen: it may be where llquantize's steps become longer.
+    """
+    lows = [row.low for row in one.rows if row.low is not None and row.low >= 0]
+    steps = [high - low for low, high in pairwise(lows)]
+    if len(steps) < 2 or len(set(steps)) == 1:  # noqa: PLR2004 - one step has none to be compared with
+        return False
+    if all(low & (low - 1) == 0 for low in lows):
+        return any(high != (2 * low or 1) for low, high in pairwise(lows))
+    return any(high < low for low, high in pairwise(steps))
+
+
+def _table(one: Distribution) -> Table | Remark:
+    if _has_hole(one):
+        text = f"the table {_title(one.keys)}".rstrip() + f" in line {one.line} has no row for a part of its range"
+        return Remark(Where(one.key_line, one.last), f"{text}: all of it is left out", 1, is_incomplete=True)
     return Table(Where(one.key_line, one.last), _title(one.keys), one.kind, one.rows)
 
 

@@ -292,9 +292,13 @@ def _missing(run: list[Report]) -> Iterator[Remark]:
         )
     each = [one for one in whole if one.rows]
     # -z leaves out idle rows: a text that has one was printed without it
+    names = dict.fromkeys(name for one in each for name in one.rows)
+    fewer = [one for one in each if len(one.rows) < len(names)]
     if any(not any(values.values()) for one in each for values in one.rows.values()):
-        for name in dict.fromkeys(name for one in each for name in one.rows):
+        for name in names:
             yield from _absent(name, each)
+    elif fewer:
+        yield Remark(_where(fewer[0]), f"reports without a row of each disk: {len(fewer):,}, as iostat -z prints them")
 
 
 def _absent(name: str, each: list[Report]) -> Iterator[Remark]:

@@ -141,7 +141,7 @@ _KNOWN = frozenset((*_SECONDS, *_SIZES, "th", "to", "inf", "abs", "or", "more", 
 _BAR = re.compile(r"\d[^|]{0,60}\|[ ]*[@*#\u2580-\u259f]+|\d[^@]{0,60}@{2,}")
 _BUCKET = re.compile(r"\s*[\[(]-?\d[\w.]*[KMGTPE]?\s*[,\])]")
 _RANGE = re.compile(r"[A-Za-z%\u00b5\u03bc\[(<>]|->|\d\s*(?:-|\.\.)\s*\d")
-_HEAD = re.compile(r"-+ Distribution -+|:\s*count\s+distribution\b")
+_HEAD = re.compile(r"-+ Distribution -+|:\s*count\s+distribution\b|\s*Frequency\s*,\s*Histogram Bucket Limit\s*\Z")
 _JSON = re.compile(r'"type":\s*"l?hist"')
 _ROWS, _ROWS_PLAIN = 3, 5
 """Lines in a row: of a range or with units, of plain columns of numbers."""
@@ -244,7 +244,7 @@ def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
 
 def _is_head(text: str) -> bool:
     """Of buckets, or all of them in a line of JSON. A search of each of 400,000 lines would take seconds."""
-    return ("istribution" in text and _HEAD.search(text) is not None) or (
+    return (("istribution" in text or "Frequency" in text) and _HEAD.search(text) is not None) or (
         '"type"' in text and _JSON.search(text) is not None
     )
 

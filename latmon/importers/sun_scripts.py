@@ -37,6 +37,7 @@ from latmon.support.text import clean
 
 _HEAD = re.compile(r"\s*TIMESTAMP\s+TOTAL\(us\)\s+EMLXS\(us\)")
 _ROW = re.compile(r"\s*(\d{4} [A-Z][a-z]{2} [ \d]?\d \d{2}:\d{2}:\d{2})" + r"\s+(\d{1,15})" * 6 + r"\s*")
+_LIKE_ROW = re.compile(r"\s*\S+ \S+ {1,2}\S+ \S+:\S+:\S+(?:\s+\S+){6}\s*")
 _DEVICE = "emlxs"
 
 
@@ -59,6 +60,8 @@ def read_emlxs(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             rows = []
         elif (row := _ROW.fullmatch(line)) and (one := _outlier(row, asked)):
             rows.append((at, one))
+        elif _LIKE_ROW.fullmatch(line):
+            yield Remark(Where(at, at), "a row can't be read: its I/O is left out", 1, is_incomplete=True)
     yield from _windows(rows, asked)
 
 
@@ -120,6 +123,8 @@ _TIME = re.compile(r"\bTime\s+(\d{1,15})us\b")
 _REASON = re.compile(r"\breason\s+0[x\u00d7]?[0-9a-fA-F]*\s+\((\w{1,32})\)")
 _SECTOR = 512
 _NEEDED = 3
+_WORDS = ("address ", "lba ")
+"""Of any command's line, damaged or not."""
 _BACK_S = 1
 """DTrace prints the buffers of its CPUs one behind the other, a second of each: stamps of a run fall by less."""
 _OPS = {"READ": "read", "WRITE": "write", "SYNC": "flush", "UNMAP": "discard"}
@@ -139,6 +144,7 @@ def read_scsi(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     for at, line in enumerate(lines, 1):
         start = _BEGIN.match(line)
         if not start or not _ADDRESS.search(line):
+            yield from _unread(at, line)
             continue
         stamp = float(start[1] or before)
         if before - stamp > _BACK_S:
@@ -157,7 +163,7 @@ def read_scsi(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         begun[key] = max(0, begun[key] - 1)
         one = _returned(start, line, asked)
         if one is None:
-            yield Remark(Where(at, at), "a command came back without a time in us", 1)
+            yield Remark(Where(at, at), "a command came back without a time in us", 1, is_incomplete=True)
             continue
         now = int(float(start[1])) if start[1] else second or 0
         if group and now != second:
@@ -170,6 +176,12 @@ def read_scsi(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     if group:
         yield _times(group, second, asked)
     yield from _waiting(begun, len(lines))
+
+
+def _unread(at: int, line: str) -> Iterator[Remark]:
+    """A remark where a line that is no command was one."""
+    if ("->" in line or "<-" in line) and all(word in line for word in _WORDS):
+        yield Remark(Where(at, at), "a command can't be read: it is left out", 1, is_incomplete=True)
 
 
 def _waiting(begun: Mapping[tuple[str, str, str], int], at: int) -> Iterator[Found]:

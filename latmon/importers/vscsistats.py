@@ -35,6 +35,14 @@ class _Open:
     disk: str
     told: dict[str, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    damaged: int = 0
+    """The first line of it that can't be read."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows hold as many as its count says; True without a count."""
+        count = sum(row.count for row in self.rows)
+        return not self.damaged and self.told.get("count", count) == count
 
     @property
     def op(self) -> str:
@@ -76,8 +84,10 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         elif (row := _CSV.fullmatch(line)) or (row := _TEXT.fullmatch(line)):
             now.rows.append(_row(now, int(row[1]), int(row[3]), row[2] == ">"))
         elif not (_HEAD.fullmatch(line) or _FRAME.fullmatch(line) or not line.strip()):
-            now = None
-            continue
+            if now.rows and "count" in now.told and now.is_whole:
+                now = None  # other text behind a whole histogram
+                continue
+            now.damaged = now.damaged or at
         yield Passed(Where(at, at))
         now.last = at
     one_device(asked, list(dict.fromkeys(one.disk for one in every)))
@@ -90,7 +100,7 @@ def _told_apart(every: Sequence[_Open]) -> set[str]:
     """Disks whose latencies of reads and of writes are together those of all."""
     found: dict[str, dict[bool, int]] = {}
     for one in every:
-        if one.what == "latency":
+        if one.what == "latency" and one.is_whole:
             counts = found.setdefault(one.disk, {True: 0, False: 0})
             counts[one.op == UNKNOWN_OP] += sum(row.count for row in one.rows)
     return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
@@ -106,6 +116,10 @@ def _row(now: _Open, count: int, limit: int, above: bool) -> Row:
 
 def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
     where = Where(one.first, one.last)
+    if not one.is_whole:
+        why = f"is damaged in line {one.damaged}" if one.damaged else "has rows that don't add up to its count"
+        yield Remark(where, f"{one.title} ({one.disk}) {why}: all of it is left out", 1, is_incomplete=True)
+        return
     if not one.rows or not any(row.count for row in one.rows):
         return
     if not one.what:
@@ -117,8 +131,6 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
     else:
         count = sum(row.count for row in one.rows)
         told = {name: value for name, value in one.told.items() if 0 <= value <= _MOST}
-        if told.get("count", count) != count:
-            yield Remark(where, f"{one.title}: the rows hold {count:,}, its count says {told['count']:,}")
         is_latency = one.what == "latency"
         series = Series(asked.device or one.disk, asked.op or one.op, asked.stage or "total")
         yield Table(

@@ -442,6 +442,138 @@ def test_a_damaged_row_of_vscsistats_leaves_out_its_histogram():
     assert f"is damaged in line {VSCSI.splitlines().index('2,500') + 1}" in only(found.frames()).health.notice
 
 
+IOSTAT_HEAD = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
+IOSTAT_ROW = "{name}              {rate}    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "wrong"),
+    [
+        ("iostat_x.txt", 19, ("1524.00", "152x.00")),
+        ("iostat.txt", 24, ("504.00", "504x00")),
+        ("iostat_y.txt", 8, ("399.00", "39x.00")),
+        ("bpftrace.txt", 13, ("2K", "xK")),
+        ("blkparse_partial.txt", 7, ("5337175", "53x7175")),
+    ],
+)
+def test_a_damaged_row_is_named_and_exit_4(tmp_path, capsys, name, line, wrong):
+    lines = golden(name).splitlines(keepends=True)
+    assert wrong[0] in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(*wrong)
+    code, _ = imported(tmp_path, "".join(lines))
+    assert code == EXIT_INCOMPLETE
+    said = capsys.readouterr().err
+    assert any(f"line {line}" in one and "not understood" not in one for one in said.splitlines())
+
+
+def test_a_damaged_row_of_iostat_leaves_the_other_disks_of_its_report():
+    lines = golden("iostat_x.txt").splitlines(keepends=True)
+    lines[18] = lines[18].replace("1524.00", "152x.00")
+    whole, damaged = frames(golden("iostat_x.txt")), frames("".join(lines))
+    assert [len(one.kernel) for one in damaged[1:]] == [len(one.kernel) for one in whole[1:]]
+    assert {flow.device for flow in whole[0].kernel} - {flow.device for flow in damaged[0].kernel} == {"loop1"}
+
+
+def test_a_report_with_a_damaged_row_is_not_idle():
+    text = golden("iostat.txt").splitlines(keepends=True)
+    text[23] = text[23].replace("504.00", "504x00")
+    every = frames("".join(text))
+    assert len(every) == len(frames(golden("iostat.txt"))) - 1
+    assert all(sum(done.count for done in one.kernel.values()) for one in every)
+
+
+def test_a_disk_twice_in_a_report_of_iostat_is_exit_4():
+    rows = IOSTAT_ROW.format(name="sda", rate="3.00") + IOSTAT_ROW.format(name="sda", rate="9.00")
+    found = read(IOSTAT_HEAD + rows + "\n")
+    assert found.exit_code == EXIT_INCOMPLETE
+    frame = only(found.frames())
+    assert "sda has another row in the same report" in frame.health.notice
+    assert frame.kernel[Flow("sda", "read")].count == 3
+
+
+def test_the_row_of_all_disks_is_left_out_beside_those_of_each():
+    rows = [IOSTAT_ROW.format(name=name, rate="3.00") for name in ("sda", "sdb", "ALL")]
+    beside, alone = read(IOSTAT_HEAD + "".join(rows) + "\n"), read(IOSTAT_HEAD + rows[2] + "\n")
+    assert beside.exit_code == alone.exit_code == EXIT_DONE
+    assert {flow.device for flow in only(beside.frames()).kernel} == {"sda", "sdb"}
+    assert {flow.device for flow in only(alone.frames()).kernel} == {"ALL"}
+
+
+@pytest.mark.parametrize("behind", ["", "\n"])
+def test_prose_and_a_prompt_behind_a_report_of_iostat_are_no_damage(behind):
+    text = golden("iostat_x.txt").rstrip("\n") + "\n" + behind
+    assert read(text + PROSE).exit_code == EXIT_DONE
+    assert read(text + "root@host:~# date\n").exit_code == EXIT_DONE
+
+
+def test_a_column_that_is_missing_in_json_of_iostat_is_exit_4():
+    text = golden("iostat_plain.json").replace('"tps": 400.00, ', "", 1)
+    found = read(text)
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert "the row of loop0 lacks tps" in next(found.frames()).health.notice
+
+
+def test_a_damaged_label_of_dtrace_leaves_out_its_table_and_is_no_scalar():
+    whole, damaged = (
+        f"sd{n} lat_us\n"
+        + HEAD
+        + "".join(f"{label:>16} |@@@@@@@{'':34}5\n" for label in (32, 64, 128, 256, 512))
+        + "\n"
+        for n in (0, 1)
+    )
+    found = read(whole + damaged.replace(" 128 ", " x28 "), US)
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert [only(one.tables.values()).table.count for one in found.built.windows] == [25]
+    assert "a count, no latency" not in " ".join(frame.health.notice for frame in found.frames())
+
+
+@pytest.mark.parametrize("missing", [64, 128, 256])
+def test_a_row_that_is_missing_leaves_out_the_table_of_dtrace(missing):
+    labels = (16, 32, 64, 128, 256, 512, 1024)
+    found = read(f"a_us\n{table([(n, 5) for n in labels])}\nb_us\n{table([(n, 5) for n in labels if n != missing])}")
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert [only(one.tables.values()).table.count for one in found.built.windows] == [35]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [("5,100\n", ""), ("5,100\n", "x,100\n"), ("max,51537", "max,5x537"), ("5,100\n", "4,100\n")],
+    ids=["row deleted", "first row", "maximum", "another count"],
+)
+def test_a_damaged_histogram_of_vscsistats_is_left_out(good, bad):
+    found = read(VSCSI.replace(good, bad))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert not any(one.tables for one in found.built.windows)
+    assert [dict(depths.at_issue) for one in found.built.windows for depths in one.depths.values()]
+
+
+def test_rows_of_vscsistats_without_a_title_look_like_a_distribution():
+    text = VSCSI + PROSE + "Frequency,Histogram Bucket Limit\n100,100\n300,1000\n"
+    assert read(VSCSI + PROSE).exit_code == EXIT_DONE
+    assert read(text).exit_code == EXIT_INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "good", "bad"),
+    [
+        (test_imports.FTRACE + test_imports.FTRACE.replace(" 58225.", " 58227."), PAIR, "58225.458457", "58225.45x457"),
+        (EMLXS * 2, Asked(), "1238738", "12387x8"),
+        (SCSI, Asked(), "00001.8511 isp1:<-", "00001.8511 isp1;<-"),
+        (SCSI, Asked(), "Time 692700us", "Time 692x00us"),
+    ],
+)
+def test_an_event_that_cannot_be_read_is_exit_4(text, asked, good, bad):
+    assert read(text, asked).exit_code == EXIT_DONE
+    assert read(text.replace(good, bad, 1), asked).exit_code == EXIT_INCOMPLETE
+
+
+def test_absent_sequence_numbers_of_blkparse_are_named():
+    notice = frames(PARTIAL.replace("  3     0.001010000", "  9     0.001010000").replace("  4  ", " 10  "))[
+        -1
+    ].health.notice
+    assert "6 sequence numbers are absent" in notice
+
+
 def test_a_damaged_line_of_bpftrace_json_is_exit_4():
     good = JSON_TABLE
     assert read(good + good.replace(', "count": 5}', ', "cou'), US).exit_code == EXIT_INCOMPLETE
