@@ -37,6 +37,7 @@ from latmon.findings.rules import (
     tick_quantum,
 )
 from latmon.model.frame import Device, Frame, Origin
+from latmon.model.inflight import MEANS
 
 RULES: tuple[Rule, ...] = (
     starved_io.RULE,
@@ -123,7 +124,8 @@ def unjudged(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple
     told = {
         LATENCIES: "total" in facts.origin.measured or any(one.deep.tables.get("traced") for one in facts.window),
         TRACED: facts.window[-1].deep.facts.traced.one_in > 0,
-        DEPTHS: bool(facts.depth_sums),
+        # a mean of queued requests and those in the driver together shows no limit of the driver
+        DEPTHS: any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
     }
     missing = {kind: tuple(r for r, need in NEEDS.items() if need == kind and r not in off) for kind in told}

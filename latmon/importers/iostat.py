@@ -318,7 +318,7 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
     """Remarks on what the columns don't tell."""
     where = _where(reports[0])
     queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
-    means = "; outstanding I/Os are means, rounded" if queues else "; no column of outstanding I/Os: they are not known"
+    means = "; outstanding I/Os are means" if queues else "; no column of outstanding I/Os: they are not known"
     yield Remark(where, f"counts are rates x the interval, rounded{means}")
     plain = [one for one in reports if "tps" in one.columns]
     if plain:
@@ -361,7 +361,7 @@ def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked)
         kernel.update({Flow(device, op): one for op, one in done if one.count or gauge is None})
         if gauge is not None:
             outstanding[device] = gauge
-        if "actv" in values:
+        if "actv" in values or gauge is not None:
             depths[device] = _depths(values, max(1, (where.dt_us or 0) // 1000))
     return Counts(where, kernel, outstanding, depths)
 
@@ -454,12 +454,20 @@ def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
     """Means, rounded; None where no column tells them."""
     if "actv" in values:
         return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
-    mean = next((values[one] for one in _QUEUE if one in values), None)
+    mean = _mean_outstanding(values)
     return None if mean is None else Outstanding(round(mean), None)
 
 
+def _mean_outstanding(values: Mapping[str, float]) -> float | None:
+    """Of Linux; None where no column has it."""
+    return next((values[one] for one in _QUEUE if one in values), None)
+
+
 def _depths(values: Mapping[str, float], ms: int) -> Depths:
-    """Solaris: actv and %b of the device, wait and %w of the queue above it."""
+    """Solaris: actv and %b of the device, wait and %w of the queue above it. Linux: aqu-sz and %util of both in one."""
+    mean = _mean_outstanding(values)
+    if mean is not None:
+        return Depths(_spread(mean, values.get("%util"), ms), source=MEANS)
     queued = _spread(values["wait"], values.get("%w"), ms) if "wait" in values else {}
     return Depths(_spread(values["actv"], values.get("%b"), ms), queued, source=MEANS)
 

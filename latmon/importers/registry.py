@@ -303,7 +303,8 @@ def origin(read: Read, first: Frame) -> Origin:
 
 def _is_sun(read: Read) -> bool:
     """Whether only Solaris and illumos print such a text: what findings advise has other names there."""
-    by_means = any(one.source == MEANS for window in read.built.windows for one in window.depths.values())
+    depths = (one for window in read.built.windows for one in window.depths.values())
+    by_means = any(one.source == MEANS and one.queued for one in depths)
     return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
 
 

@@ -82,7 +82,8 @@ class Depths:
     """By how many requests a probe's count was set right, in either direction: it missed as many."""
     source: str = SYSFS
     """Who counted: SYSFS, the kernel's own gauges read now and then, PROBE, or MEANS: a mean and a busy share of the
-    interval (Solaris iostat: actv, %b), spread over the two depths next to the mean while busy."""
+    interval (iostat: actv, %b; aqu-sz, %util), spread over the two depths next to the mean while busy. With MEANS and
+    an empty `queued`, `in_driver` counts queued requests, too."""
     quiet_in: int = 0
     """In a sum: the moments of those intervals in which nothing was seen, in the driver or queued."""
 

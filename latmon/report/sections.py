@@ -59,7 +59,8 @@ def device(one: _Json) -> Iterator[str]:
 
 def is_told(one: _Json) -> bool:
     """Whether a device without completions has a line of its own: I/Os that wait, or how many there were at issue."""
-    counted = "outstanding" in one and "time_share" not in one["outstanding"]
+    depths = one.get("outstanding", {"mean": 0})
+    counted = "time_share" not in depths and depths.get("mean") != 0
     return bool(one.get("in_flight")) or "in_flight_longest" in one or counted
 
 
@@ -105,7 +106,7 @@ def limit_meaning(summary: _Json) -> list[str]:
     told = [one for one in every if one["source"] != MEANS]
     lines: list[str] = []
     if len(told) < len(every):
-        lines.append("mean in the driver: of the intervals as the source printed them; no distribution was measured")
+        lines.append("mean in the driver, outstanding: of the intervals as printed; no distribution was measured")
     if told:
         lines.append("in the driver: shares of the time that the device had any there (busy)")
     if any("at_issue" in one for one in told):
@@ -125,8 +126,9 @@ def _gauge(told: _Json) -> Iterator[str]:
 
 def _means(told: _Json) -> Iterator[str]:
     queue = told.get("queued")
+    where = "in the driver" if queue else "outstanding, queued or in the driver"
     yield from wrapped(
-        f"in the driver: mean {told['mean']:.3g}, any for {part(told['busy'])} of the time{_limit(told)}", "  "
+        f"{where}: mean {told['mean']:.3g}, any for {part(told['busy'])} of the time{_limit(told)}", "  "
     )
     if queue:
         yield from wrapped(

@@ -12,7 +12,7 @@ from latmon.model.stages import called
 from latmon.report import formatting, sections
 from latmon.report.devices import NOT_PASSED
 from latmon.report.formatting import QUANTILES, wrapped
-from latmon.support.units import UNKNOWN, duration, part, rate
+from latmon.support.units import UNKNOWN, duration, part, rate, spelled
 from latmon.views.units import count
 
 MAX_LISTED = 20
@@ -139,9 +139,9 @@ def _volume(op: _Json, seconds: float) -> str:
     if kernel and kernel["count"] != op["count"]:
         said += f"; the kernel counted {kernel['count']:,}"
     if kernel and "latency_us" not in op and "mean_us" in kernel:
-        said += f"; mean {duration(kernel['mean_us'])} by the kernel's own clock"
+        said += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
         if "queue_mean_us" in kernel:
-            queue, driver = (duration(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
+            queue, driver = (spelled(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
             said += f": {queue} queued above the driver + {driver} in it"
     return said
 

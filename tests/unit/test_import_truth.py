@@ -165,7 +165,7 @@ def test_solaris_wait_and_service_stay_apart(tmp_path):
     assert "time_share" not in device["outstanding"]  # a mean is no distribution
     assert "At most" not in dict(_depth_facts(device["outstanding"]))
     said = " ".join(render_text(summary).split())
-    assert "80.0m queued above the driver + 20.0m in it" in said
+    assert "mean 100 ms by the kernel's own clock: 80 ms queued above the driver + 20 ms in it" in said
     assert "in the driver: mean 3, any for 100% of the time" in said
     finding = only(summary["findings"])
     assert finding["id"] == "outstanding-ceiling"
@@ -173,6 +173,19 @@ def test_solaris_wait_and_service_stay_apart(tmp_path):
     assert (evidence["mean"]["value"], evidence["driver_us"]["value"]) == (3.0, 20_000)
     assert "ceiling" not in evidence  # only a distribution shows it
     assert summary["host"]["kernel"] == "SunOS"
+    assert code == EXIT_DONE
+
+
+def test_aqu_sz_of_linux_is_a_mean_of_the_interval(tmp_path):
+    code, recording = imported(tmp_path, golden("iostat_x.txt"))
+    summary = summarise(recording)
+    outstanding = summary["devices"]["loop0"]["outstanding"]
+    assert (outstanding["source"], outstanding["mean"]) == (MEANS, pytest.approx(0.09, abs=0.02))
+    assert "time_share" not in outstanding
+    said = " ".join(render_text(summary).split())
+    assert "outstanding, queued or in the driver: mean 0.0" in said
+    assert "outstanding at the windows' ends" not in said
+    assert summary["host"]["kernel"] == "unknown"
     assert code == EXIT_DONE
 
 

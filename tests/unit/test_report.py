@@ -153,7 +153,7 @@ def test_without_a_probe_there_is_no_coverage_and_no_distribution(summary_of):
     assert ops["read"]["kernel"]["mean_us"] == 1500.0
     text = render_text(summary)
     assert "why this backend: bpftrace is not installed" in text
-    assert "mean 1.50m by the kernel's own clock" in text
+    assert "mean 1.5 ms by the kernel's own clock" in text
 
 
 def test_an_empty_recording_has_a_report(summary_of):
