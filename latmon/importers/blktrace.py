@@ -39,6 +39,8 @@ _BLKPARSE_LINE = re.compile(
 )
 _BLKPARSE_EVENT = re.compile(r"\s*(?:\d+,\d+\s+\S+\s+\S+\s+\S+\s|\S+\s+\d+\s+\d+\s+\d+\.\d{9}\s)")
 """The begin of an event, of which one field may be damaged."""
+_MESSAGE = re.compile(r"\s*\d+,\d+\s+\d+\s+\d+\s+\d+\.\d{9}\s+\d+\s+m\s+N\b")
+"""A scheduler's message, no event of an I/O."""
 _SKIPS = re.compile(r"Skips: \d{1,15} \w+ \((\d{1,15}) ")
 """blkparse's count of events that are missing: a hole in a CPU's sequence numbers."""
 _SUMMARY = re.compile(r"(?:CPU\d+|Total) \(")
@@ -76,6 +78,8 @@ def read_blkparse(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield Remark(Where(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
         elif _SUMMARY.match(line):
             trace.is_over = True
+        elif _MESSAGE.match(line):
+            yield Passed(Where(at, at))
         elif found is None and _BLKPARSE_EVENT.match(line):
             yield Remark(Where(at, at), "an event can't be read: its I/O may be missing", 1, lost=1)
         if found is not None or _BLKPARSE_HEADS.match(line):

@@ -116,12 +116,17 @@ def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
 
 def _table(now: _Open) -> Table | Remark:
     """A table, or a remark where a row is missing: bpftrace prints every bucket from the lowest to the highest."""
-    hole = next((n for n, (one, other) in enumerate(pairwise(now.rows), 1) if one.high != other.low), None)
+    hole = _hole(now.rows)
     if now.torn or hole is not None:
         at = now.torn or now.first + (hole or 0)
         text = f"the table {now.title} is damaged in line {at}: all of it is left out"
         return Remark(Where(now.first, now.last), text, 1, is_incomplete=True)
     return Table(Where(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
+
+
+def _hole(rows: Sequence[Row]) -> int | None:
+    """Return the place of the first row that doesn't begin where the one before it ends; None without one."""
+    return next((n for n, (one, other) in enumerate(pairwise(rows), 1) if one.high != other.low), None)
 
 
 def kind_of(rows: Sequence[Row]) -> str:
@@ -251,8 +256,11 @@ def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
             if None in rows:
                 yield Remark(where, f"{title}: buckets that can't be read", 1, is_incomplete=True)
             else:
-                told = tuple(row for row in rows if row is not None)
-                yield Table(where, title, kind_of(told), told)
+                whole = tuple(row for row in rows if row is not None)
+                if _hole(whole) is not None:
+                    yield Remark(where, f"{title}: a bucket is missing, left out", 1, is_incomplete=True)
+                else:
+                    yield Table(where, title, kind_of(whole), whole)
 
 
 def _json_row(bucket: Any) -> Row | None:

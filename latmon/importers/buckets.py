@@ -29,7 +29,7 @@ class Range:
 
     @property
     def is_endless(self) -> bool:
-        """Whether nobody knows how much more its values are."""
+        """Whether it is unknown how much more its values are."""
         return self.is_open and self.last == MAX_US
 
     @property
@@ -56,12 +56,12 @@ def ranges(table: Table, unit: str) -> list[Range]:
 
 
 def bits_of(each: Iterable[Range]) -> int:
-    """What all of them can be told with."""
+    """Return the most bits that no range is too coarse for."""
     return min((one.bits for one in each), default=BITS)
 
 
 def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_us: int | None = None) -> Histogram:
-    """Counts exact; sum and maximum where the tool told them."""
+    """Counts exact; sum and maximum where the tool printed them."""
     counts: dict[int, int] = {}
     for one in each:
         most = one.last if max_us is None else min(one.last, max(one.first, max_us))

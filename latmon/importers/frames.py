@@ -62,8 +62,8 @@ class Window:
     run: str = ""
 
     def __bool__(self) -> bool:
-        told = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
-        return any(bool(one) for one in told)
+        parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
+        return any(bool(one) for one in parts)
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class _Building:
             self.now.notices.append(f"line {one.where.first}: {one.text}")
             self.now.lost += one.lost
         else:
-            self._told(one)
+            self._add_value(one)
 
     def end(self) -> None:
         """Close the last window; what was reported behind it belongs to it."""
@@ -137,7 +137,7 @@ class _Building:
         self.built.windows.append(self.now)
         self.now = Window(following)
 
-    def _told(self, one: Found) -> None:
+    def _add_value(self, one: Found) -> None:
         self._end_at(one)
         if isinstance(one, Table):
             self._table(one)
@@ -196,8 +196,8 @@ def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
     where = "--unit" if asked.unit else table.unit_from
     if not unit:
         raise UsageError(
-            f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) is told nowhere "
-            "in the text: say it with --unit us, ms, ns or s"
+            f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) "
+            "is not in the text: give it with --unit us, ms, ns or s"
         )
     built.units.setdefault(where, unit)
     return Placed(table, series, buckets.ranges(table, unit))
@@ -206,7 +206,7 @@ def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
 def _depths(table: Table) -> Depths:
     """Place each row at its highest depth, the row of the maximum at the maximum."""
     counts: dict[int, int] = {}
-    most = table.told.get("max")
+    most = table.printed.get("max")
     for row in table.rows:
         if row.count > 0:
             depth = max(0, row.high - 1 if row.high is not None else most or row.low or 0)
@@ -217,8 +217,8 @@ def _depths(table: Table) -> Depths:
 
 def _exactly(table: Table) -> str:
     """What the tool printed beside its rows: `; exactly: min 1, max 29, mean 3`."""
-    told = ", ".join(f"{name} {table.told[name]:,}" for name in ("min", "max", "mean") if name in table.told)
-    return f"; exactly: {told}" if told else ""
+    values = ", ".join(f"{name} {table.printed[name]:,}" for name in ("min", "max", "mean") if name in table.printed)
+    return f"; exactly: {values}" if values else ""
 
 
 def _again(now: Window, placed: Placed) -> bool:
@@ -268,12 +268,12 @@ def frames(built: Built, asked: Asked) -> Iterator[Frame]:
             frame = replace(one.whole, seq=seq, health=_health(one, one.whole.health))
             wall_before, mono = frame.wall, frame.mono_us
         else:
-            told = None if one.wall is None else one.wall + (start if one.wall < RELATIVE_BELOW else 0.0)
-            away = None if told is None or wall_before is None else round((told - wall_before) * 1e6)
+            printed = None if one.wall is None else one.wall + (start if one.wall < RELATIVE_BELOW else 0.0)
+            away = None if printed is None or wall_before is None else round((printed - wall_before) * 1e6)
             passed = away if away is not None and away > 0 else one.dt_us or asked.interval_us
             dt = one.dt_us or (passed if passed <= _LONGEST_US else asked.interval_us)
             mono += passed if seq else dt
-            wall = told if told is not None else (start if wall_before is None else wall_before) + dt / 1e6
+            wall = printed if printed is not None else (start if wall_before is None else wall_before) + dt / 1e6
             frame, wall_before = _frame(one, seq, (wall, mono, dt), asked), wall
         new = sorted(_devices(frame) - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
@@ -310,12 +310,12 @@ def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) ->
 
 def _seen(one: Window) -> dict[Flow, Completed]:
     """A table of whole latencies has a count for each I/O; no bytes."""
-    told = {
+    whole = {
         Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
         for series, placed in one.tables.items()
         if series.stage == "total"
     }
-    return told | one.seen
+    return whole | one.seen
 
 
 def _histogram(placed: Placed) -> Histogram:

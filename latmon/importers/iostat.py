@@ -68,13 +68,13 @@ def kept_reports(
 
 def length_s(rows: Rows) -> float | None:
     """The length of a report that prints amounts and their rates; None of any other or of an idle one."""
-    told = [
+    lengths = [
         (values[total], values[rate])
         for values in rows.values()
         for total, rate in _TOTALS
         if values.get(rate) and values.get(total)
     ]
-    total, rate = max(told, default=(0.0, 0.0))
+    total, rate = max(lengths, default=(0.0, 0.0))
     return total / rate if rate else None
 
 
@@ -315,7 +315,7 @@ def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
 
 
 def _assumed(reports: list[Report]) -> Iterator[Found]:
-    """Remarks on what the columns don't tell."""
+    """Remark on values that no column has."""
     where = _where(reports[0])
     queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
     means = "; outstanding I/Os are means" if queues else "; no column of outstanding I/Os: they are not known"
@@ -329,8 +329,8 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
     if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
         yield Remark(where, "no times of reads and writes apart: the mean of both stands for each")
     if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
-        told = " ".join(reports[0].columns)
-        yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {told}", 300))
+        names = " ".join(reports[0].columns)
+        yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {names}", 300))
 
 
 def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool) -> Iterator[Counts]:
@@ -434,11 +434,11 @@ def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
 
 
 def _bytes(values: Mapping[str, float], name: str) -> float | None:
-    """A second; None where no column tells them. Without -x (tps) those of all directions."""
+    """A second; None without a column of them. Without -x (tps) those of all directions."""
     if "tps" in values:
-        told = [values[column] * unit for column, unit in _PLAIN_BYTES if column in values]
-        if told:
-            return sum(told)
+        rates = [values[column] * unit for column, unit in _PLAIN_BYTES if column in values]
+        if rates:
+            return sum(rates)
         name = ""
     return next((values[of.format(name)] * unit for of, unit in _BYTES if of.format(name) in values), None)
 
@@ -451,7 +451,7 @@ def _done(rate: float, size: float, means_ms: tuple[float | None, float | None],
 
 
 def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
-    """Means, rounded; None where no column tells them."""
+    """Means, rounded; None without a column of them."""
     if "actv" in values:
         return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
     mean = _mean_outstanding(values)

@@ -180,12 +180,12 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
     built = windows(found, asked, names, left)
     keep(built)
     if not built.windows:
-        told = " or ".join(f.name for f in chosen)
+        formats = " or ".join(f.name for f in chosen)
         why = next(
             (f"line {r.where.first}: {r.text}; " for r in found if isinstance(r, Remark) and r.is_incomplete), ""
         )
         raise RecordingError(
-            f"no table, time or count of {told} was found in {name}; {why}`latmon import --help` lists the formats"
+            f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
         )
     return Read(name, lines, chosen, found, left, source.blocks(lines, left), built, names, asked)
 
@@ -264,7 +264,7 @@ def origin(read: Read, first: Frame) -> Origin:
     """Honest about what is not known: the host, the kernel, and where a latency begins unless the tool tells."""
     name, chosen, built, asked = read.name, read.chosen, read.built, read.asked
     tools = {one.name for one in chosen}
-    told = " and ".join(one.name for one in chosen)
+    formats = " and ".join(one.name for one in chosen)
     imported: dict[str, Any] = {
         "file": name,
         "formats": [one.name for one in chosen],
@@ -275,7 +275,7 @@ def origin(read: Read, first: Frame) -> Origin:
     ends = open_ends(built)
     if ends:
         imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]
-    reason = clean("; ".join((f"imported from {name} ({told})", *_assumed(read))), _SENTENCE)
+    reason = clean("; ".join((f"imported from {name} ({formats})", *_assumed(read))), _SENTENCE)
     if built.origin is not None:
         extra = {**built.origin.extra, "imported": imported}
         return replace(built.origin, reason=reason, extra=extra, host=asked.host or built.origin.host)
@@ -285,7 +285,7 @@ def origin(read: Read, first: Frame) -> Origin:
         host=clean(asked.host or "unknown"),
         kernel="SunOS" if _is_sun(read) else "unknown",
         latmon=__version__,
-        tool=clean(told),
+        tool=clean(formats),
         interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
@@ -348,7 +348,7 @@ def _tell(read: Read, out: Path) -> None:
     if len(remarks) > SHOWN:
         _say(f"and {len(remarks) - SHOWN:,} remarks more")
     beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
-    # what may have belonged to a table is told before prose
+    # lines that may have belonged to a table come before prose
     for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
         _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
     for text in read.unknown:

@@ -93,7 +93,7 @@ def keep(built: Built) -> None:
         for placed in (*window.tables.values(), *window.aside, *window.at_issue):
             lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""
             counted = placed not in window.aside
-            if not lost and counted and not placed.table.told:
+            if not lost and counted and not placed.table.printed:
                 continue
             if lost and counted and (placed.series, lost) not in said:
                 said.add((placed.series, lost))
@@ -112,7 +112,7 @@ def keep(built: Built) -> None:
                     "series": list(placed.series),
                     "counted": counted,
                     "rows": rows,
-                    **({"told": dict(placed.table.told)} if placed.table.told else {}),
+                    **({"told": dict(placed.table.printed)} if placed.table.printed else {}),
                 }
             )
 

@@ -241,7 +241,7 @@ def sniff_max_sd(head: str) -> bool:
 
 
 def read_max_sd(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Each pair is a maximum: no time, no distribution; it is told as the depth that was reached."""
+    """Each pair is a maximum: no time, no distribution; it is reported as the depth that was reached."""
     every = [name for line in lines if _LINE.fullmatch(line) for name, _ in _PAIR.findall(line)]
     one_device(asked, list(dict.fromkeys(every)))
     for at, line in enumerate(lines, 1):
@@ -252,7 +252,7 @@ def read_max_sd(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         depths = {asked.device or name: Depths(most=int(most), source=PROBE) for name, most in pairs}
         yield Counts(where, {}, {}, depths)
         said = ", ".join(f"{name} {most}" for name, most in pairs[:_SAID])
-        yield Remark(where, f"at most so many commands in the driver, no time told: {said}")
+        yield Remark(where, f"at most so many commands in the driver, no time: {said}")
 
 
 _MODULE = re.compile(r"\s*module:\s+(\S{1,64})\s+instance:\s+(\d{1,10})\s*")
@@ -308,10 +308,10 @@ def read_taskq(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
 
 
 def _reading(found: Mapping[tuple[str, int], Mapping[str, str]], first: int, last: int) -> Iterator[Found]:
-    told = {key: one for key, values in found.items() if (one := _taskq(*key, values)) is not None}
-    if told:
-        yield Queues(Where(first, last), tuple(told.values()))
-    for name, _ in found.keys() - told.keys():
+    whole = {key: one for key, values in found.items() if (one := _taskq(*key, values)) is not None}
+    if whole:
+        yield Queues(Where(first, last), tuple(whole.values()))
+    for name, _ in found.keys() - whole.keys():
         yield Remark(Where(first, last), f"task queue {clean(name)}: some of {', '.join(_TASKQ_NEEDED)} is missing", 1)
 
 

@@ -60,8 +60,8 @@ class Table:
     at_issue: bool = False
     """Its values are depths, not times: I/Os outstanding when one was issued."""
 
-    told: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """What the tool printed beside the rows (min, max, mean, count), exact."""
+    printed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Exact values that the tool printed beside the rows: min, max, mean, count."""
 
     @property
     def count(self) -> int:
@@ -276,9 +276,9 @@ _SAID = 6
 def one_device(asked: Asked, names: Sequence[str]) -> None:
     """UsageError where --device would make one of several whose values don't add up."""
     if asked.device and len(names) > 1:
-        told = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
+        some = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
         raise UsageError(
-            f"--device {clean(asked.device, _LONGEST)}: the text tells of {len(names):,} devices ({told}), "
+            f"--device {clean(asked.device, _LONGEST)}: the text has {len(names):,} devices ({some}), "
             "which can't be one; leave the option out, or give the lines of one device alone"
         )
 
@@ -365,7 +365,7 @@ class Context:
         self._scripts = _scripts(lines)
 
     def unit(self, line: int, last: int, kind: str) -> tuple[str, str]:
-        """Of the table from `line` to `last`: its unit and where that stands; both empty where it is told nowhere."""
+        """Of the table from `line` to `last`: its unit and where that stands; both empty without one."""
         behind = self._lines[last] if last < len(self._lines) else ""
         if behind.strip().startswith("(") and (unit := of_title(behind)):
             return unit, f"line {last + 1}"

@@ -1,8 +1,8 @@
 """Importer of vscsiStats of ESX: its histograms of latency and outstanding I/Os.
 
 A bucket's limit is its upper end, inclusive; latency is in microseconds. Maximum, minimum and mean are printed exactly
-and kept as they are. `latency of IOs` holds reads and writes: where
-those are told apart it is left out. Lengths, distances and arrivals are no latency and are named.
+and kept as they are. `latency of IOs` holds reads and writes: it is left out where both have histograms of their own.
+Lengths, distances and arrivals are no latency and are named.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from latmon.model.frame import Series
 from latmon.support.text import clean
 
 _TITLE = re.compile(r'\s*"?Histogram: (.{1,200}?)"?(?:,|\s+for virtual machine\b|$)(.*)')
-_TOLD = re.compile(r"\s*(min|max|mean|count)\s*[,:]\s*(-?\d{1,19})\s*(?:\(.*)?")
+_VALUE = re.compile(r"\s*(min|max|mean|count)\s*[,:]\s*(-?\d{1,19})\s*(?:\(.*)?")
 _HEAD = re.compile(r"\s*Frequency\s*,\s*Histogram Bucket Limit\s*")
 _CSV = re.compile(r"\s*(\d{1,19})\s*,\s*(>?)\s*(-?\d{1,19})\s*")
 _TEXT = re.compile(r"\s*(\d{1,19})\s+\((<=|>)\s*(-?\d{1,19})\)\s*")
@@ -33,7 +33,7 @@ class _Open:
     last: int
     title: str
     disk: str
-    told: dict[str, int] = field(default_factory=dict)
+    printed: dict[str, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     damaged: int = 0
     """The first line of it that can't be read."""
@@ -42,7 +42,7 @@ class _Open:
     def is_whole(self) -> bool:
         """Whether its rows hold as many as its count says; True without a count."""
         count = sum(row.count for row in self.rows)
-        return not self.damaged and self.told.get("count", count) == count
+        return not self.damaged and self.printed.get("count", count) == count
 
     @property
     def op(self) -> str:
@@ -79,24 +79,24 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             every.append(now)
         elif now is None:
             continue
-        elif told := _TOLD.fullmatch(line):
-            now.told[told[1]] = int(told[2])
+        elif value := _VALUE.fullmatch(line):
+            now.printed[value[1]] = int(value[2])
         elif (row := _CSV.fullmatch(line)) or (row := _TEXT.fullmatch(line)):
             now.rows.append(_row(now, int(row[1]), int(row[3]), row[2] == ">"))
         elif not (_HEAD.fullmatch(line) or _FRAME.fullmatch(line) or not line.strip()):
-            if now.rows and "count" in now.told and now.is_whole:
+            if now.rows and "count" in now.printed and now.is_whole:
                 now = None  # other text behind a whole histogram
                 continue
             now.damaged = now.damaged or at
         yield Passed(Where(at, at))
         now.last = at
     one_device(asked, list(dict.fromkeys(one.disk for one in every)))
-    apart = _told_apart(every)
+    apart = _with_directions(every)
     for one in every:
         yield from _found(one, apart, asked)
 
 
-def _told_apart(every: Sequence[_Open]) -> set[str]:
+def _with_directions(every: Sequence[_Open]) -> set[str]:
     """Disks whose latencies of reads and of writes are together those of all."""
     found: dict[str, dict[bool, int]] = {}
     for one in every:
@@ -130,7 +130,7 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
         yield Remark(where, f"{one.title} ({one.disk}): reads and writes together are taken")
     else:
         count = sum(row.count for row in one.rows)
-        told = {name: value for name, value in one.told.items() if 0 <= value <= _MOST}
+        printed = {name: value for name, value in one.printed.items() if 0 <= value <= _MOST}
         is_latency = one.what == "latency"
         series = Series(asked.device or one.disk, asked.op or one.op, asked.stage or "total")
         yield Table(
@@ -141,8 +141,8 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
             "us",
             "vscsiStats' own",
             series,
-            sum_us=told["mean"] * count if is_latency and "mean" in told else None,
-            max_us=told.get("max") if is_latency else None,
+            sum_us=printed["mean"] * count if is_latency and "mean" in printed else None,
+            max_us=printed.get("max") if is_latency else None,
             at_issue=not is_latency,
-            told=told,
+            printed=printed,
         )

@@ -1,5 +1,7 @@
 """No import is silently wrong: what a text lacks is absent, what is left out is named and decides the exit code."""
 
+import re
+
 import pytest
 import test_imports
 from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
@@ -580,6 +582,12 @@ def test_an_event_that_cannot_be_read_is_exit_4(text, asked, good, bad):
     assert read(text.replace(good, bad, 1), asked).exit_code == EXIT_INCOMPLETE
 
 
+def test_messages_of_a_scheduler_in_blkparse_are_no_damage():
+    message = "  8,0    1        0     0.004312042     0  m   N bfq3213 slice expired\n"
+    found = read(PARTIAL + message)
+    assert (found.exit_code, found.undecoded) == (EXIT_DONE, 0)
+
+
 def test_absent_sequence_numbers_of_blkparse_are_named():
     notice = frames(PARTIAL.replace("  3     0.001010000", "  9     0.001010000").replace("  4  ", " 10  "))[
         -1
@@ -592,6 +600,13 @@ def test_a_damaged_line_of_bpftrace_json_is_exit_4():
     assert read(good + good.replace(', "count": 5}', ', "cou'), US).exit_code == EXIT_INCOMPLETE
     assert read(good, US).exit_code == EXIT_DONE
     assert read(good + '{"type": "hist", "data": {"@us": []}}\n', US).exit_code == EXIT_DONE
+
+
+def test_a_bucket_that_is_missing_in_json_of_bpftrace_is_exit_4():
+    text = golden("bpftrace.json")
+    buckets = re.findall(r'\{"min": \d+, "max": \d+, "count": \d+\}, ', text)
+    assert read(text, US).exit_code == EXIT_DONE
+    assert read(text.replace(buckets[1], "", 1), US).exit_code == EXIT_INCOMPLETE
 
 
 def test_a_damaged_row_of_latmons_own_lines_is_exit_4(tmp_path):
