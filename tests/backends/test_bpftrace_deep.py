@@ -338,7 +338,7 @@ async def test_slow_devices_are_traced_by_themselves(deep):
 
 async def test_an_end_is_said_and_mended_and_not_for_ever(deep, programs):
     one = deep(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
-    seen = await until(one, lambda frame: "not traced for" in frame.health.notice, seconds=20)
+    seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
     assert seen.said.count("ended and are started again (out of luck)") == 3
     assert "ended 4 times within a minute, the last time: out of luck" in seen.said
     assert len(programs()) == 4
@@ -382,7 +382,7 @@ async def test_a_script_that_is_refused_is_left_out(deep, programs):
 
 async def test_where_none_runs_it_is_said_once_and_tried_again_later(deep, programs):
     one = deep("echo 'ERROR: no' >&2; exit 1", mode="all")
-    seen = await until(one, lambda frame: "none of the deep probes runs here" in frame.health.notice, seconds=20)
+    seen = await until(one, lambda frame: "none of the deep probes runs here" in frame.health.notice)
     tries = len(programs())
     await asyncio.sleep(0.2)
     assert len(programs()) == tries
@@ -430,7 +430,7 @@ def measuring(monkeypatch):
 async def test_above_the_budget_a_sample_then_nothing(deep):
     one = deep(launcher=lambda tool: Measured(tool, 1.0))
     one.deepen(())
-    seen = await until(one, lambda frame: "are off" in frame.health.notice, seconds=20)
+    seen = await until(one, lambda frame: "are off" in frame.health.notice)
     assert "the budget is 5 %" in seen.said
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
     assert re.search(r"one I/O in 256", seen.said)

@@ -183,7 +183,7 @@ def starter(tmp_path):
     path = os.pathsep.join(word for word in sys.path if Path(word).is_absolute())
     with subprocess.Popen(words, pass_fds=(theirs.fileno(),), env=os.environ | {"PYTHONPATH": path}) as process:
         theirs.close()
-        ours.settimeout(10)
+        ours.settimeout(60)
         with ours:
             yield process, ours
 
@@ -226,7 +226,7 @@ def test_and_it_ends_the_process(tmp_path, wrong):
         message = WRONG[wrong]
         ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
         assert ours.recv(100) == b""
-        assert process.wait(2) == 0
+        assert process.wait(60) == 0
     assert not (tmp_path / "ran").exists()
 
 
@@ -241,5 +241,5 @@ def test_what_is_right_runs(tmp_path):
         for file in files:
             os.close(file)
         ours.close()
-        assert process.wait(2) == 0
+        assert process.wait(60) == 0
     assert (tmp_path / "ran").exists()

@@ -185,7 +185,7 @@ def new_zram():
     n = (ZRAM / "hot_add").read_text().strip()
     path, sys_path = Path(f"/dev/zram{n}"), Path(f"/sys/block/zram{n}")
     (sys_path / "disksize").write_text("16M")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     yield path

@@ -8,7 +8,6 @@ import mmap
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -87,19 +86,18 @@ def completed(path):
 
 
 async def run(probe, path):
-    """Events of a run with our load in it, and how long the probe took to end."""
+    """Run the probe under our load until it has ended; return its events and its exit status."""
     seen = []
     async with asyncio.timeout(TIMEOUT_S):
         await until(probe, "done ", seen)
         await asyncio.to_thread(load, path)
         await until(probe, "done ", seen)
         await until(probe, "done ", seen)
-        begun = time.monotonic()
         probe.end()
         while (event := await probe.next()) is not None:
             seen.append(event)
         status = await probe._child.returncode()
-    return seen, status, time.monotonic() - begun
+    return seen, status
 
 
 def protocol(seen, name):
@@ -134,11 +132,10 @@ async def test_it_counts_a_known_load_or_says_why_not(suite, variant, loop, tmp_
         pytest.skip(f"refused: {why}")
     before = completed(path)
     try:
-        seen, status, took = await run(probe, path)
+        seen, status = await run(probe, path)
     finally:
         await probe.stop()
     assert status == 0
-    assert took < 2
     results = protocol(seen, variant.manifest.name)
     if variant.manifest.tier == "B" and not has_kprobes():
         # With two attach points to one action 0.17 and 0.23 only warn when neither is there: why latmon looks first.

@@ -58,7 +58,7 @@ def inflight(disk):
     return sum(map(int, (SYS / "block" / disk.name / "inflight").read_text().split()))
 
 
-def until(happened, seconds=20.0):
+def until(happened, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline

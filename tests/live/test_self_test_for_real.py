@@ -73,7 +73,7 @@ def left():
 def nothing_is_left():
     assert not left()
     yield
-    assert wait_for(lambda: not left(), GONE_S), left()
+    assert wait_for(lambda: not left(), 60), left()
 
 
 def test_the_kernels_counters_show_what_they_can():

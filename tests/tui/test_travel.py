@@ -389,7 +389,7 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
 async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     going_on = threading.Event()
-    monkeypatch.setattr(time_travel, "save", lambda *_, **__: going_on.wait(30) and 7)
+    monkeypatch.setattr(time_travel, "save", lambda *_, **__: going_on.wait(600) and 7)
     app = app_of(Source(FRAMES[:30], origin=BEGUN))
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 30)

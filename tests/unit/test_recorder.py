@@ -243,10 +243,10 @@ async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorde
     hanging = threading.Event()
     append = Writer.append
     monkeypatch.setattr(module, "MAX_WAITING", 2)
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(30), append(self, one)))
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(600), append(self, one)))
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
-    await asyncio.sleep(0.05)
+    await until(recorder._waiting.empty)
     for seq in range(1, 6):
         recorder.put(frame(seq))
     await recorder.stop(within=0.1)

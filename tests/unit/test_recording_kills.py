@@ -39,7 +39,7 @@ class Command:
 
     def kill(self):
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class Collector:
@@ -187,7 +187,7 @@ class Watched:
     def __exit__(self, *_):
         """Whatever was found: a process that goes on would keep its disk."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.mark.slow
