@@ -169,9 +169,6 @@ TABLE: Mapping[str, Mapping[str, Threshold]] = {
         "ios": Threshold(50, "ios", "so many of them at least"),
         "time": Threshold(0.2, "share", "of all I/Os' time is that wait: a notice"),
         "warning": Threshold(0.5, "share", "of the time: a warning; an adapter that is often busy takes 0.8"),
-        "bytes": Threshold(
-            131_072, "bytes", "an I/O has in the mean, or more: few fill a ring, which takes 0.25, and is no notice"
-        ),
         "critical": Threshold(0.9, "share", "of the time: nearly all is lost, critical"),
     },
 }

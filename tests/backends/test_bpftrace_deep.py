@@ -202,8 +202,8 @@ async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_
         said = "its bios are not traced: its major, 259, had only devices with requests before"
         assert seen.said == f"stages: nvme1n1: {said}"
         del devices["nvme1n1"]
-        await asyncio.sleep(0.2)
-        assert one.add_to(FRAME, one.taken(FRAME)).health.notice == ""
+        seen = await until(one, lambda _: not one._news._unfollowed)
+        assert seen.said == ""
     assert len(programs()) == 1
 
 

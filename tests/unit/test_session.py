@@ -200,10 +200,11 @@ async def test_a_collector_that_says_nothing(session):
 async def test_a_collector_that_does_not_leave_is_made_to(session, monkeypatch, tmp_path):
     monkeypatch.setattr("latmon.capture.session.LEAVE_S", 0.3)
     ignoring = tmp_path / "ignoring"
-    script = f"import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); pathlib.Path({str(ignoring)!r}).touch(); time.sleep(600)"
+    script = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    script += f"; pathlib.Path({str(ignoring)!r}).touch(); time.sleep(600)"
     running = session(script=script)
     async with asyncio.timeout(PATIENCE_S):
-        while not ignoring.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        while not ignoring.exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.02)
     assert running.close() == EXIT_FAILED
 

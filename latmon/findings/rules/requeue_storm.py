@@ -4,10 +4,9 @@ It fires when `share` or more of a device's traced I/Os, `ios` at least, came ba
 sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
 TASK SET FULL or BUSY or the adapter is full. It is a notice, from `warning` of the time on a warning, and critical
 where `critical` of it is lost so.
-It doesn't fire on the count alone: a virtio disk whose ring is full refuses nearly all that a deep queue sends, and
-that costs little, for the I/Os would have to wait anyway. So there is no notice for I/Os of `bytes` and more in the
-mean, of which a few fill a ring. Nor does it fire where that wait is longer than the I/Os took in all: then their
-totals lie outside of the minute, and nothing is known of their share.
+It doesn't fire on the share of the I/Os alone: a virtio disk whose ring is full refuses nearly all that a deep queue
+sends, and that costs little time. Nor does it fire where that wait is longer than the I/Os took in all: then their
+totals lie outside of the minute, and their share is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Iterable, Iterator
 
 from latmon.analysis.attribution import stages_of, total_of
 from latmon.analysis.limits import elevator, number
-from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where, setting, sysfs
 from latmon.findings.rule import Rule, Thresholds
@@ -41,8 +39,7 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if refused.count < max(1, limits["ios"]) or refused.count < limits["share"] * total.count or not total.sum:
             continue
         lost = (refused.sum or 0) / total.sum
-        is_full_ring = lost < limits["warning"] and mean_bytes(facts, device) >= limits["bytes"]
-        if limits["time"] <= lost <= 1 and not is_full_ring:
+        if limits["time"] <= lost <= 1:
             yield _finding(facts, device, refused, lost, limits)
 
 
