@@ -269,6 +269,9 @@ MAX_KINDS = 512
 """Pairs of an op and a stage in one recording: ours have 60."""
 MAX_SERIES = 65_536
 """In one recording: a reader's memory grows with their number. Who adds up threads sets his own limit."""
+MAX_THREADS, THREADS_PER_WINDOW = 65_536, 256
+"""In one recording, and so many more for each of its windows. A tracer's maps are never cleared and hold 65,536 keys at
+most, so only a tracer that is started again can name more threads than that."""
 
 
 @dataclass
@@ -284,6 +287,9 @@ class Course:
     series: set[tuple[Any, ...] | str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
     kinds: set[tuple[str, str]] = field(default_factory=set)
+    windows: int = 0
+    threads: set[int] = field(default_factory=set)
+    """Pids of those whose wake-ups are timed."""
 
 
 def enter(origin: Origin, course: Course) -> None:
@@ -318,6 +324,10 @@ def admit(frame: Frame, course: Course, also: Iterable[str] = ()) -> None:
     kinds = {(one.op, one.stage) for one in new if isinstance(one, Series)} - course.kinds
     if len(course.kinds) + len(kinds) > MAX_KINDS:
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
+    course.windows += 1
+    course.threads.update(one.thread.pid for one in frame.wakeups)
+    if len(course.threads) > (most := MAX_THREADS + THREADS_PER_WINDOW * course.windows):
+        raise TooManyError(f"a window brings the recording's threads beyond {most}, more than any host has")
     course.mono_us = frame.mono_us
     course.kinds |= kinds
     course.series |= new

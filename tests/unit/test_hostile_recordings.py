@@ -67,14 +67,17 @@ def _labels(path, kind, windows):
     """A thousand new names in each window, as text: to encode 10^6 of them takes longer than to refuse them."""
     series = b'{"m":"%s","l":["d%d","read"],"n":1,"b":[1,1]}'
     device = b'{"name":"d%d","major":8,"minor":1}'
+    woken = b'"h":[],"wakeups":{"rows":[%s],"b":[' + b",".join([b"3"] + [b"256"] * 999) + b'],"n":['
+    woken += b",".join([b"1"] * 1000) + b"]}"
     parts = [member(to_bytes(encode_origin(ORIGIN)), 0)]
     for seq in range(windows):
         names = range(1000 * seq, 1000 * seq + 1000)
         rows = {
             "series": lambda names=names: b",".join(series % (b"s%d" % one, one % 100) for one in names),
             "devices": lambda names=names: b",".join(device % one for one in names),
+            "threads": lambda names=names: b",".join(b'[%d,"t%d","other",120,true,{}]' % (one, one) for one in names),
         }[kind]()
-        key = b'"h":[%s]' if kind == "series" else b'"h":[],"devices":[%s]'
+        key = {"series": b'"h":[%s]', "devices": b'"h":[],"devices":[%s]', "threads": woken}[kind]
         at = 6_000_000 + seq * 1_000_000
         window = b'{"type":"window","seq":%d,"t":%d,"mono":%d,"dt":1000000,' % (seq, 1_000_001 + seq, at)
         parts.append(member(window + key % rows + b"}\n", at))
@@ -92,12 +95,13 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["series", "devices"])
+@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
 def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, capsys, monkeypatch, kind):
     """By every command, and nothing behind that window is decoded."""
     path, decoded = tmp_path / "r", []
-    for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS"):
+    for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS", "MAX_THREADS"):
         monkeypatch.setattr(validate, cap, 2500)
+    monkeypatch.setattr(validate, "THREADS_PER_WINDOW", 0)
     real = decode.decode_frame
     monkeypatch.setattr(decode, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
     _labels(path, kind, 6)
@@ -114,7 +118,7 @@ def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, caps
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["series", "devices"])
+@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
 @pytest.mark.parametrize("words", [*COMMANDS, ("replay", "F")], ids=" ".join)
 def test_a_million_labels_cost_no_command_much(tmp_path, kind, words):
     """2 s of CPU and 256 MiB on a quiet host; CPU on a busy one is slower, by less than a factor of 4."""
