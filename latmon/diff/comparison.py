@@ -27,6 +27,8 @@ DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
 """Correlation of the longest blocks from which on a question can't be told: they are one block in truth."""
 WANDERS = "it varies as much within the captures as between them"
+_NEARLY_NONE = 0.05
+"""Share of I/Os above a cut that separates A from B: at most so many of one side, and of the other all but so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,12 @@ class Moved:
     share_b: float = 0.0
     why: str = ""
     """Of None: what is missing."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nearly all I/Os of one side are above the cut, and nearly none of the other's."""
+        low, high = sorted((self.share_a, self.share_b))
+        return low <= _NEARLY_NONE and high >= 1 - _NEARLY_NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class Change:
         if body and tail:
             return "whole" if body == tail else "opposed"
         if body or tail:
-            return "body" if body else "tail"
+            return "body" if body else "whole" if self.tail.is_all else "tail"
         return "unknown" if body is None and tail is None else "none"
 
     @property

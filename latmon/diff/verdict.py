@@ -16,6 +16,8 @@ _FACTOR_DIGITS = 100
 _WAYS = {1: "grew", -1: "shrank"}
 _SPEED = {1: "slower", -1: "faster"}
 _HALF = 2
+_WIDEST = 100
+"""An interval over more than two decades says nothing of the size of a change."""
 _MOST_NAMED = 4
 _MOST_EXTREMES = 3
 
@@ -223,26 +225,26 @@ def percent(share: float) -> str:
 
 
 def _whole(change: Change) -> str:
-    way = _SPEED[change.body.direction or 1]
-    return f"all of it is {way}: {_shift(change, 'p50')}, {_tail_shift(change)}"
+    way = _SPEED[change.body.direction or change.tail.direction or 1]
+    return f"all of it is {way}: {_listed(_body_shift(change), _tail_shift(change)) or _shares(change.tail)}"
 
 
 def _opposed(change: Change) -> str:
     body, tail = change.body.direction or 1, change.tail.direction or 1
     return (
-        f"the body is {_SPEED[body]}: {_shift(change, 'p50')}; the tail {_WAYS[tail]}: {_tail_shift(change)}, "
-        f"{_shares(change.tail)}"
+        f"the body is {_SPEED[body]}: {_body_shift(change) or _shares(change.body)}; the tail {_WAYS[tail]}: "
+        f"{_listed(_tail_shift(change), _shares(change.tail))}"
     )
 
 
 def _tail(change: Change) -> str:
     way = _WAYS[change.tail.direction or 1]
-    return f"the tail {way}: {_tail_shift(change)}, {_shares(change.tail)}; {_still(change, 'body')}"
+    return f"the tail {way}: {_listed(_tail_shift(change), _shares(change.tail))}; {_still(change, 'body')}"
 
 
 def _body(change: Change) -> str:
     way = _SPEED[change.body.direction or 1]
-    return f"the body is {way}: {_shift(change, 'p50')}; {_still(change, 'tail')}"
+    return f"the body is {way}: {_body_shift(change) or _shares(change.body)}; {_still(change, 'tail')}"
 
 
 def _none(change: Change) -> str:
@@ -282,13 +284,32 @@ def _shift(change: Change, name: str) -> str:
     return shift(next(one for one in change.shifts if one.name == name))
 
 
+def _body_shift(change: Change) -> str:
+    """Return the change of the p50; empty where its interval does not exclude 1."""
+    one = next(one for one in change.shifts if one.name == "p50")
+    return shift(one) if one.ratio is None or _is_sure(one.ratio) else ""
+
+
 def _tail_shift(change: Change) -> str:
-    """The quantile of the tail that moved the furthest, of those that both have; else the maximum."""
-    able = [one for one in change.shifts if one.name in ("p99", "p99.9") and one.ratio]
+    """Return the quantile of the tail that moved the furthest; the maximum where no quantile has an interval.
+
+    Empty where no interval excludes 1.
+    """
+    able = [(one, one.ratio) for one in change.shifts if one.name in ("p99", "p99.9") and one.ratio]
     if not able:
         return _shift(change, "max")
-    up = (change.tail.direction or 1) > 0
-    return shift(max(able, key=lambda one: (one.ratio.value if one.ratio else 0) * (1 if up else -1)))
+    sure = [(one, by.value) for one, by in able if _is_sure(by)]
+    furthest = max if (change.tail.direction or 1) > 0 else min
+    return shift(furthest(sure, key=lambda one: one[1])[0]) if sure else ""
+
+
+def _is_sure(one: Ratio) -> bool:
+    """Whether the interval excludes 1 and is narrow enough to say how much changed."""
+    return not one.low <= 1 <= one.high and one.high <= _WIDEST * one.low
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(one for one in parts if one)
 
 
 def _plain(one: Shift, *, named: bool = True) -> str:

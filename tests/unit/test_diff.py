@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from diff_loads import ORIGIN, load
@@ -15,10 +16,11 @@ from recorded import ORIGIN as BOX
 from latmon.cli import main
 from latmon.diff.blocks import MAX_UNITS, stretch_of
 from latmon.diff.command import diff_command, read
-from latmon.diff.comparison import compare, sweep
+from latmon.diff.comparison import Change, Moved, Shift, compare, sweep
 from latmon.diff.device_time import differing
+from latmon.diff.hypotheses import Seen
 from latmon.diff.output import render, summarise
-from latmon.diff.statistics import Interval, Row, Survival, ratio, student, weigh
+from latmon.diff.statistics import Interval, Ratio, Row, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.model.frame import Completed, Flow, Frame, Mark, Series, Traced
 from latmon.model.histogram import Histogram, bucket_index
@@ -145,6 +147,36 @@ def test_all_of_it_faster():
     assert (change.where, change.body.direction, change.tail.direction) == ("whole", -1, -1)
     shown = change.shifts[0].ratio
     assert shown.low < 1 / 1.5 * 1.05 < shown.high * 1.1
+
+
+def moved(where, shares, **ratios):
+    """A change of `where` alone: shares of I/Os above 8 us, and ratios of quantiles with their intervals."""
+    ratios = {"p50": (1.1, 0.9, 1.2)} | ratios
+    none, some = Moved(0), Moved(1 if shares[1] > shares[0] else -1, 0.001, 8, *shares)
+    shifts = [Shift(name, 100, 240, Ratio(*ratios[name])) for name in ratios]
+    one = Histogram.of({40: 100}, 4_000, 40)
+    body, tail = (some, none) if where == "body" else (none, some)
+    return Change(Series("sda", "read", "hba"), one, one, (*shifts, Shift("max", 300, 400)), body, tail, Seen(1.1, 1.2))
+
+
+def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
+    assert said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 0.00098, 2.4)})).startswith(
+        "the tail grew: 0.1 % -> 0.2 % of I/Os above 8 us; the body"
+    )
+    assert "p99.9" not in said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 1.01, 240)}))
+    both = said_of(moved("tail", (0.001, 0.002), **{"p99": (2.4, 1.1, 3), "p99.9": (9, 0.5, 10)}))
+    assert "the tail grew: p99 100 us -> 240 us (x2.4; 95 %: 1.1 to 3), 0.1 %" in both
+    assert said_of(moved("body", (0.4, 0.6), p50=(2.4, 0.9, 3))).startswith("the body is slower: 40 % -> 60 % of I/Os")
+
+
+def test_a_cut_between_nearly_all_and_nearly_none_is_all_of_it():
+    assert said_of(moved("tail", (1.0, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("all of it is faster: p99 ")
+    assert said_of(moved("tail", (0.0028, 1.0), p99=(90, 80, 99))).startswith("all of it is slower: p99 ")
+    assert said_of(moved("tail", (0.9, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("the tail shrank: p99 ")
+
+
+def said_of(change):
+    return sentence(change, SimpleNamespace(tested=True)).removeprefix("sda read hba: ")
 
 
 def test_one_sick_device_of_many_is_the_only_one():
