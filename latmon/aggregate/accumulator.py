@@ -70,6 +70,9 @@ class _Traced(Mapping[Series, Histogram]):
             made = self._made[series] = self._summed(series, self._table(_table_of(series))[series])
         return made
 
+    def __contains__(self, series: object) -> bool:
+        return isinstance(series, Series) and series in self._table(_table_of(series))
+
     def _summed(self, series: Series, one: Histogram) -> Histogram:
         told = self._read("tails").tables["by_total"].tallies.get(series)
         if told is None:

@@ -177,6 +177,9 @@ class TableSum(Mapping[K, Histogram]):
             made = self._made[key] = self.tallies[key].histogram(peak)
         return made
 
+    def __contains__(self, key: object) -> bool:
+        return key in self.tallies
+
     def __iter__(self) -> Iterator[K]:
         return iter(self.tallies)
 

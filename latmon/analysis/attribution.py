@@ -49,6 +49,8 @@ def total_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> Histogram
 
 def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str, Histogram]:
     """Stage (and `unaccounted`) -> histogram, in the order in which a request passes; only what was passed."""
+    if not traced.histograms:  # asked by every rule for each of some thousand devices
+        return {}
     wanted = tuple(ops)
     found = {part: _merged(traced, device, wanted, part) for part in PARTS}
     return {part: one for part, one in found.items() if one}
@@ -160,7 +162,8 @@ def _woken(one: Outlier) -> set[tuple[int, int]]:
 
 
 def _merged(traced: Traced, device: str, ops: tuple[str, ...], stage: str) -> Histogram:
-    parts = [one for op in ops if (one := traced.histograms.get(Series(device, op, stage)))]
+    table = traced.histograms
+    parts = [table[one] for op in ops if (one := Series(device, op, stage)) in table]
     return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
@@ -79,11 +79,18 @@ class Packed(Mapping[K, Histogram]):
         row = self._row_of[key]
         return self._made(Part(row, self.ends[row - 1] if row else 0, self.ends[row]))
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._row_of
+
     def __iter__(self) -> Iterator[K]:
         return iter(self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def items(self) -> ItemsView[K, Histogram]:
+        """Return all rows with their histograms, made in one pass."""
+        return dict(zip(self.rows, self.values_in_order(), strict=True)).items()
 
     def values_in_order(self) -> list[Histogram]:
         """Of all rows, in a third of the time that it takes to ask for one after the other."""

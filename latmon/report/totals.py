@@ -346,6 +346,9 @@ class Totals:
         """Merge what waits; a histogram with fewer bits brings the others down to its own."""
         parts = [self.histograms.get(series, EMPTY), *self._waiting.pop(series)]
         parts = [one for one in parts if one]
+        if len(parts) == 1:
+            self.histograms[series] = parts[0]
+            return
         bits = min((one.bits for one in parts), default=EMPTY.bits)
         self.histograms[series] = merge(one if one.bits == bits else one.coarsen(bits) for one in parts)
 

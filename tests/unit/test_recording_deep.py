@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recorded import ORIGIN, frame
 
 from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Health, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.packed import Packed
 from latmon.recording.decode import decode_frame
 from latmon.recording.encode import encode_deep, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -249,3 +250,11 @@ def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monke
     with pytest.raises(TooManyError, match="series beyond 40"):
         read.extend(iter(recording))
     assert len(read) < 10
+
+
+def test_a_packed_table_is_asked_without_histograms_and_read_in_one_pass(monkeypatch):
+    every = {key: of(us) for us, key in ((3, "a"), (90, "b"), (7000, "c"))}
+    packed = Packed.of(every)
+    monkeypatch.setattr(Packed, "_made", lambda *_: pytest.fail("a histogram was made"))
+    assert ("a" in packed, "d" in packed) == (True, False)
+    assert dict(packed.items()) == every
