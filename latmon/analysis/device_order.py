@@ -27,7 +27,7 @@ _MEMORY = re.compile(r"(loop|ram|zram|zd)\d+")
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What the place of one device depends on.
+    """Sort key of one device.
 
     `busy_us`: the time of its I/Os, completed and in flight; `share`: its share of the host's I/O, 0 to 1; `unlike`:
     how many times slower its tail is than its peers', 0 where it is like them; `is_named`: a finding is about it.
@@ -98,6 +98,11 @@ def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
     for one in some:
         found[one.device] = found.get(one.device, 0) + one.count * min(one.age_us, window_us)
     return found
+
+
+def by_name(name: str) -> tuple[object, ...]:
+    """Return the sort key of a list without load: natural order, devices on files and in memory last."""
+    return bool(_MEMORY.fullmatch(name)), natural(name)
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

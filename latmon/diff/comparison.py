@@ -14,6 +14,7 @@ from itertools import pairwise, permutations
 from random import Random
 from typing import NamedTuple
 
+from latmon.analysis.device_order import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, Stretch, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
@@ -302,12 +303,12 @@ def _ratios(asked: Asked, pair: tuple[Histogram, Histogram], lengths: Mapping[st
     return {name: ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
 
 
-def _order(series: Series) -> tuple[str, int, str, int, str]:
+def _order(series: Series) -> tuple[object, ...]:
     """By device, then op; the total before its stages."""
     stages = ("total", *STAGES)
     op = OPS.index(series.op) if series.op in OPS else len(OPS)
     stage = stages.index(series.stage) if series.stage in stages else len(stages)
-    return series.device, op, series.op, stage, series.stage
+    return by_name(series.device), op, series.op, stage, series.stage
 
 
 def devices_of(some: Iterable[Series]) -> list[str]:
@@ -364,7 +365,7 @@ def sweep(stretches: Sequence[Stretch], device: str = "") -> Sweep:
 def devices(stretches: Sequence[Stretch]) -> list[str]:
     """Those that all captures have I/O of."""
     found = [{flow.device for unit in one.units for flow in unit.done} for one in stretches]
-    return sorted(set.intersection(*found)) if found else []
+    return sorted(set.intersection(*found), key=by_name) if found else []
 
 
 def swept(stretches: Sequence[Stretch]) -> tuple[str, list[str]]:

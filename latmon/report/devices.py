@@ -14,6 +14,7 @@ from typing import Any
 from latmon.aggregate.accumulator import DepthSums, TaskqSums
 from latmon.analysis import attribution
 from latmon.analysis.attribution import by_vector
+from latmon.analysis.device_order import by_name
 from latmon.analysis.issue_order import LbaOrder, summary
 from latmon.analysis.limits import Audited, Remark, at_limit, audit, ceiling, elevator, wall, within
 from latmon.analysis.littles_law import COUNTED, Times, of, times
@@ -529,7 +530,7 @@ def _by_device(totals: Totals) -> dict[str, _Ops]:
     for name in traced:
         for op in ops_of(totals.traced, name):
             found[name].setdefault(op, {})
-    return dict(sorted(found.items()))
+    return {name: found[name] for name in sorted(found, key=by_name)}
 
 
 MAX_THREADS = 1000

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from latmon.analysis.device_order import Order, Rank, in_flight_us, natural, shares
+from latmon.analysis.device_order import Order, Rank, by_name, in_flight_us, natural, shares
 from latmon.model.inflight import Aged
 
 
@@ -69,3 +69,7 @@ def test_what_is_in_flight_is_busy_time_of_the_window():
 
 def test_by_name_is_by_number():
     assert sorted(["sda10", "sda2", "sda"], key=natural) == ["sda", "sda2", "sda10"]
+
+
+def test_a_list_without_load_has_devices_in_memory_last():
+    assert sorted(["loop0", "vda", "nvme10n1", "nvme2n1"], key=by_name) == ["nvme2n1", "nvme10n1", "vda", "loop0"]
