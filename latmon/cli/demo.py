@@ -17,6 +17,7 @@ from latmon.capture.backend import Backend
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, UsageError
 from latmon.support.streams import named
+from latmon.support.units import counted
 
 WINDOWS = 180
 """Of a scenario without an end: three minutes, which hold every phase of it."""
@@ -56,7 +57,8 @@ def record(scenario: str, seed: int, path: Path, duration_us: int | None = None)
     if duration_us is not None:
         windows = max(1, round(duration_us / known.origin.interval_us))
     count = asyncio.run(_write(demo(scenario, seed=seed, speed=0, limit=windows), path))
-    print(f"latmon: {count} windows of {scenario}, seed {seed}, are in {named(path)}", file=sys.stderr)
+    verb = "is" if count == 1 else "are"
+    print(f"latmon: {counted(count, 'window')} of {scenario}, seed {seed}, {verb} in {named(path)}", file=sys.stderr)
     return EXIT_DONE
 
 

@@ -24,7 +24,7 @@ from latmon.report.formatting import held, not_completed
 from latmon.support.errors import EXIT_INCOMPLETE
 from latmon.support.streams import named
 from latmon.support.text import clean
-from latmon.support.units import show_duration, show_size
+from latmon.support.units import counted, show_duration, show_size
 
 MAX_SAID = 20
 """New ones that are told while it runs, and findings that are told at its end."""
@@ -169,7 +169,7 @@ class Progress:
         for found in self._found.all_told() if self._line else ():
             self._write(f"latmon: {found}")
         said = [outcome.reason] if outcome.reason != self._noticed else []
-        gaps = f"{self._gaps:,} gap{'s' * (self._gaps != 1)}: " if self._gaps else ""
+        gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if said or lost:
             self._write(f"latmon: {'; '.join([*said, *lost])}")
@@ -232,12 +232,12 @@ async def _record(request: Request, path: Path, settings: Settings) -> int:
 
 def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
     trouble = [
-        f"{count:,} {name}"
-        for count, name in (
-            (tally.lost_events, "events lost"),
-            (tally.map_full, "map updates lost"),
-            (tally.gaps, "gaps"),
-            (tally.late, "windows read late"),
+        f"{counted(count, noun)}{what}"
+        for count, noun, what in (
+            (tally.lost_events, "event", " lost"),
+            (tally.map_full, "map update", " lost"),
+            (tally.gaps, "gap", ""),
+            (tally.late, "window", " read late"),
         )
         if count
     ]
@@ -249,6 +249,6 @@ def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
 def _deep(tally: Tally, *, stages: bool) -> list[str]:
     """Outliers so far, and whether stages are traced, where any can be: nothing of either while there is none."""
     left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
-    outliers = [f"{tally.above:,} outlier{'s' * (tally.above != 1)}{left_out}"] if tally.above else []
+    outliers = [f"{counted(tally.above, 'outlier')}{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
     return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]

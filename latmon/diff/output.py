@@ -15,7 +15,7 @@ from latmon.diff.device_time import Burden, Difference, Unlike, burden, differin
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called
-from latmon.support.units import MINUTE_US, duration, rate, spelled, whole
+from latmon.support.units import MINUTE_US, counted, duration, rate, spelled, whole
 
 WIDTH = 80
 _MOST = 40
@@ -70,7 +70,7 @@ def warnings(comparison: Comparison) -> list[str]:
         )
     for name, one in (("A", a), ("B", b)):
         if one.lost or one.gaps:
-            said.append(f"{name} is incomplete: {_many(one.gaps, 'gap')}, {_many(one.lost, 'event')} lost.")
+            said.append(f"{name} is incomplete: {counted(one.gaps, 'gap')}, {counted(one.lost, 'event')} lost.")
         if one.is_live:
             said.append(f"{name} is still being written: what comes later is not in it.")
         if one.damage:
@@ -234,7 +234,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
 def _named(one: Stretch) -> str:
     length = one.us / 1e6
     span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
-    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {_many(one.windows, 'window')}"
+    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {counted(one.windows, 'window')}"
 
 
 def _load(one: Unlike) -> Iterator[str]:
@@ -247,10 +247,6 @@ def _load(one: Unlike) -> Iterator[str]:
 
 def _capped(lines: list[str]) -> list[str]:
     return lines if len(lines) <= _MOST else [*lines[:_MOST], f"... and {len(lines) - _MOST} more (--json has all)"]
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _said(text: str, hanging: int = 4, indent: int = 0) -> list[str]:

@@ -42,6 +42,7 @@ from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 from latmon.support.streams import STANDARD, named
 from latmon.support.text import clean
+from latmon.support.units import counted
 
 
 class Format(NamedTuple):
@@ -359,7 +360,7 @@ def _tell(read: Read, out: Path) -> None:
 
 def _windows(read: Read) -> str:
     number = len(read.built.windows)
-    return f"{number:,} windows are" if number > 1 else "1 window is"
+    return f"{counted(number, 'window')} {'is' if number == 1 else 'are'}"
 
 
 def _say(text: str) -> None:

@@ -109,7 +109,8 @@ def _verdict(summary: _Json) -> str:
     damage = " Some of the file could not be read." if "damage" in summary else ""
     held = sections.older(summary)
     held = f'\n<p class="verdict lost">{text(held)}</p>' if held.startswith("IN FLIGHT") else ""
-    return f'<p class="verdict">Complete: no event was lost, no map was full, there is no gap.{damage}</p>{held}'
+    gap = f"there is no gap{sections.open_end(summary)}"
+    return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{held}'
 
 
 def _facts(summary: _Json, parts: int) -> str:

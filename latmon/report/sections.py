@@ -28,11 +28,12 @@ from latmon.model.histogram import BITS
 from latmon.model.inflight import AGES_S, MEANS
 from latmon.model.stages import called, explained
 from latmon.recording.encode import LATE
+from latmon.recording.reader import UNCLOSED
 from latmon.report.devices import NOT_PASSED, includes_of
 from latmon.report.formatting import WIDTH, at_the_end, cell, held, top, wrapped
 from latmon.report.summary import incomplete
 from latmon.report.totals import issuer
-from latmon.support.units import UNKNOWN, duration, part, spelled, whole
+from latmon.support.units import UNKNOWN, counted, duration, part, spelled, whole
 from latmon.views.units import count, exact, mean, percent, sampled_as, until
 
 MAX_DEPTHS = 8
@@ -503,19 +504,25 @@ def trust(summary: _Json) -> list[str]:
 
 
 def gaps(summary: _Json) -> str:
-    """How many, and for which reasons: `3, 12 s in all (enospc 2, windows-missing 1)`; `none`."""
+    """Return how many gaps there are and why: `3, 12 s in all (enospc 2, windows-missing 1)`; `none`."""
     found = summary["gaps"]
     if not found:
-        return "none"
+        return f"none{open_end(summary)}"
     reasons = Counter(one["reason"] for one in found).most_common()
     why = ", ".join(f"{reason} {n:,}" for reason, n in reasons[:_MAX_REASONS])
-    return f"{len(found):,}, {sum(one['duration_s'] for one in found):,.6g} s in all ({why})"
+    return f"{len(found):,}, {sum(one['duration_s'] for one in found):,.6g} s in all ({why}){open_end(summary)}"
+
+
+def open_end(summary: _Json) -> str:
+    """Return a clause for a recording that was not closed, else an empty text: its last gap may not be in the file."""
+    is_open = any(one.endswith(UNCLOSED) for one in summary.get("damage", ()))
+    return ", but the file has no closing line: its end is not known" if is_open else ""
 
 
 def late(summary: _Json) -> str:
     """How many windows are wide because they were read late; nothing is missing in them."""
     found = [one["duration_s"] for one in summary.get("late", ())]
-    many = f"{len(found):,} windows were" if len(found) > 1 else "1 window was"
+    many = f"{counted(len(found), 'window')} {'were' if len(found) > 1 else 'was'}"
     how = f"up to {max(found, default=0):,.3g} s" if len(found) > 1 else f"{sum(found):,.3g} s"
     return f"{many} read late ({LATE}), {how} wide; nothing is missing there" if found else ""
 
@@ -545,7 +552,7 @@ def end(summary: _Json) -> str:
 
 def windows(summary: _Json) -> str:
     """How many, how long, and that one was longer than it should have been."""
-    said = f"{summary['intervals']:,} windows of {summary['interval_s']:g} s"
+    said = f"{counted(summary['intervals'], 'window')} of {summary['interval_s']:g} s"
     return (
         f"{said}, the longest {summary['longest_s']:,.1f} s (ticks came late)"
         if summary["longest_s"] > _LONG * summary["interval_s"]
@@ -730,7 +737,7 @@ def judged(summary: _Json) -> str:
     who, why = who_judged(by["rules"], by["not_judged"], by.get("failed", {}))
     how = "every 5 s over the last minute" if by["judged_by"] == "windows" else "minute by minute"
     off = f"off by the config: {', '.join(by['rules_off'])}" if "rules_off" in by else ""
-    left = f"{by['episodes_left_out']:,} episodes left out" if "episodes_left_out" in by else ""
+    left = f"{counted(by['episodes_left_out'], 'episode')} left out" if "episodes_left_out" in by else ""
     return "; ".join(filter(None, (f"{who}, {how}", why, off, left)))
 
 

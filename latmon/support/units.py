@@ -72,6 +72,11 @@ def whole(value: int) -> str:
     return str(value) if abs(value) < KILO else rate(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 window, 2,000 windows."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def part(share: float | None) -> str:
     """A share in at most four cells: 0%, <1%, 97%, >99% and 100% only when it is all."""
     if share is None:

@@ -147,6 +147,11 @@ def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeyp
     assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
 
 
+def test_one_window_of_a_demo_is_said_in_the_singular(tmp_path, capsys):
+    demo.record("host", 1, tmp_path / "r", 1_000_000)
+    assert capsys.readouterr().err.startswith("latmon: 1 window of host, seed 1, is in ")
+
+
 def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
     assert main.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
     assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7

@@ -8,7 +8,7 @@ from recorded import ORIGIN, frame
 
 from latmon.capture.capture import Outcome, Tally
 from latmon.capture.registry import compiling
-from latmon.cli.headless import Progress
+from latmon.cli.headless import Progress, _progress
 from latmon.model.frame import Completed, Flow, Health, Outstanding
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 
@@ -150,3 +150,9 @@ def test_who_still_waits_at_the_end_is_named(tmp_path):
         "latmon: loop3: 2 I/Os, the oldest in flight for at least 40 s, not completed",
         "latmon: over",
     ]
+
+
+def test_one_of_each_trouble_is_in_the_singular():
+    line = _progress(1, replace(Tally(), lost_events=1, map_full=1, gaps=1, late=1), 0, stages=False)
+    assert line.endswith("1 event lost, 1 map update lost, 1 gap, 1 window read late")
+    assert _progress(1, replace(Tally(), late=2000), 0, stages=False).endswith("2,000 windows read late")

@@ -259,6 +259,10 @@ def test_damage_is_in_the_report(summary_of):
     summary = summary_of(frame(0), close=False)
     assert summary["damage"] == [UNCLOSED]
     assert UNCLOSED in render_text(summary)
+    assert "gaps: none, but the file has no closing line: its end is not known" in " ".join(
+        render_text(summary).split()
+    )
+    assert "1 window of 1 s" in " ".join(render_text(summary).split())
     assert not incomplete(summary)
 
 
