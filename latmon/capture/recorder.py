@@ -218,7 +218,7 @@ def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
 
 
 def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:
-    """Take what nobody will write, and return how long it is."""
+    """Drop the frames that are not written, and return their length in us."""
     left = 0
     while not waiting.empty():
         frame = waiting.get_nowait()

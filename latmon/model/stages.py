@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Name(NamedTuple):
-    """What people read: `column` has at most seven cells where the stage includes others."""
+    """Displayed names: `column` has at most seven cells where the stage includes others."""
 
     column: str
     sentence: str

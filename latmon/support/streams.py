@@ -161,7 +161,7 @@ def keys_from_terminal() -> None:
 
 @cache
 def _spooled() -> Path:
-    """Copy once, whoever asks. The file has no name and is gone with the process."""
+    """Copy standard input once. The file has no name and ends with the process."""
     if sys.stdin.isatty():
         raise UsageError("- is standard input, and that is a terminal: pipe a recording into it")
     try:

@@ -10,8 +10,8 @@ minimum or far above what the driver sends; never while a scheduler may be what 
 a program by design. It doesn't fire at a limit of 32 or 256: that is a busy device. Nor where nothing waits: then the
 application sends no more. Nor for I/Os of `bytes` and more in the mean, of which a few fill a ring or a link. Nor for
 devices that take one command at a time by design: ATA without tags, USB storage, SD cards, CD-ROMs, zoned ones. Where
-the kernel doesn't count who waits for a driver that is full at a limit as low, that is a notice: nobody can say
-whether anything waits.
+the kernel doesn't count who waits for a driver that is full at a limit as low, that is a notice: whether
+anything waits is unknown.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of `runs` runs at least, more than half of which were not handled (it returns IR
 for those before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time. The
 devices behind the disk's handler must have completed `ios` I/Os in the minute and lost `time_us` of it: an idle disk
 loses nothing worth a finding. Only interrupts that can have completed one of those I/Os count: where the handler ran
-more often than that, as many of its runs as there were I/Os. Of a disk with several such vectors the worst is told.
+more often than that, as many of its runs as there were I/Os. Of several such vectors the worst is reported.
 The other handler may be a disk controller's; its disks are named then.
 It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is `critical` of the
 latter. A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in
@@ -195,7 +195,7 @@ def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
     proc = f"grep '^ *{met.victim.irq}:' /proc/interrupts"
     who = "echo ::interrupts -d | mdb -k" if is_sun else proc
     yield Step(
-        f"look on screen 5 at what each of those on irq {met.victim.irq} takes, and who they are", commands=(who,)
+        f"look on screen 5 at the run time and name of each handler on irq {met.victim.irq}", commands=(who,)
     )
 
 

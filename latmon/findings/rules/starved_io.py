@@ -263,7 +263,7 @@ def unsorting(device: Device) -> Iterator[Step]:
         )
     if name in ("mq-deadline", "deadline"):
         yield Step(
-            f"or let {name} keep nobody waiting for as long",
+            f"or limit how long {name} delays one I/O",
             "more seeks; undone by the old value (16); read_expire and write_expire beside it do the same",
             (setting(f"{at}/iosched/fifo_batch", 1),),
         )
