@@ -194,9 +194,7 @@ def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
     )
     proc = f"grep '^ *{met.victim.irq}:' /proc/interrupts"
     who = "echo ::interrupts -d | mdb -k" if is_sun else proc
-    yield Step(
-        f"look on screen 5 at the run time and name of each handler on irq {met.victim.irq}", commands=(who,)
-    )
+    yield Step(f"look on screen 5 at the run time and name of each handler on irq {met.victim.irq}", commands=(who,))
 
 
 RULE = Rule(ID, "the slow interrupt handler of another device runs before a disk's on the same vector", judge)
