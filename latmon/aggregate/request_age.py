@@ -116,7 +116,25 @@ class Waiting:
         older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
         unknown = MappingProxyType(self._unknown(rows))
         some = bool(least) or bool(unknown)
-        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still)
+        unlisted = tuple(self._unlisted(still, known))
+        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still, unlisted)
+
+    def _unlisted(self, still: StillInFlight, known: list[Aged]) -> Iterator[Aged]:
+        """Yield the I/Os that the probe counts and doesn't list, of each device that they must be of.
+
+        The probe counts those of all its devices together and lists the oldest 64. A device has at least what remains
+        when every other device's I/Os without a row are taken off; a least age is that of the class which counts them.
+        """
+        listed = Counter(one.device for one in known)
+        room = {name: max(0, n - listed[name]) for name, n in self._now.items() if still.follows(name)}
+        whole, told = sum(room.values()), Counter[str]()
+        for age_s in sorted(still.older, reverse=True):
+            beyond = still.older[age_s] - _sum_above(known, age_s)
+            for name, most in room.items():
+                count = min(most, beyond - (whole - most)) - told[name]
+                if count > 0:
+                    told[name] += count
+                    yield Aged(name, age_s * 1_000_000, at_least=True, count=count)
 
     def _unknown(self, rows: list[Aged]) -> dict[str, int]:
         """What is in flight and has no row; of a device that is followed only what may be older than the probe."""

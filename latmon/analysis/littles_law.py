@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from latmon.analysis.limits import wall
 from latmon.model.frame import OPS, Completed, Limit
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, bucket_middle
 from latmon.support.units import rate, spelled
 
@@ -51,6 +52,8 @@ class Law(NamedTuple):
     """Of `outstanding`, the mean number of I/Os that are in flight at the end and older than any that completed."""
     error: float = 0.0
     """What `outstanding` may be off by, because its gauges were sampled."""
+    stuck_most: float = 0.0
+    """Upper bound of that number; more than `stuck` where only a least age of some of them is known."""
 
     @property
     def by_law(self) -> float:
@@ -58,10 +61,24 @@ class Law(NamedTuple):
         return self.iops * self.latency_us / 1e6
 
     @property
+    def explained(self) -> float:
+        """Return the number by the law and the stuck ones, as near to what was counted as the bounds of these allow."""
+        most = self.by_law + max(self.stuck, self.stuck_most)
+        return min(max(self.by_law + self.stuck, self.outstanding), most)
+
+    @property
+    def equals(self) -> bool:
+        """Whether both sides are the same number, within 10 %."""
+        return self._differs <= _AGREE * max(self.explained, self.outstanding)
+
+    @property
     def agrees(self) -> bool:
-        """Whether those and the stuck ones are what was counted."""
-        explained = self.by_law + self.stuck
-        return abs(explained - self.outstanding) <= max(_AGREE * max(explained, self.outstanding), self.error)
+        """Whether both sides are the same within 10 %, or within the sampling error."""
+        return self.equals or self._differs <= self.error
+
+    @property
+    def _differs(self) -> float:
+        return abs(self.explained - self.outstanding)
 
 
 class Lift(NamedTuple):
@@ -97,7 +114,12 @@ class Found(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        return sentence(self.law, self.lift)
+        return sentence(self.law, self.lift, self.of)
+
+
+def times_of(found: Histogram | None) -> Times | None:
+    """Return the times of a histogram's I/Os; None without any, or where their sum isn't known."""
+    return Times(found.count, found.mean, found.max_bound) if found and found.mean is not None else None
 
 
 def times(
@@ -148,8 +170,7 @@ def of(
         return None
     rows = tuple(waiting)
     of_all = _law(None if queued is None else in_driver + queued, whole, time_us, rows, left)
-    issued = tuple(one for one in rows if one.request is None or one.request.issued is not False)
-    name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us, issued, left))
+    name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us, _issued(rows), left))
     found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"))
     if found is None or not (found.agrees or time_us >= _ENOUGH_US):
         return None
@@ -177,29 +198,45 @@ def lift(limit: int | None, depth: int, driver_us: float | None) -> Lift | None:
     return Lift(limit, depth, depth * 1e6 / driver_us, limit * 1e6 / driver_us)
 
 
-def sentence(found: Law, lifted: Lift | None = None) -> str:
+_PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the driver", "in the driver")}
+"""What the numbers are of, in an equation and of a count."""
+
+
+def sentence(found: Law, lifted: Lift | None = None, name: str = "all") -> str:
     """`1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver stayed the same`."""
-    said = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} in flight / {spelled(found.latency_us)}"
-    if found.stuck or not found.agrees:
-        said = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found)}"
+    place, counted = _PLACES[name]
+    said = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} {place} / {spelled(found.latency_us)}"
+    if found.stuck or found.stuck_most or not found.equals:
+        said = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found, counted)}"
     if lifted is None:
         return said
     return f"{said}; at {lifted.depth:,} in flight up to {_iops(lifted.iops)} if the time in the driver stayed the same"
 
 
-def _difference(found: Law) -> str:
-    """`0.6 by Little's law + 2 stuck = 2.6 counted`; with more digits where the two sides aren't the same number."""
+def _difference(found: Law, place: str) -> str:
+    """`0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue`; no sum where the sides differ."""
     explained = _tenths(found.by_law + found.stuck)
-    if found.agrees and explained == _tenths(found.outstanding):
-        return f"{_tenths(found.by_law)} by Little's law + {_tenths(found.stuck)} stuck = {explained} counted"
-    stuck = f" + {_few(found.stuck)} stuck" if found.stuck else ""
-    why = "" if found.agrees else _unexplained(found)
-    return f"{_few(found.by_law)} by Little's law{stuck}, {_few(found.outstanding)} counted{why}"
+    if found.equals and found.stuck_most <= found.stuck and explained == _tenths(found.outstanding):
+        return f"{_tenths(found.by_law)} by Little's law + {_tenths(found.stuck)} stuck = {explained} counted {place}"
+    return (
+        f"{_few(found.by_law)} by Little's law{_stuck(found)}, {_few(found.outstanding)} counted {place}{_why(found)}"
+    )
+
+
+def _stuck(found: Law) -> str:
+    least, most = _few(found.stuck), _few(max(found.stuck, found.stuck_most))
+    return "" if most == "0" else f" + {most} stuck" if least == most else f" + {least} to {most} stuck"
+
+
+def _why(found: Law) -> str:
+    if found.equals:
+        return ""
+    return " (within the sampling error)" if found.agrees else _unexplained(found)
 
 
 def _unexplained(found: Law) -> str:
     """A sampler that takes a CPU from a fast device's load sees less in flight than there is (docs/OUTSTANDING.md)."""
-    if found.error and found.outstanding < found.by_law + found.stuck:
+    if found.error and found.outstanding < found.explained:
         return ": sampled gauges miss fast I/Os"
     return "; what explains the difference is not known"
 
@@ -214,7 +251,14 @@ def _law(
     if time_us < _LENGTHS * times.usual_us or moving > _AGREE * times.ios:
         return None
     found = law(outstanding, times.mean_us, times.ios * 1e6 / time_us)
-    return found and found._replace(stuck=sum(one.count * min(one.age_us, time_us) for one in stuck) / time_us)
+    least = sum(one.count * min(one.age_us, time_us) for one in stuck) / time_us
+    most = sum(one.count * (time_us if one.at_least else min(one.age_us, time_us)) for one in stuck) / time_us
+    return found and found._replace(stuck=least, stuck_most=most)
+
+
+def _issued(rows: Iterable[Aged]) -> Iterable[Aged]:
+    """Return the rows that may be in the driver."""
+    return tuple(one for one in rows if one.request is None or one.request.issued is not False)
 
 
 def _mean(counts: Mapping[int, int]) -> float | None:

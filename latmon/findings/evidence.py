@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.analysis.attribution import by_vector
-from latmon.analysis.littles_law import COUNTED, Found, Times, times
+from latmon.analysis.littles_law import COUNTED, Found, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, merged
 from latmon.findings.finding import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
@@ -259,16 +259,16 @@ def law(facts: Facts, device: str, bound: Limit | None) -> Found | None:
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
     done = {op: facts.completed(device, op) for op in OPS}
-    whole = times(sums.depths, done, None if by_issue else _times(timed), timed.max_bound)
+    whole = times(sums.depths, done, None if by_issue else times_of(timed), timed.max_bound)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
     return law_of(
         sums.depths,
         sums.span_us,
         facts.span_us,
         whole=whole,
-        driver=_times(driver),
+        driver=times_of(driver),
         bound=bound,
-        waiting=(one for one in facts.waiting if one.device == device),
+        waiting=(one for one in (*facts.waiting, *facts.blocks[-1].unlisted) if one.device == device),
         left=facts.blocks[-1].in_flight.get(device, 0),
     )
 
@@ -280,10 +280,6 @@ def _above(waits: list[Histogram], total: Histogram, depths: Depths) -> Above | 
     if not queued or not depths.in_driver:
         return None
     return Above(queued / (queued + in_driver), sum(depths.in_driver.values()), False)
-
-
-def _times(found: Histogram) -> Times | None:
-    return Times(found.count, found.mean, found.max_bound) if found and found.mean is not None else None
 
 
 _FULL = "the device may answer that its queue is full, and who shares it waits longer; undone by the old value"

@@ -65,6 +65,8 @@ class Block:
     """Seconds -> I/Os of all devices older than that at its end, all of them; empty of a minute."""
     in_flight: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> I/Os in flight at its end, by the gauges; empty of a minute."""
+    unlisted: tuple[Aged, ...] = ()
+    """I/Os in flight at its end that `older` counts and `waiting` doesn't list (Ages.unlisted); empty of a minute."""
 
 
 class BlockSums:
@@ -126,6 +128,7 @@ class BlockSums:
             ages.oldest,
             ages.older,
             {name: now.known for name, now in last.outstanding.items()},
+            ages.unlisted,
         )
 
     def _histogram(self, series: Series, one: Histogram) -> None:

@@ -202,6 +202,12 @@ class Ages:
     """Device -> I/Os in flight that may be of any age; at most so many where a probe follows the device."""
     probe: StillInFlight | None = None
     """What the probe said that follows requests; None: there is none."""
+    unlisted: tuple[Aged, ...] = ()
+    """I/Os that `older` counts, that have no row in `oldest` and that can only be of their device."""
+
+    def of(self, device: str) -> tuple[Aged, ...]:
+        """Return all I/Os of a device with an exact or a least age."""
+        return tuple(one for one in (*self.oldest, *self.unlisted) if one.device == device)
 
     @property
     def of_unknown_age(self) -> int:

@@ -17,7 +17,7 @@ from latmon.analysis.attribution import by_vector
 from latmon.analysis.device_order import by_name
 from latmon.analysis.issue_order import LbaOrder, summary
 from latmon.analysis.limits import Audited, Remark, at_limit, audit, ceiling, elevator, wall, within
-from latmon.analysis.littles_law import COUNTED, Times, of, times
+from latmon.analysis.littles_law import COUNTED, Times, of, times, times_of
 from latmon.model.frame import (
     OPS,
     STAGES,
@@ -243,11 +243,6 @@ def littles_law(
             "sentence": found.sentence,
         }
     }
-
-
-def times_of(one: Histogram | None) -> Times | None:
-    """Of the I/Os in a histogram; None without any, or without their sum."""
-    return Times(one.count, one.mean, one.max_bound) if one and one.mean is not None else None
 
 
 def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> _Json:
@@ -484,7 +479,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
             driver,
             whole,
             totals.measured_us,
-            waiting=(one for one in totals.outstanding.ages.oldest if one.device == name),
+            waiting=totals.outstanding.ages.of(name),
             left=now.known if now else 0,
         )
         return {"outstanding": depths(sums, known, timed)}

@@ -89,8 +89,8 @@ def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
     assert "latency by all outstanding   queued or finishing" in said
     assert "limit: queue_depth (device/queue_depth)" in said
     assert (
-        "mode 3 (80% of the time), most 3, mean 2.55, idle 10%  last 40 s: looked at by a probe, weighted by time"
-        in said
+        "in driver: mode 3 (80% of the time), most 3, mean 2.55, idle 10%  "
+        "last 40 s: looked at by a probe, weighted by time" in said
     )
     assert "┄ limit 3 ┄" in said
 

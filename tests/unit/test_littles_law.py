@@ -38,7 +38,8 @@ def test_three_that_don_t_agree_are_said_not_to():
     found = law(6.0, 3000.0, 1000.0)
     assert not found.agrees
     assert sentence(found) == (
-        "1,000 IOPS at 3 ms: 3 by Little's law, 6 counted; what explains the difference is not known"
+        "1,000 IOPS at 3 ms: 3 by Little's law, 6 counted in driver and queue; "
+        "what explains the difference is not known"
     )
     assert law(3.2, 3000.0, 1000.0).agrees
 
@@ -60,17 +61,18 @@ def test_what_is_stuck_explains_the_difference():
     """172 IOPS at 3.43 ms: without the two that never complete nobody knows why 2.6 are in flight."""
     found = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
     assert (found.law.stuck, found.law.agrees) == (2, True)
-    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted"
+    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
     alone = window(2.63, 10_320, 3430.0, left=3)
     assert alone.sentence == (
-        "172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted; what explains the difference is not known"
+        "172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted in driver and queue; "
+        "what explains the difference is not known"
     )
 
 
 def test_stuck_for_a_part_of_the_window_counts_for_that_part():
     late = Aged("sda", 30_000_000, count=4)
     found = window(2.6, 10_320, 3430.0, waiting=(late,), left=4)
-    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted"
+    assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
 
 
 def test_what_waits_above_the_driver_isn_t_stuck_in_it():
@@ -78,6 +80,32 @@ def test_what_waits_above_the_driver_isn_t_stuck_in_it():
     told = Depths({1: 24_000, 2: 36_000}, source=PROBE)
     found = of(told, MINUTE_US, MINUTE_US, driver=Times(10_320, 3430.0, 50_000), waiting=rows, left=2)
     assert (found.of, found.law.stuck) == ("driver", 1)
+    assert "counted in the driver" in found.sentence
+
+
+def test_the_sides_are_equal_only_within_a_tenth():
+    """Seen: 587 IOPS = 0.439 in flight / 899 us, whose product is 0.528."""
+    found = window(0.439, 5870, 899.0, source=SYSFS, time_us=10_000_000)
+    assert found.law.agrees
+    assert found.sentence == (
+        "587 IOPS at 899 us: 0.528 by Little's law, 0.439 counted in driver and queue (within the sampling error)"
+    )
+    assert window(0.5, 5870, 899.0, source=SYSFS, time_us=10_000_000).sentence == "587 IOPS = 0.5 in flight / 899 us"
+
+
+def test_stuck_ios_without_an_exact_age_have_two_bounds():
+    """Of 300 that wait for 44 s the probe lists 64, and of the others says that they are older than 10 s."""
+    rows = (Aged("sda", 44_000_000, count=64), Aged("sda", 10_000_000, at_least=True, count=236))
+    found = window(396, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
+    assert found.law.agrees
+    assert found.sentence == (
+        "629 IOPS at 193 ms: 121 by Little's law + 115 to 299 stuck, 380 counted in driver and queue"
+    )
+    later = (Aged("sda", 104_000_000, count=64), Aged("sda", 60_000_000, at_least=True, count=100))
+    found = window(225, 18_870, 194_000.0, 250_000, waiting=later, left=164)
+    assert found.sentence == "314 IOPS at 194 ms: 61 by Little's law + 164 stuck = 225 counted in driver and queue"
+    too_many = window(600, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
+    assert too_many.sentence.endswith("568 counted in driver and queue; what explains the difference is not known")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +133,9 @@ def test_sampled_gauges_may_differ_by_their_sampling_error():
 def test_sampled_gauges_that_see_less_are_said_to():
     """Seen on a busy host: 0.06 sampled of 0.1, for the sampler takes a CPU from the load."""
     found = window(0.06, 17_400, 712.0, source=SYSFS)
-    assert found.sentence == "290 IOPS at 712 us: 0.206 by Little's law, 0.06 counted: sampled gauges miss fast I/Os"
+    assert found.sentence == (
+        "290 IOPS at 712 us: 0.206 by Little's law, 0.06 counted in driver and queue: sampled gauges miss fast I/Os"
+    )
 
 
 PROBED = Times(80, 500.0, 700)

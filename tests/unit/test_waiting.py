@@ -231,3 +231,18 @@ def test_counts_of_a_hostile_recording_take_neither_memory_nor_time():
     still = StillInFlight((), {1: 2**62, 10: 0, 60: 2**62}, S)
     found = ages(*(at(n, 1, still=still) for n in range(3, 10)))
     assert found.older[60] == 2**62
+
+
+def test_counted_ones_without_a_row_are_of_the_device_that_must_have_them():
+    """The probe lists one of 300; 5 of them may be sdb's, for as many are in flight there."""
+    still = StillInFlight((HELD,), {1: 300, 10: 200}, S)
+    both = {"sda": Outstanding(300, 50), "sdb": Outstanding(5, 0)}
+    found = ages(*(at(n, 0, done=9, still=still, outstanding=both) for n in range(15, 18)))
+    assert found.unlisted == (
+        Aged("sda", 10 * S, at_least=True, count=194),
+        Aged("sda", 1 * S, at_least=True, count=100),
+    )
+    assert sum(one.count for one in found.of("sda")) == 295
+    few = {"sda": Outstanding(30, 0), "sdb": Outstanding(280, 0)}
+    found = ages(*(at(n, 0, done=9, still=still, outstanding=few) for n in range(15, 18)))
+    assert [(one.device, one.count) for one in found.unlisted] == [("sdb", 170), ("sda", 19), ("sdb", 100)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from latmon.aggregate.accumulator import DepthSum
 from latmon.analysis.limits import Audited, Remark, Setting, audit, ceiling, ceilings, elevator
-from latmon.analysis.littles_law import COUNTED, Times, of, times
+from latmon.analysis.littles_law import COUNTED, of, times, times_of
 from latmon.model.frame import OPS, Frame, Limit, Outstanding
 from latmon.model.inflight import MEANS, PROBE, SYSFS, Aged, Ages, Depths, Took
 from latmon.support.units import UNKNOWN, duration, part, whole
@@ -282,8 +282,14 @@ def heads(look: Look, cells: int, ink: Ink) -> list[Line]:
     lines = [_gauge(look, cells, ink)]
     if look.facts is not None:
         lines.append(_told(look, look.facts, cells))
-    lines += [(Span(f" {text}", "text"),) for text in wrap(look.law, cells - 2)[:2]]
+    lines += [(Span(f" {text}", "text"),) for text in _law_lines(look.law, cells - 2)]
     return lines
+
+
+def _law_lines(law: str, cells: int) -> list[str]:
+    """Return two lines at most: of a longer sentence its first part, for a part that is cut misleads."""
+    whole_law, brief = wrap(law, cells), wrap(law.partition("; at ")[0], cells)
+    return (whole_law if len(whole_law) <= 2 else brief)[:2]  # noqa: PLR2004 - lines
 
 
 def at_limit(now: Outstanding, limit: int | None) -> bool:
@@ -343,7 +349,8 @@ def _told(look: Look, found: Facts, cells: int) -> Line:
     source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}{lacks}"
     short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}{lacks}"
     shorter = f"  {_SHORT.get(look.depths.source, '')}{lacks}"
-    said = next((one for one in (source, short, shorter) if len(text) + len(one) <= cells), "")
+    each = [(f" in driver:{text}", one) for one in (source, short, shorter)] + [(text, shorter)]
+    text, said = next((one for one in each if sum(map(len, one)) <= cells), (text, ""))
     return fit((Span(text), Span(said, "dim")), cells)
 
 
@@ -612,7 +619,7 @@ def _law(sight: Sight, subject: Subject, depths: DepthSum) -> str:
     """Of the I/Os that gauges count. A latency that begins at the issue is the time in the driver."""
     window, name = subject.window, subject.device.name
     latency = window.latency(name, COUNTED)
-    timed = Times(latency.count, latency.mean, latency.max_bound) if latency.mean is not None else None
+    timed = times_of(latency)
     from_issue = sight.origin is not None and sight.origin.latency_from == "issue"
     done = {op: window.completed(name, op) for op in OPS}
     found = of(
@@ -622,7 +629,7 @@ def _law(sight: Sight, subject: Subject, depths: DepthSum) -> str:
         whole=times(depths.depths, done, None if from_issue else timed, latency.max_bound),
         driver=timed if from_issue else None,
         bound=ceiling(subject.device.limits),
-        waiting=(one for one in sight.history.ages.oldest if one.device == name),
+        waiting=sight.history.ages.of(name),
         left=subject.outstanding.known,
     )
     return found.sentence if found else ""
