@@ -120,20 +120,21 @@ def together(parts: Iterable[LbaOrder]) -> LbaOrder:
     )
 
 
-def summary(order: LbaOrder, scheduler: str | None = None) -> str:
+def summary(order: LbaOrder, scheduler: str | None = None, *, known_us: int = 0) -> str:
     """One sentence without its full stop; it claims nothing of too few.
 
     `scheduler`: the device's own, "none" or where known its name. Without one a task's plug may still reorder.
+    `known_us`: the longest I/O of which all that overtook it are counted. A window has only some of those, so it
+    doesn't speak of a shorter one.
     """
-    said = _said(order)
+    said = _said(order, "" if (order.longest_wait_us or 0) <= known_us else _passed(order))
     if scheduler is None or order.ascending_share is None:
         return said
     return f"no scheduler: {said}" if scheduler == "none" else f"{scheduler}: {said}"
 
 
-def _said(order: LbaOrder) -> str:
+def _said(order: LbaOrder, passed: str) -> str:
     issued, came = order.ascending_share, order.arrival_share
-    passed = _passed(order)
     if issued is None:
         few = f"too few to tell an order: {_requests(order.count)}"
         return f"{few}{passed}" if order.reordered else few

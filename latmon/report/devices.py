@@ -309,8 +309,8 @@ def limits(audited: Audited | None) -> _Json:
     return {"limits": rows, **_remarks("limits_remarks", audited.remarks)}
 
 
-def issue_order(order: LbaOrder | None, device: Device | None = None) -> _Json:
-    """The key `issue_order`, of the windows of consecutive issues that were recorded."""
+def issue_order(order: LbaOrder | None, device: Device | None = None, known_us: int = 0) -> _Json:
+    """The key `issue_order`, of the windows of consecutive issues that were recorded; `known_us` as of summary()."""
     if order is None or not order.count:
         return {}
     return {
@@ -321,9 +321,17 @@ def issue_order(order: LbaOrder | None, device: Device | None = None) -> _Json:
             "reordered": order.reordered,
             "most_overtaken": order.most_overtaken,
             "longest_wait_us": order.longest_wait_us,
-            "summary": summary(order, elevator(device.limits) if device else None),
+            "summary": summary(order, elevator(device.limits) if device else None, known_us=known_us),
         }
     }
+
+
+def _overtaken_us(name: str, totals: Totals) -> int:
+    """Return the age of the longest I/O of a device of which all that overtook it are counted; 0 without one."""
+    seen, outlier = totals.outstanding.longest.get(name), totals.worst.longest.get(name)
+    request = seen.row.request if seen else None
+    in_flight_us = seen.row.age_us if seen and request and request.overtaken_by is not None else 0
+    return max(in_flight_us, outlier.total_us if outlier and outlier.overtaken_by is not None else 0)
 
 
 def _remarks(key: str, remarks: Iterable[Remark]) -> _Json:
@@ -400,6 +408,7 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
     above = {flow.op: n for flow, n in totals.deep.above.items() if flow.device == name}
     cut_us = attribution.tail_cut(totals.traced, name, threshold_us=origin.threshold_us)
+    longest = totals.worst.longest.get(name)
     return {
         **(_identity(known) if known else {}),
         "ops": {op: _op(Flow(name, op), ops[op], origin, totals, cut_us) for op in busy},
@@ -408,7 +417,8 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
         **_outstanding(name, ops, origin, totals),
         **in_flight(name, totals.outstanding, totals.last),
-        **issue_order(totals.outstanding.orders.get(name), known),
+        **({"outlier_longest_us": longest.total_us} if longest else {}),
+        **issue_order(totals.outstanding.orders.get(name), known, _overtaken_us(name, totals)),
         **limits(audited),
     }
 

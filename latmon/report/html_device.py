@@ -251,7 +251,7 @@ def _in_flight(one: _Json) -> str:
         f"<p>and {len(rows) - MAX_WAITING:,} more</p>" if len(rows) > MAX_WAITING else ""
     )
     head = '<h3 class="bad">In flight at the end</h3>\n' if rows else ""
-    longest = one.get("in_flight_longest")
+    longest = sections.longest_in_flight(one)
     if longest:
         seen = text(longest["seen"] or "a time unknown")
         said += f"<p>Longest in flight: {text(sections.waiting(longest))}, seen at {seen}.</p>"

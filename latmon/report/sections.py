@@ -216,9 +216,15 @@ def _in_flight(one: _Json) -> Iterator[str]:
         yield from wrapped(f"in flight at the end: {waiting(row)}", "  ")
     if len(rows) > MAX_WAITING:
         yield f"  and {len(rows) - MAX_WAITING:,} more rows"
-    longest = one.get("in_flight_longest")
+    longest = longest_in_flight(one)
     if longest and not (rows and rows[0]["age_us"] >= longest["age_us"]):
         yield from wrapped(f"longest in flight: {waiting(longest)}, seen at {longest['seen'] or UNKNOWN}", "  ")
+
+
+def longest_in_flight(one: _Json) -> _Json | None:
+    """Return the longest that was ever in flight; None where a listed outlier took as long and says more of it."""
+    longest: _Json | None = one.get("in_flight_longest")
+    return longest if longest and longest["age_us"] > one.get("outlier_longest_us", 0) else None
 
 
 def waiting(row: _Json) -> str:

@@ -87,10 +87,15 @@ class Worst:
     """The longest of any number of outliers, in bounded memory."""
 
     seen: int = 0
+    longest: dict[str, Outlier] = field(default_factory=dict)
+    """By device."""
     _heap: list[tuple[int, int, Outlier]] = field(default_factory=list)
 
     def add(self, one: Outlier) -> None:
         self.seen += 1
+        had = self.longest.get(one.device)
+        if had is None or one.total_us > had.total_us:
+            self.longest[one.device] = one
         entry = (one.total_us, -self.seen, one)
         if len(self._heap) < _KEPT:
             heapq.heappush(self._heap, entry)

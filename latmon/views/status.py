@@ -335,7 +335,9 @@ def finding(sight: Sight, width: int, height: int, *, toured: bool) -> list[Line
     """The most urgent one, on the overview alone. `toured`: a tour's text takes the room."""
     if sight.choice.screen != "overview":
         return []
-    return urgent(sight.found.urgent, width, 2 if height >= ROOMY and not toured else 1)
+    last, judged = sight.history.window.last, sight.found.until_wall
+    as_of = clock(judged) if last is not None and last.wall - judged >= 1 else ""
+    return urgent(sight.found.urgent, width, 2 if height >= ROOMY and not toured else 1, as_of)
 
 
 def notices(sight: Sight, told: Told, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:

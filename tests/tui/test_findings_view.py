@@ -103,6 +103,14 @@ def test_the_most_urgent_one_has_two_lines_at_most_and_a_count_of_the_others(cel
     assert said(found).rstrip().endswith("+2 more  6: why")
 
 
+def test_numbers_older_than_the_screen_have_their_time(ruled):
+    """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
+    ruled(lambda *_: (WAKE_UP,))
+    new, older = (press(scene(host(3, seconds))) for seconds in (20, 23))
+    assert "completion-wakeup:" in new
+    assert f"completion-wakeup as of {clock(START_WALL + 20)}:" in older
+
+
 def test_a_short_one_has_one_line():
     (line,) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
     assert plain(line).startswith("!! nvme5n1 completion-wakeup: slow")
@@ -199,7 +207,7 @@ def shows(one):
 def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     ruled(shows(WAKE_UP))
     made = scene(FRAMES)
-    assert "!! nvme5n1 completion-wakeup: 97% of the time" in text(made)
+    assert "!! nvme5n1 completion-wakeup as of 03:00:10: 97% of" in text(made)
     before = press(made, "screen:5")
     shown = press(made, "evidence")
     assert made.choice.context == "zoom"

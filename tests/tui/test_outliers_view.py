@@ -11,6 +11,7 @@ from traced import HOSTILE, MONO, WALL, outlier
 
 from latmon.analysis.attribution import PARTS, Folded
 from latmon.model.frame import UNACCOUNTED, Wait
+from latmon.model.inflight import Aged
 from latmon.support.text import is_clean
 from latmon.support.units import part, spelled
 from latmon.views.heatmap import RAMP, Ink
@@ -123,13 +124,18 @@ def test_an_untraced_one_says_so():
 @pytest.mark.parametrize(
     ("thresholds", "options", "said"),
     [
-        ({"sda": 20_000}, {}, "no I/O above 20 ms in the last 60 s"),
+        ({"sda": 20_000}, {}, "no I/O above 20 ms completed in the last 60 s"),
+        (
+            {"sda": 1_000_000},
+            {"waiting": (Aged("sda", 38_000_000), Aged("sda", 10_000_000, at_least=True, count=299))},
+            "no I/O above 1 s completed in the last 60 s; 300 older than 1 s are in flight: 3",
+        ),
         (
             {"sda": 1_000, "sdb": 20_000},
             {},
-            "no I/O above its device's threshold (1 ms to 20 ms) in the last 60 s",
+            "no I/O above its device's threshold (1 ms to 20 ms) completed in the last 60 s",
         ),
-        ({"sda": 20_000}, {"where": "on sda"}, "on sda: no I/O above 20 ms in the last 60 s"),
+        ({"sda": 20_000}, {"where": "on sda"}, "on sda: no I/O above 20 ms completed in the last 60 s"),
         ({"sda": 1_000}, {"above": 7, "where": "on sda"}, "7 I/Os above the threshold in the last 60 s, but none"),
         (
             {"sda": 1_000},

@@ -92,6 +92,9 @@ def test_the_victim_at_the_end_of_the_disk():
     order = lba_order(issued(by_lba(came(sectors))))
     assert (order.most_overtaken, order.longest_overtaken) == (127, 127)
     assert summary(order).endswith("the request that waited longest, 1.01 s, was passed by 127 or more later ones")
+    wait_us = order.longest_wait_us
+    assert "waited longest" not in summary(order, known_us=wait_us)
+    assert "waited longest" in summary(order, known_us=wait_us - 1)
 
 
 def test_what_passed_it_is_known_where_its_whole_wait_is_in_the_window():

@@ -10,7 +10,7 @@ from recorded import ORIGIN, frame
 from test_report import record
 
 from latmon.aggregate.accumulator import DepthSums
-from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outstanding, Series
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
 from latmon.report.summary import summarise
@@ -221,6 +221,23 @@ def test_what_overtook_it_is_told_while_it_waits(summary_of):
     summary = summary_of(*(held(n, in_flight=still) for n in range(9)))
     assert summary["devices"]["sdb"]["in_flight"][0]["overtaken_by"] == 4120
     assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary).split())
+
+
+@pytest.mark.parametrize(("total_us", "is_listed"), [(9_000_000, True), (11_000_000, False)])
+def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
+    """The longest in flight is told unless an outlier, which is another request, took as long."""
+    still = StillInFlight((HELD._replace(began_us=frame(0).mono_us, overtaken_by=4120),), {1: 1}, 1)
+    waits = [held(n, in_flight=still) for n in range(1, 11)]
+    last = waits[-1].mono_us
+    done = Outlier(0.0, last - total_us, "sdb", "write", total_us, {"queue": total_us}, overtaken_by=5000)
+    burst = tuple(Issue(last + n, 8 * n, 4096, "write", 8_000_000 if n == 40 else 0) for n in range(41))
+    over = held(11, outstanding={"sdb": Outstanding(0, 0)}, outliers=(done,), issues={"sdb": burst})
+    summary = summary_of(*waits, over)
+    text = " ".join(render_text(summary).split())
+    assert summary["devices"]["sdb"]["in_flight_longest"]["age_us"] == 10_000_000
+    assert ("longest in flight: write" in text) is is_listed
+    assert summary["devices"]["sdb"]["issue_order"]["longest_wait_us"] == 8_000_000
+    assert "the request that waited longest" not in text
 
 
 def busy(seq, still=None):

@@ -28,12 +28,15 @@ _MIN_DETAIL = 9
 """Lines that the evidence has at least, where the list is longer than the rest."""
 
 
-def urgent(found: Sequence[Finding], width: int, lines: int) -> list[Line]:
-    """The first one in so many lines at most, and how many more there are; nothing where there is none."""
+def urgent(found: Sequence[Finding], width: int, lines: int, as_of: str = "") -> list[Line]:
+    """The first one in so many lines at most, and how many more there are; nothing where there is none.
+
+    `as_of`: the time of its numbers, where the screen shows a later one.
+    """
     if not found:
         return []
     one = found[0]
-    who = f"{one.device} {one.id}".strip()
+    who = f"{one.device} {one.id}".strip() + (f" as of {as_of}" if as_of else "")
     sign = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
     more = (Span(f"  +{count(len(found) - 1)} more", "strong"),) if len(found) > 1 else ()
     tail = (*more, Span("  6", "accent"), Span(": why ", "dim"))

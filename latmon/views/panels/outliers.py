@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from latmon.analysis.attribution import PARTS, Folded
 from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.inflight import AGES_S, Aged
 from latmon.model.stages import by_column, called, explained
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole
 from latmon.views.bars import legend, role, short, stacked
@@ -104,9 +105,15 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
 
 
 def no_outliers(
-    thresholds_us: Mapping[str, int], *, length_us: int, above: int = 0, where: str = "", by_moment: bool = False
+    thresholds_us: Mapping[str, int],
+    *,
+    length_us: int,
+    above: int = 0,
+    where: str = "",
+    by_moment: bool = False,
+    waiting: Sequence[Aged] = (),
 ) -> str:
-    """Why the list is empty, where the source looks for outliers at all."""
+    """Why the list is empty, where the source looks for outliers at all; `waiting`: what has not completed."""
     over = f"in the last {span(length_us)}"
     if above and by_moment:
         return f"no outlier was told in {where}; {count(above)} I/Os are above the threshold {over}"
@@ -118,9 +125,17 @@ def no_outliers(
         return "no threshold is known: no device did enough I/O yet, or this source doesn't look for outliers"
     limits = sorted(set(thresholds_us.values()))
     only = f"{where}: " if where else ""
-    if len(limits) == 1:
-        return f"{only}no I/O above {spelled(limits[0])} {over}"
-    return f"{only}no I/O above its device's threshold ({spelled(limits[0])} to {spelled(limits[-1])}) {over}"
+    which = spelled(limits[0]) if len(limits) == 1 else "its device's threshold "
+    which += f"({spelled(limits[0])} to {spelled(limits[-1])})" if len(limits) > 1 else ""
+    return f"{only}no I/O above {which} completed {over}{_older(waiting, limits[-1])}"
+
+
+def _older(waiting: Sequence[Aged], limit_us: int) -> str:
+    """`; 300 older than 1 s are in flight: 3`, which is the key of their screen; empty where none is as old."""
+    age_s = next((age for age in AGES_S if age * 1_000_000 >= limit_us), AGES_S[-1])
+    older = sum(one.count for one in waiting if one.age_us >= age_s * 1_000_000)
+    is_or_are = "is" if older == 1 else "are"
+    return f"; {count(older)} older than {spelled(age_s * 1_000_000)} {is_or_are} in flight: 3" if older else ""
 
 
 def op_letters(one: Outlier) -> str:
@@ -499,8 +514,17 @@ def outliers_panel(sight: Sight, width: int, room: int) -> list[Line]:
         above=rows.above,
         where=rows.where,
         by_moment=rows.by_moment,
+        waiting=_waiting(sight),
     )
     return outliers(rows, at, width, room, sight.ink, why=why)
+
+
+def _waiting(sight: Sight) -> list[Aged]:
+    """Return what the filter's devices have in flight and has an age."""
+    names = [device.name for device in shown(sight.history.store.devices.values(), sight.choice)]
+    ops = sight.choice.ops
+    each = (one for name in names for one in sight.history.ages.of(name))
+    return [one for one in each if one.request is None or one.request.op in ops]
 
 
 def _opened(sight: Sight, rows: Listing, at: int, width: int, room: int) -> list[Line]:
