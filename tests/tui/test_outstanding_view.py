@@ -108,7 +108,7 @@ def test_what_nobody_counted_never_looks_like_nothing_waits():
     assert "how many I/Os nvme2n1 had outstanding is not measured here: nobody counted them" in said
     assert "is not in this recording" in " ".join(shown("move:1", "move:1", mode="REPLAY").split())
     procfs = " ".join(shown(frames=host(2, 5), size=(160, 50)).split())
-    assert "their ages are not known: no probe follows requests" in procfs
+    assert "are not known: no probe follows requests here" in procfs
 
 
 def test_busy_time_is_without_what_was_idle():
@@ -258,9 +258,11 @@ def busy_elsewhere(**changed):
 def test_an_unknown_age_is_never_told_as_young():
     said = words(shown(frames=busy_elsewhere()))
     assert "still in flight the ages of 6 are not known" in said
-    assert "6 in flight, their ages are not known: no probe follows requests" in said
+    assert f"6 in flight, the ages of 6 on {CROWDED} are not known: no probe follows requests here" in said
+    traced = [replace(one, traced=replace(one.traced, one_in=1)) for one in busy_elsewhere()]
+    assert "not known: the tracer of this source measures stages, and no ages" in words(shown(frames=traced))
     unfollowed = words(shown(frames=busy_elsewhere(still=StillInFlight(devices=(FREE,)))))
-    assert f"6 in flight, their ages are not known: no probe follows {CROWDED}." in unfollowed
+    assert f"6 in flight, the ages of 6 on {CROWDED} are not known: no probe follows it." in unfollowed
     since = busy_elsewhere()[0].mono_us
     late = words(shown(frames=busy_elsewhere(still=StillInFlight(since_us=since))))
     assert "up to 6 of them may have begun before the probe" in late

@@ -16,7 +16,7 @@ from latmon.aggregate.accumulator import DepthSum
 from latmon.analysis.limits import Audited, Remark, Setting, audit, ceiling, ceilings, elevator
 from latmon.analysis.littles_law import COUNTED, of, times, times_of
 from latmon.model.frame import OPS, Frame, Limit, Outstanding
-from latmon.model.inflight import MEANS, PROBE, SYSFS, Aged, Ages, Depths, Took
+from latmon.model.inflight import MEANS, PROBE, SYSFS, Aged, Depths, Took
 from latmon.support.units import UNKNOWN, duration, part, whole
 from latmon.views import empty, heatmap
 from latmon.views.bars import share_bar
@@ -564,7 +564,7 @@ def no_ages(sight: Sight) -> str:
     if not count_now:
         whose = "of the filter's devices" if others else "device"
         return f"nothing is in flight on any {whose}{elsewhere}{_uncounted(sight, names)}"
-    return f"{count_now} in flight, {_of_no_age(history.ages, now)}{elsewhere}{_uncounted(sight, names)}"
+    return f"{count_now} in flight, {_of_no_age(sight, now)}{elsewhere}{_uncounted(sight, names)}"
 
 
 def _uncounted(sight: Sight, names: Collection[str]) -> str:
@@ -577,8 +577,9 @@ def _uncounted(sight: Sight, names: Collection[str]) -> str:
     return f"; no probe follows {_first(blind)}, and what a suspended volume puts aside is not counted"
 
 
-def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
-    """Of I/Os in flight by device, of which none has a row."""
+def _of_no_age(sight: Sight, now: Mapping[str, int]) -> str:
+    """Return why none of these has a row; `now`: I/Os in flight by device."""
+    ages = sight.history.ages
     unknown = {name: n for name in now if (n := ages.unknown.get(name, 0))}
     if not unknown:
         return "none of them for 0.5 s"
@@ -586,10 +587,10 @@ def _of_no_age(ages: Ages, now: Mapping[str, int]) -> str:
     if followed == sum(unknown.values()):
         return f"up to {followed} of them may have begun before the probe; none of the others is older than 0.5 s"
     rest = sum(unknown.values()) - followed
-    why = "no probe follows requests" if ages.probe is None else f"no probe follows {_some(ages, unknown)}"
-    those = "their ages are" if rest == sum(now.values()) else f"the ages of {rest} are"
-    least = "Only a device that completes nothing is told here, with a least age"
-    return f"{those} not known: {why}. {least}"
+    blind = [name for name in unknown if not ages.is_followed(name)]
+    why = _no_probe(sight) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
+    least = "A least age is known only of a device that completes nothing"
+    return f"the ages of {rest} on {_first(blind)} are not known: {why}. {least}"
 
 
 def no_more(sight: Sight, device: str) -> str:
@@ -601,13 +602,18 @@ def no_more(sight: Sight, device: str) -> str:
         return f"no probe follows {device}"
     if sight.recorded:
         return "no probe followed it"
+    return _no_probe(sight)
+
+
+def _no_probe(sight: Sight) -> str:
+    """Return why no probe follows requests."""
+    if sight.recorded:
+        return "no probe followed requests"
     if sight.tracing.startswith(STARTING):
         return "the probes are starting"
+    if sight.tracing == MEASURING:
+        return "the tracer of this source measures stages, and no ages of I/Os in flight"
     return f"no probe follows requests{': stages are off' if sight.tracing.startswith(OFF) else ' here'}"
-
-
-def _some(ages: Ages, unknown: Mapping[str, int]) -> str:
-    return _first([name for name in unknown if not ages.is_followed(name)])
 
 
 def _first(names: Sequence[str]) -> str:
