@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from latmon.manifest.schema import MapSpec, Part
-from latmon.model.histogram import TOP
+from latmon.model.histogram import MAX_COUNT, TOP
 
 Counts = dict[int, int]
-_TOO_MANY = 2**63
 
 
 class Differences:
@@ -60,4 +59,4 @@ class Differences:
 
 def _is_sane(bucket: Part | None, key: int, value: int) -> bool:
     """What no kernel counts is not counted: it would make every sum after it nonsense."""
-    return 0 <= value < _TOO_MANY and 0 <= key < _TOO_MANY and (bucket is None or bucket.read(key) <= TOP)
+    return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)

@@ -44,8 +44,27 @@ def bucket_bounds(index: int, bits: int = BITS) -> tuple[int, int]:
 
 TOP = bucket_index(MAX_US)
 """The bucket of the clamp: its values are `MAX_US`'s bucket or more."""
-_TOO_MANY = 2**63
-"""No sum of microseconds is as great."""
+
+
+def sum_bounds(counts: Iterable[tuple[int, int]], bits: int = BITS, *, coarse: bool = False) -> tuple[int, int]:
+    """Return the least and the greatest sum in us that I/Os in these buckets (index, count) can have.
+
+    `coarse`: buckets may come from a scale of whole octaves and lie at the begin of theirs (`packed.at_scale`).
+    """
+    low = high = 0
+    for index, n in counts:
+        first, last = _values(index, bits, coarse=coarse)
+        low += n * first
+        high += n * last
+    return low, high
+
+
+def _values(index: int, bits: int, *, coarse: bool) -> tuple[int, int]:
+    """Return the least and the greatest latency in us of a bucket; of the clamp's bucket the greatest sum."""
+    low, end = bucket_bounds(index, bits)
+    if end > MAX_US:
+        return low, MAX_COUNT
+    return low, (2 * low or end) - 1 if coarse else end - 1
 
 
 def within(counts: Mapping[int, int], us: int) -> int:
@@ -53,11 +72,7 @@ def within(counts: Mapping[int, int], us: int) -> int:
 
     A probe's maps are printed one after another, so a sum may be some I/Os ahead of the buckets, or behind them.
     """
-    low = high = 0
-    for index, n in counts.items():
-        bottom, end = bucket_bounds(index)
-        low += n * bottom
-        high += n * (_TOO_MANY if index >= TOP else end - 1)
+    low, high = sum_bounds(counts.items())
     return min(max(us, low), high)
 
 
@@ -104,17 +119,14 @@ class Histogram:
     def contradiction(self, *, coarse: bool = False) -> str:
         """Why no set of latencies has these buckets, this sum and this maximum; empty where one has.
 
-        `coarse`: buckets may come from a scale of whole octaves and lie at the begin of theirs (`packed.at_scale`).
+        `coarse`: as of sum_bounds.
         """
-        bounds = [bucket_bounds(index, self.bits) for index, _ in self.buckets]
-        ends = [MAX_COUNT if high > MAX_US else 2 * low or high if coarse else high for low, high in bounds]
-        least = sum(n * low for (low, _), (_, n) in zip(bounds, self.buckets, strict=True))
-        most = sum(n * (end - 1) for end, (_, n) in zip(ends, self.buckets, strict=True))
+        least, most = sum_bounds(self.buckets, self.bits, coarse=coarse)
         if self.sum is not None and not least <= self.sum <= most:
             return f"a sum of {self.sum} us, and its buckets allow {least} to {most}"
-        low, end = (bounds[-1][0], ends[-1]) if bounds else (0, 1)
-        if self.max is not None and not low <= self.max < end:
-            return f"a maximum of {self.max} us, and its highest bucket holds {low} to {end - 1}"
+        low, high = _values(self.buckets[-1][0], self.bits, coarse=coarse) if self.buckets else (0, 0)
+        if self.max is not None and not low <= self.max <= high:
+            return f"a maximum of {self.max} us, and its highest bucket holds {low} to {high}"
         return ""
 
     def coarsen(self, bits: int) -> Histogram:

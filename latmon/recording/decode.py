@@ -38,7 +38,7 @@ from latmon.model.frame import (
     Wait,
     Wakeups,
 )
-from latmon.model.histogram import MAX_US, Histogram
+from latmon.model.histogram import MAX_COUNT, MAX_US, Histogram
 from latmon.model.inflight import SYSFS, Depths, InFlight, Issue, StillInFlight, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import encode, packed_tables, validate
@@ -287,7 +287,7 @@ def in_flight(line: Json) -> StillInFlight | None:
         raise RecordingError(f"'oldest' has {len(found)} entries, and {MAX_IN_FLIGHT} are the most")
     return StillInFlight(
         oldest=tuple(request(one) for one in found),
-        older=_pairs(told, "older", MAX_AGES, validate.MAX_COUNT),
+        older=_pairs(told, "older", MAX_AGES, MAX_COUNT),
         since_us=validate.integer(told, "since"),
         at_us=validate.integer(told, "at") if "at" in told else 0,
         devices=_few_depths(validate.labels(told, "devices"), "devices", MAX_FOLLOWED),
@@ -331,7 +331,7 @@ def number_rows(line: Json, key: str, cells: int, most: int) -> list[tuple[int, 
     found = line.get(key, [])
     if not isinstance(found, list) or len(found) % cells or len(found) > cells * most:
         raise RecordingError(f"{key!r} is no list of {cells} numbers each, or too long")
-    if not {*map(type, found)} <= {int} or (found and not (min(found) >= 0 and max(found) <= validate.MAX_COUNT)):
+    if not {*map(type, found)} <= {int} or (found and not (min(found) >= 0 and max(found) <= MAX_COUNT)):
         raise RecordingError(f"{key!r} has what is no whole number of 0 or more")
     return list(zip(*(found[at::cells] for at in range(cells)), strict=True))
 

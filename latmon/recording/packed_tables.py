@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
-from latmon.model.histogram import TOP
+from latmon.model.histogram import MAX_COUNT, TOP
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
 from latmon.recording.encode import WIDTH
-from latmon.recording.validate import MAX_COUNT, MAX_ITEMS, Json
+from latmon.recording.validate import MAX_ITEMS, Json
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from latmon.model.frame import Flow, Frame, Missing, Origin, Series
-from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_index
+from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, Histogram, bucket_index
 from latmon.model.packed import names
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.text import clean
@@ -29,7 +29,6 @@ MAX_LABEL = 256
 MAX_SENTENCE = 1024
 MAX_ITEMS = 16_384
 """Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
-MAX_COUNT = 2**63 - 1
 MAX_NUMBER = 1e100
 MAX_DEPTH = 8
 MAX_WALL = 253_402_300_799.0

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.model.histogram import BITS, EMPTY, MAX_US, TOP, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.histogram import (
+    BITS,
+    EMPTY,
+    MAX_COUNT,
+    MAX_US,
+    TOP,
+    Histogram,
+    bucket_bounds,
+    bucket_index,
+    merge,
+    sum_bounds,
+    within,
+)
 
 HOUR_US = 3_600_000_000
 VALUES = st.integers(0, HOUR_US) | st.integers(0, 5000)
@@ -200,3 +212,15 @@ def test_the_bound_of_the_maximum(values):
 
 def test_empty_buckets_are_not_kept():
     assert Histogram.of({3: 0, 2: 1, 1: 4}).buckets == ((1, 4), (2, 1))
+
+
+def test_a_sum_that_buckets_allow_has_one_rule():
+    """The clamp's bucket has no end; a coarse bucket may hold what lies in the rest of its octave."""
+    fine = Histogram.record([100, 100, MAX_US])
+    low, high = sum_bounds(fine.buckets)
+    assert (low, high) == (96 * 2 + bucket_bounds(TOP)[0], 103 * 2 + MAX_COUNT)
+    assert sum_bounds(fine.buckets[:1], coarse=True) == (192, 191 * 2)
+    counts = dict(fine.buckets)
+    assert [within(counts, us) for us in (0, low, high, high + 1)] == [low, low, high, high]
+    allowed = [not Histogram(fine.buckets, us).contradiction() for us in (low - 1, low, high, high + 1)]
+    assert allowed == [False, True, True, False]

@@ -31,6 +31,7 @@ from latmon.decode.records import Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import op_name
 from latmon.model.frame import Thread
+from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.probe.events import (
@@ -52,7 +53,6 @@ MAX_RECORDS = 10_000
 """Kept for one interval."""
 _MAP_FULL = -7
 _TICK_WORDS = 4
-_TOO_MANY = 2**63
 _DIGITS = 19
 """Fewer than a number that the kernel's clock could not reach."""
 
@@ -72,11 +72,11 @@ class Losses:
     def note(self, event: Event) -> None:
         """An event that is neither a map nor a line."""
         match event:
-            case Lost(events=events) if 0 <= events < _TOO_MANY:
+            case Lost(events=events) if 0 <= events <= MAX_COUNT:
                 self.lost += events
             case HelperFailed(code=code):
                 self.map_full += code == _MAP_FULL
-            case NoRoom(entries=entries) if 0 <= entries < _TOO_MANY:
+            case NoRoom(entries=entries) if 0 <= entries <= MAX_COUNT:
                 self.map_full += entries
             case Lost() | NoRoom() | Undecoded():
                 self.undecoded += 1
