@@ -9,7 +9,7 @@ A busy device is read through files kept open. The quiet ones are one reading of
 line that says that nothing is in flight and that hasn't moved is a depth of 0; one that moved makes the device busy.
 Owns which device is which, and the open files. Must not know clocks, threads or frames.
 
-A reading stands for the time nearest to it: half of the gap to the one before and half of the gap to the next. So a
+A sample counts for the time nearest to it: half of the gap to the one before and half of the gap to the next. So a
 rate that changes weighs nothing twice, and neither does the busy spell that made it change. Time is counted in whole
 milliseconds, which are the moments of `Depths`; what is left of one goes into the next. Pure: the caller has the clock.
 
@@ -203,7 +203,7 @@ class Passes:
 
 
 STANDS_US = 5_000_000
-"""The longest time in either direction that a reading stands for; beyond it nothing is known."""
+"""The longest time in either direction that a sample counts for; beyond it nothing is known."""
 _MOMENT_US = 1000
 
 
@@ -226,7 +226,7 @@ class DepthTime:
         self._since_us = self._left_us = 0
 
     def read(self, mono_us: int, driver: int, queued: int | None, stands_us: int = STANDS_US) -> None:
-        """Take a reading, which stands for `stands_us` at most in either direction; an older one is left out."""
+        """Add a sample, which counts for `stands_us` at most in either direction; an older one is left out."""
         if self._last is None:
             self._since_us = mono_us
         else:
@@ -287,7 +287,7 @@ class Pace:
         return self.step_s * (0.5 + self._chance())
 
 
-_STANDS_US = 1_000_000
+_LEAST_STANDS_US = 1_000_000
 """Passes are 10 ms to 0.5 s apart unless they are dear: after a longer gap the thread did not run."""
 _ROUND, _ROUND_S = 8, 0.5
 """Quiet devices are read at every 8th pass, or more often where passes are rare."""
@@ -301,7 +301,7 @@ class DepthSampler:
         self._passes = Passes(proc, sys, self._read_now)
         self._lock = threading.Lock()  # held over arithmetic, never over a read: that may hang for ever
         self._times: dict[str, tuple[Watched, DepthTime]] = {}
-        self._stands_us = _STANDS_US
+        self._stands_us = _LEAST_STANDS_US
         self._watched: Mapping[str, Watched] = MappingProxyType({})
         self._going = threading.Lock()  # held while it goes on; an Event takes a third more CPU to wait for
         self._going.acquire()
@@ -350,9 +350,9 @@ class DepthSampler:
                 count += 1
 
     def _pause_s(self, pace: Pace) -> float:
-        """Return the next pause. A reading stands for that long, not for the time in which this process was stopped."""
+        """Return the next pause. A sample counts for that long, not for the time in which this process was stopped."""
         pause_s = pace.pause_s()
-        self._stands_us = min(STANDS_US, max(_STANDS_US, round(pause_s * 1e6)))
+        self._stands_us = min(STANDS_US, max(_LEAST_STANDS_US, round(pause_s * 1e6)))
         return pause_s
 
     def _read_now(self, name: str, watched: Watched, gauge: Gauge) -> None:
