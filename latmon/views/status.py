@@ -161,7 +161,10 @@ def health(
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
-    facts = sorted(_facts(origin, state, window.coverage(devices), tracing), key=lambda fact: not fact.bad)
+    # the first tick is short, and its two counters are read apart: half an interval is too short to compare them
+    compared = 2 * window.covered_us >= origin.interval_us
+    ratio = window.coverage(devices) if compared else None
+    facts = sorted(_facts(origin, state, ratio, tracing), key=lambda fact: not fact.bad)
     facts += [Fact(f"{count(found)} finding{'s' * (found > 1)}", weight=-1)] if found else []
     room = cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
     facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts if fact.bad) - 1), *facts]
