@@ -142,13 +142,15 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The lower edge of a row, where an octave begins or the threshold's line is, and the axis.
+    """The axis with the lower edge of a row where an octave begins, or with the threshold in the row of its line.
 
     The lowest row that begins at 0 has its upper edge: `<8u`, because `0u` would look like no time at all.
     """
     line = row == style.limit_row
-    edge = duration(style.scale.edge_us(row)) if line or style.scale.is_octave(row) else ""
-    if row == 0 and style.scale.open_below:
+    edge = duration(style.scale.edge_us(row)) if style.scale.is_octave(row) else ""
+    if line and style.threshold_us is not None:
+        edge = duration(style.threshold_us)
+    elif row == 0 and style.scale.open_below:
         below = style.scale.edge_us(1)
         edge = next((t for t in (f"<{duration(below)}", f"<{duration(below, 2)}") if len(t) < LABEL), "")
     return Span(f"{edge:>{LABEL - 1}}{'┤' if line else '│'}", "accent" if line else "dim")

@@ -161,8 +161,8 @@ def test_the_threshold_is_a_line_where_nothing_is():
     style = replace(STYLE, threshold_us=100_000)
     lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
     row = lines[-1 - style.scale.row_of(100_000)]
-    # a row's label is its lower bound: with 100m there its count would look like that of all slower ones
-    assert plain(row).startswith("65.5m┤┄┄┄┄┄┄┄┄┄┄")
+    # the legend and the findings name the threshold, so the line has no other number: 65.5m is the row's lower edge
+    assert plain(row).startswith(" 100m┤┄┄┄┄┄┄┄┄┄┄")
     assert [plain(legend(style, cells))[:6] for cells in (19, 18, 17, 5)] == ["┄100m ", "┄100m▪", "▪█████", ""]
     assert limit(STYLE) == ""
     assert sum("┄" in plain(line) for line in lines) == 1
@@ -503,6 +503,15 @@ def test_more_seen_than_there_was_is_counted_twice(seen, said):
     flow = Flow("nvme0n1", "read")
     one = replace(frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)})
     assert said in text(scene([one])).splitlines()[-2]
+
+
+def test_a_short_first_window_has_no_coverage():
+    """Seen: 111.43 % in 0.2 s, because the kernel's counter was read before the probe's."""
+    flow = Flow("nvme0n1", "read")
+    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(39, 0)}, kernel={flow: Completed(35, 0)})
+    said = [text(scene([replace(one, dt_us=dt_us)])).splitlines()[-2] for dt_us in (499_999, 500_000)]
+    assert ["counted twice" in line for line in said] == [False, True]
+    assert "coverage -" in said[0]
 
 
 def test_a_notice_and_a_recording_are_shown():
