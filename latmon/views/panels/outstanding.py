@@ -349,7 +349,8 @@ def _told(look: Look, found: Facts, cells: int) -> Line:
     source = f"  {over}: {_SOURCES.get(look.depths.source, look.depths.source)}{lacks}"
     short = f"  {over}, {_SHORT.get(look.depths.source, look.depths.source)}{lacks}"
     shorter = f"  {_SHORT.get(look.depths.source, '')}{lacks}"
-    each = [(f" in driver:{text}", one) for one in (source, short, shorter)] + [(text, shorter)]
+    each = [(f" in driver:{text}", one) for one in (source, short, shorter)]
+    each += [(f" in driver:{text.replace(' of the time', '')}", shorter), (text, shorter)]
     text, said = next((one for one in each if sum(map(len, one)) <= cells), (text, ""))
     return fit((Span(text), Span(said, "dim")), cells)
 
@@ -589,8 +590,8 @@ def _of_no_age(sight: Sight, now: Mapping[str, int]) -> str:
     rest = sum(unknown.values()) - followed
     blind = [name for name in unknown if not ages.is_followed(name)]
     why = _no_probe(sight) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
-    least = "A least age is known only of a device that completes nothing"
-    return f"the ages of {rest} on {_first(blind)} are not known: {why}. {least}"
+    least = "A device that completes nothing has a least age"
+    return f"{rest} of unknown age on {_first(blind)}: {why}. {least}"
 
 
 def no_more(sight: Sight, device: str) -> str:
@@ -612,7 +613,7 @@ def _no_probe(sight: Sight) -> str:
     if sight.tracing.startswith(STARTING):
         return "the probes are starting"
     if sight.tracing == MEASURING:
-        return "the tracer of this source measures stages, and no ages of I/Os in flight"
+        return "this source's tracer measures no ages"
     return f"no probe follows requests{': stages are off' if sight.tracing.startswith(OFF) else ' here'}"
 
 
