@@ -50,13 +50,21 @@ class Order:
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._small: set[str] = set()
+        self._last: list[str] = []
 
-    def sort(self, some: Sequence[Rank]) -> list[str]:
-        """Return the names, the device worth a look first."""
+    def sort(self, some: Sequence[Rank], *, keep: bool = False) -> list[str]:
+        """Return the names, the device worth a look first.
+
+        `keep`: the ranks are incomplete, so the last order stays, and devices that it lacks come behind it by name.
+        """
+        if keep and self._last:
+            place = {name: at for at, name in enumerate(self._last)}
+            return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), natural(name)))
         busiest_us = max((one.busy_us for one in some), default=0.0)
         self._steps = {one.name: self._step(one, busiest_us) for one in some}
         self._small = {one.name for one in some if self._is_small(one)}
-        return [one.name for one in sorted(some, key=self._place)]
+        self._last = [one.name for one in sorted(some, key=self._place)]
+        return self._last
 
     def _place(self, one: Rank) -> tuple[object, ...]:
         is_last = _MEMORY.fullmatch(one.name) or (one.name in self._small and not one.unlike) or one.is_gone

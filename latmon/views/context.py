@@ -61,6 +61,7 @@ class Sight:
             self.choice.sort,
             frozenset(one.device for one in self.found.urgent),
             steady=self.order,
+            keep=history.is_glimpse or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
         if not rows or any(s.device.name == self.choice.selected for s in rows):

@@ -118,7 +118,10 @@ _NUMBERS = (
     ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
     ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
-    ("heat map", "a column is a stretch of time; new ones are written at ▲now, over the oldest, which is right of it"),
+    (
+        "heat map",
+        "a column is a stretch of time, the newest at the right edge (config sweep: true: at ▲now, over the oldest)",
+    ),
     ("", "a row is a range of latency, its lower edge at the left (<8u: all below), its I/Os at the right"),
     ("", "all maps share both scales; ┄ is the threshold, in the row that holds it"),
     ("above", "the threshold: each I/O is counted. Shares of stages are cut at the next bucket's bound, and so is"),

@@ -264,6 +264,28 @@ def test_a_device_with_a_finding_is_the_first_of_those_unlike_their_peers(ruled)
     assert scene(host(4, 6)).sight.subjects()[0].device.name == "nvme0n1"
 
 
+def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
+    ruled(shows(replace(WAKE_UP, device="nvme2n1")))
+    made = scene(host(4, 90))
+
+    def rows():
+        return [(one.device.name, one.choice.selected) for one in made.sight.subjects()]
+
+    live = rows()
+    assert live[0] == ("nvme2n1", "nvme2n1")
+    made.at_once = made.watched.at_once = False
+    made.pause()
+    made.travel(made.archive.stamps[20])
+    seen = [rows()]
+    while made.towards is not None:
+        made.proceed()
+        seen.append(rows())
+    while made.watched.behind:
+        made.watched.proceed()
+        seen.append(rows())
+    assert seen == [live] * len(seen)
+
+
 def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
     other = replace(CEILING, id="completion-wakeup")
     ruled(lambda *_: (WAKE_UP, other))
