@@ -38,6 +38,7 @@ RAN = (
     "lspci -vv",
 )
 """Commands that tests/live/test_next_step_commands.py runs on Linux, {} being a name or number; no other was run."""
+NOT_RUN = " (not run here)"
 _RAN = re.compile("|".join(r"[^\s;|&]+".join(map(re.escape, line.split("{}"))) for line in RAN))
 _PLAIN = re.compile(r"[\w!.:-]+", re.ASCII)
 
@@ -108,7 +109,7 @@ class Step(NamedTuple):
     @property
     def text(self) -> str:
         """Return what a person reads: what to do, then the commands, and which of them were not run here."""
-        lines = ", ".join(line if ran(line) else f"{line} (not run here)" for line in self.commands)
+        lines = ", ".join(line if ran(line) else line + NOT_RUN for line in self.commands)
         between = " " if self.what.endswith("?") else ": "
         return f"{self.what}{between}{lines}" if lines else self.what
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from latmon.findings.finding import NOT_RUN
 from latmon.model.histogram import BITS, merge
 from latmon.report import html_device, sections
 from latmon.report.heatmap_columns import MapColumns
@@ -37,18 +38,25 @@ def _said(found: list[_Json], by: str) -> str:
 
 
 def _finding(one: _Json) -> str:
-    steps = (
-        f'{text(step["text"])} <span class="risk">Risk: {text(step["risk"])}.</span>' for step in one["next_steps"]
-    )
     about = " ".join(each for each in (one["severity"], one["id"], one["device"]) if each)
     return (
         f'<article class="finding {text(one["severity"])}"><h3>{text(about)}</h3>\n'
         f"<p><strong>{text(one['summary'])}.</strong></p>\n<p>{text(when(one))}</p>\n"
         f"{listed(text(fact_said(fact)) for fact in one['evidence'].values())}"
         f"<p>Shown on: {text(shown_on(one))}</p>\n"
-        f"<p>What to do next:</p>\n{listed(steps)}"
+        f"<p>What to do next:</p>\n{listed(map(_step, one['next_steps']))}"
         f"<p>What would refute it: {text(one['refuted_by'])}</p></article>\n"
     )
+
+
+def _step(step: _Json) -> str:
+    """Return what to do, its risk, and each command on a line of its own, so that it can be pasted."""
+    commands = (
+        f'<br><code class="command">{text(one["line"])}</code>{"" if one["ran"] else NOT_RUN}'
+        for one in step.get("commands", ())
+    )
+    what = text(step.get("what", step["text"]))
+    return f'{what} <span class="risk">Risk: {text(step["risk"])}.</span>{"".join(commands)}'
 
 
 MAX_SECTIONS = 64

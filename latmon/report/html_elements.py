@@ -204,6 +204,7 @@ ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;fo
 .finding.warning,.finding.critical{border-left-color:var(--bad)}
 .finding p,.finding h3{margin:.15rem 0}
 .risk{color:var(--dim)}
+.command{white-space:pre-wrap}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--accent)}
 footer{margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:.4rem}

@@ -22,7 +22,7 @@ from typing import Any
 from latmon.analysis.limits import at_limit_said
 from latmon.analysis.priorities import scales
 from latmon.findings.engine import who_judged
-from latmon.findings.finding import sized
+from latmon.findings.finding import NOT_RUN, sized
 from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.model.histogram import BITS
 from latmon.model.inflight import AGES_S, MEANS
@@ -776,5 +776,7 @@ def _finding(one: _Json) -> Iterator[str]:
         yield from wrapped(f"- {fact_said(fact)}", "    ")
     yield from wrapped(f"shown on: {shown_on(one)}", "    ")
     for step in one["next_steps"]:
-        yield from wrapped(f"next: {step['text']} (risk: {step['risk']})", "    ")
+        yield from wrapped(f"next: {step.get('what', step['text'])} (risk: {step['risk']})", "    ")
+        for command in step.get("commands", ()):  # on a line of its own, so that it can be pasted
+            yield f"        {command['line']}{'' if command['ran'] else NOT_RUN}"
     yield from wrapped(f"refuted by: {one['refuted_by']}", "    ")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len as cell_len  # noqa: PLC0414 - re-exported: the one place that knows Rich
-from rich.cells import chop_cells, set_cell_size
+from rich.cells import chop_cells as chop_cells  # noqa: PLC0414
+from rich.cells import set_cell_size
 
 
 class Span(NamedTuple):

@@ -19,7 +19,7 @@ from latmon.tui.app import Judging
 from latmon.tui.time_travel import Travel
 from latmon.views.findings_state import Standing, standing_at
 from latmon.views.lines import plain, width
-from latmon.views.panels.findings import listed, urgent
+from latmon.views.panels.findings import evidence, listed, urgent
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Choice
 from latmon.views.units import clock
@@ -178,6 +178,17 @@ def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
     assert "Enter shows it: overview, nvme5n1, write, 65.5m and more" in shown
     assert "1 raise the thread's priority (risk: other threads wait instead)" in shown
     assert "refuted by a wake-up delay that is as long for threads of other drivers" in shown
+
+
+@pytest.mark.parametrize("cells", [40, 80, 160])
+def test_a_command_keeps_its_blanks_and_has_lines_of_its_own(cells):
+    line = 'ssd-config-list = "VENDOR  PRODUCT", "disksort:false";'
+    step = Step("set it in ssd.conf", "it needs a reboot", (line, "iostat -En"))
+    shown = [plain(one) for one in evidence(replace(WAKE_UP, steps=(step,)), cells)]
+    at = next(i for i, one in enumerate(shown) if line[:20] in one)
+    assert "".join(one[9:] for one in shown[at:]).startswith(f"{line} (not run here)iostat -En (not run here)")
+    assert all(len(one) <= cells for one in shown[at:] if one.startswith(" " * 9))
+    assert "it needs a reboot)" in " ".join(" ".join(shown[:at]).split())
 
 
 def test_the_next_step_is_seen_on_a_small_screen_and_the_key_that_shows_more():

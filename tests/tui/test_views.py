@@ -681,6 +681,7 @@ def test_the_help_says_what_is_measured_and_what_not():
         "--stages all",
         "no BTF",
         "12.5 %",
+        "the newest at the right edge",
     ):
         assert part in flat(help_)
 

@@ -1,7 +1,9 @@
 """What rules find, in the report as JSON, text and HTML; by windows in a short recording, by minutes in a long one."""
 
+import html
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from latmon.report import findings as findings_of
 from latmon.report.command import report_command
 from latmon.report.findings import Judged
 from latmon.report.html import findings as as_html
+from latmon.report.html_elements import style_sheet
 from latmon.report.sections import findings as as_text
 from latmon.report.summary import summarise
 
@@ -81,6 +84,24 @@ def test_json(monkeypatch):
         "not_judged": SILENT,
         "rules_off": ["bimodal-tail"],
     }
+
+
+def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
+    line = 'ssd-config-list = "VENDOR  PRODUCT", "throttle-max:2, disksort:false, physical-block-size:4096";'
+    step = Step("set it in ssd.conf", "it needs a reboot", (line, "dmesg | tail -n 50"))
+    summary = judged(monkeypatch, (replace(SICK, steps=(step,)),))
+    assert summary["findings"][0]["next_steps"] == [
+        {
+            "text": f"set it in ssd.conf: {line} (not run here), dmesg | tail -n 50",
+            "risk": "it needs a reboot",
+            "what": "set it in ssd.conf",
+            "commands": [{"line": line, "ran": False}, {"line": "dmesg | tail -n 50", "ran": True}],
+        }
+    ]
+    assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(summary))
+    page = as_html(summary)
+    assert f'<code class="command">{html.escape(line)}</code> (not run here)' in page
+    assert ".command{white-space:pre-wrap}" in style_sheet()
 
 
 def test_none_is_told_where_rules_were_asked(monkeypatch):

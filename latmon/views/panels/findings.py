@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from latmon.findings.engine import DEPTHS, LATENCIES, LIMITS, TRACED, Episode
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, sized
+from latmon.findings.finding import CRITICAL, NOT_RUN, NOTICE, WARNING, Finding, ran, sized
 from latmon.support.units import duration
 from latmon.views import empty
 from latmon.views.columns import around
 from latmon.views.context import Sight, no_rows, sentence
 from latmon.views.findings_state import Standing
-from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, fit, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, cell_len, chop_cells, cut, fit, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
 from latmon.views.units import clock, count, span
@@ -74,7 +74,8 @@ def evidence(one: Finding, width: int) -> list[Line]:
     name = f"{one.device} {one.id}".strip()
     lines: list[Line] = [(Span(f" {name}", "accent"), Span("  next" if one.steps else "", "strong"))]
     for number, step in enumerate(one.steps, 1):
-        lines += _item(f"{number} ", f"{step.text} (risk: {step.risk})", width)
+        lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
+        lines += [line for command in step.commands for line in _command(command, width)]
     lines += [(Span(" evidence", "strong"),)]
     for fact in one.facts:
         lines += _item("- ", sized(fact.said, fact.of), width)
@@ -158,6 +159,12 @@ def _said(one: Finding) -> str:
 def _item(sign: str, text: str, width: int) -> list[Line]:
     parts = wrap(text, width - 5 - len(sign))
     return [(Span(f"   {sign if i == 0 else ' ' * len(sign)}", "dim"), Span(part)) for i, part in enumerate(parts)]
+
+
+def _command(line: str, width: int) -> list[Line]:
+    """Return a command on lines of its own, every blank kept; a long one is broken at the edge alone."""
+    parts = chop_cells(line if ran(line) else line + NOT_RUN, max(width - 10, 2))
+    return [(Span(f"{'':9}"), Span(part, "strong")) for part in parts]
 
 
 _WHOLE_US = 55_000_000
