@@ -67,9 +67,9 @@ class Order:
         return self._last
 
     def _place(self, one: Rank) -> tuple[object, ...]:
-        is_last = _MEMORY.fullmatch(one.name) or (one.name in self._small and not one.unlike) or one.is_gone
+        is_last = is_on_another(one.name) or (one.name in self._small and not one.unlike) or one.is_gone
         return (
-            bool(is_last) and not one.is_named,
+            is_last and not one.is_named,
             one.is_gone,
             not one.is_named,
             -one.unlike * (STEP if one.is_traced else 1),
@@ -88,6 +88,11 @@ class Order:
 
     def _is_small(self, one: Rank) -> bool:
         return one.share < (_SMALL_UNTIL if one.name in self._small else _SMALL)
+
+
+def is_on_another(name: str) -> bool:
+    """Return whether the device is on a file or in memory, so that its I/O is none or another disk's as well."""
+    return bool(_MEMORY.fullmatch(name))
 
 
 def shares(ios: Iterable[tuple[str, float]], busy_us: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -132,10 +132,10 @@ def matrix(found: TierReport) -> list[str]:
 
 def in_flight(found: TierReport) -> str:
     """What can be told here of I/Os that have not completed."""
-    told = found.ages.get(_here(found), f"{_NO}no deep probe runs here")
+    told = found.ages.get(_here(found), f"{_NO}no script of the tracer runs here")
     if told.startswith(_NO):
-        return f'ages are "at least", who waits for what can\'t be told: {told.removeprefix(_NO)}'
-    return f'each I/O\'s age and who issued it, while the deep probes run ({told}); else ages are "at least"'
+        return f'ages are "at least", who waits for what is not known: {told.removeprefix(_NO)}'
+    return f'each I/O\'s age and who issued it, while the tracer runs ({told}); else ages are "at least"'
 
 
 def as_values(found: TierReport) -> list[dict[str, Any]]:

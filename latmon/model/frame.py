@@ -121,6 +121,11 @@ class Missing:
     reason: str
 
 
+TRACER_STARTING = "the tracer is starting"
+STARTING = (TRACER_STARTING, "the deep probes are starting")
+"""Begins of the reason why a stage is missing until the tracer runs; the second one is in recordings of 1.0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """What the deep probes saw of the requests that they traced in an interval; empty while they don't run.
@@ -152,7 +157,7 @@ class Traced:
     bio_includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """As `includes`, of devices without requests (dm, md, zram), which are timed by their bios."""
     absent: tuple[Missing, ...] = ()
-    """Stages that the deep probes can't measure here, and why."""
+    """Stages that the tracer can't measure here, and why: `TRACER_STARTING` while it starts."""
 
     @property
     def sampled(self) -> tuple[int, int]:

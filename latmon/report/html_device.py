@@ -75,7 +75,7 @@ def _identity(one: _Json) -> str:
     found = f'<p class="what">{" &middot; ".join(said)}</p>\n' if said else ""
     if not one.get("timed", True):
         below = one.get("members") or one.get("kind") in ("dm", "md")
-        why = "no request passes; its I/O is timed at the devices below it" if below else "only deep probes tell of it"
+        why = "no request passes; its I/O is timed at the devices below it" if below else "only the tracer measures it"
         found += f"<p>Not timed by the always-on probe: {why}.</p>\n"
     if "threshold_us" in one:
         above = sum(one.get("above", {}).values())

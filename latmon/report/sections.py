@@ -303,7 +303,7 @@ def tracing_trust(health: _Json) -> list[str]:
         said += f" ({part(health['untraced_share'])})"
     said += f"; stages that miss their total {traced['off']:,}"
     cpu = health.get("probe_cpu_percent")
-    said += "" if cpu is None else f"; deep probes {cpu:.2g} % of a CPU"
+    said += "" if cpu is None else f"; tracer {cpu:.2g} % of a CPU"
     why = [f"  not followed: {n:,} {reason}" for reason, n in _most(traced["unfollowed"])]
     return [said, *why]
 

@@ -83,7 +83,7 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     yield from wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
         below = device.get("members") or device.get("kind") in _OF_DISKS
-        why = "no request passes; its I/O is timed at the devices below it" if below else "only deep probes tell of it"
+        why = "no request passes; its I/O is timed at the devices below it" if below else "only the tracer measures it"
         yield from wrapped(f"not timed here: {why}", "  ")
     if not device["ops"]:
         yield "  no I/O completed"

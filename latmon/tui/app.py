@@ -171,7 +171,7 @@ LOOK_S = 10.0
 """Said again so often: a capture forgets after a minute."""
 STAGES_SAID = MappingProxyType(
     {
-        "auto": "stages auto: traced while somebody looks, or a device looks sick",
+        "auto": "stages auto: traced while a screen shows them, or a device is slow",
         "basic": "stages basic: never traced, only what is always on",
         "all": "stages all: every device is traced, always",
     },

@@ -204,7 +204,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
                 share(whole, stage) if one else None,
                 None,
                 origin.measured.get(stage, ()) if one else (),
-                "" if one else reason or "only the deep probes measure it",
+                "" if one else reason or "only the tracer measures it",
             )
         )
     verb = "is" if len(traced.devices) == 1 else "are"

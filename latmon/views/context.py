@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from latmon.aggregate.history import Window
 from latmon.analysis.device_order import Order, in_flight_us
 from latmon.model.frame import OPS, Frame, Origin, Traced
+from latmon.model.frame import STARTING as STARTING  # noqa: PLC0414  re-exported to the panels
 from latmon.views import empty
 from latmon.views.device_table import Subject, order
 from latmon.views.findings_state import NOTHING, Standing
@@ -16,8 +17,6 @@ from latmon.views.history import History
 from latmon.views.lines import BLANK, Line, Span, wrap
 from latmon.views.selection import Choice, shown
 
-STARTING = "the deep probes are starting"
-"""How a backend begins its reason while they do."""
 OFF = "off"
 MEASURING = empty.MEASURING
 
@@ -71,7 +70,7 @@ class Sight:
 
 
 def tracing_state(frame: Frame) -> str:
-    """What the deep probes do, as the end of a sentence; empty where nobody asked them for anything."""
+    """Return the tracer's state as the end of a sentence; empty where tracing was not requested."""
     if frame.traced.one_in:
         return MEASURING
     why = next((one.reason for one in frame.traced.absent), "")

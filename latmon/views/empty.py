@@ -8,8 +8,7 @@ from latmon.model.histogram import Histogram
 from latmon.views.device_table import Subject
 from latmon.views.units import count, span
 
-MEASURING = "the deep probes run: nothing was completed yet that they followed"
-"""What they do while they run."""
+MEASURING = "the tracer runs: no I/O that it follows has completed yet"
 QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
 
 
@@ -78,7 +77,7 @@ def not_traced(
     if never := origin.why_untraced(*parts):
         return f"{what} are not traced: {never}"
     if recorded and state == MEASURING:
-        return f"{what} are not in this part of the recording: the deep probes ran, and told nothing of them"
+        return f"{what} are not in this part of the recording: the tracer ran and recorded none of them"
     if recorded:
         return f"{what} are not in this recording: {state or 'it was made without --stages all'}"
     off = " (--stages basic)" if mode == "basic" else ""
@@ -88,7 +87,7 @@ def not_traced(
 def no_softirqs(origin: Origin) -> str:
     """Why nobody will ever tell of softirqs there; empty where somebody may."""
     if origin.backend == "dtrace":
-        return "softirqs are the Linux kernel's, and no D script tells of them"
+        return "softirqs are the Linux kernel's, and no D script measures them"
     return "not on this system: softirqs are the Linux kernel's" if origin.kernel.startswith("SunOS") else ""
 
 
@@ -104,5 +103,5 @@ def unknown_quantiles(histogram: Histogram) -> str:
 def _untimed(device: Device) -> str:
     if device.timed:
         return ""
-    where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "only deep probes tell of it"
+    where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "only the tracer measures it"
     return f"{device.name} ({device.kind}) isn't timed itself: {where}"

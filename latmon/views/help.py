@@ -37,9 +37,9 @@ _STAGES = (
     ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
 )
 _OUTSTANDING = (
-    ("↑ ↓", "choose the device; 3 opens on who has held an I/O for 10 s, else on who is held at a limit"),
+    ("↑ ↓", "choose the device; 3 opens on one with an I/O in flight for 10 s, else on one limited by a setting"),
     ("in the driver", "share of the time with so many in driver and device; busy: of the time with any there"),
-    ("at issue", "what each I/O found when it went to the driver, itself counted; only a probe can tell"),
+    ("at issue", "the number that each I/O met at its issue to the driver, itself counted; only a probe measures it"),
     (
         "latency by all",
         "mean time to completion of the I/Os that came as so many were outstanding: in the driver, queued",
@@ -55,7 +55,7 @@ _OUTSTANDING = (
         "┄ limit",
         "the least of what bounds the driver: it can't have more. More in the queue at that time: it is the limit",
     ),
-    ("mode most", "the number that was there for most of the time; the largest that anyone saw"),
+    ("mode most", "the number that was there for most of the time; the largest that was seen"),
     (
         "IOPS = ..",
         "Little's law, from three measurements; `+ 2 stuck`: in flight, and older than any I/O that completed",
@@ -63,22 +63,22 @@ _OUTSTANDING = (
     ("age", "since it was begun; WSF are op and flags; the list is of all devices, oldest first"),
     ("≥", "at least so long: nothing completed since; no probe follows it, or it began before (doctor says why)"),
     ("30x", "so many alike, the age is the oldest's; PgDn lists each"),
-    ("passed", "how many I/Os of the device came later and have completed already"),
+    ("passed", "overtaken by: I/Os of the device that came later and have completed"),
     (
         "audit: usual",
         "the number in the driver for most of the busy time; most: the largest; queue: the largest above it",
     ),
-    ("held", "the number at which the driver was held while more waited; blank: that wasn't seen"),
+    ("held", "limited to: the number in the driver while more waited; blank: not seen"),
     ("off", "what to look at, by name; it is explained below the table, at the setting; notes are usual defaults"),
 )
 _FINDINGS = (
-    ("!! critical", "I/Os that somebody waits for are stuck, or nearly all of their time is lost"),
+    ("!! critical", "I/Os that a program waits for are stuck, or nearly all of their time is lost"),
     ("! warning", "I/Os are slow for this; below the map of the overview stands the most urgent, and how many more"),
     ("· notice", "worth knowing; only in the list"),
-    ("when", "rules are asked after each 5 s, over the last minute; `or before`: nobody watched before that"),
-    ("not judged", "what isn't measured here: then no finding says nothing"),
+    ("when", "rules are evaluated every 5 s, over the last minute; `or before`: no rule was evaluated before that"),
+    ("not evaluated", "a rule's inputs are not measured here: that it finds nothing then means nothing"),
     ("(of 31)", "how many samples a number is of"),
-    ("back in time", "what stands there is what was found then; where less than a minute was seen it says so"),
+    ("back in time", "the findings of that time; the list says where they are of less than a minute"),
 )
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
@@ -88,7 +88,7 @@ _NUMBERS = (
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     (
         "out/lim",
-        "I/Os in the driver now, of as many as it may have (sysfs or a probe says); queue: held above it",
+        "I/Os in the driver now, of as many as it may have (by sysfs or a probe); queue: I/Os above it",
     ),
     ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
     (
@@ -102,19 +102,22 @@ _NUMBERS = (
         "coverage",
         "completions that the probe saw, of those the kernel counted; below 99.9 %: docs/COVERAGE.md says why",
     ),
-    ("lost", "events that the probe tool could not hand over; what they held is not in the numbers"),
+    ("lost", "events that the probe tool could not deliver; the numbers lack them"),
     (
         "in flight",
         "I/Os that have not completed, by their age; ≥: without a probe, at least so long: none completed since",
     ),
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
-    ("stages off", "nobody traces: they begin when somebody looks, or with S; a notice says it if a budget ended them"),
-    ("tracing", "whose requests the deep probes follow, and one in how many of them"),
-    ("traced", "of the I/Os that were timed, those that the deep probes traced too, where they are fewer"),
+    (
+        "stages off",
+        "tracing starts with a screen that shows stages, or with S; a notice says if the budget ended it",
+    ),
+    ("tracing", "the devices whose requests the tracer follows, and one in how many of them"),
+    ("traced", "share of the timed I/Os that the tracer followed too, where it is less than all"),
     ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
     ("left out", "outliers that the rate limit kept from the log; they are counted above the threshold all the same"),
     ("own: bpftrace", "an I/O of latmon itself or of its probe tool; no finding is about it"),
-    ("tracing cpu", "of one CPU: the time in the deep probes' programs, which the budget is about"),
+    ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
     ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
     ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),

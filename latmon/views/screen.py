@@ -16,10 +16,10 @@ from latmon.analysis.attribution import untraced_share
 from latmon.analysis.device_order import Order
 from latmon.diff.comparison import Comparison
 from latmon.findings.rule import Settings
-from latmon.model.frame import Frame, Origin
+from latmon.model.frame import STARTING, Frame, Origin
 from latmon.timetravel.archive import Archive, Past, Stamp
 from latmon.views import empty, status
-from latmon.views.context import STARTING, Sight, sentence, traced_share
+from latmon.views.context import Sight, sentence, traced_share
 from latmon.views.findings_state import Watched
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, Sweep

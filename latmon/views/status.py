@@ -324,14 +324,14 @@ class Told:
 
     @property
     def notice(self) -> str:
-        """All that stand, the newest first."""
-        return "; ".join(text for _, text in reversed(self._notices))
+        """The newest one that stands; a frame's sentences are parted by "; "."""
+        return self._notices[-1][1] if self._notices else ""
 
 
 ROOMY = 20
 """Rows from which on a finding has two lines on the overview."""
-_MOST = 2
-"""Lines of a sentence."""
+_MOST, _LONGEST = 2, 4
+"""Lines of several sentences, and of one alone: it is longer where a tool's message is in it."""
 
 
 def finding(sight: Sight, width: int, height: int, *, toured: bool) -> list[Line]:
@@ -344,8 +344,8 @@ def finding(sight: Sight, width: int, height: int, *, toured: bool) -> list[Line
 
 
 def notices(sight: Sight, told: Told, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
-    """What is read, else what was just said, else what happened, else what waits, else how the capture is made."""
-    notice = "; ".join(one for one in (happened(sight), told.notice) if one)
+    """Return the most urgent of what is being read, a message, an event, I/Os in flight and how the capture is made."""
+    notice = happened(sight) or told.notice
     lasting = sight.origin.reason if sight.origin else ""
     if told.tracing.startswith(OFF):
         lasting = f"stages: {told.tracing}"
@@ -353,4 +353,16 @@ def notices(sight: Sight, told: Told, width: int, *, reading: str, message: str,
     waits = worst(sight.history.ages) if sight.choice.screen != "outstanding" else ""
     text = reading or message or notice or waits or ("" if toured else lasting)
     role = "strong" if reading or message else "bad" if notice or waits else "dim"
-    return [(Span(f" {line}", role),) for line in wrap(text, width - 2)[:_MOST]]
+    return [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
+
+
+def _sentences(text: str, cells: int) -> list[str]:
+    """Return as many of the sentences as fit, each of them whole, and the number of the others."""
+    parts = text.split("; ")
+    for many in range(len(parts), 0, -1):
+        more = f" (+{len(parts) - many} more)" if many < len(parts) else ""
+        lines = wrap("; ".join(parts[:many]) + more, cells)
+        if len(lines) <= _MOST:
+            return lines
+    first = wrap(parts[0], cells)
+    return first if len(first) <= _LONGEST else [*first[: _LONGEST - 1], cell(" ".join(first[_LONGEST - 1 :]), cells)]

@@ -29,7 +29,7 @@ DEVICES = {
     "sdb": Device("sdb", 8, 16),
     "dm-0": Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False),
 }
-NO_AGES = "stages: dm-0: the ages of its I/Os in flight are not known: needs tier A: bpftrace 0.19 or newer, kernel BTF"
+NO_AGES = "dm-0: the ages of its I/Os in flight are not known: needs tier A: bpftrace 0.19 or newer, kernel BTF"
 INVENTORY = Inventory(Options(sys=Path("/nonexistent")))
 TICKS = r"""
 ready() { echo '{"type": "printf", "data": "ready x 1"}'; }
@@ -133,8 +133,8 @@ def traced(frame):
 async def test_all_is_from_the_start_and_for_every_device(deep, programs):
     seen = await until(deep(mode="all"), traced)
     assert len(seen) == 1 or seen[0].traced.one_in == 0  # a busy host looks when it has begun already
-    assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the deep probes are starting"}
-    assert seen.said == f"stages: tracing all devices: --stages all; {NO_AGES}"
+    assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the tracer is starting"}
+    assert seen.said == f"tracing stages of all devices: --stages all; {NO_AGES}"
     assert seen[-1].traced.devices == ()
     assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
     (program,) = programs()
@@ -157,7 +157,7 @@ async def test_who_looks_is_served_and_the_kernel_filters(deep, programs):
     one.deepen(("sdb",))
     seen = await until(one, traced)
     assert seen[-1].traced.devices == ("sdb",)
-    assert seen.said == "stages: tracing sdb: somebody looks"
+    assert seen.said == "tracing stages of sdb while this screen is open"
     assert str(8 << 20 | 16) in programs()[0]
 
 
@@ -200,7 +200,7 @@ async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_
         devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
         seen = await until(one, lambda frame: frame.health.notice)
         said = "its bios are not traced: its major, 259, had only devices with requests before"
-        assert seen.said == f"stages: nvme1n1: {said}"
+        assert seen.said == f"nvme1n1: {said}"
         del devices["nvme1n1"]
         seen = await until(one, lambda _: not one._news._unfollowed)
         assert seen.said == ""
@@ -213,7 +213,7 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(deep, programs
     await until(one, traced)
     devices["sdb"] = DEVICES["sdb"]
     seen = await until(one, lambda frame: "sdb" in frame.traced.devices)
-    assert re.search(r"nothing was traced for \d\.\d s: started again for a new device", seen.said)
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for a new device", seen.said)
     del devices["sda"]
     await asyncio.sleep(0.2)
     assert len(programs()) == 2
@@ -232,21 +232,21 @@ async def test_what_does_not_fit_the_kernels_filter_is_told(deep):
         one.deepen((name,))
     seen = await until(one, traced)
     assert len(seen[-1].traced.devices) == 4
-    (said,) = re.findall(r"stages: ([\w, ]+) not traced: the kernel's filter has room for 4 devices", seen.said)
+    (said,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.said)
     assert set(said.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
 
 
 async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_told(deep):
     seen = await until(deep(mode="all", devices=MANY, globs=tuple(MANY)), traced)
     assert seen[-1].traced.devices == ()
-    assert "tracing all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.said
+    assert "tracing stages of all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.said
 
 
 async def test_a_device_that_is_not_there_is_told(deep):
     one = deep()
     one.deepen(("sdx",))
     seen = await until(one, traced)
-    assert seen.said == f"stages: tracing all devices: somebody looks (sdx not found); {NO_AGES}"
+    assert seen.said == f"tracing stages of all devices while this screen is open (sdx not found); {NO_AGES}"
 
 
 BIOS = (
@@ -303,7 +303,7 @@ async def test_other_devices_are_taken_in(deep, programs):
     await until(one, traced)
     one.deepen(("sdb",))
     seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
-    assert re.search(r"nothing was traced for \d\.\d s: started again for other devices", seen.said)
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for other devices", seen.said)
     assert len(programs()) == 2
 
 
@@ -312,7 +312,10 @@ async def test_nobody_looks_any_more(deep):
     one.deepen(("sda",))
     await until(one, traced)
     one.set_stages("auto")
-    seen = await until(one, lambda frame: "no longer traced: nobody looks, nothing is slow" in frame.health.notice)
+    seen = await until(
+        one,
+        lambda frame: "no longer traced: no open screen shows them" in frame.health.notice,
+    )
     assert not one.runs
     assert seen[-1].traced.absent == ()
 
@@ -333,13 +336,13 @@ async def test_slow_devices_are_traced_by_themselves(deep):
     for frame in slow:
         one.taken(frame)
     seen = await until(one, traced)
-    assert seen.said == "stages: tracing sda: I/Os above 20 ms"
+    assert seen.said == "tracing stages of sda: I/Os above 20 ms"
 
 
 async def test_an_end_is_said_and_mended_and_not_for_ever(deep, programs):
     one = deep(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
     seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
-    assert seen.said.count("ended and are started again (out of luck)") == 3
+    assert seen.said.count("ended and is restarted (out of luck)") == 3
     assert "ended 4 times within a minute, the last time: out of luck" in seen.said
     assert len(programs()) == 4
     paused = (await until(one, lambda _: True))[-1]
@@ -354,7 +357,7 @@ async def test_a_silent_process_is_replaced(deep, monkeypatch):
     seen = await until(
         deep(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
     )
-    assert "started again" in seen.said
+    assert "is restarted" in seen.said
 
 
 async def test_a_process_is_not_silent_while_its_reader_is_stopped(deep, programs):
@@ -382,7 +385,7 @@ async def test_a_script_that_is_refused_is_left_out(deep, programs):
 
 async def test_where_none_runs_it_is_said_once_and_tried_again_later(deep, programs):
     one = deep("echo 'ERROR: no' >&2; exit 1", mode="all")
-    seen = await until(one, lambda frame: "none of the deep probes runs here" in frame.health.notice)
+    seen = await until(one, lambda frame: "no script of the tracer runs here" in frame.health.notice)
     tries = len(programs())
     await asyncio.sleep(0.2)
     assert len(programs()) == tries
@@ -404,7 +407,7 @@ async def test_many_requests_are_sampled_from_the_beginning(deep, programs):
     one.deepen(())
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
-    assert seen.said == f"stages: tracing all devices, one I/O in 16: somebody looks; {NO_AGES}"
+    assert seen.said == f"tracing stages of all devices, one I/O in 16 while this screen is open; {NO_AGES}"
     assert "@stages_c_" in programs()[-1]
     # It takes the arrival of each request from stages_c.
     assert "@order_c_" not in programs()[-1]
@@ -430,7 +433,7 @@ def measuring(monkeypatch):
 async def test_above_the_budget_a_sample_then_nothing(deep):
     one = deep(launcher=lambda tool: Measured(tool, 1.0))
     one.deepen(())
-    seen = await until(one, lambda frame: "are off" in frame.health.notice)
+    seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.said
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
     assert re.search(r"one I/O in 256", seen.said)
@@ -595,13 +598,13 @@ async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(de
 
 @pytest.mark.usefixtures("measuring")
 async def test_whatever_begins_again_says_how_long_nothing_was_traced(deep):
-    hole = r"nothing was traced for \d\.\d s: started again "
+    hole = r"no stage was traced for \d\.\d s: the tracer was restarted "
     dear = deep(launcher=lambda tool: Measured(tool, 1.0))
     dear.deepen(())
     seen = await until(dear, lambda frame: "one I/O in" in frame.health.notice)
     assert re.search(hole + "for a coarser sample", seen.said)
     dies = deep(TICKS + "sleep 0.4; exit 1", mode="all")
-    seen = await until(dies, lambda frame: "nothing was" in frame.health.notice)
+    seen = await until(dies, lambda frame: "no stage was" in frame.health.notice)
     assert re.search(hole + "after its end", seen.said)
 
 
@@ -619,7 +622,7 @@ async def test_where_all_are_traced_nobody_is_left_out_and_nothing_is_started_ag
     one.deepen(("a2",))
     await asyncio.sleep(0.2)
     seen += await until(one, traced)
-    assert any("tracing all devices" in frame.health.notice for frame in seen)
+    assert any("tracing stages of all devices" in frame.health.notice for frame in seen)
     assert not any("not traced" in frame.health.notice for frame in seen)
     assert len(programs()) == 1
 
@@ -631,7 +634,7 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(deep):
     await until(one, lambda frame: frame.traced.absent)
     one.set_stages("all")
     assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
-        "the deep probes are starting"
+        "the tracer is starting"
     }
 
 
@@ -644,11 +647,11 @@ async def test_a_window_of_which_nothing_was_told_is_not_traced(deep, tmp_path):
     await until(one, lambda frame: frame.traced.one_in == 1)
     silent = one.add_to(FRAME, one.taken(FRAME))
     assert silent.traced.one_in == 0
-    assert {missing.reason for missing in silent.traced.absent} == {"the deep probes told nothing of this interval"}
+    assert {missing.reason for missing in silent.traced.absent} == {"the tracer printed nothing in this interval"}
     go.touch()
     late = replace(FRAME, mono_us=9_000_000)
     seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
-    assert "told late: the window also has what was traced in the 8.0 s before it" in seen.said
+    assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.said
 
 
 async def test_a_frame_waits_a_little_for_what_is_told_of_its_interval(deep, tmp_path):

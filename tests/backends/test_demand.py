@@ -19,7 +19,7 @@ def test_who_looks_is_forgotten_a_minute_after_the_last_look():
     demand = Demand("auto")
     demand.deepen(("sdb",), 0.0)
     demand.deepen(("sdb",), 30.0)
-    assert demand.wanted((), 29 + LOOKED_S) == Want(("sdb",), "somebody looks")
+    assert demand.wanted((), 29 + LOOKED_S) == Want(("sdb",), "while this screen is open")
     assert demand.wanted((), 30 + LOOKED_S) is None
 
 
@@ -71,7 +71,7 @@ def test_suspects_are_traced_in_the_order_of_the_screen():
 def test_looking_at_all_devices():
     demand = Demand("auto")
     demand.deepen((), 0.0)
-    assert demand.wanted((SDA,), 1.0) == Want((), "somebody looks")
+    assert demand.wanted((SDA,), 1.0) == Want((), "while this screen is open")
     assert demand.wanted((SDA,), LOOKED_S) == Want(("sda",), SDA.why)
 
 

@@ -335,7 +335,7 @@ async def test_deep_scripts_start_when_somebody_looks(run):
             told.frames.append(frame)
             if frame.traced.one_in:
                 break
-    assert "tracing all devices: somebody looks (D scripts trace all devices)" in told.notices
+    assert "tracing stages of all devices while this screen is open (D scripts trace all devices)" in told.notices
 
 
 async def test_scripts_without_their_hooks_are_left_out_and_named(run):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, StillInFlight
-from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Suspicion
+from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Demand, Suspicion
 
 SECOND = 1_000_000
 
@@ -136,3 +136,16 @@ def test_when_they_have_completed_it_stays_for_a_while():
     assert suspicion.suspects()
     suspicion.note(held(4 + STAYS_US // SECOND, 0))
     assert suspicion.suspects() == ()
+
+
+def test_the_busiest_disk_is_traced_with_a_device_on_a_file():
+    took = {"loop0": 30_000, "vda": 9_000, "vdb": 100}
+    suspicion = noted(*(frame(n, above=["loop0"], p99_us=took) for n in range(ABOVE_IN)))
+    assert [(one.device, one.why) for one in suspicion.suspects()] == [
+        ("loop0", "I/Os above 20 ms"),
+        ("vda", "I/Os above 20 ms"),
+    ]
+    alone = noted(*(frame(n, above=["loop0"], p99_us={"loop0": 30_000}) for n in range(ABOVE_IN)))
+    assert [one.device for one in alone.suspects()] == ["loop0"]
+    both = noted(*(frame(n, above=["loop0", "vdb"], p99_us=took) for n in range(ABOVE_IN)))
+    assert Demand("auto").wanted(both.suspects(), 0.0).devices == ("loop0", "vda", "vdb")

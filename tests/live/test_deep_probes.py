@@ -66,7 +66,7 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     assert {frame.traced.one_in for frame in traced} == {1}
     assert {frame.traced.devices for frame in traced} == {(device.name,)}
     notices = [frame.health.notice for frame in frames if frame.health.notice]
-    assert any("stages: tracing" in notice for notice in notices), notices
+    assert any("tracing stages" in notice for notice in notices), notices
     assert not any("lost" in notice or "ended" in notice for notice in notices), notices
     assert sum(frame.health.lost_events + frame.health.map_full for frame in frames) == 0
     assert any(frame.softirqs for frame in traced)

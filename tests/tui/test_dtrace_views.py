@@ -180,7 +180,7 @@ def test_the_report_in_words(illumos):
     assert "sd2: un_throttle 3 is below its own minimum of 8 (un_min_throttle)" in text
     assert "tagged queueing is off, only the adapter queues; sd sends it 3 at most" in text
     assert "held at 3 in the driver while more were queued" in text
-    assert "emlxs0 emlxs not timed here: only deep probes tell of it" in text
+    assert "emlxs0 emlxs not timed here: only the tracer measures it" in text
     assert re.search(r"emlxs0 write 2,048 B -/- total 1\.238999 s to completion", text)
     assert re.search(r"hba 85 us <1% irq 6 us <1% completion 1\.238903 s >99%", text)
     assert re.search(r"sd0 write 65,536 B sector [\d,]+ dd/902 total 2\.\d+ s", text)

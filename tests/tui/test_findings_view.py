@@ -139,17 +139,17 @@ def test_an_empty_list_says_what_could_not_be_judged(ruled):
     made = scene(host(3, 20))
     shown = " ".join(press(made, "screen:5").split())
     assert "none now" in shown
-    assert "No finding in the last 20 s, which is all that can be judged by now." in shown
+    assert "No finding in the last 20 s, all that was captured by now." in shown
     assert "11 rules watch 3 devices." in shown
-    assert "Not judged: starved-io, completion-wakeup, softirq-delay" in shown
+    assert "Not evaluated: starved-io, completion-wakeup, softirq-delay" in shown
     assert "stages are not traced: press S, or --stages all." in shown
-    assert "nobody counts here how many I/Os are outstanding" in shown
+    assert "outstanding I/Os are not counted here" in shown
 
 
 def test_before_the_first_block_nothing_is_known(ruled):
     ruled(lambda *_: ())
     shown = press(scene(host(3, 3)), "screen:5")
-    assert "nothing is judged yet" in shown
+    assert "nothing is evaluated yet" in shown
     assert "No finding" not in shown
 
 
@@ -426,7 +426,7 @@ def test_who_is_late_leaves_out_older_blocks_and_says_how_far_it_got(ruled):
     made = later(TIME[:70])
     while made.watched._edge.judged < 2:
         made.watched.proceed()
-    assert f"judged up to {clock(START_WALL + 10)}, 60 s behind" in text(made)
+    assert f"evaluated up to {clock(START_WALL + 10)}, 60 s behind" in text(made)
     for one in TIME[70:]:
         made.append(one)
     made.watched.finish()
@@ -493,7 +493,7 @@ def test_a_time_that_cannot_be_judged_has_no_finding_of_now(ruled):
         waits.pop()()
     assert said == ["cannot read x: it is gone"]
     assert painted
-    assert "Not judged: cannot read x: it is gone." in text(made)
+    assert "Not evaluated: cannot read x: it is gone." in text(made)
     assert SICK not in text(made).split("findings", 1)[1].splitlines()[2]
 
 
@@ -514,7 +514,7 @@ def test_a_rule_that_failed_is_named(ruled):
     made = scene(host(1, 10), Choice(screen="findings"))
     made.watched._edge.failed = {"peer-outlier": "division by zero"}
     made.watched._shown = (None, made.watched.standing)
-    assert "Not judged: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 24))
+    assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 24))
 
 
 def test_space_in_a_replay_whose_file_is_gone_says_so(ruled):
@@ -540,7 +540,7 @@ def test_a_replay_that_goes_on_judges_the_minute_before_in_parts(ruled):
     made.archive = there
     made.travel(there.stamps[72])
     made.go_on()
-    assert "is being judged" in text(made)
+    assert "evaluating the minute before" in text(made)
     for one in TIME[73:80]:
         made.watched.take(one, BEGUN)
     made.watched.finish()
@@ -555,7 +555,7 @@ def test_no_rule_is_asked_where_none_is_wanted():
     for one in FRAMES:
         made.append(one)
     assert made.watched.behind is False
-    assert "nothing is judged" in text(made)
+    assert "nothing is evaluated" in text(made)
 
 
 def test_the_health_line_counts_them_where_there_is_room(ruled):

@@ -70,7 +70,7 @@ def test_ops_and_those_that_were_passed_can_be_told_apart_without_colours():
     assert picture[0].strip() == "d"
     assert picture[-1].strip() == "r"
     assert sorted("".join(picture).replace(" ", "")) == ["W", "d", "r", "w"]
-    assert "r read  w write  d discard  RWD passed by later ones" in shown
+    assert "r read  w write  d discard  RWD overtaken by later ones" in shown
 
 
 def test_ops_and_those_that_were_passed_have_roles():
@@ -96,4 +96,4 @@ def test_the_list_gives_way_to_the_picture():
 
 
 def test_no_issues():
-    assert text(()).strip() == "no issues were told"
+    assert text(()).strip() == "no issues were recorded"

@@ -124,7 +124,7 @@ def test_without_deep_probes_the_basic_stages_hold_their_neighbours():
     assert rows["irq"].reason == "its time is in D2C (issue to completion)"
     assert rows["hba"].column == "D2C"
     assert rows["requeue"].reason == "its time is in queue"
-    assert rows["resume"].reason == "only the deep probes measure it"
+    assert rows["resume"].reason == "only the tracer measures it"
     assert UNACCOUNTED not in rows
 
 
@@ -163,7 +163,7 @@ def test_a_volume_has_no_paths_that_could_be_lost():
 
 def test_all_devices_at_80():
     assert text(overview([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
-        " device      p50 faster      p99 middle    above tail      I/Os most of it      ",
+        " device      up to p50     p50 to p99      above tail      I/Os most of it      ",
         "▸sdc        120u h░░░░░sw=   23m h░░░░░s▓w 22.5m s▓▓▓▓▓▓▓    30  99% softirq    ",
         " nvme0n1    120u h░░░░░░░░  135u h░░░░░░░░  128u h░░░░░░░ 1.00k  95% hba        ",
         " sda                                       not traced         -                 ",
@@ -225,7 +225,7 @@ def test_not_traced_says_what_to_do():
     assert "--stages all" in empty.not_traced("stages", ORIGIN, recorded=True)
     assert "the kernel counts I/Os" in empty.not_traced("stages", PROCFS)
     ran = empty.not_traced("stages", ORIGIN, recorded=True, state=empty.MEASURING)
-    assert "the deep probes ran" in ran
+    assert "the tracer ran" in ran
     assert "--stages all" not in ran
     off = empty.not_traced("stages", ORIGIN, recorded=True, state="off: they took 9 % of a CPU")
     assert off == "stages are not in this recording: off: they took 9 % of a CPU"

@@ -726,25 +726,43 @@ def said(made):
     return " ".join(plain(line) for line in made.draw(100, 20).notice)
 
 
-def test_a_notice_stands_for_eight_seconds_beside_the_next():
+def test_the_newest_notice_stands_for_eight_seconds():
     made = scene([replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))])
-    assert said(made).strip() == "two; one"
-    for seq in range(2, 8):
+    assert said(made).strip() == "two"
+    for seq in range(2, 9):
         made.append(frame(seq))
-    assert "one" in said(made)
-    made.append(frame(8))
     assert said(made).strip() == "two"
     made.append(frame(9))
     assert said(made).strip() == ""
 
 
-def test_what_the_deep_probes_do_is_said_as_long_as_it_holds():
+@pytest.mark.parametrize(
+    ("many", "shown", "lines"),
+    [
+        ((5, 20), f"{'a ' * 5}; {'b ' * 20}", 1),
+        ((30, 30, 30), f"{'a ' * 30}; {'b ' * 30} (+1 more)", 2),
+        ((70, 30, 30), f"{'a ' * 70} (+2 more)", 2),
+        ((110, 5), "a " * 110, 3),
+        ((200, 5), "a " * 155 + "a…", 4),
+    ],
+)
+def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
+    text = "; ".join(" ".join(letter * n) for letter, n in zip("abc", many, strict=False))
+    made = scene([replace(frame(0), health=Health(notice=text))])
+    seen = [plain(line).strip() for line in made.draw(80, 24).notice]
+    assert " ".join(seen) == " ".join(shown.replace(" ;", ";").split())
+    assert len(seen) == lines
+
+
+def test_what_the_tracer_does_is_said_as_long_as_it_holds():
     made = scene([off(0, "they took 9 % of a CPU")])
     assert said(made).strip() == "stages: off: they took 9 % of a CPU"
     assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: off: they took 9 % of a CPU"
-    made.append(off(1, "the deep probes are starting"))
+    made.append(off(1, "the tracer is starting"))
     assert said(made).strip() == ""
-    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: the deep probes are starting"
+    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: the tracer is starting"
+    made.append(off(1, "the deep probes are starting"))  # a recording of 1.0
+    assert "off" not in made.sight.tracing
     made.append(off(2, "", one_in=1))
     assert "press S" not in empty.not_traced("stages", ORIGIN, state=made.sight.tracing)
     made.append(frame(3))

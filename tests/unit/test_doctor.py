@@ -508,7 +508,7 @@ def test_stage_by_stage_what_measures_it_and_why_not():
         "irq - stages_a -",
         "softirq - stages_a -",
         "irq, softirq not traced: no such hook",
-        'in flight: ages are "at least", who waits for what can\'t be told: needs tier A',
+        'in flight: ages are "at least", who waits for what is not known: needs tier A',
         "stages_c hooks tracepoint:block:y, tracepoint:irq:z",
         "nvme completes: hard interrupt: hba, irq",
     ]
@@ -518,12 +518,12 @@ def test_without_an_always_on_probe_no_tier_is_the_hosts():
     without = SimpleNamespace(**vars(EXPLAINED) | {"tier": "", "why": "needs root"})
     assert "(here)" not in "".join(tier.matrix(without))
     assert tier.as_values(without)[0]["here"] == ""
-    assert "can't be told: no deep probe runs here" in tier.in_flight(without)
+    assert "not known: no script of the tracer runs here" in tier.in_flight(without)
 
 
 def test_where_requests_are_followed_that_is_said():
     on_a = SimpleNamespace(**vars(EXPLAINED) | {"tier": "A'"})
-    assert tier.in_flight(on_a).startswith("each I/O's age and who issued it, while the deep probes run (inflight_a,")
+    assert tier.in_flight(on_a).startswith("each I/O's age and who issued it, while the tracer runs (inflight_a,")
 
 
 def test_dtrace_has_one_kind_of_deep_probes():

@@ -102,7 +102,7 @@ def test_a_backend_that_tells_nothing_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(workload, "_OPENING_S", 0.0)
     monkeypatch.setattr(workload, "_STARTING_S", 0.0)
     watch = workload._Watch(Gone(), 0, "demo", print)
-    with pytest.raises(UnavailableError, match="the probes told nothing"):
+    with pytest.raises(UnavailableError, match="the probes printed nothing"):
         asyncio.run(watch.run())
 
 

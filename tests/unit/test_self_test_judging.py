@@ -153,7 +153,7 @@ def test_counters_that_miss_a_write_fail():
 
 def test_the_kernels_counters_alone_can_tell_no_latency():
     origin = replace(ORIGIN, backend="procfs", tier="D", measured={}, absent=(Missing("total", "mean only"),))
-    found = shown(origin=origin, deep="it has no deep probes")
+    found = shown(origin=origin, deep="it has no tracer")
     verdicts = {one.name: one.verdict for one in found}
     assert not failed(found)
     assert [name for name, verdict in verdicts.items() if verdict is Verdict.OK] == [
@@ -166,9 +166,9 @@ def test_the_kernels_counters_alone_can_tell_no_latency():
 
 
 def test_stages_that_are_not_traced_are_said_to_be_so():
-    found = {one.name: one for one in shown(deep="the deep probes did not start within 60 s")}
+    found = {one.name: one for one in shown(deep="the tracer did not start within 60 s")}
     assert found["stages"].verdict is Verdict.UNMEASURED
-    assert found["stages"].what.endswith("the deep probes did not start within 60 s")
+    assert found["stages"].what.endswith("the tracer did not start within 60 s")
 
 
 def test_a_host_that_can_not_hold_a_write_has_its_counts_checked():

@@ -183,7 +183,7 @@ class AlwaysOn:
     async def _keep_issues(self) -> None:
         """From stamps to pointers, once, where the kernel's types say how; else the probe that runs stays."""
         self._stamps_given_up = True
-        why = "the kernel's types don't tell which argument a request is"
+        why = "the kernel's types don't show which argument is the request"
         options = self._options
         for variant in bpftrace_program.pointers(
             options.interval_us // 1000, options.sys, threshold_us=options.threshold_us

@@ -77,7 +77,7 @@ def ages(choices: Mapping[str, Choice]) -> dict[str, str]:
 
 def _following(choice: Choice) -> str:
     scripts = [one.name for one in choice.manifests if "waiting" in one.records]
-    why = next((one.reason for one in choice.missing if one.name == "inflight"), "no probe tells")
+    why = next((one.reason for one in choice.missing if one.name == "inflight"), "no probe measures it")
     return ", ".join(scripts) or f"no: {why}"
 
 

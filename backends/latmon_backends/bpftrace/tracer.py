@@ -339,7 +339,7 @@ class DeepPrograms:
             program = self.program(target, one_in)
             if not program.scripts:
                 why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
-                raise RefusedError(f"none of the deep probes runs here ({why})")
+                raise RefusedError(f"no script of the tracer runs here ({why})")
             try:
                 probe = await Probe.start(launcher, program)
             except RefusedError as refusal:
@@ -367,7 +367,7 @@ class DeepPrograms:
         if device.major in (value for name, value in bios.values.items() if name in _SKIPS):
             return f"its bios are not traced: its major, {device.major}, had only devices with requests before"
         if "bio_ages" not in self._running:
-            return f"the ages of its I/Os in flight are not known: {reasons.get('bio_ages', 'no script tells them')}"
+            return f"the ages of its I/Os in flight are not known: {reasons.get('bio_ages', 'no script measures them')}"
         return ""
 
     def _skipped_majors(self) -> list[int]:

@@ -151,7 +151,7 @@ class DtracePrograms:
             around = DeepSurroundings(MAP_KEYS, self._here.clock.ahead_us, lambda name: not self.times_alone(name))
             return probe, DeepTicks(chosen, self._here.frames.selected_name, self.threads, around)
         why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
-        raise RefusedError(f"none of the deep probes runs here ({why})")
+        raise RefusedError(f"no script of the tracer runs here ({why})")
 
     async def _try_each(self, launcher: Launcher, chosen: Sequence[Manifest], why: str) -> None:
         """A compiler's message need not say whose text it is about: those that don't run alone are left out."""

@@ -49,5 +49,5 @@ def always(stage: str, origin: Origin | None) -> str:
         name = called(stage, inside)
         interval = f" as {name.both}" if name.column != stage else ""
         return f"yes{interval}, with {', '.join(inside)} in it" if inside else "yes"
-    why = next((one.reason for one in origin.absent if one.name == stage), "not told apart by this probe")
+    why = next((one.reason for one in origin.absent if one.name == stage), "not measured by this probe")
     return f"{NO}{why}"

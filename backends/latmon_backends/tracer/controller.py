@@ -29,7 +29,7 @@ from latmon.capture.backend import Options
 from latmon.decode.framer import DeepInterval
 from latmon.decode.inflight import followed
 from latmon.model import inflight
-from latmon.model.frame import Frame, Health, Missing, Traced
+from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, Depths, StillInFlight
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon_backends.probe.bpf_stats import Skipped
@@ -38,7 +38,7 @@ from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Si
 from latmon_backends.probe.tick_protocol import DeepTicks, DeepWindow
 from latmon_backends.tracer import budget
 from latmon_backends.tracer.budget import PAUSE_S, Budget, Verdict
-from latmon_backends.tracer.demand import AT_MOST, REMIX_S, Demand, Suspicion, Want
+from latmon_backends.tracer.demand import AT_MOST, LOOKED_AT, REMIX_S, Demand, Suspicion, Want
 from latmon_backends.tracer.programs import Programs, Target
 
 _LAST_S = 1.5
@@ -262,12 +262,12 @@ class News:
     _unfollowed: Mapping[str, str] = field(default_factory=dict)
 
     def say(self, what: str) -> None:
-        self._notices.append(f"stages: {what}")
+        self._notices.append(what)
 
     def say_left(self, left: tuple[str, ...]) -> None:
         """Devices for which the kernel's filter has no room: once, as long as it has none for them."""
         if fresh := [name for name in left if name not in self._left]:
-            self.say(f"{', '.join(fresh)} not traced: the kernel's filter has room for {AT_MOST} devices")
+            self.say(f"stages of {', '.join(fresh)} are not traced: the kernel's filter has room for {AT_MOST} devices")
         self._left = left
 
     def say_unfollowed(self, unfollowed: Mapping[str, str]) -> None:
@@ -368,7 +368,7 @@ class Steering:
         steering = self._steering
         if steering is not None and steering.done() and not steering.cancelled() and steering.exception() is not None:
             self._steering = None
-            self.why_not = f"the deep probes failed: {steering.exception()!r}"
+            self.why_not = f"the tracer failed: {steering.exception()!r}"
             self._news.say(self.why_not)
 
     async def _steer(self) -> None:
@@ -402,23 +402,23 @@ class Steering:
                 await self._start(want)
         elif not run.covers(want):
             if want.forced or now - run.begun >= REMIX_S:
-                await self._stop("started again for other devices")
+                await self._stop("the tracer was restarted for other devices")
                 await self._start(want)
         elif self._programs.outgrown(run.target, want.devices) and now - run.begun >= REMIX_S:
-            await self._stop("started again for a new device")
+            await self._stop("the tracer was restarted for a new device")
             await self._start(want)
         elif now >= run.measured:
             await self._measure(run)
 
     async def _bury(self, run: Run, now: float) -> None:
         """After an end that nobody asked for: again, at most three times a minute."""
-        await self._stop("started again after its end", run.heard)
+        await self._stop("the tracer was restarted after its end", run.heard)
         if len(self._deaths) == _RESTARTS and now - self._deaths[0] < _WITHIN_S:
-            self._pause(f"the deep probes ended {_RESTARTS + 1} times within a minute, the last time: {run.ended}")
+            self._pause(f"the tracer ended {_RESTARTS + 1} times within a minute, the last time: {run.ended}")
             self._deaths.clear()
             return
         self._deaths.append(now)
-        self._news.say(f"the deep probes ended and are started again ({run.ended})")
+        self._news.say(f"the tracer ended and is restarted ({run.ended})")
         self._changed.set()
 
     async def _end_unwanted(self) -> None:
@@ -426,9 +426,8 @@ class Steering:
         if self.life.run is not None:
             await self.life.stop()
             self._budget.forget()
-            self._news.say(
-                "no longer traced" + ("" if self._demand.mode == "basic" else ": nobody looks, nothing is slow")
-            )
+            why = "" if self._demand.mode == "basic" else ": no open screen shows them and no device is slow"
+            self._news.say(f"stages are no longer traced{why}")
         self._hole = None
         self._news.say_left(())
         self._news.say_unfollowed({})
@@ -436,7 +435,7 @@ class Steering:
     async def _start(self, want: Want) -> None:
         one_in = 1 if want.forced else max(self._coarse, self._budget.first(self._iops))
         target = self._programs.target(want.devices)
-        self._paused_until, self.why_not = 0.0, "the deep probes are starting"
+        self._paused_until, self.why_not = 0.0, TRACER_STARTING
         try:
             probe, ticks = await self._programs.start(self._launcher, target, one_in)
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
@@ -453,12 +452,13 @@ class Steering:
         want, target = run.want, run.target
         whom = "all devices" if target.why_all else ", ".join(want.devices) or "all devices"
         because = f"{want.why} ({target.why_all})" if target.why_all else want.why
-        self._news.say(f"tracing {whom}{_sampled(run.one_in)}: {because}")
+        colon = "" if want.why == LOOKED_AT else ":"
+        self._news.say(f"tracing stages of {whom}{_sampled(run.one_in)}{colon} {because}")
         hole, self._hole = self._hole, None
         if hole is not None:
-            self._news.say(f"nothing was traced for {run.begun - hole.since:.1f} s: {hole.why}")
+            self._news.say(f"no stage was traced for {run.begun - hole.since:.1f} s: {hole.why}")
         for missing in self._programs.news():
-            self._news.say(f"without {missing.name}: {missing.reason}")
+            self._news.say(f"tracing without {missing.name}: {missing.reason}")
 
     async def _stop(self, why: str, since: float | None = None) -> None:
         """To be started again: what is in flight meanwhile isn't traced, which that start says."""
@@ -467,7 +467,7 @@ class Steering:
 
     def _pause(self, why: str) -> None:
         self._paused_until, self.why_not = self._clock() + PAUSE_S, why
-        self._news.say(f"not traced for {PAUSE_S / 60:.0f} min: {why}")
+        self._news.say(f"stages are not traced for {PAUSE_S / 60:.0f} min: {why}")
 
     # The budget
 
@@ -485,13 +485,13 @@ class Steering:
             run.measured = self._clock()
 
     async def _obey(self, verdict: Verdict, run: Run) -> None:
-        cost = f"they took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
+        cost = f"the tracer took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
         if not verdict.one_in:
-            await self._stop("they were off")
+            await self._stop("the tracer was off")
             self._budget.forget()
-            self._pause(f"the deep probes are off, {cost} (--stages all knows no budget)")
+            self._pause(f"{cost} (--stages all has no budget)")
             return
-        await self._stop("started again for a coarser sample")
+        await self._stop("the tracer was restarted for a coarser sample")
         self._coarse = verdict.one_in
         self._news.say(cost)
         await self._start(run.want)
@@ -605,7 +605,7 @@ class Deep:
         self._steering.note(replace(frame, in_flight=window.interval.in_flight))
         late_us = frame.mono_us - frame.dt_us - window.begun_us
         if window.begun_us and late_us > max(frame.dt_us, _LATE_US):
-            self._news.say(f"told late: the window also has what was traced in the {late_us / 1e6:.1f} s before it")
+            self._news.say(f"the tracer's output was late: the window includes the {late_us / 1e6:.1f} s before it")
         return window
 
     def add_to(self, frame: Frame, window: DeepWindow) -> Frame:
@@ -643,7 +643,7 @@ class Deep:
         if run is None:
             why = self._steering.why_not
         else:
-            why = "the deep probes told nothing of this interval" if run.windows else "the deep probes are starting"
+            why = "the tracer printed nothing in this interval" if run.windows else TRACER_STARTING
         return replace(traced, absent=tuple(Missing(stage, why) for stage in self._programs.stages) if why else ())
 
     def _health(self, health: Health, window: DeepWindow) -> Health:

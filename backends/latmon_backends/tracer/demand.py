@@ -9,12 +9,12 @@ peers, or I/Os that don't complete. Knows neither probes nor what is done about 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from statistics import median
 
 from latmon.aggregate.request_age import Waiting
-from latmon.analysis.device_order import Order, Rank, in_flight_us, shares
+from latmon.analysis.device_order import Order, Rank, in_flight_us, is_on_another, shares
 from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
 
@@ -83,14 +83,15 @@ class Suspicion:
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """Return the devices with signs, by name."""
+        """Return the devices with signs, and the disk that may be below one of them, by name."""
         if not self._signs:
             return ()
         ios, busy = self._loads()
         share = shares(ios.items(), busy.items())
+        signs = {**_beside(self._signs, busy), **self._signs}
         return tuple(
             Suspect(name, sign.why, busy[name], share.get(name, 0.0), sign.unlike)
-            for name, sign in sorted(self._signs.items())
+            for name, sign in sorted(signs.items())
         )
 
     def _loads(self) -> tuple[Counter[str], Counter[str]]:
@@ -149,6 +150,13 @@ class Suspicion:
         )
 
 
+def _beside(signs: Mapping[str, _Sign], busy_us: Mapping[str, int]) -> dict[str, _Sign]:
+    """Return the busiest disk with the sign of a device on a file, since the I/O of that may be the disk's."""
+    own = [one for name, one in signs.items() if is_on_another(name)]
+    disks = {name: us for name, us in busy_us.items() if us and not is_on_another(name)}
+    return {max(disks, key=lambda name: disks[name]): replace(own[0], unlike=0.0)} if own and disks else {}
+
+
 def _by_device(frame: Frame) -> dict[str, int]:
     counts: defaultdict[str, int] = defaultdict(int)
     for flow, count in frame.above.items():
@@ -172,14 +180,15 @@ def _spoken(us: int) -> str:
 AT_MOST = 4
 """The kernel's filter compares with so many devices: dev0 to dev3."""
 LOOKED_S = 60.0
-"""The deep probes stay so long after somebody last looked."""
+"""The tracer runs for so long after the last screen that shows its numbers."""
+LOOKED_AT = "while this screen is open"
 REMIX_S = 10.0
 """Other devices are taken in at most so often: it takes a restart, and what is in flight then isn't traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is to be traced: these devices, or with none named all of them; and why, as the end of a sentence."""
+    """Devices to trace, none named: all of them; and the reason, as the end of a sentence."""
 
     devices: tuple[str, ...] = ()
     why: str = ""
@@ -227,14 +236,14 @@ class Demand:
             return Want(why="--stages all", forced=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
         if now - self._looked_at_all < LOOKED_S:
-            return Want(why="somebody looks")
+            return Want(why=LOOKED_AT)
         newest = sorted(self._looked, key=lambda name: -self._looked[name])
         every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced, self._order))))
         chosen = every[:AT_MOST]
         if not chosen:
             return None
         reasons = dict.fromkeys(one.why for one in suspects if one.device in chosen)
-        return Want(tuple(sorted(chosen)), "; ".join(reasons) or "somebody looks", left=every[AT_MOST:])
+        return Want(tuple(sorted(chosen)), "; ".join(reasons) or LOOKED_AT, left=every[AT_MOST:])
 
 
 def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...], order: Order) -> list[str]:

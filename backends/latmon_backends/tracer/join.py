@@ -13,7 +13,7 @@ from dataclasses import replace
 from latmon.decode.framer import DeepInterval
 from latmon.decode.records import Record
 from latmon.manifest.loader import Manifest
-from latmon.model.frame import Device, Frame, Health, Limit, Missing, Traced
+from latmon.model.frame import TRACER_STARTING, Device, Frame, Health, Limit, Missing, Traced
 from latmon.model.inflight import SYSFS, Depths
 from latmon_backends.kernel.interrupts import Interrupts
 from latmon_backends.probe import outliers
@@ -61,7 +61,7 @@ class ToldLimits:
         return replace(device, limits=(*device.limits, *limits.values())) if limits else device
 
 
-_EARLIER = "the deep probes are starting: they count from the next window on"
+_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
 
 
 class Joining:

@@ -169,9 +169,7 @@ def _in_flight(seen: _Seen) -> Iterator[Shown]:
     elif any(one.in_flight is not None and one.in_flight.follows(seen.device) for one in seen.frames):
         yield _told("in flight", f"nothing was listed as waiting; {made}", passed=False)
     else:
-        who = (
-            f"not measured with {_backend(seen)}" if seen.captured.deep else "not told by the deep probes in this time"
-        )
+        who = f"not measured with {_backend(seen)}" if seen.captured.deep else "not recorded by the tracer in this time"
         said = f"ages are {who}, and {_ms(longest.took_us)} are too short for an age of at least so long"
         yield Shown("in flight", Verdict.UNMEASURED, said)
 

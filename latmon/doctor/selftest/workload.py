@@ -25,7 +25,7 @@ from pathlib import Path
 from latmon.capture.backend import Options
 from latmon.capture.capture import Capture, Tally
 from latmon.capture.registry import Request
-from latmon.model.frame import Frame, Origin
+from latmon.model.frame import STARTING, Frame, Origin
 from latmon.support.errors import LatmonError, UnavailableError
 from latmon.support.text import clean
 from latmon.support.trust import search_path
@@ -329,8 +329,6 @@ _SETTLING_S = 6.0
 _AFTER = 3
 """Frames after the last write: a record of a slow I/O may wait for one more."""
 _STEP_S = 0.1
-_STARTING = "the deep probes are starting"
-"""How a backend begins its reason while they do."""
 _SIGNALS = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
@@ -423,7 +421,7 @@ class _Watch:
             await self._until(lambda: bool(self._frames), _STARTING_S)
             if not self._frames:
                 after = _STARTING_S if self._origin else _OPENING_S
-                raise UnavailableError(f"the self-test waited for {after:.0f} s, and the probes told nothing.")
+                raise UnavailableError(f"the self-test waited for {after:.0f} s, and the probes printed nothing.")
             await self._until(self._traces, _STARTING_S)
             await self._until(self._ages, _AGES_S)
             self._deep = self._why_not_deep()
@@ -444,7 +442,7 @@ class _Watch:
         """Whether the deep probes run, or never will."""
         assert self._origin is not None  # noqa: S101  told before the first frame
         last = self._frames[-1]
-        starting = any(one.reason.startswith(_STARTING) for one in last.traced.absent)
+        starting = any(one.reason.startswith(STARTING) for one in last.traced.absent)
         if last.traced.one_in or not self._probes():
             return True
         return bool(last.traced.absent) and not starting
@@ -466,9 +464,9 @@ class _Watch:
         if told := next((one.reason for one in last.traced.absent), ""):
             return told
         if self._probes():
-            return f"the deep probes did not start within {_STARTING_S:.0f} s"
+            return f"the tracer did not start within {_STARTING_S:.0f} s"
         untraced = self._origin.why_untraced("hba") if self._origin else ""
-        return untraced or "it has no deep probes"
+        return untraced or "it has no tracer"
 
     def _all_told(self) -> bool:
         """Each held write has its line, where lines are told."""

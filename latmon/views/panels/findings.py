@@ -100,9 +100,9 @@ def _head(found: Standing, width: int) -> Line:
         return left
     asked = found.rules - len({*found.broken, *(rule for some in found.unjudged.values() for rule in some)})
     rules = f"{asked} of {found.rules} rules" if asked < found.rules else f"{found.rules} rules"
-    right = f"{rules}, judged from the last {span(round(found.span_us, -6))} "
+    right = f"{rules}, evaluated over the last {span(round(found.span_us, -6))} "
     if found.behind_us:
-        right = f"judged up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
+        right = f"evaluated up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
     room = width - line_width(left) - len(right)
     return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
 
@@ -197,22 +197,22 @@ def _why(sight: Sight) -> Iterator[str]:
     """Why there is no finding, and of what that says nothing."""
     found = sight.found
     if found.failed:
-        yield f"Not judged: {found.failed}."
+        yield f"Not evaluated: {found.failed}."
         return
     if found.coming:
-        yield "the minute before is being judged …"
+        yield "evaluating the minute before …"
         return
     if not found.judged:
-        yield "nothing is judged yet: rules are asked after each 5 s, over the last minute"
+        yield "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
         return
-    so_far = "" if found.span_us >= _WHOLE_US else ", which is all that can be judged by now"
+    so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
     yield f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
     devices = len(sight.history.devices())
     yield f"{found.rules} rules watch {count(devices)} device{'s' * (devices != 1)}."
     for kind, rules in found.unjudged.items():
-        yield f"Not judged: {', '.join(rules)}: {_missing(sight, kind)}."
+        yield f"Not evaluated: {', '.join(rules)}: {_missing(sight, kind)}."
     for rule, words in found.broken.items():
-        yield f"Not judged: {rule}: {words}."
+        yield f"Not evaluated: {rule}: {words}."
 
 
 def _missing(sight: Sight, kind: str) -> str:
@@ -224,6 +224,6 @@ def _missing(sight: Sight, kind: str) -> str:
         )
     return {
         LATENCIES: empty.no_distribution(sight.origin),
-        DEPTHS: "nobody counts here how many I/Os are outstanding",
-        LIMITS: "no device tells a limit of what its driver may have",
+        DEPTHS: "outstanding I/Os are not counted here",
+        LIMITS: "no device reports a limit of I/Os in its driver",
     }[kind]

@@ -307,7 +307,7 @@ TASKQS = "task queues"
 _WOKEN = "woken to running; "
 _ABOUT = {
     "softirqs": ("raise to entry; cpu: of the max; irq tick ksd: ran there",),
-    "handlers": ("none: not its own; wait/s: others' runs before its own",),
+    "handlers": ("none: not handled; wait/s: others' runs before its own",),
     TASKQS: (
         "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
         "waiting: no thread began them; run: a task's mean, no wait in it",
@@ -507,7 +507,7 @@ def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
 def _why(sight: Sight, what: str, *parts: str) -> str:
     state, mode = sight.tracing, sight.choice.stages
     if state == empty.MEASURING and sight.history.deep.traced.histograms:
-        state = "the deep probes run, and told nothing of them in this time"
+        state = "the tracer runs and recorded none of them in this time"
     return empty.not_traced(what, sight.origin, parts, mode=mode, recorded=sight.recorded, state=state)
 
 

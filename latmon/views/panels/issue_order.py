@@ -41,7 +41,7 @@ def order(
     `scheduler`: the device's, named in the verdict.
     """
     if not issues:
-        return cut([fit((Span(" no issues were told", "dim"),), width)], height)
+        return cut([fit((Span(" no issues were recorded", "dim"),), width)], height)
     passed = overtaken(issues)
     verdict = summary(lba_order(issues), scheduler)
     said: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(verdict, width - 2)]
@@ -123,7 +123,7 @@ def _legend(ink: Ink, ops: set[str], any_passed: bool) -> Line:
         spans += [Span(*mark), Span(f" {op}  ", "dim")]
     if any_passed:
         mark = ("■", "bad") if ink.coloured else ("".join(_letter(op, passed=True) for op in shown), "strong")
-        spans += [Span(*mark), Span(" passed by later ones", "dim")]
+        spans += [Span(*mark), Span(" overtaken by later ones", "dim")]
     return tuple(spans)
 
 

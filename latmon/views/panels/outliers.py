@@ -428,7 +428,7 @@ def _sum(one: Outlier, some: Sequence[Piece]) -> Line:
 def _untraced(one: Outlier, *, recorded: bool) -> str:
     if one.unaccounted_us and one.path:
         return f"stages not known: its path could not be followed ({one.path})"
-    said = "stages were not traced then: the deep probes were off, or traced a sample"
+    said = "stages were not traced then: the tracer was off, or traced a sample"
     return said if recorded else f"{said}; S or --stages all traces the next ones"
 
 

@@ -230,7 +230,7 @@ def why_none(some: Moments, *, recorded: bool, members: Sequence[str] | None = N
         return f"no request passes this device: its I/O is timed at its members, select one of them{below}"
     again = "a recording made with --interval 100ms" if recorded else "--interval 100ms"
     return (
-        "no event here has a stamp finer than its window: no outlier was told and no order of issue was traced"
+        "no event here has a stamp finer than its window: no outlier was recorded and no order of issue was traced"
         f" in this time; {again} shows counts by tenths of a second"
     )
 

@@ -176,7 +176,7 @@ def population(one: Anatomy) -> str:
 
 def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
     def bar(number: int) -> Field[Anatomy]:
-        title = ("  p50 faster", "  p99 middle", "above tail")[number]
+        title = ("  up to p50", "p50 to p99", "above tail")[number]
 
         def make(one: Anatomy, cells: int) -> Line:
             return _bar(one, number, cells, ink)
