@@ -176,6 +176,13 @@ STAGES_SAID = MappingProxyType(
         "all": "stages all: every device is traced, always",
     },
 )
+SORTED_BY = MappingProxyType(
+    {
+        "unlike": "findings, unlikeness to peers, then busy time",
+        "out": "outstanding I/Os, as a share of the limit",
+        "name": "name, idle ones last",
+    },
+)
 STAGES_START = "; the probes are starting, up to a minute"
 
 
@@ -309,13 +316,15 @@ class LatmonApp(App[int]):
         self._judging.wake()
 
     def _choose(self, choice: Choice) -> None:
-        before, screen = self._looked_at(), self.scene.choice.screen
+        before, screen, sort = self._looked_at(), self.scene.choice.screen, self.scene.choice.sort
         try:
             self.scene.choose(choice)
         except LatmonError as error:  # a file that is gone: what is shown stays
             self.say(str(error))
         if choice.screen != screen and self._unsaying is not None:  # it was said of the screen before
             self._unsay()
+        if choice.sort != sort:  # at 80 columns neither the line of keys nor a column of the table shows it
+            self.say(f"rows sorted by {SORTED_BY.get(choice.sort, choice.sort)}")
         self._repaint()
         if self._looked_at() != before:
             self._look()

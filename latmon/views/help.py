@@ -95,7 +95,10 @@ _NUMBERS = (
         "volumes",
         "an I/O of a volume (dm, md, a ZFS pool) is there again at its disks: their rows are never to be added up",
     ),
-    ("peers", "how many times slower the tail is than the median of like devices', in several intervals"),
+    (
+        "peers",
+        "third slowest I/O, in times of that of like devices; a finding compares p50, p90, p99 and p99.9 too",
+    ),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
     ("probes", "attached, of those wanted here"),
     (

@@ -192,7 +192,7 @@ def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
     if choice.threshold_us is not None and histogram:
         words.append(_above(histogram, choice.threshold_us, above))
     if subject.times_peers is not None:
-        words.append(f"tail {subject.times_peers:.0f}x its peers'")
+        words.append(f"3rd slowest {subject.times_peers:.0f}x its peers'")
     if why := unknown_quantiles(histogram):
         words.append(why)
     who = " ".join(w for w in (device.label, device.driver, device.model) if w)
@@ -307,20 +307,30 @@ class Told:
         self.tracing = ""
         """What the deep probes do as of the newest frame."""
         self._notices: list[tuple[int, str]] = []
+        self._recording: str | None = None
 
     def copy(self) -> Told:
         """Return another one that says the same, and goes on by itself."""
         other = Told()
-        other.tracing, other._notices = self.tracing, self._notices.copy()
+        other.tracing, other._notices, other._recording = self.tracing, self._notices.copy(), self._recording
         return other
 
     def add(self, frame: Frame) -> None:
         """The next frame."""
-        since, said = frame.mono_us - NOTICE_US, frame.health.notice
+        since = frame.mono_us - NOTICE_US
+        said = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
         self._notices = [(at, text) for at, text in self._notices if at > since and text != said]
         if said:
             self._notices.append((frame.mono_us, said))
         self.tracing = tracing_state(frame)
+
+    def _on_recording(self, frame: Frame) -> str:
+        """Return a notice with the whole name of the file where a recording begins or ends, else nothing."""
+        before, now = self._recording, frame.health.recording
+        self._recording = now
+        if now == before or (before is None and (frame.seq or not now)):  # a look at an earlier time begins anywhere
+            return ""
+        return now if " stopped: " in now else f"recording to {now}" if now else f"recording ended: {before}"
 
     @property
     def notice(self) -> str:

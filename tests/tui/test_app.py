@@ -95,6 +95,16 @@ async def test_moving_selects_and_stops_at_the_ends():
             assert app.scene.choice.selected == name
 
 
+async def test_the_order_of_rows_is_said_when_it_changes():
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        assert "rows sorted by p99" in screen(app)
+        await pilot.press(*"ssssss")
+        assert "rows sorted by findings, unlikeness to peers, then busy time" in screen(app)
+
+
 async def test_panels_go_round():
     app = make(Source(host(3, 5)))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -75,7 +75,14 @@ def test_a_line_has_who_what_when_and_where_the_time_went():
 def test_at_80_every_line_has_its_ribbon():
     shown = listing(rows(outlier(1), outlier(2)), above=2)
     line = text(outliers(shown, 0, 80, 10, RAMP)).splitlines()[2]
-    assert line == f"▸{moment(outlier(2).wall)} sdc     WS      2K 1.24s c███████ >99% compl   ora_lgwr        "
+    assert line == f"▸{moment(outlier(2).wall)} sdc     WS           2K 1.24s c███████ >99% compl   ora_lgwr   "
+
+
+@pytest.mark.parametrize("name", ["nvme13n1", "mapper-data1"])
+def test_a_long_device_is_whole_where_nothing_repeats(name):
+    line = text(outliers(listing(rows(outlier(1, device=name)), above=1), 0, 80, 10, RAMP)).splitlines()[2]
+    assert f" {name} " in line
+    assert len(line) == 80
 
 
 def test_a_stage_that_holds_others_is_marked():

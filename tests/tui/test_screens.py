@@ -71,12 +71,16 @@ def test_a_recording_is_cut_where_its_capture_was():
 @pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
 @pytest.mark.parametrize("steps", [(), ("enter",)])
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
-    counted = [replace(one, histograms={}, seen={}, traced=Traced()) for one in FRAMES]
+    bare = {"handlers": {}, "softirqs": {}, "wakeups": {}}
+    counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
     made = scene(counted, Choice(screen="stages"), PROCFS, mode=mode)
     said = " ".join(press(made, *steps).split())
     assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in said
     assert "I/Os p50" not in said
     assert "no I/O" not in said
+    said = " ".join(press(made, "screen:4").split())
+    assert "interrupts are not measured by procfs: they need a probe" in said
+    assert "no distributions" not in said
 
 
 def test_a_paused_replay_says_both():

@@ -754,6 +754,23 @@ def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
     assert len(seen) == lines
 
 
+def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
+    name = "a-host-with-a-long-name-" + "20261122-114000.latmon.jsonl.gz"
+
+    def at(seq, recording):
+        return replace(frame(seq), health=Health(recording=recording))
+
+    made = scene([at(0, name)])
+    assert f"recording to {name}" in said(made).replace(" ", "").replace("recordingto", "recording to ")
+    assert said(scene([at(7, name)])).strip() == ""
+    made = scene([at(0, ""), at(9, name)])
+    assert "recording to" in said(made)
+    made.append(at(10, ""))
+    assert "recording ended: a-host" in said(made)
+    made.append(at(11, f"recording to {name} stopped: the disk is full"))
+    assert "stopped: the disk is full" in said(made)
+
+
 def test_what_the_tracer_does_is_said_as_long_as_it_holds():
     made = scene([off(0, "they took 9 % of a CPU")])
     assert said(made).strip() == "stages: off: they took 9 % of a CPU"

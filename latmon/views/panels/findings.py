@@ -98,13 +98,17 @@ def _head(found: Standing, width: int) -> Line:
     left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.judged else ""))
     if not found.judged:
         return left
-    asked = found.rules - len({*found.broken, *(rule for some in found.unjudged.values() for rule in some)})
-    rules = f"{asked} of {found.rules} rules" if asked < found.rules else f"{found.rules} rules"
-    right = f"{rules}, evaluated over the last {span(round(found.span_us, -6))} "
+    right = f"{_evaluated(found)} evaluated over the last {span(round(found.span_us, -6))} "
     if found.behind_us:
         right = f"evaluated up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
     room = width - line_width(left) - len(right)
     return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
+
+
+def _evaluated(found: Standing) -> str:
+    """Return the number of rules that have their inputs, of all: "3 of 11 rules"."""
+    lacking = len({*found.broken, *(rule for some in found.unjudged.values() for rule in some)})
+    return f"{found.rules - lacking} of {found.rules} rules" if lacking else f"{found.rules} rules"
 
 
 def _rows(found: Standing, at: int, width: int, room: int) -> list[Line]:
@@ -208,7 +212,7 @@ def _why(sight: Sight) -> Iterator[str]:
     so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
     yield f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
     devices = len(sight.history.devices())
-    yield f"{found.rules} rules watch {count(devices)} device{'s' * (devices != 1)}."
+    yield f"{_evaluated(found)} evaluated for {count(devices)} device{'s' * (devices != 1)}."
     for kind, rules in found.unjudged.items():
         yield f"Not evaluated: {', '.join(rules)}: {_missing(sight, kind)}."
     for rule, words in found.broken.items():

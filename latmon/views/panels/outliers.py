@@ -93,7 +93,7 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     """Head, titles, rows, legend; `why` instead of rows where there are none."""
     if not shown.rows:
         return [_head(shown, width), BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
-    placed = layout(_fields(ink), width)
+    placed = layout(_fields(shown.rows, ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
     seen = around(len(shown.rows), at, height)
     letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen, width)]
@@ -201,13 +201,21 @@ def _holds(shown: Listing, some: range, width: int) -> list[Line]:
     return [(Span(f" {line}", "dim"),) for text in held.values() for line in wrap(text, width - 2)]
 
 
-def _fields(ink: Ink) -> list[Field[Folded]]:
+_LONG = 16
+"""Cells of a device's name, at most."""
+
+
+def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
+    """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
+    name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
+    repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
+
     def ribbon(f: Folded, cells: int) -> Line:
         return stacked(parts_of(f.outlier), cells, ink)
 
     return [
         Field("time", 15, lambda f, _: moment(f.outlier.wall), right=False),
-        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=9),
+        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=name),
         Field("op", 4, _op, rank=1, right=False, most=_WORDS),
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
         Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
@@ -219,7 +227,7 @@ def _fields(ink: Ink) -> list[Field[Folded]]:
         Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
         Field("passed", 6, lambda f, _: _whole(f.outlier.overtaken_by), rank=2),
         Field("sector", 15, lambda f, _: _thousands(f.outlier.sector), rank=3),
-        Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent"),
+        *([repeats] if any(one.repeats > 1 for one in rows) else []),
     ]
 
 
