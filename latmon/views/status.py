@@ -192,7 +192,7 @@ def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
     if choice.threshold_us is not None and histogram:
         words.append(_above(histogram, choice.threshold_us, above))
     if subject.times_peers is not None:
-        words.append(f"3rd slowest {subject.times_peers:.0f}x its peers'")
+        words.append(f"3rd slowest {subject.times_peers:.0f}x peers'")
     if why := unknown_quantiles(histogram):
         words.append(why)
     who = " ".join(w for w in (device.label, device.driver, device.model) if w)

@@ -79,8 +79,10 @@ def test_at_80_every_line_has_its_ribbon():
 
 
 @pytest.mark.parametrize("name", ["nvme13n1", "mapper-data1"])
-def test_a_long_device_is_whole_where_nothing_repeats(name):
-    line = text(outliers(listing(rows(outlier(1, device=name)), above=1), 0, 80, 10, RAMP)).splitlines()[2]
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_a_long_device_is_whole(name, repeats):
+    some = [Folded(outlier(1, device=name), repeats)]
+    line = text(outliers(listing(some, above=1), 0, 80, 10, RAMP)).splitlines()[2]
     assert f" {name} " in line
     assert len(line) == 80
 

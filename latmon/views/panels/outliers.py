@@ -208,6 +208,8 @@ _LONG = 16
 def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
     name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
+    taken = min(name - 7, 5)
+    """Cells that the issuer gives to a long name, since it is known by its begin."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
     def ribbon(f: Folded, cells: int) -> Line:
@@ -215,13 +217,13 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
 
     return [
         Field("time", 15, lambda f, _: moment(f.outlier.wall), right=False),
-        Field("device", 7, lambda f, _: f.outlier.device, right=False, most=name),
+        Field("device", 7 + taken, lambda f, _: f.outlier.device, right=False, most=name),
         Field("op", 4, _op, rank=1, right=False, most=_WORDS),
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
         Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
         Field("ribbon", 8, ribbon, right=False, most=60),
         Field("most of it", 12, _most, rank=1, right=False, most=16),
-        Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
+        Field("who", 10 - taken, _who, rank=1, right=False, most=20, role="dim"),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
         Field("cpu", 7, lambda f, _: f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}", rank=2),
         Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
