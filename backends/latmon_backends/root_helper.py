@@ -21,6 +21,7 @@ from typing import Any
 from latmon.manifest.loader import Manifest, load_all
 from latmon.support.errors import ManifestError, UntrustedError
 from latmon.support.paths import data_dir
+from latmon.support.trust import environment
 from latmon_backends.bpftrace import tool as bpftrace_tool
 from latmon_backends.bpftrace.program import Program, Script
 from latmon_backends.dtrace import program as dtrace_program
@@ -28,7 +29,6 @@ from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.probe import bpf_stats
 from latmon_backends.probe.bpf_stats import Totals, totals
 from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, trusted
-from latmon_backends.probe.process import environment
 
 MAX_CHILDREN = 4
 """Always-on and deep, and each once more while the one before is being ended."""

@@ -18,7 +18,7 @@ from latmon.support import host, privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon.support.trust import find_tool
+from latmon.support.trust import environment, find_tool
 
 SECONDS = 30
 """A slow dtrace takes 10 s to list a probe; one that hangs is given up."""
@@ -53,7 +53,12 @@ def run(command: Sequence[str]) -> Output:
     """Run a command of the host's and take what it says. Its input is empty, so that it can't ask."""
     try:
         done = subprocess.run(  # noqa: S603  # the doctor's own commands, no shell
-            command, capture_output=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environment(os.environ),
         )
     except subprocess.TimeoutExpired:
         return Output(124, "")

@@ -305,6 +305,20 @@ def search_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join(whole if os.geteuid() else [part for part in whole if flaw(Path(part)) is None])
 
 
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for every program that latmon starts: PATH holds no relative directory.
+
+    Under sudo HOME and XDG_* are the user's while latmon is still root. A child that runs as root gets root's home and
+    no PYTHON*: a wrapper in Python would import modules from the user's home.
+    """
+    kept = {**environ, "PATH": search_path(environ)}
+    if os.geteuid():
+        return kept
+    root = pwd.getpwuid(0)
+    kept = {name: value for name, value in kept.items() if not name.startswith(("PYTHON", "XDG_"))}
+    return {**kept, "HOME": root.pw_dir, "USER": root.pw_name, "LOGNAME": root.pw_name}
+
+
 def require(path: Path, what: str) -> None:
     """Raise UntrustedError where latmon is root and others can change the tool, or the interpreter that it names.
 

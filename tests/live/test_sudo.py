@@ -260,18 +260,42 @@ def eve(user, installed):
     shutil.rmtree(home)
 
 
-@pytest.mark.parametrize(
-    "words", [("doctor",), ("--record", "f.latmon.jsonl.gz", "--duration", "1s")], ids=["doctor", "record"]
-)
-def test_nothing_of_the_users_home_runs_as_root(eve, installed, words):
-    """Neither the tool of her settings nor what Python looks for in a home directory."""
-    eve.config.write_text(f"bpftrace: {eve.tool}\ndtrace: {eve.tool}\ninterval: 500ms\n")
+@pytest.fixture
+def wrapper():
+    """A tool in Python that root installed: Python looks for modules in HOME."""
+    path = Path("/usr/local/bin/latmon-test-tool")
+    path.write_text(f'#!{PYTHON}\nimport os, sys\nos.execvp("bpftrace", ["bpftrace", *sys.argv[1:]])\n')
+    path.chmod(0o755)
+    yield path
+    path.unlink()
+
+
+def leave_usercustomize(eve):
+    """Python runs this module when HOME is hers; it leaves a mark where it runs as root."""
     script = "import sysconfig; print(sysconfig.get_path('purelib', 'posix_user', {'userbase': '.local'}))"
     below = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     (eve.home / below).mkdir(parents=True)
     (eve.home / below / "usercustomize.py").write_text(
         f"import os\nif not os.geteuid(): open('{eve.home}/ran', 'a').write('python')\n"
     )
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("--record", "f", "--duration", "1s")], ids=["doctor", "record"])
+def test_a_trusted_tool_in_python_runs_nothing_of_the_users_home(eve, installed, wrapper, words):
+    leave_usercustomize(eve)
+    eve.own()
+    done = eve.sudo(f"LATMON_BPFTRACE={wrapper}", installed, *words)
+    assert done.returncode == 0, done.stderr
+    assert eve.ran == []
+
+
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("--record", "f.latmon.jsonl.gz", "--duration", "1s")], ids=["doctor", "record"]
+)
+def test_nothing_of_the_users_home_runs_as_root(eve, installed, words):
+    """Neither the tool of her settings nor what Python looks for in a home directory."""
+    eve.config.write_text(f"bpftrace: {eve.tool}\ndtrace: {eve.tool}\ninterval: 500ms\n")
+    leave_usercustomize(eve)
     eve.own()
     done = eve.sudo(installed, *words)
     assert done.returncode == 0, done.stderr

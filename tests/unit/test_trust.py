@@ -1,8 +1,11 @@
 """Which files root may use. Real owners and modes; what needs another owner needs root."""
 
+import ast
+import asyncio
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import struct
@@ -16,6 +19,8 @@ import pytest
 from latmon.capture import registry
 from latmon.cli import config
 from latmon.cli.config import Config
+from latmon.doctor import checks
+from latmon.doctor.selftest import workload
 from latmon.manifest.loader import load
 from latmon.support import trust
 from latmon.support.errors import UntrustedError
@@ -23,6 +28,8 @@ from latmon.support.paths import regular
 from latmon.support.privileges import Invoker
 from latmon_backends.bpftrace.program import Program, Script
 from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.tool import version as bpftrace_version
+from latmon_backends.illumos import kstat
 from latmon_backends.probe import launcher, process
 from latmon_backends.root_helper import Starter
 
@@ -232,6 +239,18 @@ def test_a_path_into_a_zip_file_is_as_good_as_the_file(tool):
     assert found(tool / "latmon/__init__.py")[0] == tool
 
 
+STARTS = {
+    "bpftrace --version": lambda tool: bpftrace_version(str(tool)),
+    "doctor": lambda tool: checks.run([str(tool)]),
+    "kstat": lambda tool: kstat.runner({**os.environ, "LATMON_KSTAT": str(tool)})(()),
+    "self-test": lambda _tool: workload._start(None, os.environ).communicate(),
+    "probe": lambda tool: asyncio.run(
+        process.answer(process.shimmed([str(tool)], {}, sudo=False), within_s=60, most=1)
+    ),
+}
+"""Each way to start a program while latmon is root; the self-test finds `unshare` in PATH."""
+
+
 @as_root
 class TestTools:
     """What find_tool accepts as root."""
@@ -254,7 +273,7 @@ class TestTools:
         assert self.find(PATH=f"{eves}:{tool.parent}") == tool
         with pytest.raises(UntrustedError, match=f"{eves} belongs to uid {EVE}"):
             self.find(PATH=f"{eves}:/usr/bin")
-        assert process.environment({"PATH": f"{eves}:/usr/bin"})["PATH"].startswith("/usr/bin:")
+        assert trust.environment({"PATH": f"{eves}:/usr/bin"})["PATH"].startswith("/usr/bin:")
 
     @pytest.mark.parametrize("options", ["", " -e"])
     def test_the_interpreter_of_a_wrapper(self, tool, tmp_path, options):
@@ -279,9 +298,22 @@ class TestTools:
             "PYTHONPATH": "/x",
             "A": "b",
         }
-        got = process.environment(environ)
+        got = trust.environment(environ)
         assert got["HOME"] == trust.pwd.getpwuid(0).pw_dir
-        assert got.keys() == {"PATH", "HOME", "A"}
+        assert got.keys() == {"PATH", "HOME", "USER", "LOGNAME", "A"}
+
+    @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+    def test_every_child_gets_roots_home(self, tmp_path, start, monkeypatch):
+        """Under sudo HOME is the user's while latmon is still root; Python and Perl run code from it."""
+        tool = tmp_path / "unshare"
+        tool.write_text(f'#!/bin/sh\necho "$HOME $USER ${{PYTHONUSERBASE-unset}}" >{tmp_path}/got\n')
+        tool.chmod(0o755)
+        eves = {"HOME": "/home/eve", "USER": "eve", "PYTHONUSERBASE": "/home/eve", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+        for name, value in eves.items():
+            monkeypatch.setenv(name, value)
+        start(tool)
+        root = trust.pwd.getpwuid(0)
+        assert (tmp_path / "got").read_text() == f"{root.pw_dir} {root.pw_name} unset\n"
 
     def test_a_third_partys_backend_is_not_imported(self, tmp_path, monkeypatch):
         package = tmp_path / "eves_backend"
@@ -299,6 +331,20 @@ class TestTools:
             registry.load("eve")
         (package / "loop").unlink()
         assert registry.load("eve").__name__ == "Backend"
+
+
+def test_every_program_is_started_with_the_checked_environment():
+    """All but the collector: it becomes the user, whose HOME it needs, and is started with -s."""
+    starts = {
+        (path.name, next((ast.unparse(one.value) for one in call.keywords if one.arg == "env"), ""))
+        for tree in ("latmon", "backends")
+        for path in (ROOT / tree).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and re.search(r"\.(run|Popen|create_subprocess_\w+)$", ast.unparse(call.func))
+        if ast.unparse(call.func).startswith(("subprocess.", "asyncio.create"))
+    }
+    assert {name for name, env in starts if "environment(" not in env} == {"session.py"}
+    assert len(starts) > len(STARTS)
 
 
 def test_a_plain_user_names_the_tool_freely(tool, monkeypatch):

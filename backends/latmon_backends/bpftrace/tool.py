@@ -18,7 +18,7 @@ from typing import ClassVar
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
-from latmon.support.trust import find_tool
+from latmon.support.trust import environment, find_tool
 from latmon_backends.probe.launcher import AnyProgram
 from latmon_backends.probe.process import shimmed
 
@@ -56,9 +56,9 @@ class Tool:
         """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
         keys = str(self.map_keys)
         # The first name is 0.17's, the second came with 0.20.
-        environment = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"}
+        variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"}
         words = [self.path, "-f", "json", "--no-warnings", "-e", program]
-        return shimmed(words, environment, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
+        return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
 
 
 def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> Tool:
@@ -83,7 +83,9 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
 def version(path: str) -> str:
     """`0.23.2`, or empty where the tool doesn't say."""
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=False)  # noqa: S603 - the tool the user named
+        said = subprocess.run(  # noqa: S603 - the tool the user named
+            [path, "--version"], capture_output=True, timeout=10, check=False, env=environment(os.environ)
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = _VERSION.search(said.stdout.decode("utf-8", "replace"))

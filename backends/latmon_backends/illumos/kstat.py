@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
-from latmon.support.trust import find_tool, require
+from latmon.support.trust import environment, find_tool, require
 
 MAX_BYTES = 16 * 1024 * 1024
 """Of one output: all kstats of a machine with 64 CPUs are 3 MB."""
@@ -139,7 +139,7 @@ def runner(environ: Mapping[str, str] = os.environ) -> Run:
                 capture_output=True,
                 timeout=_TIMEOUT_S,
                 check=False,
-                env={**environ, "LC_ALL": "C"},
+                env={**environment(environ), "LC_ALL": "C"},
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnavailableError(f"kstat can't be run: {error}.") from error

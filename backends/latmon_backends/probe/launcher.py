@@ -127,8 +127,7 @@ _LOOKS = 5
 _PIPES = 3
 _GONE = 255
 STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_helper")
-"""-P: a file in the current directory must not pass for a module. -s: HOME is the user's, and Python would run what is
-below it as root."""
+"""-P: a file in the current directory must not pass for a module. -s: nor may one below HOME."""
 
 
 def needed() -> bool:
@@ -148,7 +147,10 @@ class RootLauncher:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute())},
+                env={
+                    **trust.environment(os.environ),
+                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute()),
+                },
             )
         ours.setblocking(False)
         self._socket = ours

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pwd
 import signal
 import time
 from collections import deque
@@ -22,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from latmon.support.errors import UnavailableError
 from latmon.support.process import descendants, widen
 from latmon.support.text import clean
-from latmon.support.trust import search_path
+from latmon.support.trust import environment
 from latmon_backends.probe.events import Event
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
@@ -50,7 +49,7 @@ _KILL_AFTER_S = 1.7
 
 def shimmed(
     command: Sequence[str],
-    environment: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     sudo: bool,
     mount_tracefs: bool = False,
@@ -67,21 +66,9 @@ def shimmed(
     for wanted, mount in ((mount_tracefs, _MOUNT_TRACEFS), (mount_debugfs, _MOUNT_DEBUGFS)):
         if wanted:
             words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *words]
-    words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
+    words = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
     shim = _SHIM.format(grace_s=grace_s, after=after)
     return [*(["sudo", "-n"] if sudo else []), "sh", "-c", shim, "latmon-probe", *words]
-
-
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of every program on the way to the tool: PATH holds no relative directory.
-
-    Under sudo HOME and XDG_* are the user's by now. A tool that runs as root gets root's home and no PYTHON*, or a
-    wrapper in Python would run what lies in the user's home.
-    """
-    if os.geteuid():
-        return {**environ, "PATH": search_path(environ)}
-    kept = {name: value for name, value in environ.items() if not name.startswith(("PYTHON", "XDG_"))}
-    return {**kept, "PATH": search_path(environ), "HOME": pwd.getpwuid(0).pw_dir}
 
 
 class Running(Protocol):

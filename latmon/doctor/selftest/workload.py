@@ -28,7 +28,7 @@ from latmon.capture.registry import Request
 from latmon.model.frame import STARTING, Frame, Origin
 from latmon.support.errors import LatmonError, UnavailableError
 from latmon.support.text import clean
-from latmon.support.trust import search_path
+from latmon.support.trust import environment, search_path
 
 SYS_BLOCK = Path("/sys/class/block")
 COMMAND = "sudo latmon doctor --self-test"
@@ -191,7 +191,7 @@ def _start(system: tuple[str, str, Sequence[str]] | None, environ: Mapping[str, 
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
-        env={**environ, "PATH": search_path(environ), "LC_ALL": "C"},
+        env={**environment(environ), "LC_ALL": "C"},
         start_new_session=True,
     )
 
