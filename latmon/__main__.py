@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -32,10 +31,13 @@ def log_path(environ: Mapping[str, str]) -> Path:
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     details = "".join(traceback.format_exception(kind, error, trace))
-    with contextlib.suppress(OSError):  # under sudo the log is below the user's home, where a name may be a link
-        privileges.settle(privileges.invoker(os.environ, os.geteuid()))
     sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
-    print(f"{sentence}; {_keep(details, log_path(os.environ))}", file=sys.stderr)
+    try:  # under sudo the log is below the user's home, where a name may be a link
+        privileges.settle(privileges.invoker(os.environ, os.geteuid()))
+        kept = _keep(details, log_path(os.environ))
+    except OSError as failure:  # still root: it writes nothing there
+        kept = f"the details could not be kept: {failure.strerror}"
+    print(f"{sentence}; {kept}", file=sys.stderr)
 
 
 def _keep(details: str, path: Path) -> str:

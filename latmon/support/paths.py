@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +18,33 @@ from latmon.support.errors import UnavailableError
 
 
 def state(environ: Mapping[str, str]) -> Path:
-    """For what is kept from run to run: crashes, recordings made where nothing else could be written."""
-    return _base(environ, "XDG_STATE_HOME", ".local/state")
+    """Return the directory for what is kept from run to run: crashes, recordings that could be written nowhere else.
+
+    Root makes no directory in another user's home, nor a home that doesn't exist: it uses its own home instead.
+    """
+    if os.geteuid():
+        return _base(environ, "XDG_STATE_HOME", ".local/state")
+    roots = pwd.getpwuid(0).pw_dir
+    home = Path(environ.get("HOME", roots))
+    at = _base({"HOME": roots, **environ}, "XDG_STATE_HOME", ".local/state")
+    return at if _is_own(home if at.is_relative_to(home) else _existing(at)) else Path(roots) / ".local/state/latmon"
 
 
 def config(environ: Mapping[str, str]) -> Path:
     """For the user's settings."""
     return _base(environ, "XDG_CONFIG_HOME", ".config")
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.is_absolute() and path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _existing(path: Path) -> Path:
+    """Return the first of `path` and its parents that exists."""
+    return next(one for one in (path, *path.parents) if one.exists())
 
 
 def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:

@@ -8,9 +8,9 @@ import pytest
 CRASH = "from latmon import __main__ as last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
 
 
-def crash(environ):
+def crash(environ, code=CRASH):
     return subprocess.run(
-        [sys.executable, "-c", CRASH], env=environ, capture_output=True, text=True, check=False, cwd=_root()
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, cwd=_root()
     )
 
 
@@ -51,3 +51,10 @@ def test_a_log_that_cannot_be_kept(tmp_path, make):
 def test_without_xdg_it_is_below_home(tmp_path):
     crash({"HOME": str(tmp_path)})
     assert (tmp_path / ".local/state/latmon/crash.log").exists()
+
+
+def test_root_that_can_not_be_given_up_keeps_nothing(tmp_path):
+    refuses = "from latmon import __main__ as main; main.privileges.settle = lambda _user: open('/none/at/all'); "
+    done = crash({"XDG_STATE_HOME": str(tmp_path)}, refuses + CRASH)
+    assert "could not be kept" in done.stderr
+    assert not list(tmp_path.iterdir())
