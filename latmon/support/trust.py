@@ -34,8 +34,23 @@ from latmon.support.privileges import sudo_uid
 ROOT = frozenset({0})
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent
-_OTHERS = ("yaml", "psutil", "textual")
-"""What latmon imports of others: the package's first file and all directories above it are checked."""
+_OTHERS = (
+    "yaml",
+    "psutil",
+    "textual",
+    "rich",
+    "markdown_it",
+    "mdurl",
+    "mdit_py_plugins",
+    "linkify_it",
+    "uc_micro",
+    "platformdirs",
+    "pygments",
+    "typing_extensions",
+)
+"""Packages that latmon imports, and those that they import in turn."""
+_MODULES = (".py", ".pth", ".so")
+"""Files in a directory of sys.path that Python may run by themselves."""
 _WHAT = f"latmon, which runs from {_PACKAGE},"
 _TRUST_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
 _IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
@@ -125,6 +140,8 @@ def require_installation(environ: Mapping[str, str] = os.environ) -> None:
     allowed = owners(environ)
     for path in _searched():
         trust_require(path, _WHAT, _IN_CWD if path == _cwd() else _TRUST_REMEDY, allowed)
+    for path in _run_or_imported(allowed):
+        trust_require(path, _WHAT, _TRUST_REMEDY, allowed)
     for tree in (_PACKAGE, *_packages("latmon_backends"), data_dir("probes")):
         require_tree(tree, environ)
 
@@ -143,8 +160,17 @@ def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> No
 
 
 def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise UntrustedError where others can change the installed package, before any of it is imported."""
-    for directory in _packages(name):
+    """Raise UntrustedError where others can change the installed package, or where its files can't be found.
+
+    To be called before any of it is imported.
+    """
+    found = _packages(name)
+    has_no_files = name in sys.builtin_module_names or find_spec(name) is None
+    if not has_no_files and not (found and all(path.exists() for path in found)):
+        raise UntrustedError(
+            f"the package {name} is not used as root, because the files of {name} can't be found: install it again"
+        )
+    for directory in found:
         require_tree(directory, environ)
 
 
@@ -168,14 +194,32 @@ def _searched() -> Iterator[Path]:
     yield from (Path(entry) if entry else _cwd() for entry in dict.fromkeys(sys.path))
     if sys.pycache_prefix is not None:
         yield Path(sys.pycache_prefix)
-    yield from (directory / "__init__.py" for directory in _packages(*_OTHERS))
+    yield from (directory / "pyvenv.cfg" for directory in {Path(sys.prefix), Path(sys.executable).parent})
+
+
+def _run_or_imported(allowed: frozenset[int]) -> Iterator[Path]:
+    """Yield what needs a closer look of the modules and the packages that latmon imports, and of the *.pth files."""
+    for directory in dict.fromkeys(sys.path):
+        for entry, status in _entries(directory or _cwd()):
+            if entry.name.endswith(_MODULES) and not _is_plain(status, allowed):
+                yield Path(entry.path)
+    for package in _packages(*_OTHERS):
+        yield package
+        yield from _suspicious(package, allowed)
 
 
 def _packages(*names: str) -> list[Path]:
-    """The directories of the packages that are installed, or the file of a single module; imports none of them."""
-    specs = (find_spec(name) for name in names)
-    found = [(Path(spec.origin), spec) for spec in specs if spec is not None and spec.origin is not None]
-    return [path.parent if spec.submodule_search_locations else path for path, spec in found]
+    """The directories of the packages that are installed, or the file of a single module; imports none of them.
+
+    A package without `__init__.py` may have several directories.
+    """
+    found: list[Path] = []
+    for spec in filter(None, map(find_spec, names)):
+        if spec.submodule_search_locations is not None:
+            found += map(Path, spec.submodule_search_locations)
+        elif spec.has_location and spec.origin is not None:  # else it is built in
+            found.append(Path(spec.origin))
+    return found
 
 
 def _cwd() -> Path:
@@ -192,17 +236,22 @@ def _real(path: Path) -> Path:
 
 def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path]:
     """Yield what is below, but for files that need no closer look: of some hundred files that are all but a few."""
+    for entry, status in _entries(directory):
+        if not _is_plain(status, allowed):
+            yield Path(entry.path)
+        if stat.S_ISDIR(status.st_mode):
+            yield from _suspicious(entry.path, allowed)
+
+
+def _entries(directory: str | Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+    """Yield what the directory holds; nothing in a zip file, which was checked as a whole."""
     try:
         entries = list(os.scandir(directory))
-    except (FileNotFoundError, NotADirectoryError):  # in a zip file, which was checked as a whole
+    except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
         with contextlib.suppress(FileNotFoundError):  # another Python has just replaced a compiled module
-            status = entry.stat(follow_symlinks=False)
-            if not _is_plain(status, allowed):
-                yield Path(entry.path)
-            if stat.S_ISDIR(status.st_mode):
-                yield from _suspicious(entry.path, allowed)
+            yield entry, entry.stat(follow_symlinks=False)
 
 
 def _is_plain(status: os.stat_result, allowed: frozenset[int]) -> bool:

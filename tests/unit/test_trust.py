@@ -4,6 +4,7 @@ import ast
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import re
 import shutil
@@ -12,9 +13,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from latmon.capture import registry
 from latmon.cli import config
@@ -332,6 +336,28 @@ class TestTools:
         (package / "loop").unlink()
         assert registry.load("eve").__name__ == "Backend"
 
+    def test_a_backend_in_a_package_without_a_first_file_is_not_imported(self, tmp_path, monkeypatch):
+        package = tmp_path / "eves_namespace"
+        package.mkdir()
+        (package / "backend.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Backend: ...\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setattr(registry, "_foreign", lambda: {"eve": "eves_namespace.backend:Backend"})
+        give(package / "backend.py")
+        with pytest.raises(UntrustedError, match=f"backend.py belongs to uid {EVE}"):
+            registry.load("eve")
+        assert not (tmp_path / "ran").exists()
+        os.chown(package / "backend.py", 0, 0)
+        assert registry.load("eve").__name__ == "Backend"
+
+    @pytest.mark.parametrize("places", [None, [], ["/nonexistent/eves"]])
+    def test_a_backend_whose_files_can_not_be_found_is_not_imported(self, places, monkeypatch):
+        """An import hook of its own may find modules where no path says it."""
+        spec = ModuleSpec("eves", None)
+        spec.submodule_search_locations = places
+        monkeypatch.setattr(trust, "find_spec", lambda _name: spec)
+        with pytest.raises(UntrustedError, match="the files of eves can't be found"):
+            trust.require_package("eves")
+
 
 def test_every_program_is_started_with_the_checked_environment():
     """All but the collector: it becomes the user, whose HOME it needs, and is started with -s."""
@@ -496,6 +522,16 @@ def refused(done, *said):
     return True
 
 
+GUARD = """
+from latmon.support import trust
+from latmon.support.errors import UntrustedError
+try:
+    trust.require_installation()
+except UntrustedError as error:
+    sys.stderr.write(str(error))
+"""
+
+
 @as_root
 class TestInstallation:
     """Of latmon itself."""
@@ -522,6 +558,47 @@ class TestInstallation:
         with changed(path, 0o002):
             done = probes_list(checkout)
         assert refused(done, f"{path} can be written to by every user", f"chmod o-w {path}", "owner root")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "pyvenv.cfg",
+            "lib/python/more.pth",
+            "lib/python/sitecustomize.py",
+            *("lib/python/" + package for package in ("textual/css", "rich/text.py", "yaml/more/late.py")),
+        ],
+    )
+    def test_what_every_user_can_write_to_in_its_environment(self, checkout, tmp_path, name):
+        """Packages stand for those that are installed; a start runs none of their code before it checked them."""
+        prefix = tmp_path / "prefix"
+        path = prefix / name
+        path.parent.mkdir(parents=True)
+        path.mkdir() if name.endswith("css") else path.touch()
+        if len(parts := Path(name).parts) > len(("lib", "python", "file")):
+            prefix.joinpath(*parts[:3], "__init__.py").touch()
+        code = f"import sys; sys.prefix = {str(prefix)!r}; sys.path.append({str(prefix)!r} + '/lib/python')\n{GUARD}"
+        words = [sys.executable, "-c", code]
+        environ = {**os.environ, "PYTHONPATH": f"{prefix}/lib/python:{checkout}", "PYTHONDONTWRITEBYTECODE": "1"}
+        run = functools.partial(
+            subprocess.run, words, env=environ, cwd="/", capture_output=True, text=True, check=False
+        )
+        assert run().stderr == ""
+        path.chmod(0o777 if path.is_dir() else 0o666)
+        assert f"{path} can be written to by every user" in run().stderr
+
+    def test_all_packages_that_latmon_imports_are_checked(self):
+        names = {"latmon"}
+        for name in (todo := ["latmon"]):
+            wanted = [Requirement(one) for one in metadata.requires(name) or []]
+            new = {
+                one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": "linkify"})
+            } - names
+            names |= new
+            todo += new
+        installed = metadata.packages_distributions()
+        ours = {package for package, owners in installed.items() if names.intersection(owners)}
+        wanted = {package for package in ours if not package.startswith(("_", "latmon"))}
+        assert wanted <= set(trust._OTHERS)
 
     def test_a_current_directory_that_was_removed(self, checkout, tmp_path):
         words = f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; exec {sys.executable} -m latmon"
