@@ -191,7 +191,8 @@ class TestFilesOfOthers:
     @pytest.fixture
     def ready(self, debian, shell):
         debian.shell = [shutil.which(shell[0]), *shell[1:]]
-        (debian.directory / "bin/ls").symlink_to(shutil.which("ls"))
+        for name in ("ls", "find"):
+            (debian.directory / "bin" / name).symlink_to(shutil.which(name))
         assert debian.bootstrap("run").returncode == 0
         return debian
 
@@ -223,6 +224,32 @@ class TestFilesOfOthers:
         assert ready.bootstrap("run", SUDO_UID=str(EVE)).returncode == 0, "a group of the user's own"
         os.chown(path, 0, 0)
         assert ready.bootstrap("run").returncode == 0, "root's own group"
+
+    @pytest.mark.parametrize(
+        "name", ["bootstrap", "pyproject.toml", ".venv/lib/more.pth", "hatch_build.py", ".git/x/y"]
+    )
+    def test_a_file_that_pip_or_python_reads(self, ready, name):
+        path = ready.checkout / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        (path.parent / "link").symlink_to(path)
+        assert ready.bootstrap("run").returncode == 0
+        mode = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(0o646)
+        assert self.refused(ready, f"{path} can be written to by every user: chmod o-w {path}")
+        os.chown(path, 0, EVE)
+        path.chmod(0o664)
+        assert self.refused(ready, f"{path} can be written to by the group {EVE}: chmod g-w {path}")
+        os.chown(path, EVE, EVE)
+        path.chmod(mode)
+        assert self.refused(ready, f"{path} belongs to uid {EVE}: ")
+        assert ready.bootstrap("run", SUDO_UID=str(EVE)).returncode == 0
+
+    def test_a_file_in_an_environment_elsewhere(self, ready):
+        env = {"LATMON_VENV": str(ready.directory / "venv")}
+        assert ready.bootstrap("run", **env).returncode == 0
+        (ready.directory / "venv/pyvenv.cfg").chmod(0o666)
+        assert self.refused(ready, "/venv/pyvenv.cfg can be written to by every user", **env)
 
     def test_an_environment_behind_a_link(self, ready):
         there, link = ready.directory / "there", ready.directory / "link"
