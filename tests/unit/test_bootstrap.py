@@ -429,30 +429,45 @@ def test_packages_that_cannot_be_loaded_name_the_way_out(debian):
     assert result.stderr.endswith("(failed to map)\n")
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root writes anywhere")
-def test_a_read_only_checkout_is_said_and_another_place_works(debian):
+@pytest.fixture
+def read_only(debian):
+    """A host whose user can't write to the checkout."""
     debian.checkout.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
     for path in (debian.directory, *debian.directory.parents):
         if path.name.startswith(("pytest-", "popen-")):
             path.chmod(0o755)
     debian.directory.chmod(0o777)
     if os.geteuid() == 0:
-        debian.shell = [
-            shutil.which("setpriv"),
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "--",
-            *debian.shell,
-        ]
-    try:
-        refused = debian.bootstrap("run", "demo")
-        assert refused.returncode == 3, refused.stderr
-        assert "can't write to" in refused.stderr
-        assert "LATMON_VENV" in refused.stderr
-        assert debian.bootstrap("run", "demo", LATMON_VENV=str(debian.directory / "venv")).returncode == 0
-    finally:
-        debian.checkout.chmod(0o755)
+        if not shutil.which("setpriv"):
+            pytest.skip("root writes anywhere")
+        words = ("--reuid=65534", "--regid=65534", "--clear-groups", "--")
+        debian.shell = [shutil.which("setpriv"), *words, *debian.shell]
+    yield debian
+    debian.checkout.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make it for another user")
+def test_another_user_runs_what_root_set_up(debian, request):
+    assert debian.bootstrap("run").returncode == 0
+    user = request.getfixturevalue("read_only")
+    assert user.bootstrap("run", "demo").returncode == 0
+    python = user.checkout / ".venv/bin/python"
+    python.unlink()
+    python.symlink_to("/root/python-of-root/bin/python")
+    refused = user.bootstrap("run", "demo")
+    assert refused.returncode == 3
+    assert refused.stderr.startswith(
+        f"bootstrap: {user.checkout}/.venv was made with a Python that this user can't run"
+    )
+    assert "LATMON_VENV" in refused.stderr
+
+
+def test_a_read_only_checkout_is_said_and_another_place_works(read_only):
+    refused = read_only.bootstrap("run", "demo")
+    assert refused.returncode == 3, refused.stderr
+    assert "can't write to" in refused.stderr
+    assert "LATMON_VENV" in refused.stderr
+    assert read_only.bootstrap("run", "demo", LATMON_VENV=str(read_only.directory / "venv")).returncode == 0
 
 
 def test_a_venv_made_through_sudo_is_given_to_its_owner(debian):
