@@ -52,7 +52,7 @@ def _keep(details: str, path: Path) -> str:
     return f"the details are in {path}, please report them"
 
 
-_STANDARD_FILES = 3
+_STANDARD_FILES = {"stdin": os.O_RDWR, "stdout": os.O_RDONLY, "stderr": os.O_RDWR}
 
 
 def main() -> NoReturn:
@@ -72,14 +72,14 @@ def _run() -> int:
 
 
 def _open_standard_files() -> None:
-    """Started with 0, 1 or 2 closed, as some daemons do: the null device stands in, lest a recording becomes one."""
-    number = os.open(os.devnull, os.O_RDWR)
-    while number < _STANDARD_FILES:
-        number = os.open(os.devnull, os.O_RDWR)
-    os.close(number)
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: PTH123, SIM115 - for the whole process
+    """Open the null device for each of 0, 1 and 2 that is closed, or a recording would get that number.
+
+    Standard output can't be written to then: what should go there would be lost without a word.
+    """
+    for number, (name, flags) in enumerate(_STANDARD_FILES.items()):
+        if getattr(sys, name) is None and os.open(os.devnull, flags) == number:  # the lowest that is free
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for the whole process
 
 
 if __name__ == "__main__":

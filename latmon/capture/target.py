@@ -8,6 +8,8 @@ From /proc/self/mountinfo and sysfs, whose roots are arguments; empty where a sy
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import stat
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from latmon.support import paths
+from latmon.support import paths, streams
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import content
 from latmon.support.streams import STANDARD
@@ -65,6 +67,8 @@ def refuse(path: Path) -> None:
     if path == STANDARD:
         if sys.stdout.isatty():
             raise UsageError("a recording is binary, and standard output is a terminal: name a file, or pipe it on")
+        if fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise streams.explain(streams.StdoutError(errno.EBADF, ""))
         return
     try:
         mode = path.lstat().st_mode

@@ -242,7 +242,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
     parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
-    parser.add_argument("-o", metavar="OUT", dest="out", required=True, help="a new file, or - for stdout")
+    parser.add_argument(
+        "-o", metavar="OUT", dest="out", type=_spoken(_new_file), required=True, help="a new file, or - for stdout"
+    )
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: a row per bucket that holds I/Os")
     pictures = parser.add_argument_group("svg and cast")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from latmon.findings.tour import Tour
 
 MAX_SENTENCE = 1000
+_ONE_FILE = "- is standard input, which is one file: name it once"
 
 
 def main(argv: list[str]) -> int:
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
         return EXIT_DONE
     except streams.StdoutError as error:
         streams.drop()
-        return _refused(UnavailableError(f"can't write to stdout: {error.strerror}"))
+        return _refused(streams.explain(error))
 
 
 def _guard_root() -> None:
@@ -234,6 +235,8 @@ def _diff(args: argparse.Namespace) -> int:
     _settle()
     from latmon.diff.command import diff_command
 
+    if [args.first, *args.others].count(str(STANDARD)) > 1:
+        raise UsageError(_ONE_FILE)
     return diff_command([args.first, *args.others], as_json=args.json)
 
 
@@ -255,7 +258,7 @@ def _import(args: argparse.Namespace) -> int:
         host=args.host,
         first_report=args.first_report,
     )
-    return import_command(args.file, args.out, asked, args.from_format or "")
+    return import_command(streams.readable(args.file), args.out, asked, args.from_format or "")
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -305,7 +308,7 @@ def _user() -> privileges.Invoker | None:
 
 def _readable(files: list[Path]) -> list[Path]:
     if files.count(STANDARD) > 1:
-        raise UsageError("- is standard input, which is one file: name it once")
+        raise UsageError(_ONE_FILE)
     return [streams.readable(one) for one in files]
 
 

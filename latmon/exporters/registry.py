@@ -15,7 +15,6 @@ from latmon.recording.reader import open_recording
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, UsageError
 
-STDOUT = "-"
 _WRITERS = {
     "jsonl": ("jsonl", "write"),
     "csv": ("csv", "write_windows"),
@@ -34,11 +33,11 @@ def export_command(args: argparse.Namespace) -> int:
     wish = wished(args)
     source = Source(open_recording(args.file), tuple(args.device))
     write = writer(args.to, wish)
-    if args.out == STDOUT:
+    if args.out == streams.STANDARD:
         write(source, sys.stdout.buffer, wish)
         sys.stdout.buffer.flush()
     else:
-        with streams.whole(Path(args.out)) as file:
+        with streams.whole(args.out) as file:
             write(source, file, wish)
     print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
     return EXIT_DONE
@@ -66,10 +65,10 @@ def writer(form: str, wish: Wish) -> Callable[[Source, BinaryIO, Wish], None]:
     return found
 
 
-def _summary(source: Source, form: str, out: str) -> str:
+def _summary(source: Source, form: str, out: Path) -> str:
     windows = f"{source.windows} window{'s' * (source.windows != 1)}"
     gaps = f", {source.gaps} gap{'s' * (source.gaps != 1)}" if source.gaps else ""
     damaged = f", {source.damaged} damaged place{'s' * (source.damaged != 1)}" if source.damaged else ""
-    where = "" if out == STDOUT else f" in {streams.named(Path(out))}"
+    where = "" if out == streams.STANDARD else f" in {streams.named(out)}"
     redacted = ", redacted" if source.redacted else ""
     return f"{windows}{gaps}{damaged} of {streams.named(source.recording.path)} as {form}{where}{redacted}"

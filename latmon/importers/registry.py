@@ -40,7 +40,7 @@ from latmon.model.frame import Frame, Missing, Origin
 from latmon.model.inflight import MEANS
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
-from latmon.support.streams import STANDARD, named
+from latmon.support.streams import named
 from latmon.support.text import clean
 from latmon.support.units import counted
 
@@ -194,7 +194,7 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
 def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
     """The exit code. RecordingError where nothing in the file is known."""
     target.refuse(out)
-    name = clean("standard input" if path == STANDARD else path.name, 100)
+    name = clean(path.name, 100)
     read = read_text(source.read(path), name, asked, from_format)
     every = read.frames()
     first = next(every)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,15 +36,13 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def read(path: Path) -> bytes:
-    """All of the file, or of stdin for `-`; RecordingError where it is too large."""
+    """Return all of the file; RecordingError where it is too large."""
     try:
-        if str(path) == "-":
-            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
-                raw = file.read(MAX_BYTES + 1)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
+            file.seek(0)  # a copy of standard input may share its position with the descriptor that wrote it
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:

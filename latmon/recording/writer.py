@@ -224,6 +224,10 @@ class Writer:
                 member = member[os.write(self._descriptor, member) :]
             except BlockingIOError:  # the reader's shell may have made the pipe non-blocking
                 select.select([], [self._descriptor], [])
+            except BrokenPipeError:  # a reader who had enough
+                raise
+            except OSError as error:
+                raise streams.StdoutError(error.errno, error.strerror) from None
 
     def _write(self, member: bytes) -> bool:
         """Put a member at the end, whole or not at all; `trouble` says why not.

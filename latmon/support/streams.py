@@ -11,6 +11,7 @@ Owns the process's standard input. Knows nothing of what is in the copy.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import shutil
@@ -105,6 +106,12 @@ class _Output(io.FileIO):
             raise StdoutError(error.errno, error.strerror) from None
 
 
+def explain(error: StdoutError) -> UnavailableError:
+    """Return the sentence for an error of standard output."""
+    why = "it is not open for writing" if error.errno == errno.EBADF else error.strerror
+    return UnavailableError(f"can't write to stdout: {why}")
+
+
 def install() -> None:
     """For the whole process; it encodes, and ends its lines, as it did."""
     old = sys.stdout
@@ -163,7 +170,7 @@ def keys_from_terminal() -> None:
 def _spooled() -> Path:
     """Copy standard input once. The file has no name and ends with the process."""
     if sys.stdin.isatty():
-        raise UsageError("- is standard input, and that is a terminal: pipe a recording into it")
+        raise UsageError("- is standard input, and that is a terminal: pipe a file into it")
     try:
         copy = tempfile.TemporaryFile(prefix="latmon-")  # noqa: SIM115 - open as long as the process
         while piece := os.read(sys.stdin.fileno(), _PIECE):

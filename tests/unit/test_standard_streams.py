@@ -139,6 +139,7 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
     ("words", "code", "said"),
     [
         (("report", "-", "-"), 2, "standard input, which is one file"),
+        (("diff", "-", "-"), 2, "standard input, which is one file"),
         (("--record", "-", "--max-size", "3M"), 2, "--max-size needs a file"),
         (("--record", "-", "--keep", "3h"), 2, "--keep needs a file"),
         (("--record", "-", "--tui"), 2, "--tui needs a file"),
@@ -212,11 +213,35 @@ def test_a_terminal_gets_no_recording(words):
     assert b"\x1f\x8b" not in terminal.seen
 
 
-def test_a_recording_is_not_typed():
-    terminal = Terminal("report", "-")
+@pytest.mark.parametrize("words", [("report", "-"), ("import", "-", "-o", "/nonexistent/out"), ("check", "-")])
+def test_a_file_is_not_typed(words):
+    terminal = Terminal(*words)
     assert terminal.read()
     assert terminal.code() == 2
-    assert b"pipe a recording into it" in terminal.seen
+    assert b"pipe a file into it" in terminal.seen
+
+
+WRITERS = {
+    "live": ("--backend", "procfs", "--record", "-", "--duration", "1s"),
+    "demo": ("demo", "--record", "-", "--duration", "1s"),
+    "import": ("import", str(IMPORTED), "-o", "-"),
+    "repair": ("check", "FILE", "--repair", "-o", "-"),
+    "export": ("export", "FILE", "--to", "csv", "-o", "-"),
+    "report": ("report", "FILE"),
+}
+
+
+@pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize(
+    ("how", "why"), [(">&-", "it is not open for writing"), (">/dev/full", "No space left on device")]
+)
+def test_a_standard_output_that_takes_nothing(recorded, words, how, why):
+    words = command(*(str(recorded) if one == "FILE" else one for one in words))
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {how}', "sh", *words], capture_output=True, check=False, timeout=PATIENCE_S, text=True
+    )
+    assert done.returncode == 3, done.stderr
+    assert f"latmon: can't write to stdout: {why}" in done.stderr.splitlines()
 
 
 def test_a_piped_replay_takes_its_keys_from_the_terminal(recorded):
