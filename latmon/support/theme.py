@@ -60,7 +60,7 @@ def load_theme(name: str, dirs: tuple[Path, ...] | None = None) -> Theme:
     """The theme called `name`; ThemeError names the ones there are."""
     for directory in dirs or theme_dirs():
         path = directory / f"{name}.yaml"
-        if _NAME.fullmatch(name) and path.is_file():
+        if path in _files(directory):
             return read_theme(path)
     raise ThemeError(f"no theme {name!r}; there are {', '.join(theme_names(dirs))}")
 
@@ -81,10 +81,12 @@ def read_theme(path: Path) -> Theme:
 
 
 def _files(directory: Path) -> Iterator[Path]:
+    """Yield the files that may be themes; none of a directory that can't be read."""
     try:
-        yield from (p for p in directory.iterdir() if p.suffix == ".yaml" and _NAME.fullmatch(p.stem))
+        found = [Path(one.path) for one in os.scandir(directory) if one.is_file()]
     except OSError:
         return
+    yield from (path for path in found if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
 
 
 def _theme(value: object, where: str) -> Theme:

@@ -1,5 +1,7 @@
 """Themes: ours are whole, and a wrong one is refused with file and key."""
 
+import os
+
 import pytest
 import yaml
 
@@ -111,6 +113,17 @@ def test_an_unknown_name_lists_the_known(tmp_path):
     write(tmp_path, GOOD, "mine.yaml")
     with pytest.raises(ThemeError, match="there are mine"):
         load_theme("../mine", (tmp_path,))
+
+
+def test_what_is_no_readable_file_is_passed_over(tmp_path):
+    """A directory that can't be examined (this name is too long, which holds for root, too), and a FIFO."""
+    closed, fifos = tmp_path / ("x" * 300), tmp_path / "fifos"
+    fifos.mkdir()
+    os.mkfifo(fifos / "evil.yaml")
+    dirs = (closed, fifos, theme_dirs()[-1])
+    assert load_theme("dark", dirs).name == "dark"
+    with pytest.raises(ThemeError, match=r"no theme 'evil'; there are dark, light, high-contrast, mono$"):
+        load_theme("evil", dirs)
 
 
 def test_a_user_theme_replaces_ours(tmp_path, monkeypatch):
