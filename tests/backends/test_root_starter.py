@@ -77,7 +77,7 @@ async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
 
 async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
     """Longer than it may take: the process that kept root is not given up."""
-    monkeypatch.setattr(probe_launcher, "LOOK_S", 0.4)
+    monkeypatch.setattr(probe_launcher, "_ANSWER_S", 2.0)
     one = launcher()
     await one.totals(1)  # of whatever else the host runs, too
     asyncio.get_running_loop().call_soon(time.sleep, 3.0)

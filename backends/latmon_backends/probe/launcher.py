@@ -27,7 +27,7 @@ from latmon.support import privileges, trust
 from latmon.support.process import widen
 from latmon_backends.probe import bpf_stats
 from latmon_backends.probe.bpf_stats import Totals, totals
-from latmon_backends.probe.process import LOOK_S, Child
+from latmon_backends.probe.process import LOOK_S, Child, Silence
 
 
 class AnyTool(Protocol):
@@ -122,8 +122,8 @@ class Direct:
 
 MAX_MESSAGE = 16 * 1024
 """Bytes of a request or an answer."""
-_LOOKS = 5
-"""An answer may take so many times LOOK_S. A process that is stopped for longer than that misses one look, not all."""
+_ANSWER_S = 5.0
+"""Silence after which an answer is given up."""
 _PIPES = 3
 _GONE = 255
 STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_helper")
@@ -193,7 +193,8 @@ class RootLauncher:
         except OSError:
             self._hang_up()
         try:
-            for _ in range(_LOOKS):
+            silence = Silence()
+            while silence.look() < _ANSWER_S:
                 await asyncio.wait({answer}, timeout=LOOK_S)
                 if answer.done():
                     return answer.result()
