@@ -97,7 +97,7 @@ def _check_named(name: str, path: Path, file: Path | None) -> None:
     where = f" in {file}" if file else " in the config"
     if os.geteuid() == 0 and file is not None:
         remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
-        trust.trust_require(file, f"{name}: {path}{where}", remedy)
+        trust.require_path(file, f"{name}: {path}{where}", remedy)
     if path.is_absolute():
         trust.require(path, f"{name}: {path}{where}")
     if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):

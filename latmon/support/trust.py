@@ -52,7 +52,7 @@ _OTHERS = (
 _MODULES = (".py", ".pth", ".so")
 """Files in a directory of sys.path that Python may run by themselves."""
 _WHAT = f"latmon, which runs from {_PACKAGE},"
-_TRUST_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
+_INSTALL_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
 _IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
 _MAX_LINKS = 40
 """As many as the kernel follows."""
@@ -126,7 +126,7 @@ def changeable(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
     return None
 
 
-def trust_require(path: Path, what: str, remedy: str, allowed: frozenset[int] = ROOT) -> None:
+def require_path(path: Path, what: str, remedy: str, allowed: frozenset[int] = ROOT) -> None:
     """Raise UntrustedError where a uid outside `allowed` can change the file or a step on the way to it.
 
     `what` names the file and where its path comes from; `remedy` is the advice beside the command.
@@ -139,9 +139,9 @@ def require_installation(environ: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError where others can change latmon's code, its probes, or where Python looks for modules."""
     allowed = owners(environ)
     for path in _searched():
-        trust_require(path, _WHAT, _IN_CWD if path == _cwd() else _TRUST_REMEDY, allowed)
+        require_path(path, _WHAT, _IN_CWD if path == _cwd() else _INSTALL_REMEDY, allowed)
     for path in _run_or_imported(allowed):
-        trust_require(path, _WHAT, _TRUST_REMEDY, allowed)
+        require_path(path, _WHAT, _INSTALL_REMEDY, allowed)
     for tree in (_PACKAGE, *_packages("latmon_backends"), data_dir("probes")):
         require_tree(tree, environ)
 
@@ -152,11 +152,11 @@ def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> No
     What a link leads to outside of it follows the rule for tools.
     """
     allowed = owners(environ)
-    trust_require(directory, _WHAT, _TRUST_REMEDY, allowed)
+    require_path(directory, _WHAT, _INSTALL_REMEDY, allowed)
     for path in _suspicious(directory, allowed):
         is_inside = _real(path).is_relative_to(_real(directory))
         if found := flaw(path, allowed if is_inside else ROOT):
-            raise _refusal(_WHAT, found, _TRUST_REMEDY)
+            raise _refusal(_WHAT, found, _INSTALL_REMEDY)
 
 
 def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
@@ -177,7 +177,7 @@ def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
 def require_script(path: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError for a probe's file that others can change. One from outside latmon must be root's alone."""
     is_ours = any(_real(path).is_relative_to(home) for home in (_PACKAGE, _CHECKOUT / "probes"))
-    trust_require(
+    require_path(
         path, f"the probe {path}", "copy it to where only root can write", owners(environ) if is_ours else ROOT
     )
 
@@ -324,7 +324,7 @@ VARIABLES = ("LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT")
 """Each names a tool."""
 _ADMIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where root's tools are, and often not in a user's search path."""
-_REMEDY = "put it where only root can write, such as /usr/local/bin"
+_TOOL_REMEDY = "put it where only root can write, such as /usr/local/bin"
 _MAX_INTERPRETERS = 5
 """A script's interpreter may be a script; the kernel goes no deeper."""
 _FIRST_LINE = 256
@@ -375,7 +375,7 @@ def require(path: Path, what: str) -> None:
     """
     if os.geteuid():
         return
-    trust_require(path, what, _REMEDY)
+    require_path(path, what, _TOOL_REMEDY)
     for _ in range(_MAX_INTERPRETERS):
         found = _interpreter(path)
         if found is None:
@@ -385,7 +385,7 @@ def require(path: Path, what: str) -> None:
                 f"{what} is not used as root, because {path} names its interpreter {found} relative to the current "
                 "directory: name an absolute path in its first line"
             )
-        trust_require(found, f"{what} with the interpreter {found}", _REMEDY)
+        require_path(found, f"{what} with the interpreter {found}", _TOOL_REMEDY)
         path = found
 
 
