@@ -47,7 +47,7 @@ from latmon_backends.tracer.join import Joining, health_of
 from latmon_backends.tracer.programs import Target
 
 _TOO_OLD = ("Unknown function: nsecs", "Invalid probe type")
-"""What 0.17 and 0.18 say to nsecs(monotonic) and to rawtracepoint."""
+"""Begins of the errors that 0.17 and 0.18 print for nsecs(monotonic) and rawtracepoint."""
 _SILENT_S = 6.0
 """A probe that prints nothing for so long is stuck: a tick prints at least its number."""
 _ENOUGH = 100
@@ -170,7 +170,7 @@ class AlwaysOn:
         self._skipped = Skipped()
 
     async def _again(self) -> None:
-        """The same variant, told anew how far its clock is ahead of the stamps, where it must know."""
+        """Restart the variant with the present distance of its clock from the stamps, where its script takes one."""
         await self._start(self.variant.with_clock(host.suspended_us() * 1000))
 
     def _lacks_stamps(self, window: Window) -> bool:
@@ -211,7 +211,7 @@ def _no_privilege(why: str) -> str:
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
 _SETTLES = 0.3
-"""Of an interval: the deep probes tick on their own, and print much more."""
+"""Share of an interval. The tracer has ticks of its own and prints much more."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
 
@@ -275,7 +275,7 @@ class BpftraceBackend:
         return await kernel_settings.bounded(self._options, self._sampler.devices, self._told())
 
     def _told(self) -> kernel_settings.Sections:
-        """What this process knows by itself. The deep program is the one for all devices: its filter is no setting."""
+        """Return latmon's own settings. The tracer's program is that for all devices: its filter is no setting."""
         deep = self._programs.program(Target(), 1)
         return {
             "tool": {"bpftrace": self._tool.version, "latmon": __version__},
@@ -314,7 +314,7 @@ class BpftraceBackend:
         )
 
     async def _until_traced(self) -> None:
-        """Who asked for all stages wants them from the first frame on: what comes before it is left out."""
+        """Wait until stages are traced, and drop the windows before: with --stages all the first frame has them."""
         self._deep.begin()
         tried = asyncio.create_task(asyncio.wait_for(self._deep.tried(), _TRACED_S))
         try:

@@ -184,7 +184,7 @@ def _why_none(refusals: dict[str, str]) -> str:
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the deep probes before a capture goes on without."""
 _SETTLES = 0.3
-"""Of an interval: the deep probes tick on their own, and print much more."""
+"""Share of an interval. The tracer has ticks of its own and prints much more."""
 _FINISHING_S = 1.1
 """A capture that is in a hurry waits 1.4 s for its last frame."""
 _LAST_S = 0.3
@@ -265,7 +265,7 @@ class DtraceBackend:
         return await kernel_settings.bounded(self._options, self._devices.devices, self._told())
 
     def _told(self) -> kernel_settings.Sections:
-        """What this process knows by itself."""
+        """Return the settings of latmon itself."""
         deep = self._programs.program()
         return {
             "tool": {"dtrace": self._tool.version, "latmon": __version__},
