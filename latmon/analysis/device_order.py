@@ -115,7 +115,7 @@ def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
 
 def by_name(name: str) -> tuple[object, ...]:
     """Return the sort key of a list without load: natural order, devices on files and in memory last."""
-    return bool(_MEMORY.fullmatch(name)), natural(name)
+    return is_on_another(name), natural(name)
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -48,6 +48,11 @@ def ran(line: str) -> bool:
     return bool(_RAN.fullmatch(line))
 
 
+def marked(line: str) -> str:
+    """Return a command as a person reads it: one that was not run says so."""
+    return line if ran(line) else line + NOT_RUN
+
+
 def plain(name: str) -> bool:
     """Nothing in it means something to a shell; a leading dash would be an option."""
     return bool(_PLAIN.fullmatch(name)) and not name.startswith("-")
@@ -109,7 +114,7 @@ class Step(NamedTuple):
     @property
     def text(self) -> str:
         """Return what a person reads: what to do, then the commands, and which of them were not run here."""
-        lines = ", ".join(line if ran(line) else line + NOT_RUN for line in self.commands)
+        lines = ", ".join(map(marked, self.commands))
         between = " " if self.what.endswith("?") else ": "
         return f"{self.what}{between}{lines}" if lines else self.what
 

@@ -10,7 +10,7 @@ Every number and length is bounded, every string clean, every depth said once; R
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import Any
 
@@ -243,9 +243,13 @@ def _named(told: Any, key: str, most: int = MAX_FEW) -> Counts:
 
 def _few(line: Json, key: str, most: int = MAX_FEW) -> Json:
     told = validate.mapping(line, key)
-    if len(told) > most:
-        raise RecordingError(f"{key!r} has {len(told)} entries, and {most} are the most")
+    _require_few(told, key, most)
     return told
+
+
+def _require_few(found: Sized, key: str, most: int) -> None:
+    if len(found) > most:
+        raise RecordingError(f"{key!r} has {len(found)} entries, and {most} are the most")
 
 
 def _few_labels(line: Json, key: str) -> tuple[str, ...]:
@@ -366,8 +370,7 @@ def _issues(line: Json) -> tuple[Issue, ...]:
 
 
 def _few_depths(found: Sequence[str], key: str, most: int = MAX_OPS) -> tuple[str, ...]:
-    if len(found) > most:
-        raise RecordingError(f"{key!r} has {len(found)} entries, and {most} are the most")
+    _require_few(found, key, most)
     return tuple(found)
 
 

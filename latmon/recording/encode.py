@@ -188,8 +188,8 @@ def _includes(includes: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
     return {stage: list(others) for stage, others in includes.items()}
 
 
-def _flat(pairs: Any) -> list[int]:
-    return [number for pair in pairs for number in pair]
+def _flat(rows: Iterable[tuple[int, ...]]) -> list[int]:
+    return [number for row in rows for number in row]
 
 
 _REQUIRED = ("device", "op", "began_us")
@@ -206,10 +206,10 @@ def encode_outstanding(frame: Frame) -> Line:
 
 def _depths(one: Depths) -> Line:
     line: Line = {
-        "d": _flat_depths(sorted(one.in_driver.items())),
-        "q": _flat_depths(sorted(one.queued.items())),
-        "i": _flat_depths(sorted(one.at_issue.items())),
-        "l": _flat_depths((depth, *took) for depth, took in sorted(one.latency.items())),
+        "d": _flat(sorted(one.in_driver.items())),
+        "q": _flat(sorted(one.queued.items())),
+        "i": _flat(sorted(one.at_issue.items())),
+        "l": _flat((depth, *took) for depth, took in sorted(one.latency.items())),
         "corrected": one.corrected,
         "by": "" if one.source == SYSFS else one.source,
     }
@@ -226,7 +226,7 @@ def _in_flight(still: StillInFlight) -> Line:
     if still.devices:
         line["devices"] = list(still.devices)
     if still.older:
-        line["older"] = _flat_depths(sorted(still.older.items()))
+        line["older"] = _flat(sorted(still.older.items()))
     return line
 
 
@@ -244,12 +244,8 @@ def _issues(some: Iterable[Issue]) -> Line:
     at: Mapping[str, int] = {op: index for index, op in enumerate(ops)}
     return {
         "ops": ops,
-        "n": _flat_depths((one.mono_us, one.sector, one.bytes, at[one.op], one.queued_us) for one in each),
+        "n": _flat((one.mono_us, one.sector, one.bytes, at[one.op], one.queued_us) for one in each),
     }
-
-
-def _flat_depths(rows: Iterable[tuple[int, ...]]) -> list[int]:
-    return [number for row in rows for number in row]
 
 
 MAX_QUEUES = 1024

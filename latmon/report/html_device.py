@@ -74,9 +74,7 @@ def _identity(one: _Json) -> str:
     said += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
     found = f'<p class="what">{" &middot; ".join(said)}</p>\n' if said else ""
     if not one.get("timed", True):
-        below = one.get("members") or one.get("kind") in ("dm", "md")
-        why = "no request passes; its I/O is timed at the devices below it" if below else "only the tracer measures it"
-        found += f"<p>Not timed by the always-on probe: {why}.</p>\n"
+        found += f"<p>Not timed by the always-on probe: {sections.why_untimed(one)}.</p>\n"
     if "threshold_us" in one:
         above = sum(one.get("above", {}).values())
         found += f"<p>{number(above)} I/Os were above the threshold of {time_of(one['threshold_us'])}.</p>\n"

@@ -519,6 +519,12 @@ def gaps(summary: _Json) -> str:
     return f"{len(found):,}, {sum(one['duration_s'] for one in found):,.6g} s in all ({why}){open_end(summary)}"
 
 
+def why_untimed(device: _Json) -> str:
+    """Return why the always-on probe has no latency of a device."""
+    has_disks = device.get("members") or device.get("kind") in ("dm", "md")
+    return "no request passes; its I/O is timed at the devices below it" if has_disks else "only the tracer measures it"
+
+
 def open_end(summary: _Json) -> str:
     """Return a clause for a recording that was not closed, else an empty text: its last gap may not be in the file."""
     is_open = any(one.endswith(UNCLOSED) for one in summary.get("damage", ()))

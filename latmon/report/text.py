@@ -74,17 +74,12 @@ def _idle(summary: _Json) -> list[str]:
     return wrapped(f"no I/O: {', '.join(idle)}")
 
 
-_OF_DISKS = ("dm", "md")
-
-
 def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[str]:
     parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
     on = f"on {', '.join(device['members'])}" if device.get("members") else ""
     yield from wrapped("  ".join(part for part in (name, *parts, on) if part))
     if not device.get("timed", True):
-        below = device.get("members") or device.get("kind") in _OF_DISKS
-        why = "no request passes; its I/O is timed at the devices below it" if below else "only the tracer measures it"
-        yield from wrapped(f"not timed here: {why}", "  ")
+        yield from wrapped(f"not timed here: {sections.why_untimed(device)}", "  ")
     if not device["ops"]:
         yield "  no I/O completed"
     else:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.history import Window
 from latmon.analysis.device_order import Order, in_flight_us
-from latmon.model.frame import OPS, Frame, Origin, Traced
-from latmon.model.frame import STARTING as STARTING  # noqa: PLC0414  re-exported to the panels
+from latmon.model.frame import OPS, STARTING, Frame, Origin, Traced
 from latmon.views import empty
 from latmon.views.device_table import Subject, order
 from latmon.views.findings_state import NOTHING, Standing

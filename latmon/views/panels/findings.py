@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from latmon.findings.engine import DEPTHS, LATENCIES, LIMITS, TRACED, Episode
-from latmon.findings.finding import CRITICAL, NOT_RUN, NOTICE, WARNING, Finding, ran, sized
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, marked, sized
 from latmon.support.units import duration
 from latmon.views import empty
 from latmon.views.columns import around
@@ -167,7 +167,7 @@ def _item(sign: str, text: str, width: int) -> list[Line]:
 
 def _command(line: str, width: int) -> list[Line]:
     """Return a command on lines of its own, every blank kept; a long one is broken at the edge alone."""
-    parts = chop_cells(line if ran(line) else line + NOT_RUN, max(width - 10, 2))
+    parts = chop_cells(marked(line), max(width - 10, 2))
     return [(Span(f"{'':9}"), Span(part, "strong")) for part in parts]
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from latmon.aggregate.accumulator import DepthSum
 from latmon.analysis.limits import Audited, Remark, Setting, audit, ceiling, ceilings, elevator
 from latmon.analysis.littles_law import COUNTED, of, times, times_of
-from latmon.model.frame import OPS, Frame, Limit, Outstanding
+from latmon.model.frame import OPS, STARTING, Frame, Limit, Outstanding
 from latmon.model.inflight import MEANS, PROBE, SYSFS, Aged, Depths, Took
 from latmon.support.units import UNKNOWN, duration, part, whole
 from latmon.views import empty, heatmap
 from latmon.views.bars import share_bar
 from latmon.views.columns import Field, table
-from latmon.views.context import MEASURING, OFF, STARTING, Sight, no_rows, selected, sentence
+from latmon.views.context import MEASURING, OFF, Sight, no_rows, selected, sentence
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import BAND_LABEL, Band, Ink
 from latmon.views.heatmap_state import shape
