@@ -28,7 +28,7 @@ test-lab: # root, qemu: real HBA drivers in a throw-away guest
 test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroots
 	@sh tests/lab/fresh-debian $(ARGS)
 
-bench: # root: writes docs/BENCHMARKS.md
+bench: # root: writes .cache/benchmarks.md
 	@sh ./bootstrap python tests/bench $(ARGS)
 
 incidents: # recordings, pictures and quoted output of docs/incidents

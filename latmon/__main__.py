@@ -20,12 +20,12 @@ MAX_BYTES = 256 * 1024
 
 
 def install() -> None:
-    """For the whole process; the interpreter's own exit code for an unhandled exception is already 1."""
+    """Set the process's handler of uncaught exceptions; the interpreter's exit code for them is already 1."""
     sys.excepthook = _explain
 
 
 def log_path(environ: Mapping[str, str]) -> Path:
-    """Where crashes are written down: the user's state directory."""
+    """Return the path of the crash log in the user's state directory."""
     return paths.state(environ) / "crash.log"
 
 
@@ -33,7 +33,7 @@ def _explain(kind: type[BaseException], error: BaseException, trace: TracebackTy
     details = "".join(traceback.format_exception(kind, error, trace))
     sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
     try:  # under sudo the log is below the user's home, where a name may be a link
-        privileges.settle(privileges.invoker(os.environ, os.geteuid()))
+        privileges.drop_root(privileges.invoker(os.environ, os.geteuid()))
         kept = _keep(details, log_path(os.environ))
     except OSError as failure:  # still root: it writes nothing there
         kept = f"the details could not be kept: {failure.strerror}"
@@ -41,7 +41,7 @@ def _explain(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def _keep(details: str, path: Path) -> str:
-    """Add to the log, which starts anew when it has grown; says where it is."""
+    """Append to the log, or overwrite it above MAX_BYTES; return a message with its path."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = os.O_TRUNC if path.exists() and path.stat().st_size > MAX_BYTES else os.O_APPEND
@@ -56,12 +56,12 @@ _STANDARD_FILES = {"stdin": os.O_RDWR, "stdout": os.O_RDONLY, "stderr": os.O_RDW
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with its code: the launcher of a zip archive passes no returned code on."""
+    """Run the command line and exit with its code; the launcher of a zip archive ignores a returned code."""
     sys.exit(_run())
 
 
 def _run() -> int:
-    """Ctrl-C outside of a capture or a screen ends as a shell expects it: 130."""
+    """Return the exit code; 130 for Ctrl-C outside of a capture or a screen, as shells expect."""
     _open_standard_files()
     streams.install()
     install()
@@ -74,7 +74,7 @@ def _run() -> int:
 def _open_standard_files() -> None:
     """Open the null device for each of 0, 1 and 2 that is closed, or a recording would get that number.
 
-    Standard output can't be written to then: what should go there would be lost without a word.
+    A closed standard output is opened read-only, so that writing fails instead of losing the output.
     """
     for number, (name, flags) in enumerate(_STANDARD_FILES.items()):
         if getattr(sys, name) is None and os.open(os.devnull, flags) == number:  # the lowest that is free

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -47,7 +48,10 @@ def _is_of_demo(item: pytest.Item) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the workers of this run find its locks."""
+    """Set up where the workers of this run find its locks, and signals that children inherit."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:  # in the background or under nohup
+            signal.signal(number, usual)
     if _WORKER not in os.environ:
         turns = tempfile.TemporaryDirectory(prefix="latmon-tests-")
         os.environ[_TURNS] = turns.name

@@ -1,7 +1,7 @@
 """The procfs backend (tier D): kernel counters only, no privilege, one frame per interval.
 
-Counts, bytes, mean times and I/Os in flight. The kernel keeps no distribution and no stages there, so a frame has no
-histograms and the origin says why. Owns the schedule of frames; must not know how counters are read.
+A frame has counts, bytes, mean times and I/Os in flight. The kernel's counters have no distribution and no stages, so
+it has no histograms, and the origin says why.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from latmon.capture.backend import Options
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin, Settings
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
-from latmon_backends.kernel.counters import Interval, Sample, difference, monotonic_us
+from latmon_backends.kernel.counters import CounterInterval, Sample, difference, monotonic_us
 from latmon_backends.kernel.system import TaskQueues, sampler_of
 
 _FIRST_US = 1_000_000
-"""The first frame comes after this long even when intervals are longer: its dt says so."""
+"""The first frame comes after this time even when intervals are longer; its `dt_us` is its own."""
 _SLEPT_US = 100_000
 _NO_DISTRIBUTION = "the kernel's counters hold sums and no distribution: only the mean is known"
 _NO_STAGES = "the kernel's counters don't tell stages apart: this needs bpftrace or dtrace"
 
 
 class ProcfsBackend:
-    """Frames from /proc/diskstats and sysfs, or from psutil where they don't exist."""
+    """Backend that reads the system's counters: /proc/diskstats and sysfs, kstat, or psutil."""
 
     def __init__(self, options: Options, reason: str = "", suspended_us: Callable[[], int] = host.suspended_us) -> None:
         self._options, self._suspended_us = options, suspended_us
@@ -71,7 +71,7 @@ class ProcfsBackend:
         self._sampler.close()
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """One frame per interval, for ever."""
+        """Yield one frame per interval without end."""
         self._seq, self._news, self._slept_us = 0, self._sampler.devices, self._suspended_us()
         async for _ in _ticks(self._before.mono_us, self._options.interval_us):
             yield self._next()
@@ -82,7 +82,7 @@ class ProcfsBackend:
         return self._next() if overdue else None
 
     def _next(self) -> Frame:
-        """What was counted since the frame before."""
+        """Return the frame of the time since the last one."""
         before, self._before = self._before, self._sampler.sample()
         slept_us, self._slept_us = self._slept_us, self._suspended_us()
         interval = difference(before, self._before)
@@ -107,7 +107,7 @@ class ProcfsBackend:
 
 
 def _without_effect(options: Options) -> str:
-    """What was asked for that sums of the kernel's can't give."""
+    """Return the notice about options that need more than the kernel's counters."""
     asked = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
     vain = [name for name, wanted in asked.items() if wanted]
     return f"{' and '.join(vain)} without effect: the kernel's counters time no single I/O" if vain else ""
@@ -132,7 +132,7 @@ async def _until(due_us: int) -> None:
     await asyncio.sleep(max(0, due_us - monotonic_us()) / 1e6)
 
 
-def _merge(news: tuple[Device, ...], interval: Interval) -> tuple[Device, ...]:
-    """The devices known before, brought up to date by what the interval changed."""
+def _merge(news: tuple[Device, ...], interval: CounterInterval) -> tuple[Device, ...]:
+    """Return the devices known before, updated by the interval's changes."""
     known = {device.name: device for device in (*news, *interval.devices)}
     return tuple(device for name, device in known.items() if name not in interval.removed)

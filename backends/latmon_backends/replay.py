@@ -1,7 +1,4 @@
-"""The replay backend: recordings as frames, at their own pace or faster, from any moment.
-
-Knows nothing of the file's layout; recording/ owns it, and recorded.py what is made of its lines.
-"""
+"""The replay backend: recordings as frames, at their own pace or faster, from any moment."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from latmon.support.errors import RecordingError, UsageError
 from latmon.timetravel.recorded import Recorded, open_several
 
 _BUSY_S = 0.02
-"""Of the event loop at once, while frames are taken as fast as they come."""
+"""Longest time without yielding to the event loop, while frames are taken as fast as they come."""
 _SCAN_S = 0.01
-"""Of the event loop at once, beside a picture and keys."""
+"""Longest time of the scan without yielding to the event loop, which also draws and reads keys."""
 
 
 class ReplayBackend:
-    """Plays recordings one behind the other. `speed` 2 is twice as fast, 0 as fast as frames are taken."""
+    """Backend that plays recordings one after the other. `speed` 2 is twice as fast, 0 as fast as frames are taken."""
 
     def __init__(self, paths: Sequence[Path], speed: float = 1.0) -> None:
         if not paths:
@@ -36,7 +33,7 @@ class ReplayBackend:
         self._going.set()
         self._after_us = -1
         self._turn = 0
-        """Counts the calls to go on: who plays sees by it that he is to begin elsewhere."""
+        """Counts the calls of `go_on`: when it changes, the playing loop begins at another moment."""
 
     @property
     def origin(self) -> Origin:
@@ -54,7 +51,7 @@ class ReplayBackend:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Each reading closes its file."""
+        """Stop the scan. Each reading closes its file."""
         if self._scanning is not None:
             self._scanning.cancel()
 
@@ -76,7 +73,7 @@ class ReplayBackend:
             await self._going.wait()
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """The same frames from the start at each call, or from where it was told to go on."""
+        """Yield the frames from the start at each call, or from the moment that `go_on` gave."""
         while True:
             turn, after_us, self._after_us = self._turn, self._after_us, -1
             async for frame in self._played(after_us):
@@ -87,7 +84,7 @@ class ReplayBackend:
                 return
 
     async def _played(self, after_us: int) -> AsyncIterator[Frame]:
-        """At their own pace from there on, until told to go on elsewhere."""
+        """Yield frames after `after_us` at their own pace, until the next `go_on`."""
         loop = asyncio.get_running_loop()
         due, turn = loop.time(), self._turn
         first, rested = after_us < 0, due
@@ -96,7 +93,7 @@ class ReplayBackend:
                 due += frame.dt_us / 1e6 / self.speed
             first = False
             now = loop.time()
-            if due > now or now - rested > _BUSY_S:  # even at full speed the loop gets its turn
+            if due > now or now - rested > _BUSY_S:  # even at full speed other tasks get to run
                 await asyncio.sleep(max(0.0, due - now))
                 rested = loop.time()
             if not self._going.is_set():

@@ -1,8 +1,9 @@
 """The root helper under `sudo latmon`: starts only named probes, and reads what only root can read of them.
 
-Started before root is given up, with a socket to the collector as all its input; it ends with that socket, so it never
-outlives latmon. It takes three requests, one datagram each: names of our manifests with checked values, the counters of
-a child that it started, the counting of run times. Nothing in a request is run or opened; one that isn't right ends it.
+It is started before root is given up, with a socket to the collector as its only input; it ends with that socket, so
+it never outlives latmon. It takes three requests, one datagram each: names of latmon's manifests with checked values,
+the counters of a child that it started, the counting of run times. Nothing in a request is run or opened; a malformed
+one ends it.
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ from latmon.support.errors import ManifestError, UntrustedError
 from latmon.support.paths import data_dir
 from latmon.support.trust import environment
 from latmon_backends.bpftrace import tool as bpftrace_tool
-from latmon_backends.bpftrace.program import Program, Script
-from latmon_backends.dtrace import program as dtrace_program
+from latmon_backends.bpftrace.program import BpftraceProgram
 from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace.program import DtraceProgram
 from latmon_backends.probe import bpf_stats
-from latmon_backends.probe.bpf_stats import Totals, totals
-from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, trusted
+from latmon_backends.probe.bpf_stats import ProgramTotals, totals
+from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, Script, trusted
 
 MAX_CHILDREN = 4
-"""Always-on and deep, and each once more while the one before is being ended."""
+"""Always-on and on demand, and each once more while its predecessor is being ended."""
 MAX_SCRIPTS = 16
 KEYS = (1024, 65_536)
 
 
-OurTool = bpftrace_tool.Tool | dtrace_tool.Tool
+OurTool = bpftrace_tool.BpftraceTool | dtrace_tool.DtraceTool
 TOOLS: Mapping[str, type[OurTool]] = {
-    bpftrace_tool.Tool.name: bpftrace_tool.Tool,
-    dtrace_tool.Tool.name: dtrace_tool.Tool,
+    bpftrace_tool.BpftraceTool.name: bpftrace_tool.BpftraceTool,
+    dtrace_tool.DtraceTool.name: dtrace_tool.DtraceTool,
 }
 
 
 class MalformedError(Exception):
-    """A request that none of ours is."""
+    """Refusal of a request that latmon does not send."""
 
 
 class Starter:
-    """Answers requests; `children` are the processes that it started and that live."""
+    """Answers requests; `children` are the running processes that it started."""
 
     def __init__(
         self, tool: OurTool, known: int, manifests: Mapping[str, Manifest], proc: Path = Path("/proc")
     ) -> None:
-        """`known`: the probe that was started while latmon was root itself. Scripts of another tool are none."""
+        """`known`: pid of the probe that latmon started as root. Manifests of other tools are left out."""
         self._tool, self._proc = tool, proc
         self._manifests = {name: one for name, one in manifests.items() if one.tool == tool.name}
         self._stats = -1
@@ -61,7 +62,7 @@ class Starter:
         self.children: dict[int, subprocess.Popen[bytes]] = {}
 
     def answer(self, request: object) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """The reply and the files that go with it, which the caller closes. MalformedError ends everything."""
+        """Return the reply and the files sent with it, which the caller closes. MalformedError ends the helper."""
         if not isinstance(request, dict) or len(request) != 1:
             raise MalformedError
         ((kind, value),) = request.items()
@@ -101,7 +102,7 @@ class Starter:
         return {"pid": child.pid}, files
 
     def _program(self, value: Any) -> AnyProgram:
-        """Only of our manifests' scripts, only with values that they allow."""
+        """Return a program of latmon's own scripts, with values that their manifests allow."""
         match value:
             case {"keys": int(keys), "scripts": [*scripts]} if len(value) == len(("keys", "scripts")):
                 pass
@@ -109,11 +110,9 @@ class Starter:
                 raise MalformedError
         if not KEYS[0] <= keys <= KEYS[1] or not 0 < len(scripts) <= MAX_SCRIPTS:
             raise MalformedError
-        program: AnyProgram
-        if isinstance(self._tool, dtrace_tool.Tool):
-            program = dtrace_program.Program(tuple(dtrace_program.Script(*self._script(one)) for one in scripts))
-        else:
-            program = Program(tuple(Script(*self._script(one)) for one in scripts), keys)
+        chosen = tuple(Script(*self._script(one)) for one in scripts)
+        is_dtrace = isinstance(self._tool, dtrace_tool.DtraceTool)
+        program: AnyProgram = DtraceProgram(chosen) if is_dtrace else BpftraceProgram(chosen, keys)
         try:
             program.text()
         except (ManifestError, OSError) as error:
@@ -129,15 +128,15 @@ class Starter:
     def _totals(self, pid: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
         if isinstance(pid, bool) or not isinstance(pid, int):
             raise MalformedError
-        # One that has just ended may still be asked for.
-        found = totals(pid, self._proc) if pid in self._readable else Totals()
+        # The caller may not know yet that a child has ended.
+        found = totals(pid, self._proc) if pid in self._readable else ProgramTotals()
         return {"totals": [found.run_ns, found.runs, found.skipped]}, ()
 
     def _count(self, on: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
         if not isinstance(on, bool):
             raise MalformedError
         if on and self._stats < 0:
-            with contextlib.suppress(OSError):  # no such kernel: then it isn't measured
+            with contextlib.suppress(OSError):  # the kernel has no such counters: run times stay unknown
                 self._stats = bpf_stats.open_stats()
         if not on and self._stats >= 0:
             os.close(self._stats)
@@ -145,14 +144,14 @@ class Starter:
         return {"stats": self._stats >= 0}, ()
 
     def ended(self, pid: int) -> dict[str, Any]:
-        """What is told of a child that ended; its number may be another process's from now on."""
+        """Return the message about a child that ended; its pid may be another process's from now on."""
         status = self.children.pop(pid).wait()
         self._readable.discard(pid)
         return {"ended": pid, "status": status}
 
 
 def serve(sock: socket.socket, starter: Starter) -> None:
-    """Until the socket ends, or says what it shouldn't."""
+    """Answer requests until the socket ends, or a malformed one comes."""
     with selectors.DefaultSelector() as selector, sock:
         selector.register(sock, selectors.EVENT_READ, None)
         while True:
@@ -168,7 +167,7 @@ def serve(sock: socket.socket, starter: Starter) -> None:
 
 
 def _request(sock: socket.socket) -> object | None:
-    """None at the end; a datagram that is cut or no JSON is malformed."""
+    """Return the next request, None at the end; a datagram that is truncated or no JSON is malformed."""
     data, _, flags, _ = sock.recvmsg(MAX_MESSAGE)
     if not data:
         return None
@@ -195,7 +194,7 @@ def _encoded(reply: Mapping[str, Any]) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """`FD TOOL PID`: all of it from latmon while it was root."""
+    """Run the helper. The arguments `FD TOOL PID` come from latmon while it was root."""
     os.umask(0o077)
     fd, tool, known = arguments
     manifests = {one.name: one for one in load_all(data_dir("probes"))}

@@ -27,11 +27,11 @@ from latmon.findings.tour import load_tour, tours
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.support.theme import load_theme
-from latmon.tui.commands import view
+from latmon.tui.commands import show_at
 from latmon.tui.tour import EVERY, HISTORY
 from latmon.views.lines import Span, fit
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
 HERE = Path(__file__).parent
 SIZE = (100, 28)
@@ -88,13 +88,13 @@ def draw(one: Picture) -> None:
     """The screen of that moment as SVG."""
     colours = palette(load_theme("dark"))
     source = open_recording(recording(one.recording))
-    scene = Scene(Choice(window_us=one.window_us), mode="DEMO", ink=colours.ink, findings=DEFAULT)
+    scene = Scene(Selection(window_us=one.window_us), mode="DEMO", ink=colours.ink, findings=DEFAULT)
     scene.opened(source.origin)
     for number, frame in enumerate((item for item in source if isinstance(item, Frame)), 1):
         scene.append(frame)
         if number == one.windows:
             break
-    scene.choose(view(scene.sight, one.where))
+    scene.choose(show_at(scene.view, one.where))
     caption = (Span(f" latmon demo {one.recording} --seed 1, after {scene.store.arrived} s", "dim"),)
     screen_lines(scene, caption, *SIZE)
     lines = [fit(line, SIZE[0]) for line in screen_lines(scene, caption, *SIZE)]
@@ -120,9 +120,9 @@ def shortened(text: str) -> str:
     """Of each paragraph the first entries; of a report's findings all that are more than notices."""
     if text.startswith("findings ("):
         every = re.split(r"\n(?=  [A-Z]+  )", text)
-        told = [one for one in every if not one.startswith("  NOTICE")]
-        left = len(every) - len(told)
-        return "\n".join((*told, *([f"  … and {left} notices"] if left else [])))
+        shown = [one for one in every if not one.startswith("  NOTICE")]
+        left = len(every) - len(shown)
+        return "\n".join((*shown, *([f"  … and {left} notices"] if left else [])))
     return "\n\n".join("\n".join(_some(part.splitlines())) for part in text.split("\n\n"))
 
 

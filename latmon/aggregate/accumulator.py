@@ -1,536 +1,77 @@
-"""Sums over frames: traced stages, depth histograms and task queues, with exact subtraction.
+"""Sum over frames: the accumulator, the sums that it consists of, and the roll-up of a minute.
 
-Merging is addition, and a frame that was added can be taken away again, exactly. Facts that don't add up (who a thread
-is, who shares a vector, how many requests are traced) are the latest ones. Knows neither time nor file.
-
-The values that a sum gives are made of it when they are read: they are its own until the next frame is added.
-
-As dictionaries, eleven minutes of 24 devices with depths to 256 could be 600 MB. Knows neither time nor file.
-
-Memory does not grow with their number: depths above 256 share a bucket (outstanding.bucket_end). Depths stand in the
-order in which they were first seen, which decides between two that are as frequent.
+Merging is addition, and a frame that was added can be taken away again, exactly. Facts that don't add up (which thread,
+which handlers share a vector, how many requests are traced) are those of the latest frame. Values that a sum returns
+are valid until the next frame is added. Nothing here knows a file.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.aggregate.histogram_sum import Running, TableSum
+from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
+from latmon.model.devices import NONE, Coverage, by_device
 from latmon.model.frame import (
+    Completed,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
+    Health,
+    Outlier,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Taskq,
-    Thread,
     Traced,
-    Wakeups,
 )
-from latmon.model.histogram import EMPTY, Histogram, within
-from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
-from latmon.model.packed import GROUPS, Counted, Facts, Flat, Key, Packed, flatten, group_of
-
-_SOURCE = {"total": "traced", "stage": "traced"}
-"""Sum -> the table of a frame that it adds up, where its name is another."""
-
-
-Read = Callable[[str], "DeepSums"]
-"""Group -> its sums, which are begun when they are first read."""
-
-
-def traced_of(read: Read) -> Traced:
-    """What was traced; of its tables those are read that somebody asks for."""
-    return replace(read("totals").followed, histograms=_Traced(read), by_total=_Buckets(read))
-
-
-class _Traced(Mapping[Series, Histogram]):
-    """Totals and stages, each asked for by itself: a screen mostly wants the totals alone.
-
-    Their sums are those of the `by_total` tables where there are any. A map of sums may be printed after some I/Os that
-    the map of counts lacks. A frame without counts has no histogram to put that time into, so the frames' own sums lack
-    it for good where I/O stops; `by_total` has all of it.
-    """
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._made: dict[Series, Histogram] = {}
-
-    def __getitem__(self, series: Series) -> Histogram:
-        made = self._made.get(series)
-        if made is None:
-            made = self._made[series] = self._summed(series, self._table(_table_of(series))[series])
-        return made
-
-    def __contains__(self, series: object) -> bool:
-        return isinstance(series, Series) and series in self._table(_table_of(series))
-
-    def _summed(self, series: Series, one: Histogram) -> Histogram:
-        told = self._read("tails").tables["by_total"].tallies.get(series)
-        if told is None:
-            return one
-        us = sum(told.counts.values())
-        possible = within(dict(one.buckets), us)
-        # A frame whose map of sums was not printed has no sum; a later one may have told all of it.
-        return one if one.sum is None and us != possible else replace(one, sum=possible)
-
-    def __iter__(self) -> Iterator[Series]:
-        return chain(self._table("total"), self._table("stage"))
-
-    def __len__(self) -> int:
-        return len(self._table("total")) + len(self._table("stage"))
-
-    def _table(self, name: str) -> TableSum[Series]:
-        return self._read(f"{name}s").tables[name]
-
-
-class _Buckets(Mapping[Series, Mapping[int, int]]):
-    """A table's sums per bucket, with nothing made of them."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-
-    def __getitem__(self, series: Series) -> Mapping[int, int]:
-        return self._tallies[series].counts
-
-    def __iter__(self) -> Iterator[Series]:
-        return iter(self._tallies)
-
-    def __len__(self) -> int:
-        return len(self._tallies)
-
-    @property
-    def _tallies(self) -> dict[Series, Running]:
-        return self._read("tails").tables["by_total"].tallies
-
-
-class DeepSums:
-    """Filled by `add`, of some groups or all; the properties make values of the same types as a frame's."""
-
-    def __init__(self, frames: Iterable[Frame] = (), groups: Sequence[str] = tuple(GROUPS)) -> None:
-        self._groups = groups
-        self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
-        self._counts: dict[Key, int] = {}
-        self._threads: dict[int, Thread] = {}
-        self._handlers: dict[Handler, tuple[str, tuple[str, ...]]] = {}
-        self._facts = Facts()
-        for frame in frames:
-            self.add(flatten(frame))
-
-    def copy(self) -> DeepSums:
-        """Return another one with the same sums, which goes on by itself."""
-        other = DeepSums(groups=self._groups)
-        other.tables = {name: table.copy() for name, table in self.tables.items()}
-        other._counts, other._facts = self._counts.copy(), self._facts
-        other._threads, other._handlers = self._threads.copy(), self._handlers.copy()
-        return other
-
-    def add(self, flat: Flat, stamp: int = 0) -> None:
-        for name, table in self.tables.items():
-            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
-                table.add(one, stamp)
-        self._count(flat, 1)
-        if "wakeup" in self.tables:
-            self._threads.update(flat.facts.threads)
-        if "handler" in self.tables:
-            self._handlers.update(flat.facts.handlers)
-        self._facts = flat.facts
-
-    def remove(self, flat: Flat, stamp: int = 0) -> None:
-        """Take away what was added with `stamp`; frames leave in the order in which they came."""
-        for name, table in self.tables.items():
-            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
-                for key in table.remove(one, stamp):
-                    self._forget(name, key)
-        self._count(flat, -1)
-
-    @property
-    def flat(self) -> Flat:
-        """The sum as if it were one frame's."""
-        grouped: dict[str, dict[Key, int]] = {}
-        for key, n in self._counts.items():
-            grouped.setdefault(group_of(key), {})[key] = n
-        tables = {name: table for name, table in self.tables.items() if name not in _SOURCE} | {"traced": self.raw}
-        return Flat(
-            {name: Packed.of(table) for name, table in tables.items() if table},
-            {group: Counted.of(counts.items()) for group, counts in grouped.items()},
-            replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
-        )
-
-    @property
-    def raw(self) -> dict[Series, Histogram]:
-        """Traced totals and stages with the frames' own sums: for a value that is added up again."""
-        return {**self.tables["total"], **self.tables["stage"]}
-
-    @property
-    def above(self) -> dict[Flow, int]:
-        return {key.about: n for key, n in self._counts.items() if isinstance(key.about, Flow) and key.kind == "above"}
-
-    @property
-    def suppressed(self) -> int:
-        return self._counts.get(Key("suppressed", ""), 0)
-
-    @property
-    def thresholds_us(self) -> dict[str, int]:
-        return dict(self._facts.thresholds_us)
-
-    @property
-    def traced(self) -> Traced:
-        """`one_in`, `devices`, `includes` and `absent` are those of the last frame, `rates` of all."""
-        return traced_of(lambda _: self)
-
-    @property
-    def followed(self) -> Traced:
-        """As `traced`, without its histograms."""
-        rates = [key.about for key in self._counts if key.kind == "one_in" and isinstance(key.about, int)]
-        return replace(
-            self._facts.traced,
-            rates=(min(rates), max(rates)) if rates else (0, 0),
-            unfollowed=self._by_device("unfollowed"),
-            paths=self._by_device("path"),
-            off=self._counts.get(Key("off", ""), 0),
-        )
-
-    @property
-    def basic(self) -> Mapping[Series, Histogram]:
-        return self.tables["basic"]
-
-    @property
-    def handlers(self) -> dict[Handler, HandlerRuns]:
-        returned = self._grouped("returned")
-        return {
-            handler: HandlerRuns(
-                run,
-                returned.get(handler, {}),
-                self._counts.get(Key("before", handler), 0),
-                *self._handlers.get(handler, ("", ())),
-            )
-            for handler, run in self.tables["handler"].items()
-        }
-
-    @property
-    def softirqs(self) -> dict[SoftirqCpu, SoftirqRuns]:
-        delays, runs = self.tables["delay"], self.tables["softirq"]
-        ran, raised = self._grouped("ran_in"), self._grouped("raised_in")
-        return {
-            where: SoftirqRuns(
-                delays.get(where, EMPTY), runs.get(where, EMPTY), ran.get(where, {}), raised.get(where, {})
-            )
-            for where in dict.fromkeys((*delays, *runs))
-        }
-
-    @property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        instead = self._grouped("instead")
-        return tuple(
-            Wakeups(self._threads[pid], delay, instead.get(pid, {})) for pid, delay in self.tables["wakeup"].items()
-        )
-
-    def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
-        found: dict[object, dict[str, int]] = {}
-        for key, n in self._counts.items():
-            if key.kind == kind:
-                found.setdefault(key.about, {})[key.name] = n
-        return found
-
-    def _by_device(self, kind: str) -> dict[str, dict[str, int]]:
-        return {str(device): named for device, named in self._grouped(kind).items()}
-
-    def _count(self, flat: Flat, sign: int) -> None:
-        for some in (flat.counted[group] for group in self._groups if group in flat.counted):
-            for key, n in zip(some.keys, some.counts, strict=True):
-                left = self._counts.get(key, 0) + sign * n
-                if left:
-                    self._counts[key] = left
-                else:
-                    self._counts.pop(key, None)
-
-    def _forget(self, table: str, key: Any) -> None:
-        """Whom nothing is told of any more is not remembered."""
-        if table == "wakeup":
-            self._threads.pop(key, None)
-        elif table == "handler":
-            self._handlers.pop(key, None)
-
-
-def _sum_of(table: str) -> TableSum[Any]:
-    if table in ("total", "stage"):
-        return TableSum(_is_total if table == "total" else lambda series: not _is_total(series))
-    return TableSum(peaks=table != "by_total")
-
-
-def _table_of(series: Series) -> str:
-    return "total" if _is_total(series) else "stage"
-
-
-def _is_total(series: Series) -> bool:
-    return series.stage == "total"
-
-
-_MOST = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class PackedDepths:
-    """A Depths, or the sum of several, as arrays: depths and what belongs to each."""
-
-    in_driver: tuple[array[int], array[int]]
-    queued: tuple[array[int], array[int]]
-    at_issue: tuple[array[int], array[int]]
-    latency: tuple[array[int], array[int], array[int]]
-    """Depths, I/Os and us."""
-    most: int | None
-    corrected: int
-    sources: Mapping[str, int]
-    """Who counted -> moments in the driver."""
-    span_us: int
-    """How long the intervals were."""
-    quiet: int = 0
-    """Moments of those in which nothing was seen."""
-
-
-class DepthSum:
-    """Filled by `add`; `depths` is its own until the next one is added."""
-
-    def __init__(self, *, brief: bool = False) -> None:
-        self.brief = brief
-        """Without the latency by depth, which is half of the work."""
-        self.span_us = 0
-        self._in_driver: dict[int, int] = {}
-        self._queued: dict[int, int] = {}
-        self._at_issue: dict[int, int] = {}
-        self._latency: dict[int, Took] = {}
-        self._corrected = self._quiet = 0
-        self._sources: Counter[str] = Counter()
-        self._peaks: deque[tuple[int, int]] = deque()
-        """(stamp, most), each less than those before it."""
-
-    @property
-    def depths(self) -> Depths:
-        return Depths(
-            MappingProxyType(self._in_driver),
-            MappingProxyType(self._queued),
-            MappingProxyType(self._at_issue),
-            MappingProxyType(self._latency),
-            self._peaks[0][1] if self._peaks else None,
-            self._corrected,
-            self._sources.most_common(1)[0][0] if self._sources else SYSFS,
-            self._quiet,
-        )
-
-    @property
-    def packed(self) -> PackedDepths:
-        took = self._latency.values()
-        return PackedDepths(
-            _arrays(self._in_driver),
-            _arrays(self._queued),
-            _arrays(self._at_issue),
-            (
-                array("q", self._latency.keys()),
-                _whole(one.ios for one in took),
-                _whole(one.time_us for one in took),
-            ),
-            self._peaks[0][1] if self._peaks else None,
-            self._corrected,
-            dict(self._sources),
-            self.span_us,
-            self._quiet,
-        )
-
-    def add(self, one: PackedDepths, stamp: int = 0) -> None:
-        """`stamp` grows from one to the next."""
-        self._count(one, 1)
-        if one.most is not None:
-            while self._peaks and self._peaks[-1][1] <= one.most:
-                self._peaks.pop()
-            self._peaks.append((stamp, one.most))
-
-    def remove(self, one: PackedDepths, stamp: int = 0) -> None:
-        """What was added with stamps up to `stamp`, in one or in several; the oldest leave first."""
-        self._count(one, -1)
-        while self._peaks and self._peaks[0][0] <= stamp:
-            self._peaks.popleft()
-
-    def _count(self, one: PackedDepths, sign: int) -> None:
-        self.span_us += sign * one.span_us
-        self._corrected += sign * one.corrected
-        self._quiet += sign * one.quiet
-        for source, moments in one.sources.items():
-            self._sources[source] += sign * moments
-            if not self._sources[source]:
-                del self._sources[source]
-        _add(self._in_driver, one.in_driver, sign)
-        _add(self._queued, one.queued, sign)
-        _add(self._at_issue, one.at_issue, sign)
-        sums = self._latency
-        for depth, ios, time_us in () if self.brief else zip(*one.latency, strict=True):
-            had = sums.get(depth)
-            left = (had.ios if had else 0) + sign * ios
-            if left:
-                sums[depth] = Took(left, (had.time_us if had else 0) + sign * time_us)
-            else:
-                sums.pop(depth, None)
-
-
-def packed(depths: Depths, span_us: int = 0) -> PackedDepths:
-    """A Depths of an interval in less room."""
-    ios, times = zip(*depths.latency.values(), strict=True) if depths.latency else ((), ())
-    moments = sum(depths.in_driver.values())
-    return PackedDepths(
-        _arrays(depths.in_driver),
-        _arrays(depths.queued),
-        _arrays(depths.at_issue),
-        (array("q", depths.latency.keys()), array("q", ios), array("q", times)),
-        depths.most,
-        depths.corrected,
-        {depths.source: moments} if moments else {},
-        span_us,
-        depths.quiet,
-    )
-
-
-def _arrays(counts: Mapping[int, int]) -> tuple[array[int], array[int]]:
-    return array("q", counts.keys()), _whole(counts.values())
-
-
-def _whole(counts: Iterable[int]) -> array[int]:
-    """A recording may say of each interval as much as 63 bits hold; the sum is held there."""
-    each = list(counts)
-    try:
-        return array("q", each)
-    except OverflowError:
-        return array("q", [min(n, _MOST) for n in each])
-
-
-def _add(sums: dict[int, int], counts: tuple[array[int], array[int]], sign: int) -> None:
-    for depth, n in zip(*counts, strict=True):
-        left = sums.get(depth, 0) + sign * n
-        if left:
-            sums[depth] = left
-        else:
-            sums.pop(depth, None)
-
-
-@dataclass
-class DepthSums:
-    """One device's depths in all windows that told them; times in us, each window as long as it was."""
-
-    in_driver: Counter[int] = field(default_factory=Counter)
-    queued: Counter[int] = field(default_factory=Counter)
-    at_issue: Counter[int] = field(default_factory=Counter)
-    latency: dict[int, Took] = field(default_factory=dict)
-    highest: int = 0
-    highest_at: float | None = None
-    """The end (Unix time) of the first window in which so many were seen."""
-    corrected: int = 0
-    sources: Counter[str] = field(default_factory=Counter)
-    quiet_us: int = 0
-    """Of the windows in which nothing was seen."""
-    span_us: int = 0
-    """Of the windows that told the depth in the driver."""
-
-    def add(self, one: Depths, dt_us: int, wall_s: float) -> None:
-        _spread(self.in_driver, one.in_driver, dt_us)
-        _spread(self.queued, one.queued, dt_us)
-        for depth, n in one.at_issue.items():
-            self.at_issue[bucket_end(depth)] += n
-        for depth, took in one.latency.items():
-            had = self.latency.get(bucket_end(depth), Took(0, 0))
-            self.latency[bucket_end(depth)] = Took(had.ios + took.ios, had.time_us + took.time_us)
-        if one.highest > self.highest:
-            self.highest, self.highest_at = one.highest, wall_s
-        self.corrected += one.corrected
-        self.sources[one.source] += dt_us
-        self.quiet_us += dt_us if one.quiet else 0
-        self.span_us += dt_us if any(one.in_driver.values()) else 0
-
-    def take(self, other: DepthSums) -> None:
-        """Windows that came later, already added up."""
-        for mine, theirs in ((self.in_driver, other.in_driver), (self.queued, other.queued)):
-            mine.update(theirs)
-        self.at_issue.update(other.at_issue)
-        for depth, took in other.latency.items():
-            had = self.latency.get(depth, Took(0, 0))
-            self.latency[depth] = Took(had.ios + took.ios, had.time_us + took.time_us)
-        if other.highest > self.highest:
-            self.highest, self.highest_at = other.highest, other.highest_at
-        self.corrected += other.corrected
-        self.sources.update(other.sources)
-        self.quiet_us += other.quiet_us
-        self.span_us += other.span_us
-
-    @property
-    def depths(self) -> Depths:
-        """All of it as one interval, its moments ms as a frame's; the source is the one of most of the time."""
-        return Depths(
-            _in_ms(self.in_driver),
-            _in_ms(self.queued),
-            dict(self.at_issue),
-            dict(self.latency),
-            self.highest,
-            self.corrected,
-            self.sources.most_common(1)[0][0] if self.sources else SYSFS,
-            self.quiet_us // 1000,
-        )
-
-
-def _in_ms(us: Mapping[int, int]) -> dict[int, int]:
-    return {depth: ms for depth, n in us.items() if (ms := round(n / 1000))}
-
-
-def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:
-    """The window's length in the shares of its moments: windows of many looks weigh no more than those of few."""
-    whole = sum(moments.values())
-    for depth, n in sorted(moments.items()):
-        into[bucket_end(depth)] += round(dt_us * n / whole) if n else 0
-
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import MinuteAges
+from latmon.model.packed import Flat, flatten
 
 MAX_QUEUES = 1000
-"""With a sum of their own: queues are made and destroyed for as long as a recording lasts."""
+"""Queues with a sum of their own: queues are created and destroyed as long as a recording lasts."""
 
 
-class Summed(NamedTuple):
-    """One task queue over some time."""
+class TaskqSum(NamedTuple):
+    """Sum over the readings of one task queue."""
 
     last: Taskq
-    """As it was read last."""
+    """Latest reading."""
     active: int
-    """The most threads that ran a task at a reading, as `waiting` the most tasks that waited."""
+    """Maximum of threads that ran a task."""
     waiting: int
+    """Maximum of waiting tasks."""
     tasks: int
     executed: int
     time_us: int | None
-    """None where it isn't known of all that were executed."""
+    """Run time of the executed tasks; None where it isn't known of all of them."""
     span_us: int
 
     @property
     def mean_us(self) -> float | None:
-        """Of a task's run."""
+        """Mean run time of a task."""
         return self.time_us / self.executed if self.time_us is not None and self.executed else None
 
     @property
     def per_second(self) -> float | None:
-        """Tasks executed."""
+        """Tasks executed per second."""
         return self.executed * 1e6 / self.span_us if self.span_us else None
 
 
 @dataclass
 class TaskqSums:
-    """Filled by `add`, one reading after the other."""
+    """Sums of all task queues over readings in order."""
 
     read: bool = False
-    """Whether there was a reading at all."""
+    """Whether there was a reading."""
     left_out: int = 0
-    """Executed by queues that are not in `rows`."""
-    _found: dict[tuple[str, int], Summed] = field(default_factory=dict)
+    """Tasks executed by queues beyond MAX_QUEUES, which are not in `rows`."""
+    _found: dict[tuple[str, int], TaskqSum] = field(default_factory=dict)
 
     def add(self, reading: Iterable[Taskq] | None) -> None:
         if reading is None:
@@ -544,8 +85,8 @@ class TaskqSums:
             else:
                 self._found[key] = _added(had, one)
 
-    def take(self, sums: Iterable[Summed] | None) -> None:
-        """Readings that came later, already added up; None: there were none."""
+    def merge(self, sums: Iterable[TaskqSum] | None) -> None:
+        """Add sums of later readings; None: there were none."""
         if sums is None:
             return
         self.read = True
@@ -558,13 +99,13 @@ class TaskqSums:
                 self._found[key] = one if had is None else _both(had, one)
 
     @property
-    def in_order(self) -> tuple[Summed, ...]:
-        """As they were first seen."""
+    def in_order(self) -> tuple[TaskqSum, ...]:
+        """Sums in the order in which the queues were first read."""
         return tuple(self._found.values())
 
     @property
-    def rows(self) -> tuple[Summed, ...]:
-        """The queue that had most waiting first, permanent loops last."""
+    def rows(self) -> tuple[TaskqSum, ...]:
+        """Sums by the maximum of waiting tasks, permanent loops last."""
         return tuple(
             sorted(
                 self._found.values(),
@@ -573,21 +114,21 @@ class TaskqSums:
         )
 
 
-def summed(readings: Iterable[Iterable[Taskq] | None]) -> tuple[Summed, ...] | None:
-    """The rows of all of them; None where there was no reading."""
+def summed(readings: Iterable[Iterable[Taskq] | None]) -> tuple[TaskqSum, ...] | None:
+    """Return the rows of all readings; None without any."""
     sums = TaskqSums()
     for one in readings:
         sums.add(one)
     return sums.rows if sums.read else None
 
 
-def _added(had: Summed | None, one: Taskq) -> Summed:
-    now = Summed(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
+def _added(had: TaskqSum | None, one: Taskq) -> TaskqSum:
+    now = TaskqSum(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
     return now if had is None else _both(had, now)
 
 
-def _both(had: Summed, now: Summed) -> Summed:
-    return Summed(
+def _both(had: TaskqSum, now: TaskqSum) -> TaskqSum:
+    return TaskqSum(
         now.last,
         max(had.active, now.active),
         max(had.waiting, now.waiting),
@@ -600,3 +141,339 @@ def _both(had: Summed, now: Summed) -> Summed:
 
 def _time(one: Taskq) -> int | None:
     return one.time_us if one.executed else 0
+
+
+@dataclass(slots=True)
+class _FlowSum:
+    """Sum of one flow's completions over `frames` frames."""
+
+    frames: int = 0
+    count: int = 0
+    bytes: int = 0
+    time_us: int = 0
+    untimed: int = 0
+    """Frames that don't report how long the I/Os took."""
+    queue_us: int = 0
+    unsplit: int = 0
+    """Frames that don't report which part of the time was queueing."""
+
+
+class FlowSums(Mapping[Flow, Completed]):
+    """Running sums of completions per flow, read as a mapping; a time that some frame doesn't report is None."""
+
+    def __init__(self, tables: Iterable[Mapping[Flow, Completed]] = ()) -> None:
+        self._sums: dict[Flow, _FlowSum] = {}
+        for table in tables:
+            self.add(table)
+
+    def copy(self) -> FlowSums:
+        """Return independent sums with the same values."""
+        other = FlowSums()
+        other._sums = {flow: replace(one) for flow, one in self._sums.items()}
+        return other
+
+    def add(self, table: Mapping[Flow, Completed], sign: int = 1) -> None:
+        """Add a frame's completions, or with -1 as `sign` subtract them."""
+        for flow, done in table.items():
+            one = self._sums.get(flow)
+            if one is None:
+                one = self._sums[flow] = _FlowSum()
+            one.frames += sign
+            one.count += sign * done.count
+            one.bytes += sign * done.bytes
+            one.time_us += sign * (done.time_us or 0)
+            one.untimed += sign * (done.time_us is None)
+            one.queue_us += sign * (done.queue_us or 0)
+            one.unsplit += sign * (done.queue_us is None)
+            if not one.frames:
+                del self._sums[flow]
+
+    def __getitem__(self, flow: Flow) -> Completed:
+        one = self._sums[flow]
+        return Completed(
+            one.count, one.bytes, None if one.untimed else one.time_us, None if one.unsplit else one.queue_us
+        )
+
+    def __iter__(self) -> Iterator[Flow]:
+        return iter(self._sums)
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+
+_PARTS = 1_000_000
+
+
+@dataclass
+class Weighted:
+    """A weighted mean, None without values; kept as whole numbers, so the order of addition doesn't matter."""
+
+    sum: int = 0
+    """In millionths."""
+    weight: int = 0
+
+    def add(self, value: float | None, weight: int) -> None:
+        """Add a value; None and values that aren't finite are skipped."""
+        if value is not None and isfinite(value) and weight > 0:
+            self.sum += round(value * _PARTS) * weight
+            self.weight += weight
+
+    def merge(self, other: Weighted) -> None:
+        """Add the values of another mean."""
+        self.sum += other.sum
+        self.weight += other.weight
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean in the values' unit."""
+        return self.sum / self.weight / _PARTS if self.weight else None
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """Roll-up of the frames of one minute: `frame` is their sum, the other fields are what a frame can't express."""
+
+    frame: Frame
+    windows: int
+    longest_us: int
+    first_dt_us: int
+    """Length of the first frame."""
+    coverage: Mapping[str, Coverage] = field(default_factory=lambda: MappingProxyType({}))
+    gauges: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> I/Os in flight at the end of a frame -> us of such frames."""
+    depths: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
+    orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
+    waiting: MinuteAges = field(default_factory=MinuteAges)
+    taskqs: tuple[TaskqSum, ...] | None = None
+    """None where no task queues were read."""
+    cpu: Weighted = field(default_factory=Weighted)
+    probe_cpu: Weighted = field(default_factory=Weighted)
+    probe_ns: Weighted = field(default_factory=Weighted)
+
+    @property
+    def mono_us(self) -> int:
+        """End of the last frame."""
+        return self.frame.mono_us
+
+    @property
+    def dt_us(self) -> int:
+        """Time from the begin of the first frame to the end of the last one."""
+        return self.frame.dt_us
+
+    @property
+    def wall(self) -> float:
+        return self.frame.wall
+
+    @property
+    def histograms(self) -> Mapping[Series, Histogram]:
+        return self.frame.histograms
+
+    @property
+    def seen(self) -> Mapping[Flow, Completed]:
+        return self.frame.seen
+
+    @property
+    def kernel(self) -> Mapping[Flow, Completed]:
+        return self.frame.kernel
+
+
+COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
+"""Counters of a frame's Health that a sum of frames has, too."""
+MAX_OUTLIERS = 1000
+"""Outliers kept by one accumulator."""
+
+
+class CompletionSums:
+    """Sums of the frames' latency histograms, completions and probe coverage, with exact subtraction."""
+
+    def __init__(self, wanted: Callable[[Series], bool] | None = None, *, peaks: bool = True) -> None:
+        """`wanted` and `peaks`: as TableSum."""
+        self.histograms: TableSum[Series] = TableSum(wanted, peaks=peaks)
+        self.kernel, self.seen = FlowSums(), FlowSums()
+        self.covered: dict[str, Coverage] = {}
+
+    def copy(self) -> CompletionSums:
+        """Return independent sums with the same values."""
+        other = CompletionSums()
+        other.histograms, other.covered = self.histograms.copy(), self.covered.copy()
+        other.kernel, other.seen = self.kernel.copy(), self.seen.copy()
+        return other
+
+    def add(self, frame: Frame) -> None:
+        """Add a frame."""
+        self._add_completions(frame)
+        self._add_coverage(by_device(frame))
+
+    def subtract(self, frame: Frame) -> None:
+        """Subtract a frame that was added; only sums without peaks lose frames in any order."""
+        self.histograms.remove(frame.histograms)
+        self.kernel.add(frame.kernel, -1)
+        self.seen.add(frame.seen, -1)
+        for name, one in by_device(frame).items():
+            self.covered[name] = self.covered.get(name, NONE) - one
+            if self.covered[name] == NONE:
+                del self.covered[name]
+
+    def _add_completions(self, frame: Frame) -> None:
+        self.histograms.add(frame.histograms)
+        self.kernel.add(frame.kernel)
+        self.seen.add(frame.seen)
+
+    def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
+        for name, one in covered.items():
+            self.covered[name] = self.covered.get(name, NONE) + one
+
+
+class Accumulator(CompletionSums):
+    """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
+
+    def __init__(self, interval_us: int | None = None) -> None:
+        """`interval_us`: upper limit of the time that the gauge of a late frame represents; None: no limit."""
+        super().__init__()
+        self._interval_us = interval_us
+        self.windows = 0
+        self.measured_us = 0
+        """Sum of the frames' lengths."""
+        self.longest_us = 0
+        """Length of the longest frame."""
+        self.first: Frame | None = None
+        self.last: Frame | None = None
+        self.gauges: dict[str, Counter[int]] = {}
+        """Device -> I/Os in flight at the end of a frame -> us of such frames."""
+        self.depths: dict[str, DepthTimes] = {}
+        self.orders: dict[str, LbaOrder] = {}
+        self.on_demand = OnDemandSums()
+        self.outliers: list[Outlier] = []
+        self.thresholds_us: dict[str, int] = {}
+        """The latest of each device."""
+        self.counters = Counter[str]()
+        self.skipped: int | None = None
+        """Probe runs that the kernel skipped; None where no frame reports it."""
+        self.taskqs = TaskqSums()
+        self.cpu, self.probe_cpu, self.probe_ns = Weighted(), Weighted(), Weighted()
+        self._tracer = Traced()
+        self._traced: Traced | None = None
+
+    def add(self, frame: Frame) -> None:
+        """Add a frame."""
+        super().add(frame)
+        self.first = self.first or frame
+        self.windows += 1
+        self.longest_us = max(self.longest_us, frame.dt_us)
+        self._add_sums(frame)
+        self._add_outstanding(frame)
+        self.taskqs.add(frame.taskqs)
+        health = frame.health
+        self.cpu.add(health.self_cpu_percent, frame.dt_us)
+        self.probe_cpu.add(health.probe_cpu_percent, frame.dt_us)
+        self.probe_ns.add(health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
+
+    def merge(self, minute: Minute) -> None:
+        """Add the frames of a roll-up; `first` stays as it is."""
+        self._add_completions(minute.frame)
+        self._add_coverage(minute.coverage)
+        self.windows += minute.windows
+        self.longest_us = max(self.longest_us, minute.longest_us)
+        self._add_sums(minute.frame)
+        for name, gauge in minute.gauges.items():
+            self.gauges.setdefault(name, Counter()).update(gauge)
+        for name, sums in minute.depths.items():
+            self.depths.setdefault(name, DepthTimes()).merge(sums)
+        for name, order in minute.orders.items():
+            self._add_order(name, order)
+        self.taskqs.merge(minute.taskqs)
+        self.cpu.merge(minute.cpu)
+        self.probe_cpu.merge(minute.probe_cpu)
+        self.probe_ns.merge(minute.probe_ns)
+
+    @property
+    def traced(self) -> Traced:
+        """Sums over all traced requests; the tracer's state is that of the last frame in which it ran."""
+        if self._traced is None:
+            summed = self.on_demand.traced
+            self._traced = replace(
+                self._tracer,
+                histograms=summed.histograms,
+                by_total=summed.by_total,
+                unfollowed=summed.unfollowed,
+                paths=summed.paths,
+                off=summed.off,
+                rates=summed.rates,
+            )
+        return self._traced
+
+    @property
+    def frame(self) -> Frame:
+        """Return the sum as one frame from the begin of the first to the end of the last; ValueError without one."""
+        if self.first is None or self.last is None:
+            raise ValueError("a sum of no frame")
+        counters: dict[str, Any] = dict(self.counters)
+        return Frame(
+            self.last.seq,
+            self.last.wall,
+            self.last.mono_us,
+            self.last.mono_us - self.first.mono_us + self.first.dt_us,
+            self.histograms,
+            self.seen,
+            self.kernel,
+            above=self.on_demand.above,
+            outliers=tuple(self.outliers),
+            thresholds_us=self.thresholds_us,
+            traced=replace(self.traced, histograms=self.on_demand.raw, rates=(0, 0)),
+            handlers=self.on_demand.handlers,
+            softirqs=self.on_demand.softirqs,
+            wakeups=self.on_demand.wakeups,
+            health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
+        )
+
+    def _add_sums(self, frame: Frame) -> None:
+        """Add the values that a roll-up's frame has, too."""
+        self.last = frame
+        self.measured_us += frame.dt_us
+        for name in COUNTERS:
+            self.counters[name] += getattr(frame.health, name)
+        if frame.health.skipped is not None:
+            self.skipped = (self.skipped or 0) + frame.health.skipped
+        self.on_demand.add(on_demand_of(frame))
+        self.thresholds_us.update(frame.thresholds_us)
+        if frame.traced.one_in:
+            self._tracer = frame.traced
+        self._traced = None
+        self._add_outliers(frame.outliers)
+
+    def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
+        self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]
+
+    def _add_outstanding(self, frame: Frame) -> None:
+        # A gauge is one sample: after a stop it represents an interval, not all of the time without samples.
+        limit_us = self._interval_us if frame.late else None
+        for name, now in frame.outstanding.items():
+            if now.in_driver is not None or now.queued is not None:
+                gauge = self.gauges.setdefault(name, Counter())
+                gauge[now.known] += frame.dt_us if limit_us is None else min(frame.dt_us, limit_us)
+        for name, one in frame.depths.items():
+            self.depths.setdefault(name, DepthTimes()).add(one, frame.dt_us, frame.wall)
+        for name, issues in frame.issues.items():
+            self._add_order(name, lba_order(issues))
+
+    def _add_order(self, name: str, order: LbaOrder) -> None:
+        self.orders[name] = merge_orders((self.orders[name], order) if name in self.orders else (order,))
+
+
+def on_demand_of(frame: Frame) -> Flat:
+    """Return a frame's on-demand values alone."""
+    return flatten(replace(frame, histograms=MappingProxyType({})))
+
+
+def add_completed(one: Completed, other: Completed) -> Completed:
+    """Return the sum; a time that is unknown in one of them is unknown."""
+    return Completed(
+        one.count + other.count,
+        one.bytes + other.bytes,
+        _plus(one.time_us, other.time_us),
+        _plus(one.queue_us, other.queue_us),
+    )
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

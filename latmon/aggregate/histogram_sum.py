@@ -1,120 +1,115 @@
-"""Running sums of histograms: add what enters a window, subtract exactly what leaves it.
+"""Running sums of histograms with exact subtraction, and the sliding maximum, which can't be subtracted.
 
-A maximum can't be subtracted: `Peak` remembers the ones that may still be the window's. Knows no frame.
-
-Knows no frame and no time but the stamps that it is given.
+Nothing here knows frames; time is the stamp that the caller gives.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.model.packed import Packed, Part
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.packed import Packed
+
+Pairs = Iterable[tuple[int, int]]
+"""(bucket index, count)."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """The running sum of one series over a window; without its maximum."""
+class HistogramSum:
+    """Running sum of one series' histograms, without its maximum; at the scale of the coarsest of them."""
 
     counts: dict[int, int] = field(default_factory=dict)
     sum: int = 0
     unknown_sums: int = 0
     bits: int = BITS
 
-    def add(self, histogram: Histogram, sign: int) -> None:
+    def add(self, pairs: Pairs, total: int | None, bits: int = BITS) -> None:
+        """Add a histogram's buckets and its sum in us."""
         counts = self.counts
-        self.bits = histogram.bits
-        if not counts and sign > 0:
-            counts.update(histogram.buckets)
-        elif sign > 0:
-            had = counts.get
-            for index, n in histogram.buckets:
-                counts[index] = had(index, 0) + n
-        else:
-            for index, n in histogram.buckets:
-                left = counts.get(index, 0) - n
-                if left:
-                    counts[index] = left
-                else:
-                    counts.pop(index, None)
-        self.sum += sign * (histogram.sum or 0)
-        self.unknown_sums += sign * (histogram.sum is None)
-
-    def histogram(self, maximum: int | None = None) -> Histogram:
-        return Histogram.of(self.counts, None if self.unknown_sums else self.sum, maximum, self.bits)
-
-
-@dataclass(slots=True)
-class Running:
-    """As a Tally, of one row of packed histograms, which are taken away one by one as they came."""
-
-    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-    sum: int = 0
-    unknown_sums: int = 0
-
-    def add(self, indices: bytes, counts: Sequence[int], total: int | None) -> None:
-        sums = self.counts
-        for index, n in zip(indices, counts, strict=True):
-            sums[index] += n
+        had = counts.get
+        for index, n in pairs if bits == self.bits else self._at_scale(pairs, bits):
+            counts[index] = had(index, 0) + n
         self.sum += total or 0
         self.unknown_sums += total is None
 
-    def remove(self, indices: bytes, counts: Sequence[int], total: int | None) -> None:
-        sums = self.counts
-        for index, n in zip(indices, counts, strict=True):
-            left = sums[index] - n
+    def remove(self, pairs: Pairs, total: int | None, bits: int = BITS) -> None:
+        """Subtract a histogram that was added."""
+        counts = self.counts
+        for index, n in pairs if bits == self.bits else self._at_scale(pairs, bits):
+            left = counts.get(index, 0) - n
             if left:
-                sums[index] = left
+                counts[index] = left
             else:
-                del sums[index]
+                counts.pop(index, None)
         self.sum -= total or 0
         self.unknown_sums -= total is None
 
     def histogram(self, maximum: int | None = None) -> Histogram:
-        return Histogram(tuple(sorted(self.counts.items())), None if self.unknown_sums else self.sum, maximum)
+        """Return the sum, with a maximum that is known from elsewhere."""
+        total = None if self.unknown_sums else self.sum
+        return Histogram(tuple(sorted(self.counts.items())), total, maximum, self.bits)
+
+    def _at_scale(self, pairs: Pairs, bits: int) -> Pairs:
+        """Return the buckets at this sum's scale, which becomes theirs where theirs is coarser."""
+        if bits < self.bits:
+            coarse = _coarsened(self.counts.items(), self.bits, bits)
+            self.counts.clear()
+            self.bits = bits
+            for index, n in coarse:
+                self.counts[index] = self.counts.get(index, 0) + n
+        return _coarsened(pairs, bits, self.bits)
+
+
+def _coarsened(pairs: Pairs, bits: int, to: int) -> Pairs:
+    return pairs if bits == to else [(bucket_index(bucket_bounds(index, bits)[0], to), n) for index, n in pairs]
 
 
 @dataclass(slots=True)
 class Peak:
-    """The greatest value of a sliding window, in memory that grows with how often it fell: (stamp, value), falling."""
+    """Greatest value of a sliding window: falling (stamp, value) pairs, as many as the maximum may still become."""
 
     known: deque[tuple[int, int]] = field(default_factory=deque)
     bounds: deque[tuple[int, int]] = field(default_factory=deque)
-    """Where a histogram has no exact maximum: the highest value that it may hold."""
+    """The highest value that histograms without an exact maximum may hold."""
 
     def add(self, stamp: int, histogram: Histogram) -> None:
+        """Add a histogram's maximum."""
         last = histogram.buckets[-1][0] if histogram else 0
         if histogram or histogram.max is not None:
             self.see(stamp, histogram.max, last, histogram.bits)
 
     def see(self, stamp: int, maximum: int | None, last: int, bits: int = BITS) -> None:
-        """`last`: the highest bucket, which counts where the maximum isn't known."""
+        """Add a maximum in us, or where it isn't known the highest bucket `last`."""
         if maximum is not None:
             _push(self.known, stamp, maximum)
         else:
             _push(self.bounds, stamp, bucket_bounds(last, bits)[1] - 1)
 
     def forget(self, until: int) -> None:
-        """What came at `until` or earlier has left the window."""
+        """Drop values with stamps up to `until`."""
         for one in (self.known, self.bounds):
             while one and one[0][0] <= until:
                 one.popleft()
 
     def maximum(self) -> int | None:
-        """Exact if a known one is above all that the others may hold; None when that can't be told."""
+        """Return the exact maximum in us; None where a histogram without one may hold a greater value."""
         known = self.known[0][1] if self.known else -1
         bound = self.bounds[0][1] if self.bounds else -1
         return known if known >= max(bound, 0) else None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some histograms had an exact maximum and some had none."""
+        return bool(self.known and self.bounds)
 
 
 def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
     while falling and falling[-1][1] <= value:
         falling.pop()
-    # one that leaves together with a greater one is never the greatest
+    # a value that leaves together with a greater one is never the maximum
     if not falling or falling[-1][0] != stamp:
         falling.append((stamp, value))
 
@@ -122,72 +117,105 @@ def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
 K = TypeVar("K")
 
 
+class _TableRow(NamedTuple):
+    """One histogram of a table; `last` is its highest bucket."""
+
+    pairs: Pairs
+    sum: int | None
+    max: int | None
+    last: int
+    bits: int
+
+
 class TableSum(Mapping[K, Histogram]):
-    """The running sum of one table; read as a mapping, whose histograms are made once per frame."""
+    """Running sum of tables of histograms; a mapping whose histograms are made when they are read."""
 
     def __init__(self, wanted: Callable[[K], bool] | None = None, *, peaks: bool = True) -> None:
-        self.tallies: dict[K, Running] = {}
+        """`wanted` selects rows; without `peaks` no maximum is kept, and tables may be removed in any order."""
+        self.sums: dict[K, HistogramSum] = {}
         self._wanted = wanted
         self._peaks: dict[K, Peak] | None = {} if peaks else None
         self._made: dict[K, Histogram] = {}
 
     def copy(self) -> TableSum[K]:
-        """Return another one with the same sums, which goes on by itself."""
+        """Return an independent table with the same sums."""
         other = TableSum(self._wanted, peaks=self._peaks is not None)
-        other.tallies = {key: replace(one, counts=one.counts.copy()) for key, one in self.tallies.items()}
+        other.sums = {key: replace(one, counts=one.counts.copy()) for key, one in self.sums.items()}
         if self._peaks is not None:
             other._peaks = {key: Peak(one.known.copy(), one.bounds.copy()) for key, one in self._peaks.items()}
         return other
 
-    def add(self, table: Packed[K], stamp: int) -> None:
-        for key, part in self._parts(table):
-            tally = self.tallies.get(key)
-            if tally is None:
-                tally = self.tallies[key] = Running()
-            indices = table.indices[part.begin : part.end]
-            tally.add(indices, table.counts[part.begin : part.end], table.known(table.sums, part.row))
+    def add(self, table: Mapping[K, Histogram], stamp: int = 0) -> None:
+        """Add a table; `stamp` grows from one to the next."""
+        for key, row in self._rows(table):
+            one = self.sums.get(key)
+            if one is None:
+                one = self.sums[key] = HistogramSum(bits=row.bits)
+            one.add(row.pairs, row.sum, row.bits)
             if self._peaks is not None:
                 peak = self._peaks.get(key) or self._peaks.setdefault(key, Peak())
-                peak.see(stamp, table.known(table.maxima, part.row), indices[-1])
+                peak.see(stamp, row.max, row.last, row.bits)
 
-    def remove(self, table: Packed[K], stamp: int) -> list[K]:
-        """The keys that nothing is left of."""
+    def remove(self, table: Mapping[K, Histogram], stamp: int = 0) -> list[K]:
+        """Subtract a table that was added with `stamp`, and return the keys of which nothing is left."""
         gone = []
-        for key, part in self._parts(table):
-            tally = self.tallies.get(key)
-            if tally is None:  # sums of 0 leave with the first of them
+        for key, row in self._rows(table):
+            one = self.sums.get(key)
+            if one is None:  # sums of 0 leave with the first of them
                 continue
-            span = slice(part.begin, part.end)
-            tally.remove(table.indices[span], table.counts[span], table.known(table.sums, part.row))
-            if not tally.counts:
-                del self.tallies[key]
+            one.remove(row.pairs, row.sum, row.bits)
+            if not one.counts:
+                del self.sums[key]
                 gone.append(key)
             if self._peaks is None:
                 continue
-            if tally.counts:
+            if one.counts:
                 self._peaks[key].forget(stamp)
             else:
                 del self._peaks[key]
         return gone
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all histograms have the scale of BITS, and of each row all have an exact maximum or none has."""
+        scaled = all(one.bits == BITS for one in self.sums.values())
+        return scaled and not any(one.is_mixed for one in (self._peaks or {}).values())
+
     def __getitem__(self, key: K) -> Histogram:
         made = self._made.get(key)
         if made is None:
             peak = self._peaks[key].maximum() if self._peaks is not None else None
-            made = self._made[key] = self.tallies[key].histogram(peak)
+            made = self._made[key] = self.sums[key].histogram(peak)
         return made
 
     def __contains__(self, key: object) -> bool:
-        return key in self.tallies
+        return key in self.sums
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self.tallies)
+        return iter(self.sums)
 
     def __len__(self) -> int:
-        return len(self.tallies)
+        return len(self.sums)
 
-    def _parts(self, table: Packed[K]) -> Iterator[tuple[K, Part]]:
-        """The rows that hold something; what was made of the sum holds no longer."""
+    def _rows(self, table: Mapping[K, Histogram]) -> Iterator[tuple[K, _TableRow]]:
+        """Return the table's rows that are wanted and not empty; they change the sum, so its histograms are dropped."""
         self._made = {}
         wanted = self._wanted
-        return ((key, part) for key, part in table.parts() if part.begin < part.end and (wanted is None or wanted(key)))
+        rows = _packed_rows(table) if isinstance(table, Packed) else _plain_rows(table)
+        return rows if wanted is None else ((key, row) for key, row in rows if wanted(key))
+
+
+def _packed_rows(table: Packed[K]) -> Iterator[tuple[K, _TableRow]]:
+    """Yield rows without making their histograms."""
+    indices, counts = table.indices, table.counts
+    for key, (row, begin, end) in table.parts():
+        if begin < end:
+            pairs = zip(indices[begin:end], counts[begin:end], strict=True)
+            total, maximum = table.known(table.sums, row), table.known(table.maxima, row)
+            yield key, _TableRow(pairs, total, maximum, indices[end - 1], BITS)
+
+
+def _plain_rows(table: Mapping[K, Histogram]) -> Iterator[tuple[K, _TableRow]]:
+    for key, one in table.items():
+        if one.buckets:
+            yield key, _TableRow(one.buckets, one.sum, one.max, one.buckets[-1][0], one.bits)

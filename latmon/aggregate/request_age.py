@@ -1,9 +1,9 @@
 """Ages of I/Os in flight, from frames in order: exact where a probe follows requests, else lower bounds.
 
-Without a probe one thing is certain: k I/Os in flight at the end of a frame and no completion since are k that wait at
-least since then. Nothing else is claimed: not of a device with completions, whose oldest may be any, nor of one whose
-counts aren't known, nor across frames that are missing. What else is in flight is counted as of unknown age: all of a
-device that no probe follows, and what may have begun before the probe. Pure; knows no screen and no report.
+Without a probe one rule gives lower bounds: k I/Os in flight at the end of a frame, and no completion since, are k I/Os
+that have waited since then. There is no bound for a device with completions, because the oldest may be among them, for
+one without counts, and across missing frames. All other I/Os in flight are of unknown age: those of devices that no
+probe follows, and those that may have begun before the probe.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
-from latmon.model.inflight import AGES_S, Aged, Ages, Held, Seen, Settled, StillInFlight
+from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, CarriedOver, MinuteAges, StillInFlight
 
 MIN_US = 500_000
-"""Younger ones are no news: what a probe gives a line is as old."""
+"""Lower bounds below this are not reported; a probe lists requests from this age on, too."""
 _LATE_US = 500_000
-"""Gauges are read some time after a frame's stamp: what a probe saw begin until then may be in them."""
+"""Gauges are read some time after a frame's time stamp: they may include requests that began until then."""
 MAX_ROWS = 1000
 MAX_SINCE = 64
-"""Moments of one device that are told apart; what came later counts from the latest of them."""
+"""Points in time kept of one device; later I/Os are added to the latest one."""
 _WHOLE = frozenset({"", "suspended"})
-"""Gaps of frames whose kernel counts still hold all of the interval; CLOCK_MONOTONIC stands while a host sleeps."""
+"""Gaps of frames whose kernel counts include all of the interval; CLOCK_MONOTONIC doesn't run while a host sleeps."""
 
 
 class _Since(NamedTuple):
@@ -35,7 +35,7 @@ class _Since(NamedTuple):
 
 
 class Waiting:
-    """Folds frames, one by one in their order."""
+    """State from which the ages of I/Os in flight are computed; frames are added in order."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[_Since, ...]] = {}
@@ -47,14 +47,14 @@ class Waiting:
         self._mono_us: int | None = None
 
     def copy(self) -> Waiting:
-        """Another one that goes on from here by itself."""
+        """Return an independent copy."""
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
         other._probed_since, other._still, other._mono_us = self._probed_since, self._still, self._mono_us
         return other
 
     def add(self, frame: Frame) -> None:
-        """The next frame. One that is missing before it, or a gap that lost counts, ends every claim."""
+        """Add the next frame. A missing frame before it, or a gap that lost counts, drops all lower bounds."""
         if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
             self._since = {}
         completed = _completed(frame)
@@ -70,25 +70,25 @@ class Waiting:
         self._still, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
 
-    def take(self, settled: Settled, mono_us: int) -> list[Seen]:
-        """Frames up to `mono_us` with none missing, and a frame comes behind them: what of `held` waited how long."""
-        before = {name: self._since[name] for name in settled.held if _ios(self._since.get(name, ()))}
-        since = {name: before[name] for name in before if settled.held[name].until_us == mono_us}
-        for name, new in settled.since.items():
+    def take(self, minute: MinuteAges, mono_us: int) -> list[AgedAt]:
+        """Add all frames of a minute up to `mono_us`; return the oldest `carried` I/Os of each device."""
+        before = {name: self._since[name] for name in minute.carried if _ios(self._since.get(name, ()))}
+        since = {name: before[name] for name in before if minute.carried[name].until_us == mono_us}
+        for name, new in minute.since.items():
             since[name] = _few((*since.get(name, ()), *(_Since(*one) for one in new)))
         self._since = since
         self._now = {name: _ios(claims) for name, claims in since.items()}
         self._still, self._mono_us = None, mono_us
-        if settled.probed_since is not None and settled.probed_since != self._probed_since:
-            self._probed_since, self._fewest = settled.probed_since, {}
+        if minute.probed_since is not None and minute.probed_since != self._probed_since:
+            self._probed_since, self._fewest = minute.probed_since, {}
         if self._probed_since is not None and self._probed_since <= mono_us:
-            for name, count in settled.fewest.items():
+            for name, count in minute.fewest.items():
                 self._fewest[name] = min(self._fewest.get(name, count), count)
-        return [seen for name, claims in before.items() for seen in _held(name, claims, settled.held[name])]
+        return [seen for name, claims in before.items() for seen in _carried(name, claims, minute.carried[name])]
 
     @property
     def claims(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
-        """Device -> moments and I/Os that are in flight since then, after the latest frame."""
+        """Device -> points in time and I/Os in flight since then, at the end of the latest frame."""
         return self._since
 
     def _note_fewest(self, frame: Frame) -> None:
@@ -105,12 +105,14 @@ class Waiting:
 
     @property
     def ages(self) -> Ages:
-        """As of the latest frame."""
+        """Ages at the end of the latest frame."""
         if self._mono_us is None:
             return Ages()
         still = self._still or StillInFlight()
         least = list(self._least(still, self._mono_us))
-        at_us = min(still.at_us or self._mono_us, self._mono_us)  # what came after the look may have completed it
+        at_us = min(
+            still.at_us or self._mono_us, self._mono_us
+        )  # requests may have completed after the probe read them
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in still.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
         older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
@@ -120,31 +122,31 @@ class Waiting:
         return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still, unlisted)
 
     def _unlisted(self, still: StillInFlight, known: list[Aged]) -> Iterator[Aged]:
-        """Yield the I/Os that the probe counts and doesn't list, of each device that they must be of.
+        """Yield the I/Os that the probe counts and doesn't list, as far as their device is certain.
 
-        The probe counts those of all its devices together and lists the oldest 64. A device has at least what remains
-        when every other device's I/Os without a row are taken off; a least age is that of the class which counts them.
+        The probe has one count for all devices, and lists the oldest 64. A device has at least the count minus all
+        unlisted I/Os of the other devices. The age is the lower bound of the class that counts them.
         """
         listed = Counter(one.device for one in known)
         room = {name: max(0, n - listed[name]) for name, n in self._now.items() if still.follows(name)}
-        whole, told = sum(room.values()), Counter[str]()
+        whole, reported = sum(room.values()), Counter[str]()
         for age_s in sorted(still.older, reverse=True):
             beyond = still.older[age_s] - _sum_above(known, age_s)
             for name, most in room.items():
-                count = min(most, beyond - (whole - most)) - told[name]
+                count = min(most, beyond - (whole - most)) - reported[name]
                 if count > 0:
-                    told[name] += count
+                    reported[name] += count
                     yield Aged(name, age_s * 1_000_000, at_least=True, count=count)
 
     def _unknown(self, rows: list[Aged]) -> dict[str, int]:
-        """What is in flight and has no row; of a device that is followed only what may be older than the probe."""
-        told, least = Counter[str](), Counter[str]()
+        """Return the I/Os in flight without a row; of a followed device only those that may be older than the probe."""
+        reported, least = Counter[str](), Counter[str]()
         for one in rows:
-            told[one.device] += one.count
+            reported[one.device] += one.count
             least[one.device] += one.count if one.at_least else 0
         found = {}
         for device, now in self._now.items():
-            rest = now - told[device]
+            rest = now - reported[device]
             if self._still is not None and self._still.follows(device):
                 rest = min(rest, self._fewest.get(device, now) - least[device]) if self._still.since_us else 0
             if rest > 0:
@@ -152,7 +154,7 @@ class Waiting:
         return found
 
     def _least(self, still: StillInFlight, now_us: int) -> Iterator[Aged]:
-        """What the probe doesn't know of. One that it counts without a row may be of any device, so it is taken off."""
+        """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""
         began: dict[str, list[int]] = {}
         for one in still.oldest:
             began.setdefault(one.device, []).append(one.began_us)
@@ -160,17 +162,19 @@ class Waiting:
         for device, claims in self._since.items():
             may_be_its = unlisted if still.follows(device) else 0
             known = began.get(device, ())
-            told = 0
+            reported = 0
             for moment, count in _summed(claims):
                 until = moment + _LATE_US
-                rest = count - sum(at <= until for at in known) - (may_be_its if still.since_us <= until else 0) - told
+                rest = (
+                    count - sum(at <= until for at in known) - (may_be_its if still.since_us <= until else 0) - reported
+                )
                 if rest > 0 and now_us - moment >= MIN_US:
                     yield Aged(device, now_us - moment, at_least=True, count=rest)
-                    told += rest
+                    reported += rest
 
 
 def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono_us: int) -> tuple[_Since, ...]:
-    """A device's claims after a frame at whose end it has `now` in flight; None completed: not known."""
+    """Return a device's claims after a frame at whose end it has `now` in flight; `completed` None: not known."""
     before = _ios(claims)
     if completed != 0 or now < before:  # fewer without a completion: some weren't counted, so it may be any of them
         return (_Since(mono_us, now),)
@@ -182,22 +186,22 @@ def _ios(claims: tuple[_Since, ...]) -> int:
 
 
 def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
-    """The latest together, from the moment of the last of them on."""
+    """Merge the latest claims beyond MAX_SINCE into one."""
     if len(claims) <= MAX_SINCE:
         return claims
     return (*claims[: MAX_SINCE - 1], _Since(claims[-1].mono_us, _ios(claims[MAX_SINCE - 1 :])))
 
 
-def _held(name: str, claims: tuple[_Since, ...], held: Held) -> Iterator[Seen]:
-    """The oldest of a device, as the last window told it in which it was still there; a probe's are told by itself."""
+def _carried(name: str, claims: tuple[_Since, ...], carried: CarriedOver) -> Iterator[AgedAt]:
+    """Yield the oldest I/O of a device in the last frame that had it; a probe reports the requests that it follows."""
     oldest = next(one for one in claims if one.ios)
-    age_us = held.until_us - oldest.mono_us
-    if age_us >= MIN_US and not held.followed:
-        yield Seen(Aged(name, age_us, at_least=True, count=oldest.ios), held.wall_s, held.until_us)
+    age_us = carried.until_us - oldest.mono_us
+    if age_us >= MIN_US and not carried.followed:
+        yield AgedAt(Aged(name, age_us, at_least=True, count=oldest.ios), carried.wall_s, carried.until_us)
 
 
 def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
-    """Moment -> I/Os that are in flight since it or before."""
+    """Yield points in time and the I/Os that are in flight since then or longer."""
     whole = 0
     for one in claims:
         whole += one.ios
@@ -205,7 +209,7 @@ def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
 
 
 def _completed(frame: Frame) -> Counter[str]:
-    """Completions of each device whose completions are known."""
+    """Return the completions of each device that the kernel counts."""
     found = Counter[str]()
     for flow, done in frame.kernel.items():
         found[flow.device] += done.count
@@ -213,7 +217,7 @@ def _completed(frame: Frame) -> Counter[str]:
 
 
 def _is_missing(before_us: int, frame: Frame) -> bool:
-    """Whether there are frames between the two that nobody showed us; clocks wobble by less than half of one."""
+    """Return whether a frame is missing between the two; time stamps vary by less than half a frame."""
     return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
 
 

@@ -1,18 +1,31 @@
-"""A span of the history with lazily computed sums, for the devices that a screen shows.
+"""Windows over the history's logs: running sums of on-demand values and depths, computed when they are read; trends.
 
-A window of more than a minute forgets in the log's stretches: `span_us` of a sum is how much time it really is of.
-
-Stretches are several seconds long and lie still; a line of text that moves each second costs more than it tells.
+A window of more than a minute loses its oldest entries in steps of several seconds: `span_us` of a depth sum is its
+exact length.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Generic, TypeVar
 
-from latmon.aggregate.accumulator import DeepSums, DepthSum, traced_of
-from latmon.aggregate.history import DeepLog, DepthEntry, DepthLog, TracedEntry, combined
+from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.history import (
+    Combine,
+    DepthEntry,
+    DepthLog,
+    DepthValues,
+    EntryLog,
+    LogEntry,
+    OnDemandLog,
+    OnDemandValues,
+    combined,
+    flat_of,
+)
+from latmon.aggregate.on_demand_sum import OnDemandSums, traced_of
 from latmon.model.frame import (
     Flow,
     Frame,
@@ -29,164 +42,241 @@ from latmon.model.histogram import Histogram, merge
 from latmon.model.packed import Flat
 
 PATIENCE = 8
-"""A sum that nobody read in so many steps is given up."""
+"""Steps after which a sum that was not read is dropped."""
 _STEPS = 60
-"""A window forgets in so many steps: up to a minute of seconds that is frame by frame."""
+"""Steps in which a window of on-demand values loses its oldest entries: up to a minute of seconds frame by frame."""
+
+K = TypeVar("K")
+S = TypeVar("S")
+V = TypeVar("V")
 
 
-class DeepWindow:
-    """Sums of the deep values over the last `length_us` of a log, up to the frame that ends at `until_us`.
+class RunningSums(ABC, Generic[K, S, V]):
+    """Sums by key over the entries of a window; each is begun when it is read, and dropped when it is not for a while.
 
-    Read its properties; each is made once per frame and holds until the next one. A group of tables is summed from the
-    moment on when one of them is read, and no longer when none was read for a while.
+    It is separate from the window, because values that the window caches refer to it: without a reference cycle a
+    window's frames are freed at once, and not by a full garbage collection, which would delay the answer to a key.
     """
 
-    def __init__(self, length_us: int, log: DeepLog, until_us: int | None = None) -> None:
+    def __init__(self, combine: Combine[V], step_us: int) -> None:
+        """`step_us`: entries that end in the same step are subtracted together."""
+        self.sums: dict[K, S] = {}
+        self.unread: dict[K, int] = {}
+        self.open: list[LogEntry[V]] = []
+        self.closed: deque[LogEntry[V]] = deque()
+        self._combine, self._step_us = combine, step_us
+
+    @abstractmethod
+    def _begin(self, key: K) -> S:
+        """Return an empty sum."""
+
+    @abstractmethod
+    def _account(self, entry: LogEntry[V], sums: Mapping[K, S], sign: int) -> None:
+        """Add the entry to these sums, or with -1 as `sign` subtract it."""
+
+    @property
+    def entries(self) -> list[LogEntry[V]]:
+        """Return the window's entries, oldest first."""
+        return [*self.closed, *self.open]
+
+    def read(self, key: K) -> S:
+        """Return the sum of `key`, begun now where it was not read lately."""
+        self.unread[key] = 0
+        if key not in self.sums:
+            found = {key: self._begin(key)}
+            for entry in self.entries:
+                self._account(entry, found, 1)
+            self.sums |= found
+        return self.sums[key]
+
+    def keep(self, keys: Iterable[K]) -> Iterator[None]:
+        """Sum these keys as if they were read now, one entry with each step."""
+        missing = {key: self._begin(key) for key in keys if key not in self.sums}
+        for entry in self.entries if missing else ():
+            self._account(entry, missing, 1)
+            yield
+        self.sums |= missing
+        self.unread = dict.fromkeys(self.sums, 0)
+
+    def add(self, entry: LogEntry[V]) -> None:
+        """Add an entry, and keep it to be subtracted again."""
+        if self.sums:
+            self._account(entry, self.sums, 1)
+        if self.open and not entry.continues(self.open[-1], self._step_us):
+            self._close()
+        self.open.append(entry)
+
+    def remove(self, begin_us: int) -> None:
+        """Subtract the entries that end at `begin_us` or before."""
+        if self.open and self.open[-1].mono_us <= begin_us:
+            self._close()
+        while self.closed and self.closed[0].mono_us <= begin_us:
+            entry = self.closed.popleft()
+            if self.sums:
+                self._account(entry, self.sums, -1)
+
+    def drop_unread(self) -> None:
+        """Count one step, and drop the sums that were not read in PATIENCE steps."""
+        for key in list(self.sums):
+            self.unread[key] += 1
+            if self.unread[key] > PATIENCE:
+                del self.sums[key], self.unread[key]
+
+    def _close(self) -> None:
+        self.closed.append(combined(self.open, self._combine))
+        self.open = []
+
+
+class RunningWindow(ABC, Generic[K, S, V]):
+    """Running sums over the last `length_us` of a log, up to the frame that ends at `until_us`."""
+
+    def __init__(self, length_us: int, log: EntryLog[V], until_us: int) -> None:
         self.length_us = length_us
         self._log = log
-        self._reset()
-        last = log.entries[-1].mono_us if log.entries else -1
-        self.advance(last if until_us is None else until_us)
-
-    def _reset(self) -> None:
-        self._sums: dict[str, DeepSums] = {}
-        self._unread: dict[str, int] = {}
-        self._open: list[TracedEntry] = []
-        self._taken: deque[TracedEntry] = deque()
-        self._delays: deque[tuple[int, Mapping[str, Histogram]]] = deque()
+        self._sums = self._new_sums()
         self._until_us = -1
+        self.advance(until_us)
+
+    @abstractmethod
+    def _new_sums(self) -> RunningSums[K, S, V]:
+        """Return sums over nothing."""
 
     def advance(self, until_us: int) -> None:
-        """Up to the frame that ends at `until_us`; frames that end before the window begins leave it."""
-        if until_us < self._until_us:  # another boot
+        """Move to the frame that ends at `until_us`; entries that end before the window begins leave it."""
+        if until_us == self._until_us:
+            return
+        # another boot, or the log has merged entries of which some are in the sums and some are not
+        if until_us < self._until_us or self._until_us < self._log.coarse_until_us:
             self._reset()
-        self._give_up()
-        begin = until_us - self.length_us
-        if self._open and self._open[-1].mono_us <= begin:
-            self._close()
-        for entry in self._log.between(max(self._until_us, begin), until_us):
-            for flat, sums in self._each(entry):
-                sums.add(flat, entry.mono_us)
-            self._take(entry)
-        while self._taken and self._taken[0].mono_us <= begin:
-            gone = self._taken.popleft()
-            for flat, sums in self._each(gone):
-                sums.remove(flat, gone.mono_us)
+        begin_us = until_us - self.length_us
+        self._sums.drop_unread()
+        for entry in self._log.between(max(self._until_us, begin_us), until_us):
+            self._sums.add(entry)
+        self._sums.remove(begin_us)
         self._until_us = until_us
+
+    def _reset(self) -> None:
+        self._sums = self._new_sums()
+        self._until_us = -1
+
+
+class _GroupSums(RunningSums[str, OnDemandSums, OnDemandValues]):
+    """Sums of the groups of on-demand tables that are read."""
+
+    def copy(self) -> _GroupSums:
+        """Return independent sums with the same values."""
+        other = _GroupSums(self._combine, self._step_us)
+        other.sums = {group: sums.copy() for group, sums in self.sums.items()}
+        other.unread = dict.fromkeys(other.sums, 0)
+        other.open, other.closed = self.open.copy(), self.closed.copy()
+        return other
+
+    def _begin(self, key: str) -> OnDemandSums:
+        return OnDemandSums(groups=(key,))
+
+    def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, OnDemandSums], sign: int) -> None:
+        flat = flat_of(entry)
+        for one in sums.values():
+            (one.add if sign > 0 else one.remove)(flat, entry.mono_us)
+
+
+class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
+    """Sums of the on-demand values over the last `length_us` of a log.
+
+    Its properties are computed when they are read, and valid until the window is moved. Tables are summed by group.
+    """
+
+    _log: OnDemandLog
+    _sums: _GroupSums
+
+    def __init__(self, length_us: int, log: OnDemandLog, until_us: int | None = None) -> None:
+        """`until_us`: where the window ends; None: at the end of the log."""
+        self._delays: deque[tuple[int, Mapping[str, Histogram]]] = deque()
+        last_us = log.entries[-1].mono_us if log.entries else -1
+        super().__init__(length_us, log, last_us if until_us is None else until_us)
+
+    def _new_sums(self) -> _GroupSums:
+        return _GroupSums(self._log.combine, max(self.length_us // _STEPS, 1))
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._delays.clear()
+
+    def advance(self, until_us: int) -> None:
+        """Move to the frame that ends at `until_us`."""
+        super().advance(until_us)
         for name in _CACHED:
             self.__dict__.pop(name, None)
 
-    def copy(self, log: DeepLog) -> DeepWindow:
-        """Return another one with the same sums over a copy of the log, which goes on by itself."""
-        other = DeepWindow(self.length_us, log, self._until_us)
-        other._sums = {group: sums.copy() for group, sums in self._sums.items()}
-        other._unread = dict.fromkeys(other._sums, 0)
-        other._open, other._taken = self._open.copy(), self._taken.copy()
+    def copy(self, log: OnDemandLog) -> OnDemandWindow:
+        """Return an independent window with the same sums over a copy of the log."""
+        other = OnDemandWindow(self.length_us, log, self._until_us)
+        other._sums = self._sums.copy()
         return other
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Return the groups of tables that are summed now."""
-        return tuple(self._sums)
+        return tuple(self._sums.sums)
 
     def keep(self, groups: Iterable[str]) -> Iterator[None]:
         """Sum these groups as if they were read now, an entry with each step."""
-        missing = {group: DeepSums(groups=(group,)) for group in groups if group not in self._sums}
-        for entry in (*self._taken, *self._open) if missing else ():
-            flat = entry.flat
-            for sums in missing.values():
-                sums.add(flat, entry.mono_us)
-            yield
-        self._sums |= missing
-        self._unread = dict.fromkeys(self._sums, 0)
-
-    def _each(self, entry: TracedEntry) -> Iterator[tuple[Flat, DeepSums]]:
-        """An entry and the sums that it is to be added to: it isn't opened where there are none."""
-        if self._sums:
-            flat = entry.flat
-            yield from ((flat, sums) for sums in self._sums.values())
-
-    def _take(self, entry: TracedEntry) -> None:
-        """Remember what is to be taken away again, a step at a time."""
-        step = max(self.length_us // _STEPS, 1)
-        if self._open and entry.mono_us // step != self._open[-1].mono_us // step:
-            self._close()
-        self._open.append(entry)
-
-    def _close(self) -> None:
-        self._taken.append(combined(self._open))
-        self._open = []
-
-    def _give_up(self) -> None:
-        for group in list(self._sums):
-            self._unread[group] += 1
-            if self._unread[group] > PATIENCE:
-                del self._sums[group]
-
-    def _read(self, group: str) -> DeepSums:
-        """The group's sums, begun now where nobody asked for them of late."""
-        self._unread[group] = 0
-        sums = self._sums.get(group)
-        if sums is None:
-            sums = self._sums[group] = DeepSums(groups=(group,))
-            for entry in (*self._taken, *self._open):
-                sums.add(entry.flat, entry.mono_us)
-        return sums
+        yield from self._sums.keep(groups)
 
     @cached_property
     def traced(self) -> Traced:
-        """All that was traced; `one_in` and `devices` as they are now: `one_in` 0 says that the probes don't run."""
-        return traced_of(self._read)
+        """Sum of traced requests; `one_in` and `devices` are the latest ones: `one_in` 0 if the tracer doesn't run."""
+        return traced_of(self._sums.read)
 
     @cached_property
     def basic(self) -> Mapping[Series, Histogram]:
-        """The stages that the always-on probe measured, a population of its own; `total` is the window's."""
-        return self._read("basic").basic
+        """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
+        return self._sums.read("basic").basic
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._read("interrupts").handlers
+        return self._sums.read("interrupts").handlers
 
     @cached_property
     def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._read("interrupts").softirqs
+        return self._sums.read("interrupts").softirqs
 
     @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._read("wakeups").wakeups
+        return self._sums.read("wakeups").wakeups
 
     @cached_property
     def outliers(self) -> tuple[Outlier, ...]:
-        """Newest last; the newest 10,000 of the history at most."""
+        """Outliers, newest last; at most the newest 10,000 of the history."""
         return self._log.outliers(self._until_us - self.length_us, self._until_us)
 
     @cached_property
     def above(self) -> Mapping[Flow, int]:
-        """I/Os above the threshold, each of them."""
-        return self._read("always").above
+        """All I/Os above the threshold, also those without a record."""
+        return self._sums.read("always").above
 
     @property
     def suppressed(self) -> int:
-        return self._read("always").suppressed
+        return self._sums.read("always").suppressed
 
     @property
     def thresholds_us(self) -> Mapping[str, int]:
-        """As they are now."""
-        return self._read("always").thresholds_us
+        """Thresholds in the latest frame."""
+        return self._sums.read("always").thresholds_us
 
     @cached_property
     def delays(self) -> list[tuple[int, Mapping[str, Histogram]]]:
-        """For a heat map: (a frame's `mono_us`, softirq vector -> raise to entry on all CPUs), oldest first."""
+        """Rows of a heat map, oldest first: (a frame's `mono_us`, softirq vector -> raise to entry on all CPUs)."""
         begin = self._until_us - self.length_us
         while self._delays and self._delays[0][0] <= begin:
             self._delays.popleft()
-        told = self._delays[-1][0] if self._delays else begin
-        for entry in self._log.between(max(told, begin), self._until_us):
-            self._delays.append((entry.mono_us, _delays(entry.flat)))
+        reported = self._delays[-1][0] if self._delays else begin
+        for entry in self._log.between(max(reported, begin), self._until_us):
+            self._delays.append((entry.mono_us, _delays(flat_of(entry))))
         return list(self._delays)
 
 
-_CACHED = tuple(name for name, value in vars(DeepWindow).items() if isinstance(value, cached_property))
+_CACHED = tuple(name for name, value in vars(OnDemandWindow).items() if isinstance(value, cached_property))
 
 
 def _delays(flat: Flat) -> Mapping[str, Histogram]:
@@ -198,121 +288,82 @@ def _delays(flat: Flat) -> Mapping[str, Histogram]:
     return {vector: merge(parts) for vector, parts in found.items()}
 
 
-"""A sum that nobody read in so many steps is given up."""
+class _DeviceDepths(RunningSums[tuple[str, bool], DepthSum, DepthValues]):
+    """Depth sums of the devices that are read, by name and whether without the latency by depth."""
+
+    def _begin(self, key: tuple[str, bool]) -> DepthSum:
+        return DepthSum(brief=key[1])
+
+    def _account(self, entry: DepthEntry, sums: Mapping[tuple[str, bool], DepthSum], sign: int) -> None:
+        for (device, _), one in sums.items():
+            if device in entry.reported:
+                (one.add if sign > 0 else one.remove)(entry.reported[device], entry.mono_us)
 
 
-class DepthWindow:
-    """Sums over the last `length_us` of a log; it is only brought up to date when it is asked."""
+class DepthWindow(RunningWindow[tuple[str, bool], DepthSum, DepthValues]):
+    """Sums of the depths over the last `length_us` of a log.
+
+    A window of more than a minute moves in the log's coarse steps, so that its figures don't change every second.
+    """
 
     def __init__(self, length_us: int, log: DepthLog, until_us: int = 0) -> None:
-        self.length_us = length_us
-        self._log = log
-        self._sums: dict[str, DepthSum] = {}
-        self._unread: dict[str, int] = {}
-        self._until_us = self._begin_us = 0
-        self._restart(until_us)
+        super().__init__(length_us, log, until_us)
 
-    def advance(self, until_us: int) -> None:
-        """Up to the frame that ends at `until_us`."""
-        if until_us == self._until_us:
-            return
-        fine_us = self._log.fine_from_us
-        if until_us < self._until_us or fine_us is None or self._until_us < fine_us:
-            self._restart(until_us)
-            return
-        leaving = self._log.final(self._begin_us, until_us - self.length_us)
-        if any(one.begin_us < self._begin_us for one in leaving[:1]):
-            self._restart(until_us)
-            return
-        self._give_up()
-        come = self._log.between(self._until_us, until_us)
-        for name, sums in self._sums.items():
-            for one in come:
-                if name in one.told:
-                    sums.add(one.told[name], one.mono_us)
-            for one in leaving:
-                if name in one.told:
-                    sums.remove(one.told[name], one.mono_us)
-        self._until_us = until_us
-        self._begin_us = leaving[-1].mono_us if leaving else self._begin_us
+    def _new_sums(self) -> _DeviceDepths:
+        return _DeviceDepths(self._log.combine, self._log.coarse_us if self.length_us > self._log.fine_us else 1)
 
     @property
     def entries(self) -> list[DepthEntry]:
-        """Of all devices, oldest first."""
-        return self._log.between(self._begin_us, self._until_us)
+        """Return the entries of all devices, oldest first."""
+        return self._sums.entries
 
     def read(self, device: str, *, brief: bool = False) -> DepthSum | None:
-        """The device's sum, begun now where nobody asked for it of late; None where nobody counted.
-
-        `brief`: the latency by depth may be missing.
-        """
-        self._unread[device] = 0
-        had = self._sums.get(device)
-        if had is None or (had.brief and not brief):
-            sums = self._sums[device] = DepthSum(brief=brief)
-            for one in self.entries:
-                if device in one.told:
-                    sums.add(one.told[device], one.mono_us)
-        found = self._sums[device]
+        """Return the device's sum, None where nothing was counted; a `brief` one may lack the latency by depth."""
+        found = self._sums.read((device, brief and (device, False) not in self._sums.sums))
         return found if found.span_us else None
 
-    def _restart(self, until_us: int) -> None:
-        """Sum anew: time went back, or the log's entries are no longer those that were added."""
-        self._sums, self._unread = {}, {}
-        self._until_us = until_us
-        self._begin_us = until_us - self.length_us
-        some = self._log.between(self._begin_us, until_us)
-        if some and some[0].begin_us < self._begin_us:
-            self._begin_us = some[0].begin_us
 
-    def _give_up(self) -> None:
-        for name in list(self._sums):
-            self._unread[name] += 1
-            if self._unread[name] > PATIENCE:
-                del self._sums[name], self._unread[name]
-
-
-STRETCHES = 12
-"""A window has as many."""
+PERIODS = 12
+"""Parts of a window's length for which a trend has a value."""
 
 
 class Trends:
-    """The last stretches, for one choice of operations."""
+    """Greatest latency of each device in each of the last PERIODS parts of a window, for some operations."""
 
-    def __init__(self, stretch_us: int, ops: tuple[str, ...], frames: Iterable[Frame] = ()) -> None:
-        self._stretch_us = stretch_us
+    def __init__(self, period_us: int, ops: tuple[str, ...], frames: Iterable[Frame] = ()) -> None:
+        self._period_us = period_us
         self._ops = frozenset(ops)
-        self._stretches: deque[dict[str, float]] = deque(maxlen=STRETCHES)
+        self._periods: deque[dict[str, float]] = deque(maxlen=PERIODS)
         self._number = -1
         for frame in frames:
             self.advance(frame)
 
     def copy(self) -> Trends:
-        """Return another one with the same values, which goes on by itself."""
-        other = Trends(self._stretch_us, tuple(self._ops))
-        other._stretches.extend(stretch.copy() for stretch in self._stretches)
+        """Return independent trends with the same values."""
+        other = Trends(self._period_us, tuple(self._ops))
+        other._periods.extend(period.copy() for period in self._periods)
         other._number = self._number
         return other
 
     def advance(self, frame: Frame) -> None:
-        """One frame further; stretches without a frame are empty."""
-        number = (frame.mono_us - frame.dt_us // 2) // self._stretch_us
-        for _ in range(min(max(number - self._number, 0), STRETCHES) if self._stretches else 1):
-            self._stretches.append({})
+        """Add the next frame; periods without a frame are empty."""
+        number = (frame.mono_us - frame.dt_us // 2) // self._period_us
+        for _ in range(min(max(number - self._number, 0), PERIODS) if self._periods else 1):
+            self._periods.append({})
         self._number = number
-        now = self._stretches[-1]
+        now = self._periods[-1]
         for name, us in _slowest(frame, self._ops):
             now[name] = max(now.get(name, 0.0), us)
 
     def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest value of all devices, for one scale."""
-        values = [v for stretch in self._stretches for v in stretch.values()]
+        """Return the lowest and the highest value of all devices, to scale their trends alike."""
+        values = [v for period in self._periods for v in period.values()]
         return (min(values), max(values)) if values else (1.0, 1.0)
 
     def of(self, device: str) -> list[float | None]:
-        """Return STRETCHES values, oldest first; None where nothing was completed or no frame has come yet."""
-        known = [stretch.get(device) for stretch in self._stretches]
-        return [None] * (STRETCHES - len(known)) + known
+        """Return PERIODS values, oldest first; None where nothing was completed or there was no frame yet."""
+        known = [period.get(device) for period in self._periods]
+        return [None] * (PERIODS - len(known)) + known
 
 
 def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:

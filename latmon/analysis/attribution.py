@@ -1,6 +1,6 @@
 """Attribution of slow I/Os to stages, from traced requests.
 
-Pure: values of the model in, values out. Neither the window nor the screen is known here.
+It also folds identical neighbours among outliers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from latmon.model.frame import OPS, STAGES, UNACCOUNTED, Outlier, Series, Softir
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
 
 PARTS = (*STAGES[:-1], UNACCOUNTED)
-"""What a request's time is made of, in the order in which it passes."""
+"""Parts of a request's time, in the order in which it passes them."""
 MIN_FOR_CUT = 100
-"""Fewer traced requests have no p99."""
+"""Least number of traced requests for a p99."""
 _OPEN_GROUPS = 16
-"""Rows that a new one is held against: without a bound a flood would take the square of its length."""
+"""Groups that an outlier is compared with; without a limit a flood would take quadratic time."""
 _SAME_US = 1
 _FEW_US = 16
-"""Ten stages that differ by 1 us each make totals differ by less."""
+"""Upper limit of the difference of totals whose ten stages differ by 1 us each."""
 _SAME_TOTAL = 8
-"""Rows that wait for one thread are the same when their totals differ by less than an eighth: one bucket."""
+"""Outliers that wait for one thread are identical if their totals differ by less than an eighth, one bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The traced I/Os of `cut_us` and more: how many, and which part of their time each stage has (0..1)."""
+    """Traced I/Os of `cut_us` and more: their number, and each stage's share of their time (0..1)."""
 
     cut_us: int
     count: int
@@ -36,20 +36,20 @@ class Tail:
 
 
 class Folded(NamedTuple):
-    """One row for identical neighbours: the longest of them, and how many they are."""
+    """One row for identical neighbours: the longest of them, and their number."""
 
     outlier: Outlier
     repeats: int
 
 
 def total_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> Histogram:
-    """The traced requests' latency, to completion."""
+    """Return the latency of the traced requests, to completion."""
     return _merged(traced, device, tuple(ops), "total")
 
 
 def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str, Histogram]:
-    """Stage (and `unaccounted`) -> histogram, in the order in which a request passes; only what was passed."""
-    if not traced.histograms:  # asked by every rule for each of some thousand devices
+    """Return stage (and `unaccounted`) -> histogram, in the order in which a request passes; without unused stages."""
+    if not traced.histograms:  # every rule calls it for some thousand devices
         return {}
     wanted = tuple(ops)
     found = {part: _merged(traced, device, wanted, part) for part in PARTS}
@@ -57,9 +57,9 @@ def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str
 
 
 def tail_cut(traced: Traced, device: str, ops: Iterable[str] = OPS, threshold_us: int | None = None) -> int | None:
-    """Where the slow I/Os begin: a bucket's bound at or above the threshold, else behind the p99's bucket.
+    """Return the least latency of slow I/Os: a bucket's bound at or above the threshold, else the end of p99's bucket.
 
-    Where nothing lies behind that bucket, it is where the bucket begins. None: too few to tell.
+    If that is the highest bucket in use, it is its begin. None with fewer than MIN_FOR_CUT requests.
     """
     total = total_of(traced, device, ops)
     if threshold_us is not None:
@@ -73,7 +73,7 @@ def tail_cut(traced: Traced, device: str, ops: Iterable[str] = OPS, threshold_us
 
 
 def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0) -> Tail:
-    """Shares of the time of the traced I/Os of `cut_us` (a bucket's bound) and more."""
+    """Return the stages' shares of the time of traced I/Os of `cut_us` (a bucket's bound) and more."""
     wanted = tuple(ops)
     total = total_of(traced, device, wanted)
     first = bucket_index(cut_us, total.bits)
@@ -84,9 +84,9 @@ def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0)
 
 
 def untraced_share(traced: Traced, device: str = "") -> float | None:
-    """Of the requests whose end was traced the share whose path could not be followed, over all ops.
+    """Return the share of traced requests whose completion path could not be traced, over all ops.
 
-    None where no request was: bios have no path.
+    None without requests: bios have no path.
     """
     devices = (device,) if device else {*traced.paths, *traced.unfollowed}
     followed = sum(n for name in devices for n in traced.paths.get(name, {}).values())
@@ -95,7 +95,7 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
 
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
-    """Softirqs of all CPUs together."""
+    """Merge the softirqs of all CPUs by vector."""
     grouped: dict[str, list[SoftirqRuns]] = {}
     for where, runs in softirqs.items():
         grouped.setdefault(where.vector, []).append(runs)
@@ -111,7 +111,7 @@ def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRu
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Counts by name, summed."""
+    """Return the sums of counts by name."""
     sums: dict[str, int] = {}
     for part in parts:
         for name, n in part.items():
@@ -120,10 +120,10 @@ def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def fold(outliers: Sequence[Outlier]) -> list[Folded]:
-    """Identical neighbours as one row, in the order in which their first ones began.
+    """Fold identical neighbours into one row each, in the order of their first ones.
 
-    Identical: same device, op and path, of latmon both or neither, overlapping in time, and either waiting for the same
-    thread since the same moment or with the same stages within 1 us each.
+    Identical I/Os have the same device, op and path, are both latmon's own or not, overlap in time, and either wait for
+    the same wake-up of a thread or have the same stages within 1 us each.
     """
     groups: list[list[Outlier]] = []
     still_open: dict[tuple[str, str, str, bool], deque[list[Outlier]]] = {}
@@ -142,7 +142,7 @@ def fold(outliers: Sequence[Outlier]) -> list[Folded]:
 
 def _same(earlier: Outlier, later: Outlier) -> bool:
     apart = abs(earlier.total_us - later.total_us)
-    # neither rule lets totals differ by more; what differs mostly does so here
+    # neither rule permits a greater difference; this is the quickest test
     if later.mono_us > earlier.mono_us + earlier.total_us or apart > max(_FEW_US, later.total_us // _SAME_TOTAL):
         return False
     if later.waits and earlier.waits and _woken(earlier) & _woken(later):

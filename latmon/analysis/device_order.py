@@ -41,7 +41,7 @@ class Rank:
     is_timed: bool = True
     is_gone: bool = False
     is_traced: bool = False
-    """Of suspects: the tracer follows it already. It counts as a step busier, since each change is a hole."""
+    """Whether the tracer follows it already. It counts as a step busier, since each change causes a gap."""
 
 
 class Order:
@@ -53,9 +53,9 @@ class Order:
         self._last: list[str] = []
 
     def sort(self, some: Sequence[Rank], *, keep: bool = False) -> list[str]:
-        """Return the names, the device worth a look first.
+        """Return the names in order.
 
-        `keep`: the ranks are incomplete, so the last order stays, and devices that it lacks come behind it by name.
+        `keep`: the ranks are incomplete, so the last order is kept, and new devices are appended by name.
         """
         if keep and self._last:
             place = {name: at for at, name in enumerate(self._last)}
@@ -96,7 +96,7 @@ def is_on_another(name: str) -> bool:
 
 
 def shares(ios: Iterable[tuple[str, float]], busy_us: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return each device's share of the host's I/O: by number or by time, whichever is greater."""
+    """Return each device's share of the host's I/O: the greater one of its shares of number and time."""
     found: dict[str, float] = {}
     for some in (dict(ios), dict(busy_us)):
         whole = sum(some.values())

@@ -1,8 +1,8 @@
-"""Order of consecutive issues: by arrival or sorted by LBA, and which I/Os were overtaken. Pure.
+"""Order of consecutive issues: by arrival or sorted by LBA, and which I/Os were overtaken.
 
-`lba_order` sums one window up, `together` adds several of one device, `summary` says it in words. Only requests that
-were issued are compared: one that still waits while others pass it is not in a window yet. Where requests came at the
-same moment, as a batch does, which of them was first is not known, and they pass nobody among themselves.
+`lba_order` counts one burst, `merge_orders` adds several of one device, `summary` describes them. Only issued requests
+are compared: one that still waits while others overtake it is in no burst yet. The order of requests that arrive at the
+same time, as in a batch, is not known, so they don't overtake each other.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from latmon.model.inflight import Issue
 from latmon.support.units import part, spelled, whole
 
 TOO_FEW = 32
-"""Fewer comparisons say nothing of an order: of 31 pairs in no order 3 in 4 ascend once in 500 times."""
+"""Least number of comparisons: of 31 pairs in random order 3 in 4 ascend once in 500 times."""
 _SAME_US = 2
-"""Arrivals are differences of two rounded stamps: only what lies so far apart is later."""
+"""Least difference of two arrivals, which are differences of rounded time stamps."""
 _SORTED = 0.75
 _BY_THAT_MUCH = 0.2
-"""More of the issues ascend than of the arrivals."""
+"""Least difference of the shares of ascending pairs, issues minus arrivals, of a sorted order."""
 _HARDLY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class LbaOrder:
-    """Sums over windows. A pair is two requests of one op, next to each other in their order."""
+    """Sums over bursts of issues. A pair is two consecutive requests of one op."""
 
     count: int = 0
     pairs: int = 0
     ascending: int = 0
-    """Pairs as issued, whose second lies at the higher sector."""
+    """Pairs in order of issue whose second has the higher sector."""
     arrival_pairs: int = 0
     arrival_ascending: int = 0
-    """The same, had they been issued as they came."""
+    """Such pairs in order of arrival."""
     reordered: int = 0
-    """Requests that at least one later arrival passed."""
+    """Requests that were overtaken by at least one later arrival."""
     most_overtaken: int = 0
     longest_wait_us: int | None = None
     longest_overtaken: int = 0
-    """How many passed the one that waited longest."""
+    """Requests that overtook the one that waited longest."""
     longest_is_older: bool = False
-    """It came before its window began: more may have passed it."""
+    """Whether it arrived before its burst began, so that more may have overtaken it."""
 
     @property
     def ascending_share(self) -> float | None:
-        """None: too few to tell."""
+        """Share of ascending pairs in order of issue; None with too few pairs."""
         return _share(self.ascending, self.pairs)
 
     @property
@@ -56,19 +56,19 @@ class LbaOrder:
 
     @property
     def is_sorted(self) -> bool:
-        """More ascend than would have by themselves, and others were passed for it."""
+        """Whether more pairs ascend than in order of arrival, and requests were overtaken for it."""
         issued, came = self.ascending_share, self.arrival_share
-        told = issued is not None and came is not None
-        return told and issued >= _SORTED and issued - came >= _BY_THAT_MUCH and self.reordered > 0  # type: ignore[operator]
+        reported = issued is not None and came is not None
+        return reported and issued >= _SORTED and issued - came >= _BY_THAT_MUCH and self.reordered > 0  # type: ignore[operator]
 
 
 def arrived_us(issue: Issue) -> int:
-    """CLOCK_MONOTONIC: when it came into the block layer."""
+    """Return when it arrived in the block layer, on CLOCK_MONOTONIC."""
     return issue.mono_us - issue.queued_us
 
 
 def overtaken(issues: Sequence[Issue]) -> tuple[int, ...]:
-    """Of each of the issues, in their order: how many that came later were issued before it."""
+    """Return for each issue the number of later arrivals that were issued before it."""
     before: list[int] = []
     found = []
     for one in issues:
@@ -79,7 +79,7 @@ def overtaken(issues: Sequence[Issue]) -> tuple[int, ...]:
 
 
 def lba_order(issues: Sequence[Issue]) -> LbaOrder:
-    """One window, in order of issue."""
+    """Count one burst in order of issue."""
     if not issues:
         return LbaOrder()
     passed = overtaken(issues)
@@ -100,8 +100,8 @@ def lba_order(issues: Sequence[Issue]) -> LbaOrder:
     )
 
 
-def together(parts: Iterable[LbaOrder]) -> LbaOrder:
-    """Several windows of one device."""
+def merge_orders(parts: Iterable[LbaOrder]) -> LbaOrder:
+    """Add several bursts of one device."""
     each = [one for one in parts if one.count]
     if not each:
         return LbaOrder()
@@ -121,11 +121,11 @@ def together(parts: Iterable[LbaOrder]) -> LbaOrder:
 
 
 def summary(order: LbaOrder, scheduler: str | None = None, *, known_us: int = 0) -> str:
-    """One sentence without its full stop; it claims nothing of too few.
+    """Return a sentence without its full stop; it makes no statement about too few requests.
 
-    `scheduler`: the device's own, "none" or where known its name. Without one a task's plug may still reorder.
-    `known_us`: the longest I/O of which all that overtook it are counted. A window has only some of those, so it
-    doesn't speak of a shorter one.
+    `scheduler`: the device's scheduler, or "none"; without one a task's plug may still reorder. `known_us`: the longest
+    I/O with a complete count of the requests that overtook it. A burst contains only some of these, so a shorter one is
+    not mentioned.
     """
     said = _said(order, "" if (order.longest_wait_us or 0) <= known_us else _passed(order))
     if scheduler is None or order.ascending_share is None:
@@ -136,7 +136,7 @@ def summary(order: LbaOrder, scheduler: str | None = None, *, known_us: int = 0)
 def _said(order: LbaOrder, passed: str) -> str:
     issued, came = order.ascending_share, order.arrival_share
     if issued is None:
-        few = f"too few to tell an order: {_requests(order.count)}"
+        few = f"too few for an order: {_requests(order.count)}"
         return f"{few}{passed}" if order.reordered else few
     if order.is_sorted:
         return f"sorted by LBA: {part(issued)} ascend, arrival order would be {part(came)}{passed}"
@@ -149,12 +149,12 @@ def _said(order: LbaOrder, passed: str) -> str:
         return f"nearly in order of arrival: {some}{ascends}{passed}"
     if sequential:
         return f"not in order of arrival: {some}{ascends}{passed}"
-    unknown = "; they came in too few moments to tell why" if came is None else ""
+    unknown = "; they arrived at too few times to know why" if came is None else ""
     return f"not in order of arrival: {some}, {part(issued)} ascend in LBA{unknown}{passed}"
 
 
 def _passed(order: LbaOrder) -> str:
-    """The victim, or nothing where the one that waited longest had nobody pass it."""
+    """Return the request that waited longest; an empty text where none overtook it."""
     if not order.longest_overtaken or order.longest_wait_us is None:
         return ""
     more = " or more" if order.longest_is_older else ""
@@ -164,7 +164,7 @@ def _passed(order: LbaOrder) -> str:
 
 
 def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:
-    """Schedulers sort reads and writes apart."""
+    """Group issues by op, because schedulers sort reads and writes separately."""
     found: dict[str, list[Issue]] = {}
     for one in issues:
         found.setdefault(one.op, []).append(one)
@@ -172,7 +172,7 @@ def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:
 
 
 def _as_they_came(issues: Iterable[Issue]) -> list[Issue]:
-    """One for each moment at which some came: of a sorted batch the middle one leans neither way."""
+    """Return one request per time of arrival: the middle one of a batch, which is neutral if the batch is sorted."""
     return [some[len(some) // 2] for some in _moments(sorted(issues, key=arrived_us))]
 
 
@@ -188,7 +188,7 @@ def _moments(issues: Sequence[Issue]) -> Iterator[list[Issue]]:
 
 
 def _compared(sequences: Iterable[Sequence[Issue]]) -> tuple[int, int]:
-    """(pairs, those that ascend); what lies at the same sector doesn't count."""
+    """Return (pairs, ascending pairs), without pairs at the same sector."""
     gaps = [b.sector - a.sector for some in sequences for a, b in pairwise(some) if a.sector != b.sector]
     return len(gaps), sum(gap > 0 for gap in gaps)
 

@@ -1,11 +1,11 @@
-"""Little's law for a device: outstanding = IOPS x latency, and the gain from a higher limit. Pure.
+"""Little's law for a device: outstanding = IOPS x latency, and the gain from a higher limit.
 
-The three are means over the same time, of I/Os between the same two points: in the driver with the time in the driver,
-or all of them with the whole latency. All of them are the requests of the kernel's counters, which are those of its
-gauges: the empty write that carries a flush is one of them, and no probe times it.
+The three are means over the same time and the same part of the path: the driver with the time in the driver, or all
+I/Os with the whole latency. All I/Os are the requests of the kernel's counters and gauges: these include the empty
+write of a flush, which no probe times.
 
-The law holds for a stationary window (docs/OUTSTANDING.md): I/Os that cross its edges are a small part, and I/Os that
-have not completed at its end are few or known to be stuck. Stuck ones are in the gauges and in no latency.
+The law applies to a stationary window (docs/OUTSTANDING.md): few I/Os cross its edges, and I/Os that have not completed
+at its end are few or known to be stuck. Stuck ones are in the gauges and in no latency.
 """
 
 from __future__ import annotations
@@ -21,48 +21,47 @@ from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, bucket_middle
 from latmon.support.units import rate, spelled
 
 COUNTED = tuple(op for op in OPS if op != "flush")
-"""Whose times belong to the gauges' depths: a flush's request is none that they count (RQF_FLUSH_SEQ)."""
+"""Operations that the gauges count: a flush's request is not among them (RQF_FLUSH_SEQ)."""
 _MOSTLY = 0.9
-"""Of the time is to be counted."""
+"""Least share of the time with depth samples."""
 _MIN_BUSY_US, _MIN_BUSY = 1_000_000, 0.05
-"""Gauges that are looked at now and then meet too few busy moments below these to tell a mean."""
+"""Least busy time, absolute and as a share: below it sampled gauges have too few busy samples for a mean."""
 _MIN_IOS = 100
-"""Of fewer, one that began before the time or is still in flight at its end is a good part of the mean."""
+"""Least number of I/Os: of fewer, one that crosses an edge of the window is a large part of the mean."""
 _ENOUGH_US = 10_000_000
-"""Below it, gauges that are read now and then may well differ from what was completed: three that don't agree
-are no finding."""
+"""Shorter windows report no disagreement, because sampled gauges may differ from the completions."""
 _AGREE = 0.1
-"""Gauges that are read now and then, and I/Os that begin before the time and end in it, cost some percent."""
+"""Tolerated difference: sampled gauges and I/Os that cross the edges of the window cause some percent."""
 _LOOKS_PER_S = 9
-"""Readings of sampled gauges where ten disks and the CPUs are busy (docs/OUTSTANDING.md): their number isn't kept."""
+"""Sampling rate of gauges with ten disks and busy CPUs (docs/OUTSTANDING.md); the real number isn't recorded."""
 _SIGMAS = 2
-"""Of a sampled mean's standard error: 95 %."""
+"""Standard errors of a sampled mean: 95 %."""
 _LENGTHS = 2 / _AGREE
-"""A window is at least so many times as long as its longest I/O. At each of its two edges L I/Os are in flight in the
-mean, each for at most that long on the other side: 2 L longest / (L window) <= _AGREE."""
+"""Least length of a window in multiples of its longest I/O. At each of its two edges L I/Os are in flight on average,
+each for at most that long outside: 2 L longest / (L window) <= _AGREE."""
 
 
 class Law(NamedTuple):
-    """Three means, each measured by itself."""
+    """Three independently measured means, and the I/Os that explain a difference."""
 
     outstanding: float
     latency_us: float
     iops: float
     stuck: float = 0.0
-    """Of `outstanding`, the mean number of I/Os that are in flight at the end and older than any that completed."""
+    """Part of `outstanding`: mean number of I/Os in flight at the end that are older than any that completed."""
     error: float = 0.0
-    """What `outstanding` may be off by, because its gauges were sampled."""
+    """Sampling error of `outstanding`."""
     stuck_most: float = 0.0
-    """Upper bound of that number; more than `stuck` where only a least age of some of them is known."""
+    """Upper bound of `stuck`; greater where only a lower bound of some ages is known."""
 
     @property
     def by_law(self) -> float:
-        """How many the rate and the latency say are outstanding."""
+        """Outstanding I/Os by Little's law: rate times latency."""
         return self.iops * self.latency_us / 1e6
 
     @property
     def explained(self) -> float:
-        """Return the number by the law and the stuck ones, as near to what was counted as the bounds of these allow."""
+        """Number by the law plus the stuck ones, as close to the counted number as the bounds of the latter allow."""
         most = self.by_law + max(self.stuck, self.stuck_most)
         return min(max(self.by_law + self.stuck, self.outstanding), most)
 
@@ -82,18 +81,18 @@ class Law(NamedTuple):
 
 
 class Lift(NamedTuple):
-    """What a device at its limit could do with more in flight: the most, if the time in the driver stayed the same."""
+    """Upper bounds of a device's IOPS with more in flight, if the time in the driver stayed the same."""
 
     limit: int
     depth: int
     iops: float
-    """Up to so many at `depth`."""
+    """At `depth`."""
     most: float
-    """Up to so many at `limit`: above that the limit allows none."""
+    """At `limit`, the most that the limit allows."""
 
 
-class Times(NamedTuple):
-    """I/Os that completed, how long they took in the mean, and the longest at most; None: that isn't known."""
+class MeanTimes(NamedTuple):
+    """Completed I/Os, their mean time, and an upper bound of the longest one, None where it isn't known."""
 
     ios: int
     mean_us: float
@@ -101,12 +100,12 @@ class Times(NamedTuple):
 
     @property
     def usual_us(self) -> float:
-        """The longest, or the mean where that is all that is known."""
+        """The longest time where it is known, else the mean."""
         return self.mean_us if self.longest_us is None else self.longest_us
 
 
-class Found(NamedTuple):
-    """Little's law of a device, and of which I/Os it is: `all` of them, or those in the `driver`."""
+class LawCheck(NamedTuple):
+    """Little's law for a device, and the I/Os that it is about: `all` of them, or those in the `driver`."""
 
     of: str
     law: Law
@@ -117,19 +116,19 @@ class Found(NamedTuple):
         return sentence(self.law, self.lift, self.of)
 
 
-def times_of(found: Histogram | None) -> Times | None:
+def times_of(found: Histogram | None) -> MeanTimes | None:
     """Return the times of a histogram's I/Os; None without any, or where their sum isn't known."""
-    return Times(found.count, found.mean, found.max_bound) if found and found.mean is not None else None
+    return MeanTimes(found.count, found.mean, found.max_bound) if found and found.mean is not None else None
 
 
 def times(
-    depths: Depths, done: Mapping[str, Completed | None], probe: Times | None, longest_us: int | None = None
-) -> Times | None:
-    """Return how many I/Os completed and how long they took, of the same requests as the depths are of.
+    depths: Depths, done: Mapping[str, Completed | None], probe: MeanTimes | None, longest_us: int | None = None
+) -> MeanTimes | None:
+    """Return the completed I/Os and their times, of the same requests that the depths count.
 
-    `done`: by op, what the kernel counted; `probe`: COUNTED as a probe timed them, `longest_us` of them. Sampled gauges
-    are the kernel's, and so are their times. A probe's gauges go with its times; where there are flushes, which its
-    histograms lack the empty writes of, with those that it has by depth.
+    `done`: completions by op as the kernel counts them; `probe`: times of COUNTED by a probe, `longest_us` among them.
+    Sampled gauges belong to the kernel's times. A probe's depths belong to its times; if there are flushes, whose empty
+    writes its histograms lack, to its times by depth.
     """
     kernel = _by_kernel([one for op in COUNTED if (one := done.get(op)) is not None and one.count], longest_us)
     if depths.source != PROBE or kernel is None:
@@ -141,11 +140,11 @@ def times(
     return kernel._replace(mean_us=sum(took.time_us for took in depths.latency.values()) / ios) if ios else kernel
 
 
-def _by_kernel(done: list[Completed], longest_us: int | None) -> Times | None:
-    """None where it doesn't time all of them."""
+def _by_kernel(done: list[Completed], longest_us: int | None) -> MeanTimes | None:
+    """Return the kernel's times; None where it doesn't time all I/Os."""
     some = [one.time_us for one in done if one.time_us is not None]
     ios = sum(one.count for one in done)
-    return Times(ios, sum(some) / ios, longest_us) if some and len(some) == len(done) else None
+    return MeanTimes(ios, sum(some) / ios, longest_us) if some and len(some) == len(done) else None
 
 
 def of(
@@ -153,17 +152,17 @@ def of(
     span_us: int,
     time_us: int,
     *,
-    whole: Times | None = None,
-    driver: Times | None = None,
+    whole: MeanTimes | None = None,
+    driver: MeanTimes | None = None,
     bound: Limit | None = None,
     waiting: Iterable[Aged] = (),
     left: int = 0,
-) -> Found | None:
-    """Of a device over `time_us`, `span_us` of which `depths` are of; None where it isn't known well enough.
+) -> LawCheck | None:
+    """Apply the law to a device over `time_us`, with `depths` over `span_us` of it; None where too little is known.
 
-    `whole`: times from the block layer on, `driver`: in the driver alone, of COUNTED. The law is of all I/Os where
-    what is queued is known, else of those in the driver. `left`: the device's I/Os in flight at the end; `waiting`:
-    its rows of them with an age. None as well where the window isn't stationary.
+    `whole`: times from the block layer on, `driver`: times in the driver, both of COUNTED. The law is about all I/Os
+    where queued ones are counted, else about those in the driver. `left`: the device's I/Os in flight at the end;
+    `waiting`: rows of these with an age. None also for a window that isn't stationary.
     """
     in_driver, queued = _mean(depths.in_driver), _mean(depths.queued)
     if in_driver is None or span_us < _MOSTLY * time_us or _too_rare(depths, span_us):
@@ -174,24 +173,24 @@ def of(
     found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"))
     if found is None or not (found.agrees or time_us >= _ENOUGH_US):
         return None
-    held = wall(depths, bound)
+    limit = wall(depths, bound)
     above = _mean({depth: n for depth, n in depths.queued.items() if depth}) or 0
-    lifted = lift(held, (held or 0) + round(above), in_driver * 1e6 / found.iops) if found.agrees else None
-    return Found(name, found, lifted)
+    lifted = lift(limit, (limit or 0) + round(above), in_driver * 1e6 / found.iops) if found.agrees else None
+    return LawCheck(name, found, lifted)
 
 
 def law(outstanding: float | None, latency_us: float | None, iops: float) -> Law | None:
-    """None where one of the three isn't known, or nothing went through."""
+    """Return the law's three means; None where one of them isn't known or is 0."""
     if not outstanding or not latency_us or not iops:
         return None
     return Law(outstanding, latency_us, iops)
 
 
 def lift(limit: int | None, depth: int, driver_us: float | None) -> Lift | None:
-    """What `depth` would give in place of `limit`, at which the device is held (limits.wall); None where it isn't.
+    """Return the gain of `depth` over `limit`, which the device is limited to (limits.wall); None without a limit.
 
-    `driver_us` is the mean time in the driver. It grows with the depth as soon as the device itself is busy all the
-    time, so both rates are upper bounds.
+    `driver_us` is the mean time in the driver. It grows with the depth when the device is busy all the time, so both
+    rates are upper bounds.
     """
     if limit is None or limit < 1 or depth <= limit or not driver_us:
         return None
@@ -199,11 +198,11 @@ def lift(limit: int | None, depth: int, driver_us: float | None) -> Lift | None:
 
 
 _PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the driver", "in the driver")}
-"""What the numbers are of, in an equation and of a count."""
+"""Names of the I/Os that a law is about, in an equation and for a count."""
 
 
 def sentence(found: Law, lifted: Lift | None = None, name: str = "all") -> str:
-    """`1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver stayed the same`."""
+    """Return e.g. `1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver ...`."""
     place, counted = _PLACES[name]
     said = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} {place} / {spelled(found.latency_us)}"
     if found.stuck or found.stuck_most or not found.equals:
@@ -214,7 +213,7 @@ def sentence(found: Law, lifted: Lift | None = None, name: str = "all") -> str:
 
 
 def _difference(found: Law, place: str) -> str:
-    """`0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue`; no sum where the sides differ."""
+    """Return `0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue`; without `=` where the sides differ."""
     explained = _tenths(found.by_law + found.stuck)
     if found.equals and found.stuck_most <= found.stuck and explained == _tenths(found.outstanding):
         return f"{_tenths(found.by_law)} by Little's law + {_tenths(found.stuck)} stuck = {explained} counted {place}"
@@ -235,14 +234,14 @@ def _why(found: Law) -> str:
 
 
 def _unexplained(found: Law) -> str:
-    """A sampler that takes a CPU from a fast device's load sees less in flight than there is (docs/OUTSTANDING.md)."""
+    """Return the cause of a difference: a sampler that competes with a fast device's load for a CPU counts less."""
     if found.error and found.outstanding < found.explained:
         return ": sampled gauges miss fast I/Os"
     return "; what explains the difference is not known"
 
 
 def _law(
-    outstanding: float | None, times: Times | None, time_us: int, waiting: Iterable[Aged], left: int
+    outstanding: float | None, times: MeanTimes | None, time_us: int, waiting: Iterable[Aged], left: int
 ) -> Law | None:
     if times is None or times.ios < _MIN_IOS or not time_us:
         return None
@@ -267,7 +266,7 @@ def _mean(counts: Mapping[int, int]) -> float | None:
 
 
 def _error(depths: Depths, span_us: int, *, with_queue: bool) -> float:
-    """Return the sampling error of the mean outstanding; a probe looks every 4 ms."""
+    """Return the sampling error of the mean outstanding; a probe samples every 4 ms and has none."""
     if depths.source != SYSFS:
         return 0.0
     deviation = sum(_deviation(one) for one in (depths.in_driver, depths.queued if with_queue else {}))
@@ -286,15 +285,15 @@ def _too_rare(depths: Depths, span_us: int) -> bool:
 
 
 def _iops(value: float) -> str:
-    """Three digits, which is what a mean over some seconds has."""
-    if value < 100:  # noqa: PLR2004 - below, a digit behind the point tells
+    """Format a rate with three digits, the precision of a mean over some seconds."""
+    if value < 100:  # noqa: PLR2004 - lower rates get a decimal
         return rate(value)
     step = 10 ** max(0, len(str(int(value))) - 3)
     return f"{round(value / step) * step:,}"
 
 
 def _tenths(value: float) -> str:
-    """Numbers that are added up before the reader's eyes: 0.003, 0.6, 2, 48."""
+    """Format a term of a sum that is shown: 0.003, 0.6, 2, 48."""
     return f"{value:.1g}" if 0 < value < 0.1 else f"{value:,.1f}".removesuffix(".0")  # noqa: PLR2004 - it would be 0
 
 

@@ -1,13 +1,10 @@
 """Comparison of a device with its peers: robust, distribution-free, and persistent over parts of a window.
 
-A device's tail is its slowest I/Os at a rank. The bar is far above the median of the peers' tails, measured in those
-tails' scatter: a maximum is an extreme value and would flag noise (a textbook 1.5 or 2 x IQR rule on maxima was tried
-by OpenZFS and shipped as 50 x). What is above the bar is judged by chance, and must be in several parts: one bad moment
-is many slow I/Os but no sick device. Means play no part. Knows neither frames nor blocks.
-
-A device's tail is its third slowest I/O. It is unlike when it has more I/Os above the bar than chance gives its share
-of all I/Os, and has them in three of the window's six parts; a sick one may well leave a part out. The statistic is
-latmon/peers.py's.
+A device's tail is its third slowest I/O. The bar is far above the median of the peers' tails, in units of their
+scatter: a maximum is an extreme value and would flag noise (OpenZFS tried a textbook 1.5 or 2 x IQR rule on maxima and
+shipped it as 50 x). A device is unlike its peers if it has more I/Os above the bar than its share of all I/Os explains
+by chance, and has them in three of the window's six parts: a single incident causes many slow I/Os, but the device is
+not slow. Means are not used.
 """
 
 from __future__ import annotations
@@ -21,15 +18,15 @@ from latmon.model.frame import Device, Frame
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 
 RANK = 3
-"""The third slowest: the slowest two are anybody's."""
+"""Rank of the tail among the slowest I/Os: any device may have two outliers."""
 
 Counts = dict[int, int]
-"""I/Os per bucket."""
+"""Bucket -> I/Os."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How far is far."""
+    """Distance of the bar from the median: octaves, scatters, and the least number of peers."""
 
     octaves: float = 2.0
     scatters: float = 5.0
@@ -38,17 +35,17 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """A device whose tail is above the bar; all of them log2 of us."""
+    """A device whose tail is above the bar; values are log2 of us."""
 
     own: float
     middle: float
-    """The median of its peers' tails."""
+    """Median of its peers' tails."""
     bar: float
     peers: int
 
 
 def like(devices: Iterable[Device]) -> list[list[str]]:
-    """Names of devices of one kind behind one driver, and of one model where that is known."""
+    """Group the names of devices of the same kind, driver and model."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for one in devices:
         groups.setdefault((one.kind, one.driver, one.model), []).append(one.name)
@@ -56,7 +53,7 @@ def like(devices: Iterable[Device]) -> list[list[str]]:
 
 
 def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Beyond]:
-    """Those whose tail is far above their peers'; None is a device that has none."""
+    """Return the devices whose tail is far above their peers'; a tail of None is unknown."""
     known = {name: tail for name, tail in tails.items() if tail is not None}
     peers = len(known) - 1
     if peers < max(measure.peers, 1):
@@ -67,7 +64,7 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
         middle = _median_without(ordered, own)
         if own <= middle + measure.octaves:
             continue
-        if middle not in scattered:  # there are three medians at most, whoever is left out
+        if middle not in scattered:  # there are three medians at most, no matter which device is left out
             scattered[middle] = sorted(abs(tail - middle) for tail in ordered)
         scatter = _median_without(scattered[middle], abs(own - middle))
         bar = middle + max(measure.octaves, measure.scatters * scatter)
@@ -77,16 +74,16 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
 
 
 def _median_without(ordered: Sequence[float], one: float) -> float:
-    """Of all but this one, which is among them: thousands of devices are sorted once."""
+    """Return the median of a sorted sequence without one of its elements; so thousands of devices are sorted once."""
     at, n = bisect_left(ordered, one), len(ordered) - 1
     low, high = (ordered[k if k < at else k + 1] for k in ((n - 1) // 2, n // 2))
     return (low + high) / 2
 
 
 def chance(above: int, total: int, share: float) -> float:
-    """At most how likely it is that `above` of `total` are of a device that has this share of all.
+    """Return an upper bound of the probability that `above` of `total` belong to a device with this share of all I/Os.
 
-    Chernoff's bound of the binomial test: exact when all of them are, and as cheap for a million I/Os.
+    It is Chernoff's bound of the binomial test: exact if `above` is `total`, and cheap for a million I/Os.
     """
     part = above / total if total else 0.0
     if part <= share:
@@ -96,7 +93,7 @@ def chance(above: int, total: int, share: float) -> float:
 
 
 def counts_of(some: Iterable[Histogram]) -> Counts:
-    """All of them together, at our scale."""
+    """Add histograms at the scale of BITS."""
     found: Counts = {}
     for one in some:
         for index, n in one.buckets:
@@ -106,12 +103,12 @@ def counts_of(some: Iterable[Histogram]) -> Counts:
 
 
 def at_scale(index: int, histogram: Histogram) -> int:
-    """A histogram's bucket at our scale."""
+    """Return a histogram's bucket at the scale of BITS."""
     return index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
 
 
 def tail_of(counts: Counts, rank: int = RANK) -> float | None:
-    """log2 of the I/O at that rank from the slowest; None for fewer."""
+    """Return log2 of the I/O with that rank from the slowest; None with fewer I/Os."""
     left = rank
     for index in sorted(counts, reverse=True):
         left -= counts[index]
@@ -121,24 +118,24 @@ def tail_of(counts: Counts, rank: int = RANK) -> float | None:
 
 
 def above(counts: Counts, bar: float) -> int:
-    """I/Os beyond the bar."""
+    """Return the number of I/Os above the bar."""
     return sum(n for index, n in counts.items() if octaves(index) > bar)
 
 
 def time_of(counts: Counts, bar: float = -1.0) -> float:
-    """Microseconds that the I/Os beyond the bar took, as near as buckets tell."""
+    """Return the time of the I/Os above the bar in us, by the middles of their buckets."""
     return sum(n * sum(bucket_bounds(index)) / 2 for index, n in counts.items() if octaves(index) > bar)
 
 
 def octaves(index: int) -> float:
-    """log2 of where a bucket ends."""
+    """Return log2 of the end of a bucket."""
     return _ENDS[index]
 
 
 def slowest_of(sets: Sequence[Counts]) -> Counts:
-    """What waits for one I/O of each: the distribution of the slowest, in millionths; nothing where one has none.
+    """Return the distribution of the slowest of one I/O of each set, in millionths; empty where a set is empty.
 
-    The product of their distribution functions: who is slow at one is none the slower at the other.
+    It is the product of their distribution functions, for independent latencies.
     """
     if not sets or not all(sets):
         return {}
@@ -156,26 +153,26 @@ def slowest_of(sets: Sequence[Counts]) -> Counts:
 
 _MILLION = 1_000_000
 _ENDS = tuple(math.log2(bucket_bounds(index)[1]) for index in range(256))
-"""More than there are buckets: TOP is 239."""
+"""log2 of the end of each bucket; more than needed: TOP is 239."""
 
 
 INTERVALS = 6
-"""A window is looked at in so many parts."""
+"""Parts of a window."""
 RUN = 3
-"""Parts in which a device must have been above the bar."""
+"""Parts in which a device must be above the bar."""
 _LONGEST_US = 10_000_000
-"""Of a part: in a window of ten minutes a device is found before five of them are over."""
+"""Maximal length of a part: in a window of ten minutes a device is found within five."""
 _CHANCE = 5e-4
-"""Of a finding in a group of equal devices; slow I/Os that come together are what RUN is for."""
+"""Probability of a false finding in a group of equal devices; RUN excludes slow I/Os at one time."""
 
 Timed = list[tuple[int, Histogram]]
-"""A device's I/Os, each time with the number of the part that they are of."""
+"""Number of a part -> histogram of a device's I/Os in it, as pairs."""
 
 
 def unlike(
     frames: Iterable[Frame], window_us: int, devices: Mapping[str, Device], ops: tuple[str, ...]
 ) -> dict[str, float]:
-    """Device -> how many times slower its tail is than its peers', for those that are unlike them."""
+    """Return device -> ratio of its tail to its peers', for devices that are unlike them."""
     timed = _timed(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
     found: dict[str, float] = {}
     for names in like(devices.values()):
@@ -193,7 +190,7 @@ def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
 
 
 def _odd(timed: Mapping[str, Timed], name: str, bar: float) -> bool:
-    """Whether chance can't have given this device so many of the I/Os above the bar."""
+    """Return whether this device has more I/Os above the bar than chance explains."""
     whole = {other: counts_of(one for _, one in some) for other, some in timed.items()}
     share = sum(whole[name].values()) / sum(sum(counts.values()) for counts in whole.values())
     slow = {other: above(counts, bar) for other, counts in whole.items()}
@@ -201,7 +198,7 @@ def _odd(timed: Mapping[str, Timed], name: str, bar: float) -> bool:
 
 
 def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:
-    """The I/Os of each device with their part; parts lie on the clock, so that they don't change as time goes on."""
+    """Return the I/Os of each device with their part; parts begin at fixed times, so that they don't move."""
     found: dict[str, Timed] = {}
     for frame in frames:
         part = (frame.mono_us - frame.dt_us // 2) // max(length_us, 1)
@@ -212,7 +209,7 @@ def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict
 
 
 def _slowest(some: Timed) -> Counts:
-    """The slowest I/Os, among them all that a tail is found by."""
+    """Return the slowest I/Os of each part, sufficient for the tail."""
     found: Counts = {}
     for _, one in some:
         left = RANK
@@ -226,5 +223,5 @@ def _slowest(some: Timed) -> Counts:
 
 
 def _parts_above(some: Timed, bar: float) -> int:
-    """Parts in which an I/O took longer."""
+    """Return the number of parts with an I/O above the bar."""
     return len({part for part, one in some if one and octaves(at_scale(one.buckets[-1][0], one)) > bar})

@@ -1,16 +1,16 @@
 """Thread priorities in words, by the platform of the host.
 
 illumos and Solaris: priocntl(2), uts/common/disp and sys/class.h. FreeBSD: sys/sys/priority.h, whose ranges between
-interrupt and idle threads differ from release to release (8, 13 and 15 were read), so they are not told apart here.
+interrupt and idle threads differ from release to release (8, 13 and 15 were compared), so they have no names here.
 """
 
 from __future__ import annotations
 
 _SUN, _FREEBSD = "SunOS", "FreeBSD"
 _CLASSES = ((60, "TS, IA or FSS class"), (100, "SYS class"), (160, "RT class"))
-"""Of illumos and Solaris, by the first number above each; interrupt threads are above all of them."""
+"""Classes of illumos and Solaris, by the first number above each; interrupt threads are above all of them."""
 _REAL_TIME = 100
-"""Of Linux: p->prio is 0-98 for real time, 100-139 for nice -20 to 19."""
+"""Classes of Linux: p->prio is 0-98 for real time, 100-139 for nice -20 to 19."""
 _SCALES = {
     _SUN: (
         "a higher prio runs first: TS, IA, FSS 0-59, SYS 60-99, RT 100-159, interrupt threads above all",

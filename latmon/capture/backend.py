@@ -1,12 +1,12 @@
 """The backend protocol: an async context that yields one Origin and then Frames.
 
-The TUI, the report and the recorder can't tell which backend it was. Knows no backend; names live in registry.py.
+The TUI, the report and the recorder are independent of the backend. Names of backends are in registry.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -19,29 +19,29 @@ STAGES_MODES = ("auto", "basic", "all")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked of a capture. Durations in microseconds; `devices` are shell globs, empty means all."""
+    """Options of a capture. Durations in microseconds; `devices` are shell globs, empty means all."""
 
     interval_us: int = 1_000_000
     devices: tuple[str, ...] = ()
     threshold_us: int | None = None
-    """What makes an I/O an outlier; None: found per device."""
+    """Latency above which an I/O is an outlier; None: determined per device."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     stages: str = "auto"
-    """One of STAGES_MODES: when the deep probes run."""
+    """One of STAGES_MODES: when the tracer runs."""
     budget_percent: float = 5.0
-    """Of one CPU, for the deep probes' programs; 0: none, they may take what they take."""
+    """Limit of the tracer's CPU time in percent of one CPU; 0: no limit."""
     invasive: tuple[str, ...] = ()
-    """Invasive probes that the user wants in spite of what they cost, by name."""
+    """Names of the invasive probes that the user permits in spite of their overhead."""
 
     @property
     def fixed(self) -> dict[str, int]:
-        """What the user fixed and readers of the frames need as well: a part of Origin.extra."""
+        """Options that readers of the frames need, for Origin.extra."""
         return {} if self.threshold_us is None else {"threshold_us": self.threshold_us}
 
 
 class Backend(Protocol):
-    """`async with` opens it (UnavailableError says why it can't run here), `origin` is known from then on.
+    """A source of frames. `async with` opens it (UnavailableError says why it can't run here) and sets `origin`.
 
     `frames` ends when the source ends: a recording's last line, a probe that could not be restarted. Leaving the
     context ends every process it started within 2 s.
@@ -59,13 +59,12 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Finishing(Protocol):
-    """A backend that can still tell the interval that was begun when a capture is ended."""
+    """A backend that can return the unfinished interval when a capture is ended."""
 
     async def finish(self, patience_s: float) -> Frame | None:
-        """Return the frame of that interval; None where there is none, or none that comes in time.
+        """Return the frame of that interval; None without one in time. ProbeGoneError if the probe has ended.
 
-        `patience_s`: what it may take to have what its slower probes have counted; 0: only what comes at once.
-        ProbeGoneError where the probe had ended by itself.
+        `patience_s`: time to wait for the counts of slower probes; 0: only what is available at once.
         """
         ...
 
@@ -76,33 +75,33 @@ class Lined(Protocol):
 
     @property
     def line(self) -> bytes:
-        """The one that the latest frame was made of."""
+        """Line of the latest frame."""
         ...
 
 
 @runtime_checkable
 class Seekable(Protocol):
-    """A backend that has all it will tell from the start, and plays it: `past` answers for any time of it."""
+    """A backend that plays recordings; `past` gives access to any time of them."""
 
     @property
     def speed(self) -> float:
-        """Times as fast as it was; 0: at once."""
+        """Factor of the original speed; 0: without waiting."""
         ...
 
     def past(self) -> Past:
-        """Known once it is open."""
+        """Return access to the recordings, once they are open."""
         ...
 
     def hold(self) -> None:
-        """No more frames until it is told to go on; `frames` doesn't end by that."""
+        """Pause until `go_on`; `frames` doesn't end."""
         ...
 
     def go_on(self, after_us: int) -> None:
-        """The next frame is the first that ends behind `after_us`."""
+        """Continue with the first frame that ends after `after_us`."""
         ...
 
     async def gone_on(self) -> None:
-        """Once `frames` has ended: until it is told to go on, and `frames` may be called again."""
+        """After the end of `frames`, wait for `go_on`; then `frames` may be called again."""
         ...
 
 
@@ -111,21 +110,50 @@ class Configured(Protocol):
     """A backend of a host whose settings can be read again."""
 
     async def settings(self) -> Settings:
-        """As they are now; takes seconds at most, and leaves out what hangs."""
+        """Return the current settings in some seconds at most, without those whose reading hangs."""
         ...
 
 
 @runtime_checkable
-class Deepening(Protocol):
-    """A backend that can start its deep probes while it runs.
+class TracesOnDemand(Protocol):
+    """A backend that can start its tracer while it runs.
 
-    Neither call waits or fails; what comes of it is in the next frames (`traced.one_in`, `health.notice`).
+    Neither call waits or fails; the result is in the next frames (`traced.one_in`, `health.notice`).
     """
 
-    def deepen(self, devices: tuple[str, ...]) -> None:
-        """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
+    def request_tracing(self, devices: tuple[str, ...]) -> None:
+        """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages."""
         ...
 
     def set_stages(self, mode: str) -> None:
-        """One of STAGES_MODES, from now on."""
+        """Set the mode, one of STAGES_MODES."""
         ...
+
+
+NO = "no: "
+"""Begins the reason why nothing measures a stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageCoverage:
+    """The probes that measure one stage here; a text that begins with NO is why none does."""
+
+    stage: str
+    always: str
+    """By the always-on probe."""
+    traced: Mapping[str, str]
+    """By the tracer's scripts, by tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """The report on this host: the tier ("" for none), why not a better one, stages, the tracer's hooks."""
+
+    tier: str
+    why: str
+    stages: tuple[StageCoverage, ...] = ()
+    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    """Driver -> how its I/Os complete, which decides what stages they have."""
+    ages: Mapping[str, str] = field(default_factory=dict)
+    """By tier of the tracer's scripts, those that list I/Os in flight; NO and why none does."""

@@ -1,9 +1,7 @@
 """One capture from opening to its end: backend to recorder and sink, privilege drop, exit code.
 
-The headless command and the collector process run the same `Capture`; they differ in the sink. Knows neither terminal,
-socket nor signal.
-
-Owns the clock of the end: everything is closed LEAVING_S after somebody was in a hurry. Knows no recorder.
+The headless command and the collector process run the same `Capture` with different sinks. `Ending` controls its end:
+after an urgent stop everything is closed within LEAVING_S.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latmon.capture import registry, target
-from latmon.capture.backend import Backend, Configured, Deepening, Finishing
+from latmon.capture.backend import Backend, Configured, Finishing, TracesOnDemand
 from latmon.capture.recorder import Recorder
 from latmon.capture.registry import Request
 from latmon.model.frame import Frame, Mark, Origin, Settings, changes
@@ -32,20 +30,20 @@ from latmon.support.streams import STANDARD
 from latmon.support.units import show_duration
 
 SILENT_INTERVALS, SILENT_S = 1.5, 1.0
-"""A backend is silent after so many intervals, and at least one and SILENT_S: a busy host reads 0.4 s late."""
+"""A backend is silent after so many intervals, and after one and SILENT_S at least: a busy host reads 0.4 s late."""
 SAME_TIME_S = 0.05
 GRACE_S = 2.0
-"""A duration also ends when the backend has been silent for so long behind it."""
+"""Time after the duration in which a silent backend may report the last frame."""
 LEAVING_S = 1.9
-"""From the end of a capture to a closed recording, whatever hangs: 2 s are all there are when the UI is gone."""
+"""Limit from the end of a capture to a closed recording, whatever hangs: the collector has 2 s without a UI."""
 FINISHING_S = 1.4
-"""A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S is the recording's."""
+"""A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S remains for the recording."""
 PATIENCE_S = 3.6
-"""So much longer a capture that nobody hurries waits for what the deep probes have counted: 5 s with FINISHING_S."""
+"""Additional time for the tracer's last counts if the stop is not urgent: 5 s with FINISHING_S."""
 
 
 def now() -> float:
-    """Of the loop's clock."""
+    """Return the time of the event loop's clock in s."""
     return asyncio.get_running_loop().time()
 
 
@@ -66,11 +64,11 @@ class Ending:
         return bool(self.stopped) or (self._scope is not None and self._scope.expired())
 
     def scoped(self, scope: asyncio.Timeout) -> None:
-        """What a stop or the duration cancels."""
+        """Set the timeout scope that a stop or the duration cancels."""
         self._scope = scope
 
     def stop(self, reason: str, *, at_once: bool) -> None:
-        """The first reason counts; the second time, or `at_once`, is a hurry."""
+        """End the capture; the first reason counts. A second call, or `at_once`, is urgent."""
         if at_once or self.stopped or self._over:
             self._hurried.set()
         if self.stopped:
@@ -79,11 +77,11 @@ class Ending:
         self._reschedule(0)
 
     def heard(self) -> None:
-        """The backend has spoken."""
+        """Note that a frame has arrived."""
         self._heard = now()
 
     def due(self, duration_us: int | None, interval_us: int) -> float:
-        """When the frame that completes the duration has come; a silent backend is given GRACE_S more."""
+        """Schedule the end of the duration and return when its last frame is due; GRACE_S more for a silent backend."""
         if duration_us is None or self._scope is None:
             return math.inf
         end = now() + duration_us / 1e6
@@ -91,7 +89,7 @@ class Ending:
         return end - interval_us / 2e6
 
     def begun(self) -> None:
-        """The capture is over, and neither a stop nor its duration may cancel what is still to be done."""
+        """Begin the end: from now on neither a stop nor the duration cancels anything."""
         if not self._over:
             self._ended = now()
         self._over = True
@@ -100,17 +98,17 @@ class Ending:
         self._hurry()
 
     def _reschedule(self, when: float | None) -> None:
-        """A scope that has been left, or is being left, is over already."""
+        """Reschedule the scope; one that is being left raises RuntimeError and needs no change."""
         with contextlib.suppress(RuntimeError):
             if self._scope is not None and not self._scope.expired():
                 self._scope.reschedule(when)
 
     def leave_by(self) -> float:
-        """When all must be closed."""
+        """Return the time by which everything must be closed."""
         return min(self._leave_by, now() + LEAVING_S)
 
     async def fetch(self, backend: Finishing) -> Frame | None:
-        """Return what was counted since the last frame; None where it can't be had, `gone` says where it is lost."""
+        """Return the counts since the last frame; None without any. `gone` says why they are lost."""
         try:
             frame = await self._fetched(backend)
         except ProbeGoneError as gone:
@@ -121,7 +119,7 @@ class Ending:
         return frame
 
     async def _fetched(self, backend: Finishing) -> Frame | None:
-        """With patience until a hurry begins, then what comes at once."""
+        """Wait for all counts until the stop becomes urgent, then only for those available at once."""
         if not self._hurried.is_set():
             hurrying = asyncio.create_task(self._hurried.wait())
             frame = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
@@ -131,9 +129,9 @@ class Ending:
         return await _first(asyncio.create_task(backend.finish(0.0)), None, FINISHING_S)
 
     def silent_s(self, interval_us: int) -> float:
-        """Seconds at the end of the capture of which no frame tells; 0 where less than an interval is missing.
+        """Return the seconds without a frame at the end of the capture; 0 where less than an interval is missing.
 
-        A probe that had ended counted nothing since: then it is missing unless the last frame had just come.
+        If the probe had ended, the time is missing unless the last frame had just arrived.
         """
         silent_s = (self._ended or now()) - self._heard
         interval_s = interval_us / 1e6
@@ -146,7 +144,7 @@ class Ending:
 
 
 async def _first(finishing: asyncio.Task[Frame | None], other: asyncio.Task[Any] | None, within: float) -> Frame | None:
-    """What `finishing` makes before `other` is done or the time is up; both have ended then."""
+    """Return the result of `finishing` unless `other` or the time ends first; end both."""
     waiting: set[asyncio.Task[Any]] = {finishing, *([other] if other else [])}
     try:
         await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
@@ -158,24 +156,24 @@ async def _first(finishing: asyncio.Task[Frame | None], other: asyncio.Task[Any]
 
 
 TOGGLING_S = 0.5
-"""A key pressed in the last moment is waited for so long."""
+"""Time to wait for a key that toggles the recording at the end."""
 
 MAX_MARKS = 100
-"""Between two frames."""
+"""Marks between two frames."""
 Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Why a capture ended, in one sentence, and the exit code that goes with it."""
+    """Reason why a capture ended, in one sentence, and its exit code."""
 
     reason: str
     exit: int = EXIT_DONE
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was counted over the whole capture; `complete` is false after a loss that makes its sums too small."""
+class CaptureCounts:
+    """Counts over the whole capture; `complete` is false after a loss that makes its sums too small."""
 
     frames: int = 0
     completed: int = 0
@@ -187,11 +185,12 @@ class Tally:
     above: int = 0
     """I/Os above their device's threshold."""
     suppressed: int = 0
-    """Of these the ones that are not told one by one."""
+    """The number of them without a record."""
     one_in: int = 0
-    """One request in so many is traced at the moment; 0: none."""
+    """Current sampling rate: one request in so many is traced; 0: none."""
 
     def note(self, frame: Frame) -> None:
+        """Add a frame."""
         self.frames += 1
         self.completed += sum(done.count for done in (frame.seen or frame.kernel).values())
         self.lost_events += frame.health.lost_events
@@ -209,7 +208,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Noted:
-    """A note, and the reading of the settings that it began."""
+    """A note of the user, and the task that reads the settings at that time."""
 
     text: str
     mono_us: int
@@ -222,21 +221,21 @@ class _Noted:
 
     @property
     def changed(self) -> Settings | None:
-        """None where they could not be read, or not in time."""
+        """Changed settings; None where they could not be read in time."""
         read = self.reading is not None and self.reading.done() and not self.reading.cancelled()
         return self.reading.result() if self.reading is not None and read else None
 
 
 class Sink(Protocol):
-    """Who watches a capture. Neither call may wait."""
+    """Receiver of a capture's origin and frames. Neither call may wait."""
 
     def opened(self, origin: Origin) -> None: ...
 
-    def offer(self, frame: Frame, tally: Tally) -> None: ...
+    def offer(self, frame: Frame, counts: CaptureCounts) -> None: ...
 
 
 class Capture:
-    """Run once by `run`, ended from outside by `stop`, told by `toggle_recording` what the user wants."""
+    """One capture: `run` runs it once, `stop` ends it, the other methods are commands of the user."""
 
     def __init__(
         self,
@@ -246,13 +245,13 @@ class Capture:
         ahead: Callable[[str], None] | None = None,
         family: Family | None = None,
     ) -> None:
-        """`ahead` is told of the recording's place, before anything starts; else the first frame's notice tells.
+        """`ahead` gets remarks about the recording's directory before the start; without it the first frame has them.
 
-        `family`: the processes whose I/O is latmon's own; None: this one and what it starts.
+        `family`: the processes whose I/O is latmon's own; None: this process and its children.
         """
         self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
         self._family = family or Family(os.getpid())
-        self._tally = Tally()
+        self._counts = CaptureCounts()
         self._ending = Ending()
         self._silent_s = 0.0
         self._recorder: Recorder | None = None
@@ -263,7 +262,7 @@ class Capture:
         self._reading: asyncio.Task[Settings] | None = None
 
     async def run(self) -> Outcome:
-        """LatmonError when there is nothing to capture with or to; otherwise how it ended."""
+        """Run the capture and return how it ended; LatmonError if it can't start."""
         user = privileges.invoker(os.environ, os.geteuid())
         try:
             async with asyncio.timeout(0 if self._ending.stopped else None) as scope:
@@ -271,7 +270,7 @@ class Capture:
                 if self._request.record is not None:
                     await self._see(self._request.record, user)
                 async with self._opener(self._request) as backend:
-                    privileges.settle(user)
+                    privileges.drop_root(user)
                     ended = await self._follow(backend)
         except TimeoutError:
             if not scope.expired():
@@ -280,7 +279,7 @@ class Capture:
         return self._honest(ended)
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """End the capture complete; the first reason counts. `at_once`, or the second time: waiting for little more."""
+        """End the capture with complete counts; the first reason counts. `at_once`, or a second call: wait less."""
         self._ending.stop(reason, at_once=at_once)
 
     def toggle_recording(self) -> None:
@@ -290,25 +289,25 @@ class Capture:
             self._toggling = asyncio.create_task(self._recorder.toggle(silent_s))
 
     def mark(self, text: str) -> None:
-        """A note beside what happens now: a part of the next frame, with what is set differently now."""
+        """Add a note to the next frame, with the settings that have changed."""
         if len(self._marks) < MAX_MARKS:
             at = time.monotonic_ns() // 1000
             self._marks.append(_Noted(text, at, time.time(), self._read_settings()))
 
     def set_stages(self, mode: str) -> None:
-        """When the deep probes run, where the backend has any; what comes of it is in the next frames."""
+        """Set when the tracer runs, if the backend has one; the result is in the next frames."""
         self._stages = mode
-        if isinstance(self._backend, Deepening):
+        if isinstance(self._backend, TracesOnDemand):
             self._backend.set_stages(mode)
 
-    def deepen(self, devices: tuple[str, ...]) -> None:
-        """Somebody looks at these devices (empty: all). To be repeated while they do, so one that is early is none."""
-        if isinstance(self._backend, Deepening):
-            self._backend.deepen(devices)
+    def request_tracing(self, devices: tuple[str, ...]) -> None:
+        """Trace these devices (empty: all) for a while; repeated calls make an early one without a backend harmless."""
+        if isinstance(self._backend, TracesOnDemand):
+            self._backend.request_tracing(devices)
 
     @property
     def recorded_bytes(self) -> int:
-        """On disk, of the recording that is written now."""
+        """Size on disk of the recording that is being written."""
         return 0 if self._recorder is None else self._recorder.size
 
     @property
@@ -316,7 +315,7 @@ class Capture:
         return self._recorder is not None and self._recorder.active
 
     async def _follow(self, backend: Backend) -> Outcome:
-        """Frames to recorder and sink; the recording is closed before the backend is, whatever ends them."""
+        """Pass frames to recorder and sink; the recording is always closed before the backend."""
         origin = backend.origin
         self._recorder = recorder = Recorder(origin, _limits(self._request), remarks=self._remarks)
         if self._request.record is not None:
@@ -335,11 +334,11 @@ class Capture:
         finally:
             ending.begun()
             self._silent_s = ending.silent_s(origin.interval_us)
-            self._tally.gaps += bool(self._silent_s)
+            self._counts.gaps += bool(self._silent_s)
             await self._close(recorder, ending.leave_by())
 
     async def _see(self, path: Path, user: privileges.Invoker | None) -> None:
-        """Whether a recording can be started there, by a file system that may hang."""
+        """Check whether a recording can be started there; the file system may hang."""
 
         def see() -> str:
             target.refuse(path)
@@ -348,7 +347,7 @@ class Capture:
         ahead = self._ahead or (lambda _: None)
         back = privileges.act_as(user)
         said = await patiently(see, f"the file system of {path}", ahead)
-        back()  # not where nothing answered: this would wait for it too, and nothing is left to do as root
+        back()  # not after a time-out: it would wait for the same file system, and nothing needs root any more
         if said:
             ahead(said)
 
@@ -363,7 +362,7 @@ class Capture:
         cpu = OwnCpu()
         notice = ""
         async for bare in backend.frames():
-            frame = _with_own_health(_told(bare, recorder.news()), cpu, recorder.state)
+            frame = _with_own_health(_reported(bare, recorder.news()), cpu, recorder.state)
             notice = frame.health.notice
             self._ending.heard()
             self._take(frame, recorder)
@@ -374,7 +373,7 @@ class Capture:
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
 
     async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
-        """What was counted since the last frame, so that an ended capture's totals are those of its end."""
+        """Add the counts since the last frame, so that the totals of a capture include its end."""
         self._ending.begun()
         if recorder.active and isinstance(backend, Finishing):
             frame = await self._ending.fetch(backend)
@@ -382,7 +381,7 @@ class Capture:
                 self._take(frame, recorder, last=True)
 
     def _read_settings(self) -> asyncio.Task[Settings] | None:
-        """As of now; of several notes in the time that one reading takes it is the same."""
+        """Start to read the current settings; notes during one reading share it."""
         if not isinstance(self._backend, Configured):
             return None
         if self._reading is None or self._reading.done():
@@ -393,12 +392,12 @@ class Capture:
         self._family.refresh()
         own = _with_own_io(bare, self._family)
         frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
-        self._tally.note(frame)
+        self._counts.note(frame)
         recorder.put(frame)
-        self._sink.offer(frame, self._tally)
+        self._sink.offer(frame, self._counts)
 
     def _marked(self, frame: Frame, *, last: bool) -> Iterator[Mark]:
-        """The notes since the frame before, within this one's interval: a synthetic host has a clock of its own.
+        """Yield the notes since the previous frame, moved into this one's interval: a demo has its own clock.
 
         A note whose settings are still being read is the next frame's, where there is one.
         """
@@ -419,11 +418,11 @@ class Capture:
         return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
 
     def _honest(self, ended: Outcome) -> Outcome:
-        """Exit 4 for what ended well but lost something on the way; the reason says what is missing at the end."""
+        """Return the outcome with exit code 4 if data was lost; the reason says what is missing at the end."""
         if self._silent_s:
             why = self._ending.gone or "nothing was heard of the probe"
             ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
-        whole = self._tally.complete and (self._recorder is None or self._recorder.complete)
+        whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
 
 
@@ -435,8 +434,8 @@ def _limits(request: Request) -> Limits:
     return Limits(request.max_size, request.redact, request.keep_us)
 
 
-def _told(frame: Frame, news: str) -> Frame:
-    """The frame with a notice of the recorder's beside its own."""
+def _reported(frame: Frame, news: str) -> Frame:
+    """Return the frame with the recorder's notice in addition to its own."""
     if not news:
         return frame
     notice = "; ".join(one for one in (frame.health.notice, news) if one)
@@ -444,7 +443,7 @@ def _told(frame: Frame, news: str) -> Frame:
 
 
 def _with_own_io(frame: Frame, family: Family) -> Frame:
-    """The frame with latmon's own I/Os marked, among those that are recorded one by one."""
+    """Return the frame with latmon's own I/Os marked, in outliers and requests in flight."""
     outliers = tuple(
         replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
     )
@@ -456,6 +455,6 @@ def _with_own_io(frame: Frame, family: Family) -> Frame:
 
 
 def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
-    """The frame with what only the capture knows; a synthetic host's own CPU figure is left as it is."""
+    """Return the frame with state of the recording and CPU usage, unless a demo has set the latter."""
     spent = cpu.percent() if frame.health.self_cpu_percent is None else frame.health.self_cpu_percent
     return replace(frame, health=replace(frame.health, self_cpu_percent=spent, recording=recording))

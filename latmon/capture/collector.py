@@ -24,13 +24,13 @@ from latmon.support.process import Family
 from latmon.support.text import clean
 
 FAREWELL_S = 0.5
-"""How long a UI that may be stopped is given to take the end line."""
+"""Time for the UI, which may be stopped, to read the end line."""
 MAX_MARK = 200
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Collector(asyncio.Protocol):
-    """The socket's events; one capture from the first line to the end of either side."""
+    """Protocol of the socket to the UI, which runs one capture from its first line to the end of either side."""
 
     def __init__(self) -> None:
         self._lines = Lines()
@@ -63,7 +63,7 @@ class Collector(asyncio.Protocol):
             self._capture.stop(reason, at_once=True)
 
     async def collect(self, request: Request) -> int:
-        """The capture, its end line last; the exit code it ended with."""
+        """Run the capture, write its end line, and return its exit code."""
         if self._transport is None:
             raise LatmonError("the collector has no feed to write to")
         outlet = Outlet(self._transport)
@@ -79,7 +79,7 @@ class Collector(asyncio.Protocol):
 
 
 def _obey(command: Mapping[str, Any], capture: Capture) -> None:
-    """A command of the user's; one that this collector doesn't know is none."""
+    """Execute a command of the UI; unknown ones are ignored."""
     if command.get("record") == "toggle":
         capture.toggle_recording()
     elif command.get("stages") in STAGES_MODES:
@@ -87,11 +87,11 @@ def _obey(command: Mapping[str, Any], capture: Capture) -> None:
     elif isinstance(command.get("mark"), str):
         capture.mark(clean(command["mark"], MAX_MARK))
     elif "deepen" in command:
-        capture.deepen(tuple(map(str, command["deepen"])))
+        capture.request_tracing(tuple(map(str, command["deepen"])))
 
 
 async def serve(fd: int) -> int:
-    """One capture over an inherited socket."""
+    """Run one capture over an inherited socket, and return its exit code."""
     loop = asyncio.get_running_loop()
     _, collector = await loop.create_connection(Collector, sock=socket.socket(fileno=fd))
     for number in STOP_SIGNALS:
@@ -101,7 +101,7 @@ async def serve(fd: int) -> int:
 
 
 def main() -> int:
-    """The process; a failure nobody foresaw goes to stderr, whose last sentence the UI shows."""
+    """Run the collector process; an unexpected error goes to stderr, whose last line the UI shows."""
     os.umask(0o077)
     return asyncio.run(serve(int(sys.argv[1])))
 

@@ -19,34 +19,34 @@ from latmon.support.text import clean
 MAX_LINE = 64 * 1024 * 1024
 """asyncio's own limit of 64 KiB is a fifth of one bpftrace line with 1000 keys."""
 MAX_BACKLOG = 4 * 1024 * 1024
-"""What a UI that doesn't read may leave with the collector: some minutes at 1 s; what comes then is dropped."""
+"""Bytes buffered for a UI that doesn't read: some minutes at 1 s; later frames are dropped."""
 MAX_REASON = 400
 TOGGLE = b'{"record":"toggle"}\n'
 
 
 def mark_command(text: str) -> bytes:
-    """A note beside what happens now."""
+    """Encode a note of the user."""
     return to_bytes({"mark": text})
 
 
 def stages_command(mode: str) -> bytes:
-    """One of STAGES_MODES, from now on."""
+    """Encode a change of the mode, one of STAGES_MODES."""
     return to_bytes({"stages": mode})
 
 
-def deepen_command(devices: tuple[str, ...]) -> bytes:
-    """Somebody looks at these devices; none are all."""
+def request_tracing_command(devices: tuple[str, ...]) -> bytes:
+    """Encode a request to trace these devices (empty: all)."""
     return to_bytes({"deepen": list(devices)})
 
 
 class Lines:
-    """Bytes in, whole lines out, without their newline."""
+    """Splitter of received bytes into whole lines without their newline."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """LatmonError when a line grows beyond MAX_LINE: nothing of ours does."""
+        """Return the lines that `data` completes; LatmonError for one beyond MAX_LINE, which no collector writes."""
         if b"\n" not in data:
             self._rest += data
             if len(self._rest) > MAX_LINE:
@@ -59,18 +59,18 @@ class Lines:
 
 
 def end_line(reason: str, exit_code: int) -> bytes:
-    """Why there are no more frames, and the code the capture ended with."""
+    """Encode why there are no more frames, and the exit code of the capture."""
     return to_bytes({"type": "end", "reason": clean(reason, MAX_REASON), "exit": exit_code})
 
 
 def decode_end(value: Mapping[str, Any]) -> tuple[str, int]:
-    """(reason, exit code) of an end line."""
+    """Return (reason, exit code) of an end line."""
     code = value.get("exit")
     return clean(str(value.get("reason", "")), MAX_REASON), code if isinstance(code, int) else EXIT_FAILED
 
 
 class Pipe(Protocol):
-    """What the outlet needs of asyncio.WriteTransport."""
+    """The part of asyncio.WriteTransport that the outlet uses."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -80,7 +80,7 @@ class Pipe(Protocol):
 
 
 class Outlet:
-    """Origin and frames into a pipe that nobody may read: whole frames or none, but device changes always."""
+    """Writer of origin and frames to the UI; frames are dropped if it doesn't read, changes of devices never."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe

@@ -1,8 +1,7 @@
 """The recorder: starts, feeds and stops the recording of a capture, and reports its state in one line.
 
-Writes off the event loop, one frame behind the other: a disk that hangs is what latmon is asked to look at, and must
-freeze neither the screen nor the probes. Knows no format, no parts (recording/ owns
-both) and no UI.
+Frames are written in order by a thread: a hanging disk, which latmon is used to analyse, must block neither the screen
+nor the probes. The format is in latmon.recording.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from latmon.support.process import SideThread
 from latmon.support.streams import named
 
 MAX_WAITING = 600
-"""Frames kept for a disk that doesn't take them: ten minutes at 1 s, some 40 MB with 24 devices."""
+"""Frames buffered for a disk that hangs: ten minutes at 1 s, some 40 MB with 24 devices."""
 CLOSING_S = 1.5
-"""What a disk that hangs is given to take the rest."""
+"""Time for a hanging disk to write the rest."""
 SPACE_CHECK_S = 5.0
 
 P = ParamSpec("P")
@@ -39,7 +38,7 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """At most one recording at a time. `state` is Health.recording; `complete` says that nothing is missing in it."""
+    """Writer of at most one recording at a time. `state` is Health.recording; `complete`: nothing is missing."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Recorder:
         space: Callable[[Path], str] = target.short_of_space,
         remarks: Callable[[Path], str] = lambda _: "",
     ) -> None:
-        """`space`: why nothing more should be written beside a file; `remarks`: what is odd about where it lies."""
+        """`space` returns why the file system has no room, `remarks` what is unusual about the file's directory."""
         self._origin, self._limits, self._space, self._remarks = origin, limits, space, remarks
         self._inventory = Inventory()
         self._writer: Rotation | None = None
@@ -76,7 +75,7 @@ class Recorder:
 
     @property
     def state(self) -> str:
-        """The file's name while recording; otherwise why recording stopped, if it did so by itself."""
+        """The file's name while recording, else why recording stopped, if the user didn't stop it."""
         if self._writer is None:
             return self._why
         trouble = self._writer.trouble or self._writer.refusal
@@ -84,17 +83,17 @@ class Recorder:
 
     @property
     def size(self) -> int:
-        """Bytes of the parts that are there, or were when the recording ended."""
+        """Size of all parts in bytes, now or at the end of the recording."""
         return self._size if self._writer is None else self._writer.size
 
     def news(self) -> str:
-        """What the user must know of where the recording lies: told once."""
+        """Return a remark about the recording's directory, once."""
         news, self._news = self._news, ""
         return news
 
     async def start(self, path: Path) -> None:
-        """UnavailableError when the file can't be had. The next frame is its first and names every device."""
-        disk = SideThread("recorder")  # a new one: that of the recording before may still hang
+        """Start recording; UnavailableError if the file can't be created. Its first frame contains all devices."""
+        disk = SideThread("recorder")  # a new one: that of the previous recording may still hang
         try:
             await _on(disk, target.refuse, path)
             origin = self._origin if self._last is None else beginning_after(self._last, self._origin)
@@ -109,7 +108,7 @@ class Recorder:
         self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
 
     async def toggle(self, silent_s: float = 0.0) -> None:
-        """Start beside the user, or stop; a refusal is the state's business, never the capture's end.
+        """Start in the current directory, or stop; a refusal is reported by `state` and doesn't end the capture.
 
         `silent_s` as for `stop`.
         """
@@ -124,7 +123,7 @@ class Recorder:
             self._why = str(refusal)
 
     def put(self, frame: Frame) -> None:
-        """Takes every frame of the capture, recording or not, at once."""
+        """Add a frame of the capture without waiting; also needed while nothing is recorded."""
         self._inventory.note(frame)
         self._last = frame
         if self._writing is not None and self._writing.done():
@@ -140,9 +139,9 @@ class Recorder:
             self._fresh = False
 
     async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
-        """Write what waits and close the file; a hanging disk is given `within` seconds and then left to itself.
+        """Write buffered frames and close the file; a hanging disk is abandoned after `within` seconds.
 
-        `silent_s`: seconds since the last frame of which no frame will tell; a `gap` line says so.
+        `silent_s`: seconds since the last frame that no frame will cover; a `gap` line reports them.
         """
         self._closing, self._silent_s = reason, silent_s
         if self._writing is None:
@@ -161,7 +160,7 @@ class Recorder:
             self._size, self._writer = self._writer.size, None
 
     async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
-        """The recording's one writer, from its first frame to its end line."""
+        """Write the recording, from its first frame to its end line."""
         missing = "disk-stalled"
         try:
             while (frame := await waiting.get()) is not None:
@@ -172,22 +171,22 @@ class Recorder:
                     missing = "enospc"
                     self._give_up(shortage)
                     break
-        except BrokenPipeError:  # it has what it wanted; nothing that it asked for is missing
+        except BrokenPipeError:  # the reader has all it wanted; nothing is missing
             self._size, self._writer = writer.size, None
             self._why = "the reader of standard output has closed it"
         except OSError as error:
             missing = "write-error"
             self._give_up(f"{named(self._path)}: {error.strerror or error}")
         finally:
-            # Begun here and waited for below: whoever is cancelled because the disk hangs doesn't wait, and the end
-            # line is still written when the disk comes back.
+            # Started here and awaited below: after a cancellation because of a hanging disk nothing waits for it, and
+            # the end line is still written when the disk answers again.
             missed_s = (self._missed_us + _left_us(waiting)) / 1e6
             closed = _on(disk, _close, writer, self._closing, {missing: missed_s, "probe-silent": self._silent_s})
             disk.shutdown()
         await closed
 
     def _append(self, writer: Rotation, frame: Frame, missed_us: int) -> str:
-        """On the thread: the frame, behind what was missed; why it should be the last, if there is a reason."""
+        """Write a gap for missed frames and the frame (in the thread); return why it should be the last one."""
         if missed_us:
             writer.gap("disk-stalled", missed_us / 1e6)
         writer.append(frame)
@@ -201,7 +200,7 @@ class Recorder:
         return self._space(self._path)
 
     def _give_up(self, why: str) -> None:
-        """End before the user wanted it."""
+        """End the recording because of an error."""
         if self._writer is not None:
             self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name} stopped: {why}"
@@ -227,7 +226,7 @@ def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:
 
 
 def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-    """The call made on that thread; already begun, whether somebody waits for it or not."""
+    """Start the call in that thread, even if the result is never awaited."""
     return asyncio.get_running_loop().run_in_executor(disk, partial(call, *args, **kwargs))
 
 
@@ -235,7 +234,7 @@ _REASON = "saved after the event"
 
 
 def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = False) -> int:
-    """These, with header, marks and gaps; how many. All of them, or UnavailableError and no file."""
+    """Save frames as a recording, and return their number; UnavailableError leaves no file."""
     target.refuse(path)
     rest = iter(frames)
     first = next(rest, None)
@@ -243,26 +242,26 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = 
         return 0
     begun = replace(origin, start_mono_us=first.mono_us - first.dt_us, start_wall=first.wall - first.dt_us / 1e6)
     writer = Writer.create(path, begun, redact=redact, devices=first.devices)
-    held = writer.hold()
+    inode = writer.hold()
     many = 0
     try:
         for frame in chain((first,), rest):
             writer.append(frame)
-            _need(writer, path)
+            _require_written(writer, path)
             many += 1
         writer.close(_REASON)
-        _need(writer, path)
+        _require_written(writer, path)
     except BaseException:
-        with contextlib.suppress(OSError):  # a part of it would pass for the whole
-            streams.unlink(path, held)
+        with contextlib.suppress(OSError):  # an incomplete file must not remain
+            streams.unlink(path, inode)
         with contextlib.suppress(OSError):
             writer.close(_REASON)
         raise
     finally:
-        os.close(held)
+        os.close(inode)
     return many
 
 
-def _need(writer: Writer, path: Path) -> None:
+def _require_written(writer: Writer, path: Path) -> None:
     if writer.trouble:
         raise UnavailableError(f"can't save to {path}: {writer.trouble}")

@@ -1,11 +1,8 @@
 """The registry of backends by name, and the opening of one from a request; `auto` tries the best first.
 
-Ours are a literal table, because a bare checkout has no entry points; third parties' are entry points of the group
-`latmon.backends` and can't replace ours. Must not import a backend before it is wanted.
-
-Knows neither argparse nor backends.
-
-Knows backends by name only. Whether one can run is found by opening it, never by a version.
+Backends of latmon are a literal table, because a bare checkout has no entry points. Others are entry points of the
+group `latmon.backends` and can't replace them. A backend is imported when it is opened. Whether it can run is found by
+opening it, not by a version.
 """
 
 from __future__ import annotations
@@ -38,12 +35,12 @@ _CHECKOUT = Path(__file__).resolve().parents[2] / "backends"
 
 
 def names() -> tuple[str, ...]:
-    """All backends' names, ours first. Imports none of them."""
+    """Return the names of all backends, latmon's own first, without importing them."""
     return (*OWN, *sorted(name for name in _foreign() if name not in OWN))
 
 
 def load(name: str) -> Callable[..., Any]:
-    """The backend's class. A name nobody knows is a UsageError; one that can't be imported is unavailable."""
+    """Return a backend's class. UsageError for an unknown name, UnavailableError if it can't be imported."""
     target = OWN.get(name) or _foreign().get(name)
     if target is None:
         raise UsageError(f"There is no backend {name!r}; there are: {', '.join(names())}.")
@@ -53,7 +50,7 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def load_target(name: str, target: str) -> Callable[..., Any]:
-    """What `module:attribute` names; `name` is what the sentence calls it when that fails."""
+    """Import the callable `module:attribute`; UnavailableError calls it `name`."""
     module, _, attribute = target.partition(":")
     _find_checkout()
     try:
@@ -64,7 +61,7 @@ def load_target(name: str, target: str) -> Callable[..., Any]:
         raise UnavailableError(f"The backend {name} is broken: {module} has no {attribute}.") from error
     if not callable(found):
         raise UnavailableError(f"The backend {name} is broken: {target} is not a class.")
-    return found  # type: ignore[no-any-return]  # what an entry point names is only known here
+    return found  # type: ignore[no-any-return]  # the type of an entry point is not known
 
 
 def _sentence(name: str, module: str, error: ImportError) -> str:
@@ -75,40 +72,40 @@ def _sentence(name: str, module: str, error: ImportError) -> str:
 
 
 def _foreign() -> dict[str, str]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms that only a foreign name costs
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms, and only foreign names need it
 
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def _find_checkout() -> None:
-    """A checkout that was never installed keeps its backends in a directory of their own."""
+    """Add the directory of the backends to sys.path in a checkout that is not installed."""
     if _CHECKOUT.is_dir() and find_spec("latmon_backends") is None:
         sys.path.append(str(_CHECKOUT))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`backend` is a registry name or `auto`; `record` is absolute; `scenario` and `seed` are the demo's."""
+    """A capture to run: `backend` is a name or `auto`; `record` is absolute; `scenario` and `seed` are the demo's."""
 
     backend: str = "auto"
     options: Options = field(default_factory=Options)
     record: Path | None = None
     duration_us: int | None = None
     max_size: int | None = None
-    """Bytes of all parts of a capture."""
+    """Maximal size of all parts of the recording in bytes."""
     keep_us: int | None = None
-    """How long ago a part may have ended."""
+    """Age from which on parts are deleted, since their end."""
     redact: bool = False
     scenario: str = "host"
     seed: int = 1
 
     def encode(self) -> bytes:
-        """One JSON line."""
+        """Encode as one JSON line."""
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Request:
-        """From our own parent's line: nothing foreign, so a mistake in it is a bug and may raise."""
+        """Decode the line of the parent process; it is trusted, so an error in it is a bug and may raise."""
         values: Mapping[str, Any] = json.loads(line)
         options = dict(values["options"])
         tuples = {name: tuple(options[name]) for name in ("devices", "invasive")}
@@ -120,13 +117,13 @@ class Request:
 AUTO = "auto"
 Load = Callable[[str], Callable[..., Backend]]
 BEST = {"Linux": ("bpftrace", "dtrace"), "": ("dtrace",)}
-"""By uname's name of a system, before procfs."""
+"""System name (uname) -> backends to try before procfs."""
 FINITE = frozenset({"demo", "replay"})
-"""Backends whose frames may end without anything having failed."""
+"""Backends whose frames may end without an error."""
 
 
 def check(name: str) -> None:
-    """UsageError for a name that --backend doesn't take; imports no backend."""
+    """Raise UsageError for a name that --backend doesn't accept; imports no backend."""
     known = (AUTO, *(one for one in names() if one != "replay"))
     if name not in known:
         raise UsageError(f"--backend: there is no {name!r}; there are {', '.join(known)}")
@@ -134,7 +131,7 @@ def check(name: str) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(request: Request, load: Load = load) -> AsyncIterator[Backend]:
-    """The request's backend, open. UnavailableError is one sentence why there is none."""
+    """Open the request's backend. UnavailableError says in one sentence why that is impossible."""
     async with contextlib.AsyncExitStack() as stack:
         if request.backend != AUTO:
             yield await stack.enter_async_context(load(request.backend)(**_arguments(request)))
@@ -143,7 +140,7 @@ async def opened(request: Request, load: Load = load) -> AsyncIterator[Backend]:
 
 
 async def _best(stack: contextlib.AsyncExitStack, request: Request, load: Load) -> Backend:
-    """The first that opens; a lesser one says why the best doesn't."""
+    """Return the first backend that opens, with the reason why the best one doesn't."""
     reason = ""
     for name in BEST.get(platform.system(), BEST[""]):
         why = {"reason": reason} if reason else {}
@@ -169,6 +166,6 @@ _COMPILES = {
 
 
 def compiling(backend: str = "auto", system: str = platform.system()) -> str:
-    """A sentence; empty where a start waits for nothing."""
+    """Return a sentence about the compilation that a start waits for; empty where there is none."""
     own = "" if system == "Linux" else "dtrace"  # bpftrace, or dtrace where it doesn't open
     return _COMPILES.get(own if backend == "auto" else backend, "")

@@ -1,6 +1,6 @@
 """The UI's side of the collector: starts it, reads its feed as a backend, ends it, and returns its exit.
 
-Must be started before Textual is imported: the collector opens its probes meanwhile. Knows nothing of widgets.
+Must be started before Textual is imported: the collector opens its probes meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from latmon.capture.feed import TOGGLE, Lines, decode_end, deepen_command, mark_command, stages_command
+from latmon.capture.feed import TOGGLE, Lines, decode_end, mark_command, request_tracing_command, stages_command
 from latmon.capture.registry import Request
 from latmon.model.frame import Frame, Origin
 from latmon.recording.decode import decode_frame, decode_origin
@@ -28,7 +28,7 @@ from latmon.support.process import widen
 from latmon.support.text import clean
 
 LEAVE_S = 2.5
-"""The collector leaves within 2 s of its socket's end; a quarter more before it is told to."""
+"""The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
 CHUNK = 1 << 18
 MAX_SAID_LINES = 100
 MAX_SAID_CHARS = 200
@@ -38,7 +38,7 @@ run what is below it as root."""
 
 
 class Session:
-    """A running collector. `feed` is what it captures; `close` ends it and gives its exit code."""
+    """A running collector process. `feed` is its backend; `close` ends it and returns its exit code."""
 
     def __init__(self, request: Request, command: Sequence[str] = COLLECTOR) -> None:
         ours, theirs = socket.socketpair()
@@ -67,27 +67,27 @@ class Session:
         return self._process.pid
 
     def toggle_recording(self) -> None:
-        """Start or stop a recording; the next frame's health says which."""
-        self._tell(TOGGLE)
+        """Start or stop a recording; the next frame's health contains the result."""
+        self._send(TOGGLE)
 
     def set_stages(self, mode: str) -> None:
-        """One of STAGES_MODES; what comes of it is in the next frames."""
-        self._tell(stages_command(mode))
+        """Set the mode, one of STAGES_MODES; the result is in the next frames."""
+        self._send(stages_command(mode))
 
-    def deepen(self, devices: tuple[str, ...]) -> None:
-        """Somebody looks at the stages of these devices (empty: all); to be repeated while they do."""
-        self._tell(deepen_command(devices))
+    def request_tracing(self, devices: tuple[str, ...]) -> None:
+        """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages."""
+        self._send(request_tracing_command(devices))
 
     def mark(self, text: str) -> None:
-        """A note beside what happens now; it comes back in the next frame."""
-        self._tell(mark_command(text))
+        """Add a note of the user; the next frame contains it."""
+        self._send(mark_command(text))
 
-    def _tell(self, command: bytes) -> None:
+    def _send(self, command: bytes) -> None:
         with contextlib.suppress(OSError):  # the collector is gone: the feed says so
             self._socket.send(command)
 
     def obituary(self) -> str:
-        """Why a collector left that didn't say so: its last sentence, or the signal that killed it."""
+        """Return why the collector ended without an end line: its last sentence, or the signal that killed it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LEAVE_S)
         self._listener.join(0.5)
@@ -98,10 +98,10 @@ class Session:
         return f"the collector failed: {last}"
 
     def close(self) -> int:
-        """Hang up and wait; the code of its end line, or 1 when it didn't get that far."""
+        """Close the socket, wait, and return the collector's exit code; 1 without an end line."""
         self._socket.close()
         for insist in (None, self._process.terminate, self._process.kill):
-            with contextlib.suppress(PermissionError):  # still root's while it opens its probes: it leaves by itself
+            with contextlib.suppress(PermissionError):  # it runs as root while it opens its probes, and ends by itself
                 if insist is not None:
                     insist()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,7 +116,7 @@ class Session:
 
 
 class Feed:
-    """A backend: the collector's frames as they arrive. `ended` is why there are no more, empty while there may be."""
+    """The backend of the UI: the collector's frames as they arrive. `ended` is why there are no more; empty before."""
 
     def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
         sock.setblocking(False)
@@ -125,7 +125,7 @@ class Feed:
         self._waiting: deque[bytes] = deque()
         self._origin: Origin | None = None
         self.line = b""
-        """The latest, as it came."""
+        """The latest line."""
         self.ended = ""
         self.exit = EXIT_FAILED
 
@@ -136,7 +136,7 @@ class Feed:
         return self._origin
 
     async def __aenter__(self) -> Self:
-        """Waits for the backend to open, which takes a second or two where probes must be compiled."""
+        """Wait for the backend to open, which takes a second or two where probes must be compiled."""
         value = await self._next()
         if value is None:
             refused = UnavailableError if self.exit == EXIT_UNAVAILABLE else LatmonError
@@ -145,19 +145,19 @@ class Feed:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Hang up at once: a screen takes a while to be taken down, and the probe has 2 s."""
+        """Close the socket at once: restoring the terminal takes a while, and the probe has 2 s."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """A live capture has no end of its own: the one it comes to is a LatmonError that says why."""
+        """Yield frames until LatmonError: a live capture has no regular end, and the error says why it ended."""
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
                 yield decode_frame(value)
         raise LatmonError(self.ended)
 
     async def _next(self) -> dict[str, Any] | None:
-        """One line's value; None at the end, and then `ended` and `exit` are known."""
+        """Return the next line's value; None at the end, which sets `ended` and `exit`."""
         while not self._waiting and not self.ended:
             data = await self._receive()
             if not data:
@@ -181,7 +181,7 @@ class Feed:
 
 
 def _roomy_pipe() -> tuple[int, int]:
-    """A pipe whose writer is never held up: a stopped UI doesn't read, and what is said then is lost."""
+    """Return a pipe whose writer never blocks: a stopped UI doesn't read, and further output is lost."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     widen(writing)

@@ -1,9 +1,7 @@
 """The target of a recording: its name, directory, file system, and every reason to refuse before a probe starts.
 
-Asks the file system and opens nothing: the file itself is created by the recording's writer, which never follows a
-link and never overwrites, whatever happened since.
-
-From /proc/self/mountinfo and sysfs, whose roots are arguments; empty where a system has neither. Opens no file there.
+No file is opened here: the recording's writer creates it, never follows a link and never overwrites. Mounts and devices
+come from /proc/self/mountinfo and sysfs, whose roots are arguments; nothing is found where a system has neither.
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ _KINDS = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (sta
 
 
 def recording_name(host: str, wall: float) -> str:
-    """HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host leaves the directory, hides the file or is an option."""
+    """Return HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host name gives a path, a hidden file or an option."""
     cleaned = _NOT_IN_A_NAME.sub("_", host).lstrip("._-")[:64] or "host"
     return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{SUFFIX}"
 
 
 def unused(path: Path) -> Path:
-    """A name that is free: the path, or `NAME-2` and so on where it is there already; no key takes a name."""
+    """Return the path, or `NAME-2` and so on if it exists already."""
     stem = path.name.removesuffix(SUFFIX)
     others = (path.with_name(f"{stem}-{n}{SUFFIX}") for n in range(2, _TRIES))
     return next((one for one in (path, *others) if not os.path.lexists(one)), path)
 
 
 def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
-    """The current directory, or where the user's state belongs when nothing can be written here."""
+    """Return the current directory, or the user's state directory where that is not writable."""
     if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
         return cwd
     directory = paths.state(environ) / "recordings"
@@ -63,7 +61,7 @@ def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
 
 
 def refuse(path: Path) -> None:
-    """UnavailableError when a recording can't be started at `path`; UsageError for a terminal."""
+    """Raise UnavailableError if a recording can't be started at `path`, UsageError for a terminal."""
     if path == STANDARD:
         if sys.stdout.isatty():
             raise UsageError("a recording is binary, and standard output is a terminal: name a file, or pipe it on")
@@ -83,7 +81,7 @@ def refuse(path: Path) -> None:
 
 
 def short_of_space(path: Path) -> str:
-    """Why nothing more should be written beside `path`: a recorder must not fill the sick host's disk. Else empty."""
+    """Return why the file system of `path` has too little room, or an empty text: a recorder must not fill a disk."""
     if path == STANDARD:
         return ""
     try:
@@ -119,9 +117,9 @@ _REMOTE = frozenset(
 )
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _DEEPEST = 8
-"""Layers of mappings over mappings that are followed."""
+"""Maximal depth of stacked devices (dm, md, loop)."""
 _PLACES = 6
-"""mountinfo's fields before the optional ones."""
+"""Number of mountinfo's fields before the optional ones."""
 OWN_WRITES = "one write a second and what the file system adds to it"
 
 
@@ -136,12 +134,12 @@ class Mount:
 
     @property
     def is_remote(self) -> bool:
-        """A server answers for it, on another host or in another process."""
+        """Whether a server provides it, on another host or in another process."""
         return self.kind in _REMOTE or self.kind.startswith("fuse.")
 
 
 def remarks(path: Path, globs: Sequence[str] = (), proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:
-    """What a user should know before the new file `path` is written to; empty when there is nothing odd."""
+    """Return a warning about the file system of the new file `path`; empty when there is nothing unusual."""
     directory = _resolved(path.parent)
     mount = mount_of(directory, proc)
     if mount is not None and mount.is_remote:
@@ -155,7 +153,7 @@ def remarks(path: Path, globs: Sequence[str] = (), proc: Path = Path("/proc"), s
 
 
 def mount_of(directory: Path, proc: Path = Path("/proc")) -> Mount | None:
-    """The mount that holds a directory: of the longest mount point above it the latest."""
+    """Return the mount of a directory: the latest one with the longest mount point above it."""
     best: Mount | None = None
     for mount in _mounts(content(proc / "self/mountinfo")):
         above = mount.point == "/" or directory == Path(mount.point) or Path(mount.point) in directory.parents
@@ -165,7 +163,7 @@ def mount_of(directory: Path, proc: Path = Path("/proc")) -> Mount | None:
 
 
 def devices_below(directory: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> tuple[str, ...]:
-    """The names of the disks, and of all mappings over them, that a directory lies on; none where nobody tells."""
+    """Return the disks of a directory and all mappings above them; empty where they aren't known."""
     return tuple(dict.fromkeys(_below(directory, proc, sys, _DEEPEST)))
 
 
@@ -185,20 +183,20 @@ def _below(directory: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
         yield from _below(_resolved(Path(upper)), proc, sys, depth - 1)
     elif mount.source.startswith("/dev/"):
         name = _resolved(Path(mount.source)).name
-        for one in _together(name, sys):
+        for one in _btrfs_devices(name, sys):
             yield from _stack(sys / "class/block" / one, proc, sys, depth)
 
 
 def _number(directory: Path) -> int:
-    """Of the device that a directory is on; 0 where it can't be asked."""
+    """Return the number of a directory's device; 0 where it can't be read."""
     try:
         return directory.stat().st_dev
     except OSError:
         return 0
 
 
-def _together(name: str, sys: Path) -> list[str]:
-    """All devices of the btrfs that this one is a part of; itself alone elsewhere."""
+def _btrfs_devices(name: str, sys: Path) -> list[str]:
+    """Return all devices of the btrfs that contains this one; elsewhere the device alone."""
     for devices in _entries(sys / "fs/btrfs"):
         names = [one.name for one in _entries(devices / "devices")]
         if name in names:
@@ -207,7 +205,7 @@ def _together(name: str, sys: Path) -> list[str]:
 
 
 def _stack(block: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
-    """A block device's whole disk and whatever that is made of."""
+    """Yield a block device's whole disk and the devices below it."""
     block = _resolved(block)
     if not depth or not block.is_dir():
         return
@@ -221,8 +219,8 @@ def _stack(block: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
         yield from _stack(sys / "class/block" / below.name, proc, sys, depth - 1)
 
 
-def _mounts(told: bytes) -> Iterator[Mount]:
-    for line in told.splitlines():
+def _mounts(reported: bytes) -> Iterator[Mount]:
+    for line in reported.splitlines():
         before, separator, after = line.partition(b" - ")
         places, kinds = before.split(b" "), after.split(b" ")
         if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options

@@ -1,6 +1,6 @@
-"""Command-line parsing: argv to one namespace per command. Each mistake is a UsageError that names the option.
+"""Command-line parsing: argv to one namespace per command. Each error is a UsageError that names the option.
 
-Holds exactly the commands that exist: the first word chooses one, no word is the live TUI or a headless capture.
+The first word selects the command; without one it is the live TUI or a headless capture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from latmon.support.text import clean
 from latmon.support.units import duration_us, size_bytes
 
 MIN_SIZE = 2 * 1024 * 1024
-"""A part that is whole and the one that is written, of 1 MiB each."""
+"""The smallest size: one complete part and the one that is written, of 1 MiB each."""
 MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
@@ -29,7 +29,7 @@ _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording withou
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose mistakes are one sentence in our own way."""
+    """Parser whose errors are one sentence of a UsageError."""
 
     def error(self, message: str) -> NoReturn:
         text = clean(message.removeprefix("argument "), MAX_MISTAKE)
@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """`command` is the command's name, `live` without one. --help and --version print and exit here."""
+    """Parse the command line; `command` is `live` without a command. --help and --version print and exit."""
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in _COMMANDS:
         raise UsageError(f"there is no command {clean(name)!r}; the commands are {', '.join(_COMMANDS)}")
@@ -93,27 +93,29 @@ def _live() -> _Parser:
     recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
     recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
     recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
-    recording.add_argument("--redact", action="store_true", help="leave names that may tell something out of FILE")
+    recording.add_argument(
+        "--redact", action="store_true", help="leave names that may identify the host or its users out of FILE"
+    )
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
     return parser
 
 
 def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
-    """UsageError for one of these options without --record."""
+    """Raise UsageError for one of these options without --record."""
     for name in names:
         if getattr(args, name) and args.record is None:
             raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
 
 
 def _check_stream(args: argparse.Namespace) -> None:
-    """UsageError for what needs a file that can be left, unlinked or looked at."""
+    """Raise UsageError for options that a stream on stdout can't have."""
     for name in ("max_size", "keep", "tui"):
         if args.record == STANDARD and getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} needs a file: --record - is one stream without parts")
 
 
 def _check_tour(args: argparse.Namespace) -> None:
-    """UsageError for a tour without a screen."""
+    """Raise UsageError for a tour without a screen."""
     other = "--record" if args.record is not None else "--list" if args.list else ""
     if args.tour and other:
         raise UsageError(f"--tour is on the screen and goes without {other}: latmon demo NAME --tour")
@@ -159,7 +161,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="from_format", metavar="FORMAT", choices=NAMES, help="only this; else what is there"
     )
-    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="of tables: where the text doesn't tell it")
+    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="of tables: where the text doesn't name it")
     parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="what all of it is about")
     parser.add_argument("--op", choices=OPS)
     parser.add_argument("--stage", choices=STAGES)
@@ -193,7 +195,7 @@ def _moment(text: str) -> float:
 def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", default="host")
     parser.add_argument("--list", action="store_true", help="the scenarios")
-    parser.add_argument("--tour", action="store_true", help="five stops that say what is to be seen; . goes on")
+    parser.add_argument("--tour", action="store_true", help="explain the demo in five steps; . goes to the next")
     parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
     parser.add_argument(
         "--record", metavar="FILE", type=_spoken(_new_file), help="write its recording (-: stdout), show nothing"
@@ -219,7 +221,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit code 0: latmon can measure here; 3: it can't. With --self-test 0: every panel that measures here shows "
-        "the delay that was made; 1: one doesn't; 3: the test can't run here, and why is said."
+        "the delay that was made; 1: one doesn't; 3: the test can't run here, with the reason."
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
@@ -281,7 +283,7 @@ def _theme(parser: argparse._ActionsContainer) -> None:
 
 
 def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A check whose ValueError reaches the user word for word; argparse would replace it."""
+    """Wrap a check so that its ValueError's text reaches the user; argparse would replace it."""
 
     def checked(text: str) -> Any:
         try:

@@ -1,6 +1,6 @@
-"""`latmon check`: prints what a recording holds and what is damaged; --repair writes a clean copy.
+"""`latmon check`: prints the contents and damages of a recording; --repair writes a clean copy.
 
-Owns the command: which file is read and written, and its exit code.
+Owns the command's files and its exit code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from latmon.capture import target
-from latmon.recording.check import Progress, Survey, told, verdict
+from latmon.recording.check import CheckProgress, Survey, reported, verdict
 from latmon.recording.members import is_written
 from latmon.recording.reader import Recording, open_recording, opened
 from latmon.recording.repair import CleanCopy, Repacked, RepackedRecording, opened_anyway
@@ -22,12 +22,12 @@ from latmon.support.streams import STANDARD, copy_out, named
 
 
 def check_command(path: Path, copy_to: Path | None = None) -> int:
-    """Print what FILE is and what is damaged in it. RecordingError when there is nothing to read."""
+    """Print what FILE is and its damages; return the exit code. Raises RecordingError when there is nothing to read."""
     recording = opened_anyway(path)
     if copy_to == STANDARD:
         return _repair_to_stdout(recording)
     found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
-    lines = told(path, found, passages)
+    lines = reported(path, found, passages)
     if copy_to is None:
         lines.append(verdict(path, found, passages))
     else:
@@ -37,7 +37,7 @@ def check_command(path: Path, copy_to: Path | None = None) -> int:
 
 
 def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages | Repacked]:
-    """All of a file; `write` gets a clean copy of it."""
+    """Read a whole recording; pass a clean copy of it to `write`."""
     found = Survey(recording.origin)
     with opened(recording.path) as file:
         passages: Passages | Repacked = (
@@ -46,7 +46,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
             else Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         )
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
-        with Progress(sys.stderr, passages.size) as progress:
+        with CheckProgress(sys.stderr, passages.size) as progress:
             for passage in passages:
                 progress.at(passages.place)
                 found.add(passage)
@@ -58,7 +58,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
 
 
 def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repacked]:
-    """A clean copy in a new file, checked. UnavailableError when it can't be written: then nothing of it stays."""
+    """Write a clean copy to a new file and check it. Raises UnavailableError without leaving a file behind."""
     with streams.whole(copy_to) as file:
         found, passages = survey(recording, file.write)
         file.flush()
@@ -70,17 +70,17 @@ def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repa
 
 
 def _repair_to_stdout(recording: Recording) -> int:
-    """The copy is checked before a byte of it is written; what was found goes to stderr."""
+    """Write a clean copy to stdout after checking it, and the survey to stderr; return the exit code."""
     target.refuse(STANDARD)
     with tempfile.TemporaryDirectory(prefix="latmon-") as directory:
         copy = Path(directory) / "copy"
         found, passages = repair(recording, copy)
-        print("\n".join(told(recording.path, found, passages)), file=sys.stderr)
+        print("\n".join(reported(recording.path, found, passages)), file=sys.stderr)
         copy_out(copy)
     return EXIT_DONE
 
 
 def _print(lines: list[str]) -> None:
-    """A terminal that can't show a character gets its escape, not a traceback."""
+    """Print lines, with escapes for characters that the terminal can't encode."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace").decode(encoding))

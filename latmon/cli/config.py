@@ -1,7 +1,7 @@
 """The configuration files: $XDG_CONFIG_HOME/latmon/config.yaml over /etc/xdg/latmon/config.yaml.
 
-An option beats the environment, the environment beats this file. A mistake is a UsageError that names file and key.
-Under sudo the user's file is read as that user, and its keys that name a tool don't count: the tool runs as root.
+An option overrides the environment, the environment overrides these files. An error is a UsageError that names file and
+key. Under sudo the user's file is read as that user, and its keys that name a tool are ignored, as tools run as root.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from latmon.capture.backend import STAGES_MODES
 from latmon.findings.rule import DEFAULT, Settings, settings_of
+from latmon.findings.rules import RULES
 from latmon.support import paths
 from latmon.support.errors import UsageError
 from latmon.support.privileges import Invoker, acting_as
@@ -30,7 +31,7 @@ MAX_BUDGET = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """None: the file doesn't say. `bpftrace` and `dtrace` are the tools to run, as the variables LATMON_... are."""
+    """Values of the files; None for a key that is not set. `bpftrace` and `dtrace` are paths, as in LATMON_..."""
 
     theme: str | None = None
     interval: int | None = None
@@ -40,21 +41,21 @@ class Config:
     threshold: int | None = None
     stages: str | None = None
     history: int | None = None
-    """How far back the screen can go, in us."""
+    """Length of the history on the screen in us."""
     budget_percent: float | None = None
-    """Of one CPU, for the deep probes; 0: none."""
+    """CPU budget of the tracer in percent of one CPU; 0: no budget."""
     sweep: bool | None = None
-    """Heat maps overwrite their oldest column instead of moving to the left: less for a very slow link."""
+    """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
     findings: Settings = DEFAULT
-    """The rules' own numbers, and which of them are off."""
+    """Thresholds of the rules, and rules that are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
-    """The file that names a tool, by the tool's key."""
+    """Key of a tool -> the file that sets it."""
     ignored: str = field(default="", compare=False)
-    """The sentence about keys of the user's file that don't count as root; empty where all count."""
+    """The sentence on keys of the user's file that are ignored as root; empty without."""
 
 
 def interval_us(text: str) -> int:
-    """A duration from 100ms to 60s; ValueError says which are."""
+    """Parse a duration from 100ms to 60s. Raises ValueError with that range."""
     value = duration_us(text)
     if not MIN_INTERVAL_US <= value <= MAX_INTERVAL_US:
         limits = f"{show_duration(MIN_INTERVAL_US)} to {show_duration(MAX_INTERVAL_US)}"
@@ -63,12 +64,12 @@ def interval_us(text: str) -> int:
 
 
 def threshold_us(text: str) -> int:
-    """A duration; 0 makes every I/O an outlier."""
+    """Parse a duration; 0 makes every I/O an outlier."""
     return duration_us(text)
 
 
 def history_us(text: str) -> int:
-    """A duration from 1m to 24h."""
+    """Parse a duration from 1m to 24h. Raises ValueError with that range."""
     value = duration_us(text)
     if not MIN_HISTORY_US <= value <= MAX_HISTORY_US:
         limits = f"{show_duration(MIN_HISTORY_US)} to {show_duration(MAX_HISTORY_US)}"
@@ -77,14 +78,14 @@ def history_us(text: str) -> int:
 
 
 def stages_mode(text: str) -> str:
-    """One of STAGES_MODES."""
+    """Return one of STAGES_MODES. Raises ValueError for another text."""
     if text not in STAGES_MODES:
         raise ValueError(f"{text!r} is not one of {', '.join(STAGES_MODES)}")
     return text
 
 
 def budget_percent(text: str) -> float:
-    """0 (no budget) to 100."""
+    """Parse a percentage from 0 (no budget) to 100. Raises ValueError for another."""
     try:
         value = float(text)
     except ValueError:
@@ -119,15 +120,15 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "sweep": _flag,
 }
 TOOLS = ("bpftrace", "dtrace")
-"""The keys that decide which program runs as root."""
+"""Keys that set which program runs as root."""
 _FLAGS = frozenset({"sweep"})
-_RULES = "findings"
-"""The one key that is a section."""
-_ALL = ", ".join((*_KEYS, _RULES))
+_FINDINGS = "findings"
+"""The key that is a section."""
+_ALL = ", ".join((*_KEYS, _FINDINGS))
 
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None = None) -> Config:
-    """What the two files say together; a file that isn't there says nothing. `user`: who called sudo."""
+    """Return the values of both files, the user's over the system's. `user` is the user who called sudo."""
     config = _with(Config(), system, _read(system, DEFAULT))
     path = paths.config(environ) / "config.yaml"
     with acting_as(user):
@@ -152,7 +153,7 @@ def _ignored(path: Path, keys: Sequence[str], user: Invoker, system: Path) -> st
 
 
 def _read(path: Path, findings: Settings) -> dict[str, Any]:
-    """`findings`: what a file before it says of rules."""
+    """Return the values of a file; `findings` are the settings of an earlier file. Raises UsageError."""
     try:
         raw = paths.regular(path, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,7 +184,7 @@ def _parse(path: Path, raw: bytes) -> Any:
 
 
 def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
-    if key == _RULES:
+    if key == _FINDINGS:
         return _rules(path, value, findings)
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
@@ -199,9 +200,9 @@ def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
 def _rules(path: Path, value: object, known: Settings) -> Settings:
     if not isinstance(value, Mapping):
         raise UsageError(
-            f"{path}: {_RULES}: expected a section of rules: `peer-outlier: {{octaves: 3}}` or `NAME: off`"
+            f"{path}: {_FINDINGS}: expected a section of rules: `peer-outlier: {{octaves: 3}}` or `NAME: off`"
         )
     try:
-        return settings_of(value, known)
+        return settings_of(value, RULES, known)
     except ValueError as error:
-        raise UsageError(f"{path}: {_RULES}: {error}") from None
+        raise UsageError(f"{path}: {_FINDINGS}: {error}") from None

@@ -1,6 +1,6 @@
 """`latmon demo` without a screen: the list of scenarios, and the recording of one, deterministic per seed.
 
-The demo backend is asked by name; what a scenario holds is its own business.
+The demo backend is loaded by name and owns the scenarios.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from latmon.support.streams import named
 from latmon.support.units import counted
 
 WINDOWS = 180
-"""Of a scenario without an end: three minutes, which hold every phase of it."""
+"""Windows of a scenario without an end: three minutes, which include all of its phases."""
 
 
 def scenarios() -> Mapping[str, str]:
-    """Name -> what it shows, in one sentence."""
+    """Return the scenarios: name -> one sentence."""
     names: Mapping[str, str] = sys.modules[registry.load("demo").__module__].SCENARIOS
     return names
 
 
 def check(scenario: str) -> None:
-    """UsageError for a scenario that isn't there."""
+    """Raise UsageError for an unknown scenario."""
     if scenario not in scenarios():
         raise UsageError(f"there is no demo {scenario!r}; the demos are {', '.join(scenarios())}")
 
 
 def list_scenarios() -> int:
-    """Print them; the exit code. A terminal's lines are as wide as it is; a pipe gets one line each."""
+    """Print the scenarios, wrapped on a terminal and one per line in a pipe; return the exit code."""
     known = scenarios()
     column = max(map(len, known)) + 2
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
@@ -49,7 +49,7 @@ def list_scenarios() -> int:
 
 
 def record(scenario: str, seed: int, path: Path, duration_us: int | None = None) -> int:
-    """Write the scenario's recording as fast as it can be made; nothing of this host is in it."""
+    """Write a scenario's recording without pauses and without data of this host; return the exit code."""
     target.refuse(path)
     demo = registry.load("demo")
     known = demo(scenario, seed=seed)

@@ -1,6 +1,6 @@
 """`latmon --record FILE`: a capture without a screen, progress and findings on stderr. Never imports Textual.
 
-Rules are asked as everywhere; nothing of it is recorded. Knows neither terminal nor file.
+Rules are evaluated as in the TUI; findings are not recorded.
 """
 
 from __future__ import annotations
@@ -14,39 +14,40 @@ from pathlib import Path
 from typing import TextIO
 
 from latmon.aggregate.request_age import Waiting
-from latmon.capture.capture import Capture, Outcome, Tally
+from latmon.capture.capture import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
-from latmon.findings.engine import RULES, Told, Watch, by_kind, told, who_judged
+from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
 from latmon.findings.finding import NOTICE, Finding
 from latmon.findings.rule import DEFAULT, Settings
+from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
-from latmon.report.formatting import held, not_completed
+from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_INCOMPLETE
 from latmon.support.streams import named
 from latmon.support.text import clean
 from latmon.support.units import counted, show_duration, show_size
 
 MAX_SAID = 20
-"""New ones that are told while it runs, and findings that are told at its end."""
+"""Limit of new findings that are printed during the capture, and of findings at its end."""
 
 
-class Found:
-    """Fed with the frames of one capture, in order."""
+class FindingReporter:
+    """Rule engine over the frames of one capture, which reports findings as sentences."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._watch: Watch | None = None
+        self._watch: RuleEngine | None = None
         self._begun_us: int | None = None
         self._said: set[tuple[str, str]] = set()
         self._failed: set[str] = set()
 
     def begin(self, origin: Origin) -> None:
-        """Another capture."""
-        self._watch, self._begun_us = Watch(origin, (), self._settings), None
+        """Start with a new capture."""
+        self._watch, self._begun_us = RuleEngine(origin, (), self._settings), None
         self._said, self._failed = set(), set()
 
     def take(self, frame: Frame) -> Iterator[str]:
-        """The next frame; a sentence for each finding that wasn't there before, notices at the end alone."""
+        """Add the next frame; yield a sentence for each new finding that is not a notice."""
         if self._watch is None:
             return
         self._begun_us = frame.mono_us - frame.dt_us if self._begun_us is None else self._begun_us
@@ -58,41 +59,41 @@ class Found:
                 self._said.add(one.key)
                 yield f"finding after {show_duration(frame.mono_us - self._begun_us)}: {_named(one)}"
 
-    def all_told(self) -> Iterator[str]:
-        """The most urgent first; which rules could judge is told as well, unless it was too short for any."""
+    def all_reported(self) -> Iterator[str]:
+        """Yield all findings, the most urgent first, and which rules were evaluated unless none was."""
         if self._watch is None:
             return
-        long_enough = self._watch.judged > 0
+        long_enough = self._watch.evaluated > 0
         self._watch.finish()
-        found = told(self._watch.episodes)
+        found = summarise_episodes(self._watch.episodes)
         yield from self._failures(self._watch)
-        who, why = self._judged(self._watch)
+        who, why = self._evaluated(self._watch)
         if not found and long_enough:
             yield f"no finding; {who}; {why}" if why else f"no finding, by {who}"
         for one in found[:MAX_SAID]:
             yield f"finding, {_long(one)}: {_named(one.finding)}"
         if len(found) > MAX_SAID:
-            yield f"and {len(found) - MAX_SAID:,} more findings, which `latmon report` tells"
+            yield f"and {len(found) - MAX_SAID:,} more findings, which `latmon report` lists"
         if found and why:
             yield f"{who}; {why}"
 
-    def _failures(self, watch: Watch) -> Iterator[str]:
-        """Each once."""
+    def _failures(self, watch: RuleEngine) -> Iterator[str]:
+        """Yield a sentence for each rule that failed, once."""
         for rule, words in watch.failed.items():
             if rule not in self._failed:
                 self._failed.add(rule)
                 yield f"rule {rule} failed: {words}; the other rules go on"
 
-    def _judged(self, watch: Watch) -> tuple[str, str]:
+    def _evaluated(self, watch: RuleEngine) -> tuple[str, str]:
         off = self._settings.off
-        return who_judged(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed)
+        return evaluated_by(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed)
 
 
 def _named(one: Finding) -> str:
     return f"{one.severity}, {one.id}: {one.summary}"
 
 
-def _long(one: Told) -> str:
+def _long(one: FindingSummary) -> str:
     seconds = round(one.end_wall - one.begin_wall)
     lasted = f"for {show_duration(seconds * 1_000_000)}" if seconds else "once"
     return lasted if one.episodes == 1 else f"{one.episodes:,} times"
@@ -105,13 +106,13 @@ ENDING = {
 }
 
 
-class Progress:
-    """A sink that keeps one line on a terminal up to date; elsewhere only the first and the last line, and notices."""
+class RecordingProgress:
+    """Sink that updates one line on a terminal; elsewhere it prints the first and last line, and notices."""
 
     def __init__(self, path: Path, out: TextIO, settings: Settings = DEFAULT) -> None:
-        """`settings` are the rules'."""
+        """Report on the recording `path` to `out`; `settings` are those of the rules."""
         self._path, self._out = path, out
-        self._found = Found(settings)
+        self._findings = FindingReporter(settings)
         self._live = out.isatty()
         self._began_us: int | None = None
         self._traces_stages = True
@@ -120,38 +121,38 @@ class Progress:
         self._waiting = Waiting()
 
     def starting(self, backend: str = "auto") -> None:
-        """Said at once: bpftrace 0.17 compiles for up to half a minute, and nothing is recorded before."""
+        """Print that the capture starts: bpftrace 0.17 compiles for up to half a minute before data is recorded."""
         why = compiling(backend)
         self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
     def remark(self, said: str) -> None:
-        """What is odd about where the file lies, or that nothing is heard of it: before the capture starts."""
+        """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
         self._remark = said
         if said:
             self._write(f"latmon: {said}")
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
-        self._found.begin(origin)
+        self._findings.begin(origin)
         self._write(f"latmon: recording to {named(self._path)} with {origin.tool or origin.backend}")
         if origin.reason:
             self._write(f"latmon: {origin.reason}")
 
-    def offer(self, frame: Frame, tally: Tally) -> None:
+    def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
         self._waiting.add(frame)
         self._gaps = tally.gaps
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
         notice = frame.health.notice
-        if self._remark and notice.endswith(self._remark):  # said before anything started
+        if self._remark and notice.endswith(self._remark):  # printed before the capture started
             notice = notice.removesuffix(self._remark).removesuffix("; ")
         if notice:
             if self._live:
                 self._overwrite("")
             self._noticed = notice
             self._write(f"latmon: {self._noticed}")
-        for said in self._found.take(frame):
+        for said in self._findings.take(frame):
             if self._live:
                 self._overwrite("")
             self._write(f"latmon: {said}")
@@ -162,11 +163,13 @@ class Progress:
         if self._live:
             self._overwrite("")
         if self._line:
-            self._write(f"latmon: recorded {self._line}")  # as long as its frames are, whatever was asked for
+            self._write(f"latmon: recorded {self._line}")  # the length of its frames, not the requested one
         rows = self._waiting.ages.oldest
-        if waits := not_completed(held((one.device, one.count, one.age_us, one.at_least) for one in rows)):
+        if waits := not_completed(
+            in_flight_by_device((one.device, one.count, one.age_us, one.at_least) for one in rows)
+        ):
             self._write(f"latmon: {waits}")
-        for found in self._found.all_told() if self._line else ():
+        for found in self._findings.all_reported() if self._line else ():
             self._write(f"latmon: {found}")
         said = [outcome.reason] if outcome.reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
@@ -175,7 +178,7 @@ class Progress:
             self._write(f"latmon: {'; '.join([*said, *lost])}")
 
     def _size(self) -> int:
-        """What there is of the recording, in bytes."""
+        """Return the size of the recording in bytes."""
         try:
             return self._path.stat().st_size
         except OSError:
@@ -196,24 +199,24 @@ class Progress:
             self._live = False
 
 
-class _Recording(Progress):
-    """Progress that ends the capture when its recording had to end: nobody else would see the frames."""
+class _Recording(RecordingProgress):
+    """Progress of a capture that ends when its recording ends, because nothing else shows the frames."""
 
     def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings) -> None:
         super().__init__(path, out, settings)
         self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
-        return self.capture.recorded_bytes  # asks no disk, which may hang
+        return self.capture.recorded_bytes  # without a system call on the disk, which may hang
 
-    def offer(self, frame: Frame, tally: Tally) -> None:
+    def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         super().offer(frame, tally)
         if not self.capture.recording:
             self.capture.stop(frame.health.recording or "recording stopped")
 
 
 def record(request: Request, path: Path, settings: Settings = DEFAULT) -> int:
-    """Capture to `path` until the duration, a signal or the backend ends it; the exit code."""
+    """Capture to `path` until the duration, a signal or the backend ends it; return the exit code."""
     return asyncio.run(_record(request, path, settings))
 
 
@@ -221,7 +224,7 @@ async def _record(request: Request, path: Path, settings: Settings) -> int:
     progress = _Recording(request, path, sys.stderr, settings)
     loop = asyncio.get_running_loop()
     for number, reason in ENDING.items():
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` in a script mean it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored on purpose by nohup and by `&` in a script
             stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
             loop.add_signal_handler(number, stop)
     progress.starting(request.backend)
@@ -230,7 +233,7 @@ async def _record(request: Request, path: Path, settings: Settings) -> int:
     return outcome.exit
 
 
-def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
+def _progress(seconds: float, tally: CaptureCounts, size: int, *, stages: bool) -> str:
     trouble = [
         f"{counted(count, noun)}{what}"
         for count, noun, what in (
@@ -242,12 +245,12 @@ def _progress(seconds: float, tally: Tally, size: int, *, stages: bool) -> str:
         if count
     ]
     return ", ".join(
-        [f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_deep(tally, stages=stages), *trouble]
+        [f"{seconds:.0f} s", f"{tally.completed:,} I/Os", show_size(size), *_on_demand(tally, stages=stages), *trouble]
     )
 
 
-def _deep(tally: Tally, *, stages: bool) -> list[str]:
-    """Outliers so far, and whether stages are traced, where any can be: nothing of either while there is none."""
+def _on_demand(tally: CaptureCounts, *, stages: bool) -> list[str]:
+    """Return the number of outliers and whether stages are traced, each only where there are any."""
     left_out = f" ({tally.suppressed:,} left out)" if tally.suppressed else ""
     outliers = [f"{counted(tally.above, 'outlier')}{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""

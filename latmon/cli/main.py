@@ -1,6 +1,6 @@
 """The commands. Each loads only what it needs, so a headless capture never imports Textual.
 
-Owns what a command prints about itself and its exit code; arguments.py owns the words.
+Owns the exit codes and the messages of refused commands; arguments.py owns the options.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ONE_FILE = "- is standard input, which is one file: name it once"
 
 
 def main(argv: list[str]) -> int:
-    """The whole command line; every refusal is one sentence on stderr and its exit code."""
+    """Run the command line and return its exit code; every error is one sentence on stderr."""
     os.umask(0o077)
     try:
         try:
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
             sys.stdout.flush()
     except LatmonError as error:
         return _refused(error)
-    except BrokenPipeError:  # `latmon report F | head`: the reader had enough, which is no failure
+    except BrokenPipeError:  # `latmon report F | head`: a closed pipe is no failure
         streams.drop()
         return EXIT_DONE
     except streams.StdoutError as error:
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def _guard_root() -> None:
-    """As root run nothing that another user can change: neither ourselves nor a program that is found in PATH."""
+    """Refuse to run as root if another user can change latmon; remove such directories from PATH."""
     if os.geteuid() == 0:
         trust.require_installation()
         os.environ["PATH"] = trust.search_path(os.environ)
@@ -80,9 +80,10 @@ def _live(args: argparse.Namespace) -> int:
 
 
 def _name_tools(defaults: config.Config) -> None:
-    """The tools that the config names, as if their variables were set; UnavailableError names the key.
+    """Set the variables of the tools that the config names.
 
-    UntrustedError where latmon is root and others can change a tool, or the file that names it.
+    Raises UnavailableError with the key of a tool that can't be run, UntrustedError where latmon is root and others can
+    change a tool or the file that names it.
     """
     trust.require_named(os.environ)
     for name in config.TOOLS:
@@ -107,7 +108,7 @@ def _check_named(name: str, path: Path, file: Path | None) -> None:
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
     backend = args.backend or defaults.backend or registry.AUTO
     registry.check(backend)
-    paths.data_dir("probes")  # an installation without probes is refused: the kernel's counters would stand in
+    paths.data_dir("probes")  # refuse an installation without probes, which would silently use the kernel's counters
     options = Options(
         interval_us=args.interval or defaults.interval or Options().interval_us,
         devices=tuple(args.device),
@@ -136,12 +137,12 @@ def _watch(
     *,
     tour: Tour | None = None,
 ) -> int:
-    """The TUI on a collector of its own, which opens its probes while Textual loads."""
+    """Run the TUI on its own collector, which opens its probes while Textual loads; return the exit code."""
     from latmon.capture.session import Session
 
     session = Session(request)
     try:
-        privileges.settle(user)
+        privileges.drop_root(user)
         from latmon.tui.app import run
 
         code = run(
@@ -154,7 +155,7 @@ def _watch(
             backend=request.backend,
             stages=request.options.stages,
             set_stages=session.set_stages,
-            deepen=session.deepen,
+            request_tracing=session.request_tracing,
             mark=session.mark,
             history_us=defaults.history,
             sweep=bool(defaults.sweep),
@@ -243,22 +244,22 @@ def _diff(args: argparse.Namespace) -> int:
 def _import(args: argparse.Namespace) -> int:
     _settle()
     from latmon.importers.registry import import_command
-    from latmon.importers.values import Asked
+    from latmon.importers.values import ImportOptions
 
-    asked = Asked(
+    options = ImportOptions(
         unit=args.unit or "",
         device=clean(args.device or ""),
         op=args.op or "",
         stage=args.stage or "",
         events=args.events,
         key=args.key,
-        threshold_us=args.threshold or Asked().threshold_us,
+        threshold_us=args.threshold or ImportOptions().threshold_us,
         interval_us=args.interval,
         start=args.start,
         host=args.host,
         first_report=args.first_report,
     )
-    return import_command(streams.readable(args.file), args.out, asked, args.from_format or "")
+    return import_command(streams.readable(args.file), args.out, options, args.from_format or "")
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -299,7 +300,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _user() -> privileges.Invoker | None:
-    """The user behind sudo, whose home and settings count from here on."""
+    """Return the user who called sudo, and use that user's home and settings from now on."""
     user = privileges.invoker(os.environ, os.geteuid())
     privileges.adopt_home(user, os.environ)
     privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
@@ -313,12 +314,12 @@ def _readable(files: list[Path]) -> list[Path]:
 
 
 def _settle() -> None:
-    """Root is given up before a file that may be anybody's is opened, for a command that starts no probe."""
-    privileges.settle(_user())
+    """Drop root before a command that starts no probe opens a file, which may belong to another user."""
+    privileges.drop_root(_user())
 
 
 def _need_terminal(instead: str) -> None:
-    """UnavailableError where no screen can be drawn; names the command that needs none."""
+    """Raise UnavailableError where no screen can be drawn; it names the command that needs none."""
     term = os.environ.get("TERM", "")
     if not sys.stderr.isatty():
         raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")

@@ -1,6 +1,6 @@
 """`latmon probes`: purpose, requirements and cost of each probe, from the manifests.
 
-Runs nothing: whether a probe can run here is doctor's question.
+Runs nothing: the doctor checks whether a probe can run.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ _TABLES = {
     "softirq_delay": "raise to entry of each softirq vector, by CPU",
     "softirq_run": "run time of each softirq vector, by CPU",
     "wakeup": "waking to running of threads",
-    "depth_driver": "how many requests a device has in the driver, and how many wait, over time",
-    "depth_issue": "how many the driver has when one is issued",
-    "depth_time": "how long a request took, by how many the device had when it came",
+    "depth_driver": "number of requests in the driver and of those waiting, over time",
+    "depth_issue": "number of requests in the driver when one is issued",
+    "depth_time": "latency of a request by the device's depth at its arrival",
 }
-"""What a map of a role says, where it is no stage of an I/O."""
+"""Role of a map that is not a stage -> its meaning."""
 
-_TOLD = {
+_REPORTED = {
     "issue": "bursts of neighbours as they go to the driver",
     "waiting": "requests that have not completed, the oldest of them",
-    "slow": "each I/O above the threshold, as far as the rate limit lets it",
-    "resumed": "who waited for a slow I/O, and how long until it ran again",
+    "slow": "each I/O above the threshold, within the rate limit",
+    "resumed": "the thread that waited for a slow I/O, and the time until it ran again",
     "late": "wake-ups of 1 ms and more",
-    "limit": "limits of each device, as its driver has them",
+    "limit": "limits of each device in its driver",
 }
 
 
 def list_probes() -> int:
-    """One line per probe on stdout; the exit code."""
+    """Print one line per probe; return the exit code."""
     manifests = load_all(data_dir("probes"))
     rows = [(one.name, one.platform, one.cost, one.purpose) for one in manifests]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -43,7 +43,7 @@ def list_probes() -> int:
 
 
 def show(name: str | None) -> int:
-    """A probe's manifest in words, or those of a group; UsageError for a name that isn't there."""
+    """Print a probe's manifest, or those of a group; return the exit code. Raises UsageError for an unknown name."""
     manifests = load_all(data_dir("probes"))
     found = [one for one in manifests if one.name == name] or [one for one in manifests if name in _groups(one)]
     if not found:
@@ -54,7 +54,7 @@ def show(name: str | None) -> int:
 
 
 def _groups(probe: Manifest) -> tuple[str, str]:
-    """Names under which a report says that it is missing: its group's, and its own without the tier."""
+    """Return the names that reports use for a missing probe: its group, and its name without the tier."""
     return probe.group, probe.name.removesuffix(f"_{probe.tier.lower()}")
 
 
@@ -69,7 +69,7 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
         *(("part of", f"{name}, in one program with it") for name in _partners(probe)),
         *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
         *(("measures", what) for what in _tables(probe)),
-        *(("tells", _TOLD[kind]) for kind in probe.records if kind in _TOLD),
+        *(("reports", _REPORTED[kind]) for kind in probe.records if kind in _REPORTED),
         *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
         *(("note", note) for note in probe.notes),
         *(("source", source) for source in probe.sources),
@@ -81,14 +81,14 @@ def _lines(probe: Manifest) -> list[tuple[str, str]]:
 
 
 def _ran(probe: Manifest) -> tuple[str, ...]:
-    """Where a D script has really run: most systems that they are for are not at hand. bpftrace's run in the tests."""
+    """Return the systems on which a D script has run; bpftrace's run in the tests."""
     if probe.tool != "dtrace":
         return probe.ran_on
     return tuple(f"on {where}" for where in probe.ran_on) or ("nowhere yet",)
 
 
 def _partners(probe: Manifest) -> tuple[str, ...]:
-    """Probes it can't do without. The stages' probe tells what is in flight; `needs` can't say that: it is later."""
+    """Return the probes of the same program that it needs; the in-flight probe needs the one of the stages."""
     return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "inflight" else ())
 
 

@@ -12,7 +12,7 @@ from operator import lt
 from typing import NamedTuple
 
 MAX_ROWS = 1 << 17
-"""Of one table. lquantize() counts its levels in 16 bits."""
+"""Rows of one table; lquantize() counts its levels in 16 bits."""
 
 INTEGER = re.compile(r"-?[0-9]{1,20}")
 HEADER = re.compile(r"[ \t]*+value[ \t]++-++ Distribution -++[ \t]++count[ \t]*+")
@@ -28,7 +28,7 @@ _FARTHEST = 1 << 62
 
 
 class Row(NamedTuple):
-    """Of a distribution: low <= value < high; None where it is open or no label tells the edge."""
+    """One row of a distribution: low <= value < high; None where it is open or no label names the edge."""
 
     low: int | None
     high: int | None
@@ -43,7 +43,7 @@ class Scalar:
     keys: tuple[str, ...]
     value: int
     line: int = field(default=0, compare=False)
-    """Of a whole output, from 1."""
+    """Line number in the whole output, from 1."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,8 @@
 """Framers: cumulative maps of a script to one interval's differences, by the script's manifest.
 
-Owns the rule for maxima and what one map lacks of another. Knows neither the tool that printed the maps nor the clock;
-dev_t is turned into a name by a function that it is given, and where that has no name the I/Os are counted as unnamed.
-
-One DeepFramer per script; `joined` makes one value of what the scripts of one process say. Series are Framer's
-business. A device without a name is left out: the always-on probe counts its I/Os as unnamed.
+Framer makes series, for any script. TracerFramer adds the tables of one script of the tracer; `joined` merges the
+scripts of a process. The tool and its clock are not known here; a given function names devices. I/Os of a device
+without a name are counted as unnamed by Framer and left out of the tracer's tables.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ _ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """What one interval added, and how far to trust it."""
+class ProbeInterval:
+    """Data of one interval, and what is missing from it."""
 
     histograms: Mapping[Series, Histogram] = field(default_factory=dict)
     seen: Mapping[Flow, Completed] = field(default_factory=dict)
@@ -52,22 +50,22 @@ class Interval:
     unnamed: int = 0
     """I/Os of a device that has no name here."""
     undecoded: int = 0
-    """Maps that the manifest doesn't have, and values that can't be."""
+    """Maps that the manifest doesn't have, and impossible values."""
     above: Mapping[Flow, int] = field(default_factory=dict)
     """I/Os above their device's threshold, each of them."""
     suppressed: int = 0
-    """Those of them that the script told no record of."""
+    """The number of them without a record in the script's output."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     started: Mapping[Flow, int] = field(default_factory=dict)
     """I/Os that began, where the script counts them."""
     ended: Mapping[Flow, int] = field(default_factory=dict)
     """I/Os whose begin it counted, timed or not."""
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
-    """What the sums of totals gained, whether or not the histograms have those I/Os yet."""
+    """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
 
 
 @dataclass
-class _Sums:
+class _IntervalSums:
     """The working state of one interval."""
 
     buckets: defaultdict[Series, Counts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
@@ -84,10 +82,10 @@ class _Sums:
 
 
 class Framer:
-    """Holds the maps as they were last printed and answers with differences.
+    """The maps of one script as last printed; `interval` returns their differences.
 
-    `several_queues` says of a device's name that its flushes can't be told apart by device (tier C), `selects` that its
-    outliers are told: what is left out of them is a number without a device.
+    `several_queues`: whether flushes of a device can't be separated by device (tier C). `selects`: whether the outliers
+    of a device are reported; the number of records left out has no device.
     """
 
     def __init__(
@@ -111,15 +109,15 @@ class Framer:
         self._owed: dict[Series, int] = {}
 
     def printed(self, name: str, values: Counts) -> None:
-        """One map as the tool printed it: cumulative, or one slot of a maximum."""
+        """Take one map as the tool printed it: cumulative, or one slot of a maximum."""
         self._maps.printed(name, values)
 
-    def interval(self, slot: int | None) -> Interval:
-        """Closes an interval: what the maps printed since the last call added.
+    def interval(self, slot: int | None) -> ProbeInterval:
+        """Close an interval: return what the maps printed since the last call added.
 
         `slot` is the tick number modulo 4, None where ticks were missed: then no slot holds the interval's maximum.
         """
-        sums = _Sums()
+        sums = _IntervalSums()
         suppressed = 0
         for spec in self._specs:
             if spec.role in _ROLES:
@@ -138,7 +136,7 @@ class Framer:
         self._flows.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
-        return Interval(
+        return ProbeInterval(
             histograms,
             seen,
             sums.unmatched,
@@ -153,17 +151,17 @@ class Framer:
         )
 
     def times(self, flow: Flow) -> bool:
-        """False of flushes whose times are not their own."""
+        """Return False for flushes that can't be timed one by one."""
         return not (self._guards_flush and flow.op == "flush" and self._several_queues(flow.device))
 
     def _named(self, spec: MapSpec, gained: Counts) -> int:
-        """As `above`, only of devices that have a name here, and that are told of."""
+        """Sum the gains of devices that have a name and are selected."""
         dev = self._parts[spec.name]["dev"]
         names = ((self._device_name(dev.read(key)), n) for key, n in gained.items())
         return sum(n for name, n in names if name is not None and self._selects(name))
 
     def _level(self, spec: MapSpec, levels: Counts) -> None:
-        """A threshold stays until another is told."""
+        """Update the thresholds; one stays until another is printed."""
         dev = self._parts[spec.name]["dev"]
         self._levels |= {dev.read(key): us for key, us in levels.items()}
 
@@ -172,7 +170,7 @@ class Framer:
         return {name: us for name, us in named.items() if name is not None}
 
     def _flow(self, spec: MapSpec, key: int) -> Flow | None:
-        """Whose a key is; looked up once per device and op in an interval, not once per bucket."""
+        """Return the flow of a key; looked up once per device and op in an interval, not once per bucket."""
         parts = self._parts[spec.name]
         device, op = parts["dev"].read(key), parts["op"].read(key)
         if (device, op) not in self._flows:
@@ -180,7 +178,7 @@ class Framer:
             self._flows[device, op] = None if name is None else Flow(name, op_name(op))
         return self._flows[device, op]
 
-    def _add(self, spec: MapSpec, gained: Counts, sums: _Sums) -> None:
+    def _add(self, spec: MapSpec, gained: Counts, sums: _IntervalSums) -> None:
         for key, n in gained.items():
             flow = self._flow(spec, key)
             if flow is None:
@@ -201,13 +199,13 @@ class Framer:
                 for stage in spec.stages:
                     self._count(spec, Series(*flow, stage), key, n, sums)
 
-    def _count(self, spec: MapSpec, series: Series, key: int, n: int, sums: _Sums) -> None:
+    def _count(self, spec: MapSpec, series: Series, key: int, n: int, sums: _IntervalSums) -> None:
         if spec.role == "sum":
             sums.sums[series] += n
         else:
             sums.buckets[series][self._parts[spec.name]["bucket"].read(key)] += n
 
-    def _maxima(self, spec: MapSpec, slot: Counts, sums: _Sums) -> None:
+    def _maxima(self, spec: MapSpec, slot: Counts, sums: _IntervalSums) -> None:
         for key, us in slot.items():
             flow = self._flow(spec, key)
             if flow is not None:
@@ -215,8 +213,8 @@ class Framer:
                     series = Series(*flow, stage)
                     sums.maxima[series] = max(us, sums.maxima.get(series, 0))
 
-    def _fill_rest(self, sums: _Sums) -> None:
-        """A histogram that leaves out its bucket 0 gets it from the stage that counted every I/O.
+    def _fill_rest(self, sums: _IntervalSums) -> None:
+        """Fill bucket 0 of histograms without it from the stage that counted every I/O.
 
         Maps are printed one after the other, so either may be a few I/Os ahead; what one interval lacks, the next has.
         """
@@ -233,20 +231,20 @@ class Framer:
                     part[0] += max(0, rest)
                     self._ahead[series] = min(0, rest)
 
-    def _histograms(self, sums: _Sums) -> dict[Series, Histogram]:
-        """What a sum has more than the I/Os that the buckets have can take waits for the interval that counts them."""
+    def _histograms(self, sums: _IntervalSums) -> dict[Series, Histogram]:
+        """Make histograms; the part of a sum beyond what its I/Os can take waits for the interval that counts those."""
         counted = {series: counts for series, counts in sums.buckets.items() if any(counts.values())}
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
         for series, counts in counted.items():
             if series.stage in self._has_sum:
-                told = within(counts, sums.sums[series])
-                self._owed[series], sums.sums[series] = sums.sums[series] - told, told
+                reported = within(counts, sums.sums[series])
+                self._owed[series], sums.sums[series] = sums.sums[series] - reported, reported
         return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
 
-    def _histogram(self, series: Series, counts: Counts, sums: _Sums) -> Histogram:
-        """With its maximum only if that lies in the highest bucket.
+    def _histogram(self, series: Series, counts: Counts, sums: _IntervalSums) -> Histogram:
+        """Make a histogram, with its maximum only if that lies in the highest bucket.
 
         The maximum is of the tick, the counts are of the moment they were printed, a little later: elsewhere the two
         saw different I/Os, and the maximum is not known.
@@ -259,7 +257,7 @@ class Framer:
         low, high = bucket_bounds(histogram.buckets[-1][0])
         return replace(histogram, max=maximum) if low <= maximum < high else histogram
 
-    def _seen(self, sums: _Sums) -> dict[Flow, Completed]:
+    def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
         for series, counts in sums.buckets.items():
             if series.stage == "total":
@@ -276,13 +274,13 @@ _OWN = ("by_total", "path", "off")
 _TABLES = ("handler", "softirq", "wakeup", "depth")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
-"""Handlers whose records were lost, or for whose names there was no room."""
+"""Any handler whose record was lost, or whose name had no room."""
 Paths = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class DeepInterval:
-    """What one interval added. `traced` is without `one_in` and `devices`, which its starter knows."""
+class TracerInterval:
+    """Data of one interval of the tracer; TracerRun adds `one_in` and `devices` to `traced`."""
 
     traced: Traced = field(default_factory=Traced)
     handlers: Mapping[Handler, HandlerRuns] = field(default_factory=dict)
@@ -291,19 +289,19 @@ class DeepInterval:
     suppressed: int = 0
     """Records that the rate limit left out."""
     undecoded: int = 0
-    """And names of handlers for which there was no room: they are UNKNOWN together."""
+    """Includes names of handlers without room: their runs are UNKNOWN's."""
     above: Mapping[Flow, int] = field(default_factory=dict)
-    """Of devices that the always-on probe doesn't time (dm, md): a frame has them beside its own."""
+    """I/Os of devices that the always-on probe doesn't time (dm, md); a frame has them with its own."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     depths: Mapping[str, Depths] = field(default_factory=dict)
     in_flight: StillInFlight | None = None
-    """At the newest tick; None where no script told."""
+    """At the newest tick; None where no script printed it."""
     ages_of: tuple[str, ...] = ()
-    """The groups of the scripts that told it: `inflight` of requests, `bios` of devices without."""
+    """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
 
 
-class DeepFramer:
-    """Holds one script's maps as they were last printed and answers with differences."""
+class TracerFramer:
+    """The maps of one script of the tracer as last printed; `interval` returns their differences."""
 
     def __init__(
         self,
@@ -312,7 +310,7 @@ class DeepFramer:
         flags: Flags = lambda _: (),
         alone: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`alone`: whether only the deep scripts time a device. What is above its threshold is theirs to tell."""
+        """`alone`: whether only the tracer times a device. I/Os above its threshold are counted here then."""
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
         self._framer = Framer(manifest, device_name, selects=alone)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
@@ -321,18 +319,18 @@ class DeepFramer:
         self._ages = Ages(device_name, flags)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
-        # A record tells the whole pointer, a key as much of it as it has room for.
+        # A record has the whole pointer, a key the low bits for which it has room.
         self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
-        self._told_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
+        self._reported_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
         self._handlers: dict[int, Handler] = {}
         self._left_out = 0
 
     def printed(self, name: str, values: Counts) -> None:
-        """One map as the tool printed it."""
+        """Take one map as the tool printed it."""
         (self._maps if name in self._own else self._framer).printed(name, values)
 
     def handler(self, record: Record) -> None:
-        """A `handler` record: what a handler's number stands for."""
+        """Take a `handler` record: the name of a handler's number."""
         number, irq = record.get("handler"), record.get("irq")
         if number is None:
             return
@@ -343,11 +341,11 @@ class DeepFramer:
             self._left_out += 1
 
     def waiting(self, records: Iterable[Record], at_ns: int) -> None:
-        """What had not completed at the tick whose maps were printed."""
-        self._ages.told(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
+        """Take the I/Os that had not completed at the tick whose maps were printed."""
+        self._ages.reported(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
 
-    def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> DeepInterval:
-        """Closes an interval; `slot` as Framer.interval takes it."""
+    def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
+        """Close an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
         gains = self._ahead.settled(
@@ -356,7 +354,7 @@ class DeepFramer:
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         still = self._ages.taken()
-        return DeepInterval(
+        return TracerInterval(
             self._traced(series, gains),
             decode_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
             decode_tables.softirqs(gains),
@@ -370,7 +368,7 @@ class DeepFramer:
             () if still is None else (self._manifest.group,),
         )
 
-    def _traced(self, told: Interval, gains: Gains) -> Traced:
+    def _traced(self, reported: ProbeInterval, gains: Gains) -> Traced:
         by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
@@ -391,9 +389,9 @@ class DeepFramer:
                     op, bucket = op_name(spec.part("op").read(key)), spec.part("bucket").read(key)
                     for stage in spec.stages:
                         by_total[Series(device, op, stage)][bucket] += n
-        totals = told.totals_us.items() if self._told_by_total else ()
+        totals = reported.totals_us.items() if self._reported_by_total else ()
         return Traced(
-            self._with_sums(told.histograms, by_total),
+            self._with_sums(reported.histograms, by_total),
             {series: dict(sums) for series, sums in by_total.items()}
             | {Series(*flow, "total"): {0: us} for flow, us in totals},
             _plain(unfollowed),
@@ -404,26 +402,26 @@ class DeepFramer:
     def _with_sums(
         self, histograms: Mapping[Series, Histogram], by_total: Mapping[Series, Counter[int]]
     ) -> dict[Series, Histogram]:
-        """With those of stages whose time is told by the requests' total; what is ahead of the buckets waits."""
+        """Add sums to stages whose time is recorded by the requests' total; a sum ahead of its buckets waits."""
         have = Counter({series: sum(us.values()) for series, us in by_total.items()})
         have.update(self._owed)
         self._owed = {series: us for series, us in have.items() if us and series not in histograms}
         return {series: self._with_sum(series, one, have.get(series)) for series, one in histograms.items()}
 
     def _with_sum(self, series: Series, one: Histogram, us: int | None) -> Histogram:
-        """Where its map was not printed, only nothing is known."""
-        if one.sum is not None or series.stage not in self._told_by_total:
+        """Add its sum; where the map was not printed only that of an empty time is known."""
+        if one.sum is not None or series.stage not in self._reported_by_total:
             return one
         if us is None and any(index for index, _ in one.buckets):
             return one
-        told = within(dict(one.buckets), us or 0)
-        if us is not None and us != told:
-            self._owed[series] = us - told
-        return replace(one, sum=told)
+        reported = within(dict(one.buckets), us or 0)
+        if us is not None and us != reported:
+            self._owed[series] = us - reported
+        return replace(one, sum=reported)
 
 
-def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> DeepInterval:
-    """Of the scripts of one process as one; a stage is absent where no script measures it."""
+def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -> TracerInterval:
+    """Merge the intervals of the scripts of a process; a stage is absent where no script measures it."""
     each, known = list(intervals), list(manifests)
     measured = {stage for one in known for stage in one.stages}
     by_request = [one for one in known if one.group == "stages"]
@@ -434,7 +432,7 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
         bio_includes=_includes(one for one in known if one.group == "bios"),
         absent=tuple(Missing(stage, why) for stage, why in absent.items()),
     )
-    return DeepInterval(
+    return TracerInterval(
         traced,
         {handler: runs for one in each for handler, runs in one.handlers.items()},
         {at: runs for one in each for at, runs in one.softirqs.items()},
@@ -450,7 +448,7 @@ def joined(intervals: Iterable[DeepInterval], manifests: Iterable[Manifest]) -> 
 
 
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
-    """What each script that measures a stage has in it; of other devices one may tell more apart."""
+    """Return stage -> stages included in it by each script that measures it; for other devices it may be fewer."""
     found: dict[str, tuple[str, ...]] = {}
     for one in manifests:
         for stage in {*one.stages, *one.includes}:

@@ -16,12 +16,12 @@ from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, StillI
 
 AS_IS = ("depth_most", "depth_older", "depth_since")
 """Roles of maps whose values are of the tick that printed them, not cumulative."""
-MOST_TOLD = 64
+MOST_REPORTED = 64
 _OCTAVE = 8
 Maps = Iterable[tuple[MapSpec, Counts]]
 Name = Callable[[int], str | None]
 Flags = Callable[[int], tuple[str, ...]]
-"""What a request's cmd_flags say, in words."""
+"""Converter of a request's cmd_flags to names."""
 
 
 def depth_of(index: int) -> int:
@@ -34,7 +34,7 @@ def depth_of(index: int) -> int:
 
 @dataclass(slots=True)
 class _Device:
-    """What one device's maps gained."""
+    """Differences of one device's maps over an interval."""
 
     counts: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     corrected: int = 0
@@ -85,13 +85,13 @@ def most_of(maps: Maps, slot: int | None) -> dict[int, int]:
 
 
 class Ages:
-    """What one script told of requests in flight at its newest tick."""
+    """Requests in flight that one script reported at its newest tick."""
 
     def __init__(self, device_name: Name, flags: Flags) -> None:
         self._device_name, self._flags = device_name, flags
         self._newest: StillInFlight | None = None
 
-    def told(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
+    def reported(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
         """A tick's, of CLOCK_MONOTONIC `at_ns`; nothing of one before the script began to follow requests."""
         each = list(maps)
         since_ns = max((n for spec, values in each if spec.role == "depth_since" for n in values.values()), default=0)
@@ -136,16 +136,16 @@ class Ages:
 
 
 def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
-    """Of several scripts, which follow different devices; each knows what it knows since the latest of their begins."""
-    told = [one for one in parts if one is not None]
-    if not told:
+    """Merge the lists of scripts that follow different devices; all are known since the latest of their begins."""
+    reported = [one for one in parts if one is not None]
+    if not reported:
         return None
     older: Counter[int] = Counter()
-    for one in told:
+    for one in reported:
         older.update(one.older)
-    waiting = [each for one in told for each in one.oldest]
-    since_us, at_us = max(one.since_us for one in told), min(one.at_us for one in told)
-    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us, _all_devices(told))
+    waiting = [each for one in reported for each in one.oldest]
+    since_us, at_us = max(one.since_us for one in reported), min(one.at_us for one in reported)
+    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us, _all_devices(reported))
 
 
 def followed(still: StillInFlight, groups: Collection[str], timed: Mapping[str, bool]) -> StillInFlight | None:
@@ -160,11 +160,11 @@ def followed(still: StillInFlight, groups: Collection[str], timed: Mapping[str, 
     return replace(still, devices=names) if names else None
 
 
-def _all_devices(told: list[StillInFlight]) -> tuple[str, ...]:
+def _all_devices(reported: list[StillInFlight]) -> tuple[str, ...]:
     """One that follows all devices leaves no other unfollowed."""
-    each = [one.devices for one in told]
+    each = [one.devices for one in reported]
     return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()
 
 
 def _oldest(waiting: list[InFlight]) -> tuple[InFlight, ...]:
-    return tuple(sorted(waiting, key=lambda one: one.began_us)[:MOST_TOLD])
+    return tuple(sorted(waiting, key=lambda one: one.began_us)[:MOST_REPORTED])

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from latmon.manifest.schema import MapSpec, Part
+from latmon.manifest.schema import KeyPart, MapSpec
 from latmon.model.histogram import MAX_COUNT, TOP
 
 Counts = dict[int, int]
 
 
 class Differences:
-    """Of the maps of one script."""
+    """Differences of the maps of one script."""
 
     def __init__(self, specs: Iterable[MapSpec]) -> None:
-        self._buckets: dict[str, Part | None] = {
+        self._buckets: dict[str, KeyPart | None] = {
             spec.name: next((part for part in spec.key if part.name == "bucket"), None) for spec in specs
         }
         self._before: dict[str, Counts] = {}
@@ -57,6 +57,6 @@ class Differences:
         return undecoded
 
 
-def _is_sane(bucket: Part | None, key: int, value: int) -> bool:
-    """What no kernel counts is not counted: it would make every sum after it nonsense."""
+def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
+    """Return whether a kernel can count this value; others would falsify every later sum."""
     return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from latmon.decode.map_deltas import Counts
-from latmon.manifest.schema import ROLES, MapSpec, Part
+from latmon.manifest.schema import ROLES, KeyPart, MapSpec
 from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
 from latmon.model.histogram import Histogram, within
 
@@ -144,12 +144,12 @@ def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
     return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
 
 
-def _whose(parts: Sequence[Part], key: int) -> Whose:
+def _whose(parts: Sequence[KeyPart], key: int) -> Whose:
     return tuple(part.read(key) for part in parts)
 
 
 def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[Whose, Counts]:
-    """What was counted, by the parts that another map's keys have as well."""
+    """Return the counts by the parts that the keys of another map have as well."""
     found: defaultdict[Whose, Counts] = defaultdict(Counter)
     for spec, counts in gains:
         if spec.role == role:
@@ -159,8 +159,8 @@ def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[Whose, Count
     return found
 
 
-def _sums(have: Counts, runs: Mapping[Whose, Counts], parts: Sequence[Part]) -> Counts:
-    """As much of each sum as its runs can have taken."""
+def _sums(have: Counts, runs: Mapping[Whose, Counts], parts: Sequence[KeyPart]) -> Counts:
+    """Return each sum, limited to the time that its runs can have taken."""
     keys = {_whose(parts, key): key for key in have}
     for whose in runs.keys() - keys.keys():
         keys[whose] = sum(value << part.shift for part, value in zip(parts, whose, strict=True))

@@ -1,10 +1,8 @@
-"""Spans of a capture cut into blocks of time, with exceedance counts, as the statistics need them.
+"""Spans of a capture in blocks of time, with the counts of I/Os above each cut.
 
-Windows that follow each other are alike, so a test that takes them for independent finds differences that aren't there.
-Pure numbers: knows no file and no text.
-
-A unit is a window, or several where there are many: memory is bounded by the number of series, not by the hours.
-Knows windows; makes no statistic and no text.
+Successive windows are correlated, so a test that takes them for independent finds differences that don't exist;
+blocks of windows are exchanged instead. A unit is a window, or several windows of a long capture, so that memory is
+bounded by the number of series. Pure: reads no file and makes no text.
 """
 
 from __future__ import annotations
@@ -15,23 +13,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from latmon.aggregate.rollup import Minute
+from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 
 MAX_UNITS = 128
-"""Beyond it neighbours are added up: 64 to 128 units are left of a long capture."""
+"""Beyond it neighbours are merged: a long capture has 64 to 128 units."""
 MAX_SERIES = 4096
-"""What is beyond is left out, and counted: a comparison of more can't be read by anybody."""
+"""Further series are left out and counted."""
 MINUTE_US = 60_000_000
 TRACED = "traced "
-"""Before the stage in a series of the traced I/Os: another population than all I/Os."""
+"""Prefix of a stage in a series of the traced I/Os: they are another population than all I/Os."""
 Counts = dict[int, int]
 
 
 @dataclass(slots=True)
 class Unit:
-    """What was counted in one stretch of time."""
+    """Counts of one block's part of a span: a window, or several."""
 
     us: int = 0
     windows: int = 0
@@ -50,8 +48,8 @@ class Unit:
 
 
 @dataclass
-class Stretch:
-    """Filled by `add`, then read. `settings` are those at its begin."""
+class CaptureSpan:
+    """A span of a capture to compare: filled by `add`, then read. `settings` are those at its begin."""
 
     name: str
     origin: Origin
@@ -63,15 +61,15 @@ class Stretch:
     """Histograms of series beyond MAX_SERIES."""
     gaps: int = 0
     lost: int = 0
-    """Events lost and maps full: I/Os that nobody timed."""
+    """Events lost and map updates failed: I/Os that were not timed."""
     start_wall: float = 0.0
     end_wall: float = 0.0
     end_us: int = 0
     damage: tuple[str, ...] = ()
     is_live: bool = False
-    """Its file is still being written: more will be in it."""
+    """Whether its file is still being written."""
     includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
-    """Stages whose time a stage's holds."""
+    """Stages that a stage's time includes."""
     by_total: dict[Series, Counts] = field(default_factory=dict)
     """Time in us of a stage of the traced I/Os, by the bucket of their total."""
     above: dict[Flow, int] = field(default_factory=dict)
@@ -82,12 +80,12 @@ class Stretch:
     _per_unit: int = 1
 
     def by_minutes(self) -> None:
-        """Make units of a minute at least: what comes may stand for as long."""
+        """Make units of a minute at least: the next items may be roll-ups of a minute."""
         self._per_unit = max(1, MINUTE_US // max(self.origin.interval_us, 1))
 
     @property
     def us(self) -> int:
-        """How long was measured."""
+        """Return the measured time in us."""
         return sum(one.us for one in self.units)
 
     @property
@@ -95,7 +93,7 @@ class Stretch:
         return sum(one.windows for one in self.units)
 
     def add(self, item: Frame | Minute) -> None:
-        """One window, or the sum of several."""
+        """Add a window, or a roll-up of several."""
         frame, windows = (item, 1) if isinstance(item, Frame) else (item.frame, item.windows)
         if not self.units:
             self.start_wall = frame.wall - frame.dt_us / 1e6
@@ -121,7 +119,7 @@ class Stretch:
             unit.done[flow] = before[0] + done.count, before[1] + done.bytes
 
     def threshold_us(self, device: str) -> int | None:
-        """Return the threshold that a device had all the time; None where it moved or there was none."""
+        """Return the device's threshold; None if it changed or there was none."""
         known = self._thresholds.get(device, set())
         return next(iter(known)) if len(known) == 1 else None
 
@@ -129,7 +127,7 @@ class Stretch:
         return list(self.bits)
 
     def total(self, series: Series, bits: int) -> Histogram:
-        """All of a series, with its exact maximum where there is one."""
+        """Return the series' histogram, with its exact maximum if it is known."""
         counts: Counts = {}
         for unit in self.units:
             add(counts, unit.counts.get(series, {}).items())
@@ -148,7 +146,7 @@ class Stretch:
                 add(self.by_total.setdefault(series, {}), sums.items())
 
     def _open(self) -> None:
-        """A new unit; where there are too many, pairs become one first."""
+        """Begin a unit; merge pairs first if there are too many."""
         if len(self.units) >= MAX_UNITS:
             for i in range(0, len(self.units) - 1, 2):
                 self.units[i].absorb(self.units[i + 1])
@@ -176,7 +174,7 @@ class Stretch:
             self._bounds[series] = max(self._bounds.get(series, -1), top)
 
     def _agree(self, series: Series, one: Histogram) -> Histogram:
-        """The coarser of two resolutions holds for all of a series."""
+        """Bring the series to the coarser of two resolutions."""
         bits = min(one.bits, self.bits[series])
         if bits < self.bits[series]:
             for unit in self.units:
@@ -186,21 +184,21 @@ class Stretch:
         return one.coarsen(bits)
 
 
-def stretch_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iterable[Frame]) -> Stretch:
-    """A stretch of windows that are at hand."""
-    made = Stretch(name, origin, origin.settings, {one.name: one for one in devices})
+def period_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iterable[Frame]) -> CaptureSpan:
+    """Return the span of these frames."""
+    made = CaptureSpan(name, origin, origin.settings, {one.name: one for one in devices})
     for frame in frames:
         made.add(frame)
     return made
 
 
 def plain(series: Series) -> Series:
-    """Return a series of the traced I/Os without the mark that it has here."""
+    """Return the series without the prefix of traced I/Os."""
     return series._replace(stage=series.stage.removeprefix(TRACED))
 
 
 def coarse(counts: Mapping[int, int], bits: int, wanted: int) -> Counts:
-    """The same counts with fewer sub-bucket bits."""
+    """Return the counts with fewer sub-bucket bits."""
     if bits == wanted:
         return dict(counts)
     found: Counts = {}
@@ -215,37 +213,37 @@ def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:
 
 
 def _done(frame: Frame) -> Mapping[Flow, Completed]:
-    """Completions as the kernel counts them, else as the probe saw them."""
+    """Return completions as the kernel counts them, else as the probe saw them."""
     return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
 
 
 T = TypeVar("T", int, float)
 MOST, LEAST = 24, 6
-"""Blocks of a stretch: more tell nothing new, with fewer nothing can be told."""
+"""Blocks of a span: more don't improve the test, with fewer it has no power."""
 UNITS = 20
-"""Units of a stretch, windows or minutes, that a test takes: of fewer nobody knows how they hang together."""
+"""Units of a span, windows or minutes, that a test needs: the correlation of fewer can't be estimated."""
 UNITS_US = 20_000_000
-"""And how long they must be in all: what else a host does comes and goes in seconds, however short the windows are."""
+"""Length that the units need in all: other activity of a host lasts seconds, however short the windows are."""
 ENOUGH = 8
-"""Blocks are not joined further where fewer would be left."""
-ALIKE = 0.1
-"""Correlation of neighbours, the median of all rows, from which on blocks are made longer."""
+"""Blocks are not joined if fewer would be left."""
+MAX_CORRELATION = 0.1
+"""Correlation of neighbours, the median of all rows, above which blocks are made longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exceedances:
-    """Of one series in each unit of a stretch: all I/Os, and for each cut those in its bucket and slower."""
+    """I/Os of a series in each unit of a span: all of them, and for each cut those in its bucket and above."""
 
     sizes: tuple[int, ...]
     above: Mapping[int, tuple[int, ...]]
 
 
-def exceedances(stretch: Stretch, series: Series, bits: int, cuts: Sequence[int]) -> Exceedances:
-    """Counted once for all cuts."""
-    own, wanted = stretch.bits.get(series, bits), sorted(set(cuts))
+def exceedances(period: CaptureSpan, series: Series, bits: int, cuts: Sequence[int]) -> Exceedances:
+    """Count a series' I/Os above the cuts in each unit."""
+    own, wanted = period.bits.get(series, bits), sorted(set(cuts))
     sizes: list[int] = []
     above: list[list[int]] = [[] for _ in wanted]
-    for unit in stretch.units:
+    for unit in period.units:
         counts = coarse(unit.counts.get(series, {}), own, bits)
         classes = [0] * (len(wanted) + 1)
         for index, n in counts.items():
@@ -259,30 +257,30 @@ def exceedances(stretch: Stretch, series: Series, bits: int, cuts: Sequence[int]
 
 
 def join(values: Sequence[T], count: int) -> list[T]:
-    """Sums of neighbours in `count` runs of as equal a number as can be; `count` is at most their number."""
+    """Return the sums over `count` runs of neighbours, as equal in length as possible; `count` <= len(values)."""
     ends = [round(i * len(values) / count) for i in range(count + 1)]
     return [sum(values[a:b]) for a, b in pairwise(ends)]
 
 
 def correlation(*parts: Sequence[float]) -> float:
-    """Of neighbours, in one run of values or in several together, where the one that varies most weighs most.
+    """Return the lag-1 correlation of one or several runs of values, weighted by their variance.
 
-    Freed of the bias of -(1 + 3r)/n that few values have (Kendall 1954); 0 for constants.
+    Corrected for the bias of -(1 + 3r)/n of few values (Kendall 1954); 0 for constants.
     """
-    together = variance = 0.0
+    covariance = variance = 0.0
     for values in parts:
         mean = sum(values) / len(values)
         around = [v - mean for v in values]
         variance += sum(v * v for v in around)
-        together += sum(a * b for a, b in pairwise(around))
+        covariance += sum(a * b for a, b in pairwise(around))
     if variance <= 0:
         return 0.0
     size = min(len(values) for values in parts)
-    return (together / variance + 1 / size) / (1 - 3 / size)
+    return (covariance / variance + 1 / size) / (1 - 3 / size)
 
 
 def halvings(units: int) -> list[int]:
-    """Numbers of blocks to try, the most first."""
+    """Return the numbers of blocks to try, the most first."""
     most = min(units, MOST)
     tried = [most]
     while tried[-1] // 2 >= ENOUGH:

@@ -1,6 +1,6 @@
-"""The cause of a change between two spans: the traced stage that explains it, and extremes that one side alone has.
+"""The cause of a change between two spans: the traced stage that explains it, and very long I/Os of one side only.
 
-Both are counted and added up, not tested: an extreme is a few I/Os, often of one moment. Values only; knows no text.
+Both are counts and sums without a test: the very long I/Os are few, and often of one moment. Pure: makes no text.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import PARTS
-from latmon.diff.blocks import TRACED, Stretch
+from latmon.diff.blocks import TRACED, CaptureSpan
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 
 FEWEST = 5
-"""I/Os of one side that the other has none or few of."""
+"""Least number of very long I/Os of one side that is reported."""
 TIMES = 4
-"""So many times its own p99, so many times as slow as all of the other side's, or so many times as often."""
+"""Factor to its own p99, to the longest I/O of the other side, or to the number of the other side's."""
 TRACED_FEWEST = 100
-"""Traced I/Os of each side, below which their stages are not compared."""
+"""Traced I/Os of each side that a comparison of stages needs."""
 _COUNTS_MOST = 0.5
-"""A stage with less of the difference doesn't explain it."""
+"""Share of the difference that a stage needs to explain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """I/Os of `above_us` and more, of A and of B. `exact`: it is the threshold that both captures counted by."""
+    """I/Os of `above_us` and more, of A and of B. `exact`: it is the threshold of both captures."""
 
     above_us: int
     count: tuple[int, int]
@@ -35,30 +35,30 @@ class Extreme:
     stages: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Stage -> share of the time of the slower side's traced ones."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Of these stages, the stages whose time they hold."""
+    """Stages that these stages' time includes."""
 
     @property
     def slower(self) -> int:
-        """0 where A has them, 1 where B has them."""
+        """Return 0 if A has them, 1 if B has them."""
         return int(self.count[1] > self.count[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The stage with the most of a difference. Times are per traced I/O, those of I/Os in [low_us, high_us) alone."""
+    """The stage with most of a difference. Times are per traced I/O, over I/Os of [low_us, high_us)."""
 
     stage: str
     includes: tuple[str, ...]
     share: float
-    """0..1 of the difference; where one side alone was traced, of that side's time."""
+    """0..1 of the difference; of the time of the traced side if only one was traced."""
     us: tuple[float | None, float | None]
-    """Of A and of B; None where that side was not traced."""
+    """Times of A and of B; None if that side was not traced."""
     low_us: int = 0
     high_us: int | None = None
 
 
-def extreme(a: Stretch, b: Stretch, series: Series, totals: tuple[Histogram, Histogram]) -> Extreme | None:
-    """Return what one side has of very long I/Os and the other has not; None where there is no such thing."""
+def extreme(a: CaptureSpan, b: CaptureSpan, series: Series, totals: tuple[Histogram, Histogram]) -> Extreme | None:
+    """Return the very long I/Os that only one side has; None without any."""
     flow, maxima = Flow(series.device, series.op), (totals[0].max_bound or 0, totals[1].max_bound or 0)
     threshold = a.threshold_us(series.device)
     if threshold is not None and threshold == b.threshold_us(series.device):
@@ -86,17 +86,23 @@ def _is_extreme(counts: tuple[int, int], totals: tuple[Histogram, Histogram], ab
     return expected >= max(fewest / 2, TIMES * counts[1 - slow])
 
 
-def _with_stages(one: Extreme, a: Stretch, b: Stretch, flow: Flow) -> Extreme:
+def _with_stages(one: Extreme, a: CaptureSpan, b: CaptureSpan, flow: Flow) -> Extreme:
     times = _times((a, b)[one.slower], flow, one.above_us, None)
     whole = sum(times.values())
     shares = {stage: us / whole for stage, us in times.items() if us} if whole else {}
-    held = (a, b)[one.slower].includes
-    includes = {stage: inside for stage in shares if (inside := held.get(Series(*flow, TRACED + stage), ()))}
+    known = (a, b)[one.slower].includes
+    includes = {stage: inside for stage in shares if (inside := known.get(Series(*flow, TRACED + stage), ()))}
     return Extreme(one.above_us, one.count, one.max_us, one.exact, shares, includes)
 
 
 def cause(
-    a: Stretch, b: Stretch, series: Series, low_us: int = 0, high_us: int | None = None, *, slower: int | None = None
+    a: CaptureSpan,
+    b: CaptureSpan,
+    series: Series,
+    low_us: int = 0,
+    high_us: int | None = None,
+    *,
+    slower: int | None = None,
 ) -> Cause | None:
     """Return the stage that explains how A and B differ in the I/Os of [low_us, high_us); None where none does.
 
@@ -121,7 +127,7 @@ def cause(
     return Cause(top, includes, share, us, low_us, high_us)
 
 
-def _per_io(one: Stretch, flow: Flow, low_us: int, high_us: int | None) -> dict[str, float] | None:
+def _per_io(one: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, float] | None:
     """Return stage -> time per traced I/O below `high_us`; None where too few were traced."""
     total = one.total(Series(*flow, f"{TRACED}total"), BITS)
     last = None if high_us is None else bucket_index(high_us, total.bits)
@@ -131,7 +137,7 @@ def _per_io(one: Stretch, flow: Flow, low_us: int, high_us: int | None) -> dict[
     return {stage: us / count for stage, us in _times(one, flow, low_us, high_us).items()}
 
 
-def _times(one: Stretch, flow: Flow, low_us: int, high_us: int | None) -> dict[str, int]:
+def _times(one: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, int]:
     """Return stage -> time in the traced I/Os whose total lies in the buckets of [low_us, high_us)."""
     first, last = bucket_index(low_us), None if high_us is None else bucket_index(high_us)
     found = {}

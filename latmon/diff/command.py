@@ -1,9 +1,7 @@
-"""`latmon diff`: two or more captures compared: what differs, where, how surely, under which settings.
+"""`latmon diff`: the command that compares two or more captures.
 
-FILE@NOTE is from that mark to the next one or the end, FILE@..NOTE what came before it, since the mark before or the
-beginning, and FILE@60s..NOTE no more of that than 60 s. Either has the settings that this mark told.
-
-Knows recordings; makes no statistic.
+FILE@NOTE is from that mark to the next one or the end. FILE@..NOTE is from the mark before it (or the beginning) to
+that mark, FILE@60s..NOTE at most 60 s of it. The settings are those recorded with the mark.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from latmon.aggregate.rollup import Minute
-from latmon.diff.blocks import Stretch
+from latmon.aggregate.accumulator import Minute
+from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import compare, devices, sweep
 from latmon.diff.device_time import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
@@ -28,38 +26,42 @@ from latmon.support.text import clean
 from latmon.support.units import duration_us
 
 ENOUGH_MINUTES = 20
-"""Units of a minute that are enough blocks."""
+"""Minutes that are enough units; shorter spans are read by windows."""
 _SHOWN = 8
 _MAX_NOTES = 10_000
+_PAIR = 2
+Fill = Callable[[bool], CaptureSpan]
+"""Reads a span: by minutes (True) or by windows."""
 _BEFORE = re.compile(r"(?P<length>[0-9.]+[a-z]+)?\.\.(?P<note>.+)", re.DOTALL)
 
 
-def read(argument: str) -> Stretch:
-    """The stretch that an argument of the command line names."""
+def read(argument: str) -> CaptureSpan:
+    """Return the span that an argument of the command line names.
+
+    UsageError for a note that no mark has, RecordingError where the span holds no window.
+    """
     path, note = _parted(argument)
     path = streams.readable(path)
     recording = open_recording(path)
     before = _BEFORE.fullmatch(note)
-    if before:
-        return _read_before(recording, path, before, argument)
-    note = _noted(recording, path, note) if note else ""
-    # by minutes where there are enough of them to be units, else by windows: of some minutes that is as quick
-    made = _filled(recording, recording.summed(), path, note, by_minutes=True)
+    fill = _before_mark(recording, path, before, argument) if before else _from_mark(recording, path, note)
+    # 20 minutes are enough units; of less than that reading each window is as quick
+    made = fill(True)
     if len(made.units) < ENOUGH_MINUTES:
-        made = _filled(recording, recording, path, note, by_minutes=False)
+        made = fill(False)
     made.damage, made.is_live = tuple(recording.damage), recording.is_live
     if not made.units:
         raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
     return made
 
 
-def _read_before(recording: Recording, path: Path, asked: re.Match[str], argument: str) -> Stretch:
-    """What ends at the last mark with that note; the windows that marks were put in belong to neither side."""
+def _before_mark(recording: Recording, path: Path, wanted: re.Match[str], argument: str) -> Fill:
+    """Return a reader of the span that ends at the last mark with that note, without the windows of both marks."""
     since_us = until_us = 0
     marks: list[Mark] = []
     span: tuple[int, int] | None = None
     noted: list[Mark] = []
-    name = _noted(recording, path, asked["note"])
+    name = _noted(recording, path, wanted["note"])
     for item in recording.summed():
         for mark in _marks(item):
             marks = [*marks, mark][-_MAX_NOTES:]
@@ -69,41 +71,56 @@ def _read_before(recording: Recording, path: Path, asked: re.Match[str], argumen
         if isinstance(item, Frame | Minute):
             until_us = item.mono_us
     assert span is not None  # noqa: S101  _noted found it
-    since_us, until_us = span
-    mark_us = since_us
-    if asked["length"]:
+    mark_us, until_us = span
+    since_us = mark_us
+    if wanted["length"]:
         try:
-            since_us = max(since_us, until_us - duration_us(asked["length"]))
+            since_us = max(since_us, until_us - duration_us(wanted["length"]))
         except ValueError as error:
             raise UsageError(f"{clean(argument, 200)!r}: {error}") from None
-    made = _lying_in(recording, recording.summed(since_us + 1, until_us), name, mark_us, by_minutes=True)
-    if len(made.units) < ENOUGH_MINUTES:
-        made = _lying_in(recording, recording.between(since_us + 1, until_us), name, mark_us, by_minutes=False)
-    made.settings = with_marks(made.settings, noted)
-    made.damage, made.is_live = tuple(recording.damage), recording.is_live
-    if not made.units:
-        raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
+
+    def fill(by_minutes: bool) -> CaptureSpan:
+        made = _empty(recording, name, by_minutes)
+        made.settings = with_marks(made.settings, noted)
+        items = recording.summed(since_us + 1, until_us) if by_minutes else recording.between(since_us + 1, until_us)
+        whole = (one for one in items if not isinstance(one, Frame | Minute) or one.mono_us - one.dt_us >= mark_us)
+        return _filled(made, whole)
+
+    return fill
+
+
+def _from_mark(recording: Recording, path: Path, note: str) -> Fill:
+    """Return a reader of the span that begins at the mark with that note; of all of the recording without a note."""
+    note = _noted(recording, path, note) if note else ""
+    name = note or path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".latmon")
+
+    def fill(by_minutes: bool) -> CaptureSpan:
+        made = _empty(recording, name, by_minutes)
+        items: Iterable[Item | Minute] = recording.summed() if by_minutes else recording
+        return _filled(made, _after(made, items, note) if note else items)
+
+    return fill
+
+
+def _empty(recording: Recording, name: str, by_minutes: bool) -> CaptureSpan:
+    devices = {one.name: one for one in recording.devices}
+    made = CaptureSpan(clean(name, 40), recording.origin, recording.origin.settings, devices)
+    if by_minutes:
+        made.by_minutes()
     return made
 
 
-def _lying_in(
-    recording: Recording, items: Iterable[Item | Minute], name: str, since_us: int, *, by_minutes: bool
-) -> Stretch:
-    """Of these the windows that begin at `since_us` or later."""
-    devices = {one.name: one for one in recording.devices}
-    made = Stretch(clean(name, 40), recording.origin, recording.origin.settings, devices)
-    if by_minutes:
-        made.by_minutes()
+def _filled(made: CaptureSpan, items: Iterable[Item | Minute]) -> CaptureSpan:
     for item in items:
-        if isinstance(item, Gap):
-            made.gaps += 1
-        elif isinstance(item, Frame | Minute) and item.mono_us - item.dt_us >= since_us:
+        if isinstance(item, Frame | Minute):
             made.add(item)
+        elif isinstance(item, Gap):
+            made.gaps += 1
     return made
 
 
 def _noted(recording: Recording, path: Path, note: str) -> str:
-    """The whole note that this is, or the only one that begins so; UsageError where there is none."""
+    """Return the full note that this is, or the only one that begins so; UsageError without one."""
     texts: dict[str, None] = {}
     for item in recording.summed():
         texts.update((mark.text, None) for mark in _marks(item) if len(texts) < _MAX_NOTES)
@@ -116,7 +133,7 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
 
 
 def _parted(argument: str) -> tuple[Path, str]:
-    """A file whose name holds an @ is that file."""
+    """Return path and note; an existing file with @ in its name has no note."""
     whole = Path(argument)
     if "@" not in argument or whole.exists():
         return whole, ""
@@ -129,23 +146,8 @@ def _parted(argument: str) -> tuple[Path, str]:
     return Path(file), note
 
 
-def _filled(
-    recording: Recording, items: Iterable[Item | Minute], path: Path, note: str, *, by_minutes: bool
-) -> Stretch:
-    name = clean(note or path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".latmon"), 40)
-    made = Stretch(name, recording.origin, recording.origin.settings, {one.name: one for one in recording.devices})
-    if by_minutes:
-        made.by_minutes()
-    for item in _span(made, items, note) if note else items:
-        if isinstance(item, Frame | Minute):
-            made.add(item)
-        elif isinstance(item, Gap):
-            made.gaps += 1
-    return made
-
-
-def _span(made: Stretch, items: Iterable[Item | Minute], note: str) -> Iterator[Item | Minute]:
-    """What lies between the mark and the next one. The window that a mark was put in belongs to neither side."""
+def _after(made: CaptureSpan, items: Iterable[Item | Minute], note: str) -> Iterator[Item | Minute]:
+    """Yield the items between the mark and the next one, without the windows that contain the marks."""
     marks: list[Mark] = []
     inside = False
     for item in items:
@@ -171,27 +173,24 @@ def _marks(item: object) -> list[Mark]:
     return list(item.marks) if isinstance(item, Frame) else []
 
 
-_PAIR = 2
-
-
 def diff_command(arguments: Sequence[str], *, as_json: bool) -> int:
-    """Print what differs. RecordingError when there is nothing to read, UsageError where a note isn't there."""
-    stretches = [read(one) for one in arguments]
-    if len(stretches) == _PAIR:
-        comparison = compare(*stretches)
+    """Print the differences. RecordingError without windows, UsageError for an unknown note."""
+    periods = [read(one) for one in arguments]
+    if len(periods) == _PAIR:
+        comparison = compare(*periods)
         said = _json(summarise(comparison)) if as_json else render(comparison)
     else:
-        sweeps = [sweep(stretches), *(sweep(stretches, one) for one in devices(stretches))]
+        sweeps = [sweep(periods), *(sweep(periods, one) for one in devices(periods))]
         few = sweeps[:1] if len(sweeps) == _PAIR else sweeps
-        said = _json(summarise_sweep(sweeps, stretches)) if as_json else render_sweep(few, _differ(stretches))
+        said = _json(summarise_sweep(sweeps, periods)) if as_json else render_sweep(few, _differ(periods))
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(said.encode(encoding, "backslashreplace").decode(encoding))
     return EXIT_DONE
 
 
-def _differ(stretches: Sequence[Stretch]) -> list[str]:
-    """Totals that don't begin at one point are no sweep."""
-    begins = sorted({one.origin.latency_from or "unknown" for one in stretches})
+def _differ(periods: Sequence[CaptureSpan]) -> list[str]:
+    """Return a warning if totals begin at different points: a sweep needs the same one."""
+    begins = sorted({one.origin.latency_from or "unknown" for one in periods})
     return [f"totals begin at different points: {', '.join(begins)}."] if len(begins) > 1 else []
 
 

@@ -1,8 +1,7 @@
-"""The comparison of two or more spans, per device, op and stage. Values only.
+"""The comparison of two or more spans, per device, op and stage.
 
-hypotheses.py owns the hypotheses; verdict.py and output.py put the results into words.
-
-The trend's test is Kendall's S over all orders of the captures, exact up to seven of them.
+hypotheses.py has the tested hypotheses; verdict.py and output.py put the results into words. The trend of a sweep is
+tested by Kendall's S over all orders of the captures, exact up to seven of them.
 """
 
 from __future__ import annotations
@@ -16,46 +15,46 @@ from typing import NamedTuple
 
 from latmon.analysis.device_order import by_name
 from latmon.diff import blocks, hypotheses, statistics
-from latmon.diff.blocks import TRACED, Stretch, plain
+from latmon.diff.blocks import TRACED, CaptureSpan, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
-from latmon.diff.device_time import Difference, burden, differing
-from latmon.diff.hypotheses import FEWEST, QUANTILES, QUESTIONS, Asked, Cut, Length, ask, length, own
-from latmon.diff.statistics import Found, Ratio, Row, Survival, interval, ratio
+from latmon.diff.device_time import Difference, device_load, differing
+from latmon.diff.hypotheses import FEWEST, PARTS, QUANTILES, BlockCounts, Cut, SeriesCuts, cuts_of, length, own
+from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 
 DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
-"""Correlation of the longest blocks from which on a question can't be told: they are one block in truth."""
-WANDERS = "it varies as much within the captures as between them"
+"""Correlation of the longest blocks above which a part is not tested: they are not independent."""
+VARIES = "it varies as much within the captures as between them"
 _NEARLY_NONE = 0.05
-"""Share of I/Os above a cut that separates A from B: at most so many of one side, and of the other all but so many."""
+"""Largest share on the wrong side of a cut that separates A from B: above it of one, below it of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A quantile of A and of B as a report tells them, None where there are too few I/Os; and their ratio."""
+    """A quantile of A and of B as a report shows it, None with too few I/Os; and their ratio."""
 
     name: str
     a_us: int | None
     b_us: int | None
     ratio: Ratio | None = None
     tops: tuple[int | None, int | None] = (None, None)
-    """The exact maxima, where they are known: no quantile is said to be above its own."""
+    """The exact maxima, if known: a quantile is never shown above its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A question's answer: `direction` 1 for slower, -1 for faster, 0 for no difference found; None: can't be told."""
+class PartChange:
+    """Test result of body or tail: `direction` 1 slower, -1 faster, 0 no difference found, None untested."""
 
     direction: int | None
     p: float | None = None
     cut_us: int = 0
-    """Where it shows most."""
+    """The cut with the most significant difference."""
     share_a: float = 0.0
     share_b: float = 0.0
     why: str = ""
-    """Of None: what is missing."""
+    """Why `direction` is None."""
 
     @property
     def is_all(self) -> bool:
@@ -65,27 +64,27 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One series in both stretches."""
+class SeriesChange:
+    """Comparison of one series in both spans."""
 
     series: Series
     a: Histogram
     b: Histogram
     shifts: tuple[Shift, ...]
-    body: Moved
-    tail: Moved
-    seen: hypotheses.Seen
+    body: PartChange
+    tail: PartChange
+    seen: hypotheses.Detectable
     traced: bool = False
-    """Of the traced I/Os; else of all that were timed."""
+    """Whether it is of the traced I/Os; else of all timed ones."""
     includes: tuple[str, ...] = ()
-    """Stages whose time this one holds, in A as in B."""
+    """Stages that its time includes, the same in A and B."""
     extreme: Extreme | None = None
     cause: Cause | None = None
-    """Of a total that changed."""
+    """Cause of the change of a total."""
 
     @property
     def where(self) -> str:
-        """tail, body, whole (both, the same way), opposed (both, opposite ways), none, or unknown."""
+        """Return tail, body, whole (both, the same way), opposed (both, opposite ways), none, or unknown."""
         body, tail = self.body.direction, self.tail.direction
         if body and tail:
             return "whole" if body == tail else "opposed"
@@ -100,59 +99,59 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything found. `lengths`: by question; without blocks where there were too few windows for a test."""
+    """Comparison of two spans. `lengths`: by part; without blocks if there were too few windows for a test."""
 
-    a: Stretch
-    b: Stretch
-    changes: tuple[Change, ...]
-    lengths: Mapping[str, Length]
+    a: CaptureSpan
+    b: CaptureSpan
+    changes: tuple[SeriesChange, ...]
+    lengths: Mapping[str, BlockCounts]
     rows: int
     only_a: tuple[Series, ...]
     only_b: tuple[Series, ...]
     unlike: tuple[tuple[Series, tuple[str, ...], tuple[str, ...]], ...] = ()
-    """Stages that include other stages in A than in B, with what they include: they are not compared."""
+    """Stages that include different stages in A and B, with these: they are not compared."""
 
     @property
     def tested(self) -> bool:
         return _enough(self.a, self.b)
 
     @property
-    def alike(self) -> float:
-        """How much neighbouring blocks still resemble each other: above 0.3 the stretches are too short."""
-        return max(one.alike for one in self.lengths.values())
+    def correlation(self) -> float:
+        """Return the correlation of neighbouring blocks that is left: above 0.3 the spans are too short."""
+        return max(one.correlation for one in self.lengths.values())
 
 
-def compare(a: Stretch, b: Stretch) -> Comparison:
-    """One pass over what is in memory; the same stretches give the same answer."""
+def compare(a: CaptureSpan, b: CaptureSpan) -> Comparison:
+    """Compare two spans; the same spans give the same result."""
     both = sorted(_comparable(a, b), key=_order)
     unlike = tuple((plain(s), a.includes[s], b.includes[s]) for s in both if _is_unlike(s, a, b))
     both = [s for s in both if not _is_unlike(s, a, b)]
     pairs = {s: _pair(a, b, s) for s in both}
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
     tested = _enough(a, b)
-    asked = {s: ask((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
-    lengths = {question: length(list(asked.values()), question, a, b) for question in QUESTIONS}
-    answers: dict[Series, list[_Answer]] = {}
-    for question, how in lengths.items():
-        _answer(list(asked.values()), question, how, answers)
+    cuts = {s: cuts_of((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
+    lengths = {part: length(list(cuts.values()), part, a, b) for part in PARTS}
+    results: dict[Series, list[_CutResult]] = {}
+    for part, how in lengths.items():
+        _test_part(list(cuts.values()), part, how, results)
     return Comparison(
         a,
         b,
         tuple(
-            _led(_change(s, pair, asked.get(s), answers.get(s, []), lengths), a, b, tested=tested)
+            _led(_change(s, pair, cuts.get(s), results.get(s, []), lengths), a, b, tested=tested)
             for s, pair in pairs.items()
         ),
         lengths,
-        sum(len(some) for some in answers.values()),
+        sum(len(some) for some in results.values()),
         _only(a, b),
         _only(b, a),
         unlike,
     )
 
 
-def _comparable(a: Stretch, b: Stretch) -> list[Series]:
-    """Return what both have. Stages are those of the traced I/Os where both traced enough, else the always-on ones."""
-    # where the total begins at the issue, the stage in the driver is that very total
+def _comparable(a: CaptureSpan, b: CaptureSpan) -> list[Series]:
+    """Return the series of both. Stages are of the traced I/Os if both traced enough, else of the always-on probe."""
+    # if the total begins at the issue, the stage in the driver equals it
     same = {"hba"} if a.origin.latency_from == b.origin.latency_from == "issue" else set()
     both = [s for s in a.series() if s in b.bits and not (s.stage in same and _is_total(s, a, b))]
     followed = {s[:2] for s in both if s.stage == f"{TRACED}total" and _enough_traced(s, a, b)}
@@ -166,21 +165,21 @@ def _comparable(a: Stretch, b: Stretch) -> list[Series]:
     ]
 
 
-def _enough_traced(series: Series, *sides: Stretch) -> bool:
+def _enough_traced(series: Series, *sides: CaptureSpan) -> bool:
     return all(one.total(series, one.bits[series]).count >= TRACED_FEWEST for one in sides)
 
 
-def _is_unlike(series: Series, a: Stretch, b: Stretch) -> bool:
+def _is_unlike(series: Series, a: CaptureSpan, b: CaptureSpan) -> bool:
     return series.stage != "total" and a.includes.get(series) != b.includes.get(series)
 
 
-def _only(one: Stretch, other: Stretch) -> tuple[Series, ...]:
+def _only(one: CaptureSpan, other: CaptureSpan) -> tuple[Series, ...]:
     known = {plain(s) for s in other.series()}
     return tuple(sorted({plain(s) for s in one.series()} - known, key=_order))
 
 
-def _led(change: Change, a: Stretch, b: Stretch, *, tested: bool) -> Change:
-    """Return the change with what leads its sentence, and with the plain name of its series."""
+def _led(change: SeriesChange, a: CaptureSpan, b: CaptureSpan, *, tested: bool) -> SeriesChange:
+    """Return the change with its very long I/Os and cause, and with the plain name of its series."""
     series = plain(change.series)
     made = replace(change, series=series, traced=series != change.series, includes=a.includes.get(change.series, ()))
     if series.stage != "total":
@@ -195,11 +194,11 @@ def _led(change: Change, a: Stretch, b: Stretch, *, tested: bool) -> Change:
     return replace(made, extreme=found, cause=cause(a, b, series, low, high, slower=slower))
 
 
-def _enough(*sides: Stretch) -> bool:
+def _enough(*sides: CaptureSpan) -> bool:
     return all(len(one.units) >= blocks.UNITS and one.us >= blocks.UNITS_US for one in sides)
 
 
-def _is_total(series: Series, *sides: Stretch) -> bool:
+def _is_total(series: Series, *sides: CaptureSpan) -> bool:
     """Whether a stage has the same counts as the total in each of them."""
     total = series._replace(stage="total")
     return all(
@@ -208,25 +207,25 @@ def _is_total(series: Series, *sides: Stretch) -> bool:
     )
 
 
-class _Answer(NamedTuple):
+class _CutResult(NamedTuple):
     cut: Cut
-    row: Row
-    found: Found
+    row: CutRow
+    found: RowResult
     critical: float
 
 
-def _answer(asked: Sequence[Asked], question: str, how: Length, into: dict[Series, list[_Answer]]) -> None:
-    """Of all series at once; each question has its part of the chance of a false alarm (Bonferroni)."""
-    if how.alike > _DRIFT or not how.in_a:
+def _test_part(series: Sequence[SeriesCuts], part: str, how: BlockCounts, into: dict[Series, list[_CutResult]]) -> None:
+    """Test all series at once; body and tail each have half of the chance of a false alarm (Bonferroni)."""
+    if how.correlation > _DRIFT or not how.in_a:
         return
-    cuts = [(one, cut) for one in asked for cut in one.of(question)]
-    rows = [row for one in asked for row in one.rows(how, one.of(question))]
-    weighed = statistics.weigh(rows, how.alike, len(QUESTIONS))
+    cuts = [(one, cut) for one in series for cut in one.of(part)]
+    rows = [row for one in series for row in one.rows(how, one.of(part))]
+    weighed = statistics.weigh(rows, how.correlation, len(PARTS))
     for (one, cut), row, found in zip(cuts, rows, weighed.found, strict=True):
-        into.setdefault(one.series, []).append(_Answer(cut, row, found, weighed.critical))
+        into.setdefault(one.series, []).append(_CutResult(cut, row, found, weighed.critical))
 
 
-def _pair(a: Stretch, b: Stretch, series: Series) -> tuple[Histogram, Histogram]:
+def _pair(a: CaptureSpan, b: CaptureSpan, series: Series) -> tuple[Histogram, Histogram]:
     bits = min(a.bits[series], b.bits[series])
     return a.total(series, bits), b.total(series, bits)
 
@@ -234,69 +233,72 @@ def _pair(a: Stretch, b: Stretch, series: Series) -> tuple[Histogram, Histogram]
 def _change(
     series: Series,
     pair: tuple[Histogram, Histogram],
-    asked: Asked | None,
-    answers: Sequence[_Answer],
-    lengths: Mapping[str, Length],
-) -> Change:
+    cuts: SeriesCuts | None,
+    results: Sequence[_CutResult],
+    lengths: Mapping[str, BlockCounts],
+) -> SeriesChange:
     a, b = pair
-    ratios = _ratios(asked, pair, lengths) if asked else {}
+    ratios = _ratios(cuts, pair, lengths) if cuts else {}
     tops = (a.max, b.max)
     shifts = [Shift(name, a.quantile(q), b.quantile(q), ratios.get(name), tops) for name, q in QUANTILES.items()]
     shifts.append(Shift("max", a.max_bound, b.max_bound, tops=tops))
     body, tail = (
-        _moved([one for one in answers if one.cut.question == q], pair, _why(pair, asked, q, lengths[q]))
-        for q in QUESTIONS
+        _moved([one for one in results if one.cut.part == q], pair, _why(pair, cuts, q, lengths[q])) for q in PARTS
     )
-    told = [
-        hypotheses.Hurdle(
+    reported = [
+        hypotheses.DetectionLimit(
             bucket_bounds(one.cut.bucket, a.bits)[0],
-            one.cut.question,
+            one.cut.part,
             one.row.least,
             one.found.error,
             one.critical,
-            statistics.wandered(one.row),
+            statistics.internal_difference(one.row),
             sum(one.row.shares) / 2,
             one.row.factor,
             math.sqrt(statistics.least_variance(one.row)),
         )
-        for one in answers
+        for one in results
     ]
-    return Change(series, a, b, tuple(shifts), body, tail, hypotheses.seen(merge([a, b]), told))
+    return SeriesChange(series, a, b, tuple(shifts), body, tail, hypotheses.seen(merge([a, b]), reported))
 
 
-def _why(pair: tuple[Histogram, Histogram], asked: Asked | None, question: str, how: Length) -> str:
-    """Why a question has no answer, where it has none."""
-    if asked is None:
+def _why(pair: tuple[Histogram, Histogram], cuts: SeriesCuts | None, part: str, how: BlockCounts) -> str:
+    """Return why a part has no test result."""
+    if cuts is None:
         return "too few windows"
-    if how.alike > _DRIFT:
+    if how.correlation > _DRIFT:
         return DRIFTS
     count = sum(one.count for one in pair)
-    need = FEWEST * (4 if question == "body" else 100)
+    need = FEWEST * (4 if part == "body" else 100)
     return f"{count} I/Os" if count < need else "all in one bucket"
 
 
-def _moved(answers: Sequence[_Answer], pair: tuple[Histogram, Histogram], why: str) -> Moved:
-    if not answers:
-        return Moved(None, why=why)
-    sure = [one for one in answers if one.found.p <= statistics.ALPHA]
-    steady = [one for one in sure if abs(one.row.shares[1] - one.row.shares[0]) > statistics.wandered(one.row)]
+def _moved(results: Sequence[_CutResult], pair: tuple[Histogram, Histogram], why: str) -> PartChange:
+    if not results:
+        return PartChange(None, why=why)
+    sure = [one for one in results if one.found.p <= statistics.ALPHA]
+    steady = [
+        one for one in sure if abs(one.row.shares[1] - one.row.shares[0]) > statistics.internal_difference(one.row)
+    ]
     if sure and not steady:
-        return Moved(None, why=WANDERS)
-    best = min(steady or answers, key=lambda one: (one.found.p, -abs(one.found.t)))
+        return PartChange(None, why=VARIES)
+    best = min(steady or results, key=lambda one: (one.found.p, -abs(one.found.t)))
     direction = (1 if best.found.t > 0 else -1) if steady else 0
-    return Moved(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
+    return PartChange(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
 
 
-def _ratios(asked: Asked, pair: tuple[Histogram, Histogram], lengths: Mapping[str, Length]) -> Mapping[str, Ratio]:
-    """Of the quantiles that both have."""
+def _ratios(
+    cuts: SeriesCuts, pair: tuple[Histogram, Histogram], lengths: Mapping[str, BlockCounts]
+) -> Mapping[str, Ratio]:
+    """Return the ratio of each quantile that both sides have."""
     sides = []
-    for at, (total, part) in enumerate(zip(pair, (asked.a, asked.b), strict=True)):
+    for at, (total, counted) in enumerate(zip(pair, (cuts.a, cuts.b), strict=True)):
         survival, made = Survival(total), {}
         for name, index in own(total):
             how = lengths["body" if name == "p50" else "tail"]
-            count = (how.in_a, how.in_b)[at] or min(len(part.sizes), blocks.MOST)
+            count = (how.in_a, how.in_b)[at] or min(len(counted.sizes), blocks.MOST)
             error = statistics.error_of(
-                blocks.join(part.above[index], count), blocks.join(part.sizes, count), how.alike
+                blocks.join(counted.above[index], count), blocks.join(counted.sizes, count), how.correlation
             )
             made[name] = interval(survival, 1 - QUANTILES[name], error, count - 1)
         sides.append(made)
@@ -304,7 +306,7 @@ def _ratios(asked: Asked, pair: tuple[Histogram, Histogram], lengths: Mapping[st
 
 
 def _order(series: Series) -> tuple[object, ...]:
-    """By device, then op; the total before its stages."""
+    """Return a sort key: by device, then op; the total before its stages."""
     stages = ("total", *STAGES)
     op = OPS.index(series.op) if series.op in OPS else len(OPS)
     stage = stages.index(series.stage) if series.stage in stages else len(stages)
@@ -312,7 +314,7 @@ def _order(series: Series) -> tuple[object, ...]:
 
 
 def devices_of(some: Iterable[Series]) -> list[str]:
-    """Each once."""
+    """Return the devices, each once."""
     return list(dict.fromkeys(one.device for one in some))
 
 
@@ -325,7 +327,7 @@ _SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One capture's row: rates a second, latencies in us, None where there are too few I/Os."""
+    """Row of a sweep: rates per second, latencies in us, None with too few I/Os."""
 
     name: str
     values: dict[str, float | None]
@@ -333,7 +335,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A column that only rises or only falls from row to row. `p` is two-sided."""
+    """Trend of a column that only rises or only falls from row to row. `p` is two-sided."""
 
     column: str
     rises: bool
@@ -345,8 +347,8 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """`setting`: what the rows are ordered by; empty: the order in which they were given."""
+class SweepTable:
+    """Table of several captures, ordered by `setting`; empty: in the order in which they were given."""
 
     setting: str
     device: str
@@ -354,23 +356,23 @@ class Sweep:
     trends: tuple[Trend, ...]
 
 
-def sweep(stretches: Sequence[Stretch], device: str = "") -> Sweep:
-    """Of one device, or of all."""
-    setting, values = swept(stretches)
-    order = sorted(range(len(stretches)), key=lambda i: _rank(values[i])) if setting else range(len(stretches))
-    entries = tuple(_entry(stretches[i], values[i] if setting else stretches[i].name, device) for i in order)
-    return Sweep(setting, device, entries, tuple(t for c in COLUMNS if (t := _trend(c, entries)) is not None))
+def sweep(periods: Sequence[CaptureSpan], device: str = "") -> SweepTable:
+    """Return the table of one device, or of all."""
+    setting, values = swept(periods)
+    order = sorted(range(len(periods)), key=lambda i: _rank(values[i])) if setting else range(len(periods))
+    entries = tuple(_entry(periods[i], values[i] if setting else periods[i].name, device) for i in order)
+    return SweepTable(setting, device, entries, tuple(t for c in COLUMNS if (t := _trend(c, entries)) is not None))
 
 
-def devices(stretches: Sequence[Stretch]) -> list[str]:
-    """Those that all captures have I/O of."""
-    found = [{flow.device for unit in one.units for flow in unit.done} for one in stretches]
+def devices(periods: Sequence[CaptureSpan]) -> list[str]:
+    """Return the devices of which all captures have I/O."""
+    found = [{flow.device for unit in one.units for flow in unit.done} for one in periods]
     return sorted(set.intersection(*found), key=by_name) if found else []
 
 
-def swept(stretches: Sequence[Stretch]) -> tuple[str, list[str]]:
-    """The one setting that has another value in each of them, and those values; empty where there is none or many."""
-    every = [differing(stretches[0], one) for one in stretches[1:]]
+def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
+    """Return the one setting that differs in all captures, with its values; empty if there is none or several."""
+    every = [differing(periods[0], one) for one in periods[1:]]
     shared = {(one.section, one.name) for one in every[0]} if every else set()
     for some in every[1:]:
         shared &= {(one.section, one.name) for one in some}
@@ -382,7 +384,7 @@ def swept(stretches: Sequence[Stretch]) -> tuple[str, list[str]]:
             found[key] = values
     names = {name for _, name in found}
     if len(names) != 1:
-        return "", ["" for _ in stretches]
+        return "", ["" for _ in periods]
     (section, name), values = next(iter(found.items()))
     return (name if len(found) > 1 else f"{section} {name}"), values
 
@@ -392,7 +394,7 @@ def _value(some: Sequence[Difference], key: tuple[str, str]) -> str:
 
 
 def _rank(value: str) -> tuple[int, float, str]:
-    """Numbers by size, before words."""
+    """Return a sort key: numbers by size, before words."""
     try:
         number = float(value)
     except ValueError:
@@ -400,18 +402,18 @@ def _rank(value: str) -> tuple[int, float, str]:
     return (0, number, value) if math.isfinite(number) else (1, 0.0, value)
 
 
-def _entry(stretch: Stretch, name: str, device: str) -> Entry:
-    load, total = burden(stretch, device), _latency(stretch, device)
+def _entry(period: CaptureSpan, name: str, device: str) -> Entry:
+    load, total = device_load(period, device), _latency(period, device)
     quantiles = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
     values: dict[str, float | None] = {"MB/s": load.mb_per_s, "IOPS": load.iops}
     values |= {column: total.quantile(q) for column, q in quantiles.items()}
     return Entry(name, values | {"max": total.max_bound})
 
 
-def _latency(stretch: Stretch, device: str) -> Histogram:
-    some = [one for one in stretch.series() if one.stage == "total" and device in ("", one.device)]
-    bits = min((stretch.bits[one] for one in some), default=0)
-    return merge(stretch.total(one, bits) for one in some)
+def _latency(period: CaptureSpan, device: str) -> Histogram:
+    some = [one for one in period.series() if one.stage == "total" and device in ("", one.device)]
+    bits = min((period.bits[one] for one in some), default=0)
+    return merge(period.total(one, bits) for one in some)
 
 
 def _trend(column: str, entries: Sequence[Entry]) -> Trend | None:
@@ -425,7 +427,7 @@ def _trend(column: str, entries: Sequence[Entry]) -> Trend | None:
 
 
 def _chance(values: Sequence[float]) -> float:
-    """Of an S as far from 0 in any order of the captures."""
+    """Return the share of orders of the captures whose S is at least as far from 0."""
     seen = abs(_kendall(values))
     if len(values) <= _EXACT:
         found = [abs(_kendall(some)) >= seen for some in permutations(values)]

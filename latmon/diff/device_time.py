@@ -1,6 +1,6 @@
-"""Load and settings of each span, and whether they differ enough to be named first.
+"""Load and settings of each span, and their differences.
 
-Latencies of unlike loads compare unlike things. Values only.
+They are reported first: latencies of different loads compare badly.
 """
 
 from __future__ import annotations
@@ -10,54 +10,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from latmon.diff import blocks
-from latmon.diff.blocks import Stretch
+from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
 from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Settings
 
 _UNLIKE = 1.2
-"""Rates or sizes that differ by less are the same load."""
+"""Rates or sizes that differ by a smaller factor are the same load."""
 _SURE = 4.0
-"""Standard errors, of the blocks, that a difference of rates must have."""
+"""Standard errors, from blocks, that a difference of rates must exceed."""
 _SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Burden:
-    """A device's load in one stretch, per second; sizes in bytes."""
+class DeviceLoad:
+    """A device's load in one span, per second; sizes in bytes."""
 
     iops: float = 0.0
     mb_per_s: float = 0.0
     reads: float = 0.0
-    """Of reads and writes."""
+    """Share of reads in reads and writes."""
     size: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
-    """A device whose load differs, and in what: IOPS, mix, size."""
+class LoadDifference:
+    """A device whose load differs in `what`: IOPS, mix, size."""
 
     device: str
-    a: Burden
-    b: Burden
+    a: DeviceLoad
+    b: DeviceLoad
     what: tuple[str, ...]
 
 
-def burden(stretch: Stretch, device: str = "") -> Burden:
-    """Of one device, or of all."""
-    done = [(f.op, *one) for unit in stretch.units for f, one in unit.done.items() if device in ("", f.device)]
-    count, size, seconds = sum(n for _, n, _ in done), sum(b for _, _, b in done), stretch.us / 1e6
+def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
+    """Return the load of one device, or of all."""
+    done = [(f.op, *one) for unit in period.units for f, one in unit.done.items() if device in ("", f.device)]
+    count, size, seconds = sum(n for _, n, _ in done), sum(b for _, _, b in done), period.us / 1e6
     by_op = {op: sum(n for o, n, _ in done if o == op) for op in OPS[:2]}
     both = sum(by_op.values())
     if not count or not seconds:
-        return Burden()
-    return Burden(count / seconds, size / seconds / 1e6, by_op["read"] / both if both else 0.0, size / count)
+        return DeviceLoad()
+    return DeviceLoad(count / seconds, size / seconds / 1e6, by_op["read"] / both if both else 0.0, size / count)
 
 
-def unlike(a: Stretch, b: Stretch) -> tuple[Unlike, ...]:
-    """Devices that both know and that were used otherwise."""
+def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
+    """Return the devices whose load differs between the spans."""
     found = []
     for device in sorted(_busy(a) & _busy(b)):
-        one, other = burden(a, device), burden(b, device)
+        one, other = device_load(a, device), device_load(b, device)
         what = []
         if _far(one.iops, other.iops) and _sure(a, b, device):
             what.append("IOPS")
@@ -66,12 +66,12 @@ def unlike(a: Stretch, b: Stretch) -> tuple[Unlike, ...]:
         if _far(one.size, other.size):
             what.append("size")
         if what:
-            found.append(Unlike(device, one, other, tuple(what)))
+            found.append(LoadDifference(device, one, other, tuple(what)))
     return tuple(found)
 
 
-def _busy(stretch: Stretch) -> set[str]:
-    return {flow.device for unit in stretch.units for flow, (count, _) in unit.done.items() if count}
+def _busy(period: CaptureSpan) -> set[str]:
+    return {flow.device for unit in period.units for flow, (count, _) in unit.done.items() if count}
 
 
 def _far(one: float, other: float) -> bool:
@@ -79,8 +79,8 @@ def _far(one: float, other: float) -> bool:
     return high > 0 and (low <= 0 or high / low > _UNLIKE)
 
 
-def _sure(a: Stretch, b: Stretch, device: str) -> bool:
-    """Whether the rates differ by more than they do within each; with too few units it is taken as said."""
+def _sure(a: CaptureSpan, b: CaptureSpan, device: str) -> bool:
+    """Whether the rates differ by more than within each span; True with too few units."""
     means, errors = [], []
     for one in (a, b):
         rates = [_rate(unit.done, device) / max(unit.us / 1e6, 1e-9) for unit in one.units]
@@ -98,14 +98,14 @@ def _rate(done: dict[Flow, tuple[int, int]], device: str) -> int:
 
 
 _EXPECTED = {"clock", "host"}
-"""Sections that are never the same twice."""
+"""Sections that always differ."""
 _UNLIKE_SETTINGS = ("host name", "hostname", "name", "start")
 MOST = 200
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """One setting; empty where a side doesn't tell it."""
+    """A setting that differs; empty on a side that doesn't record it."""
 
     section: str
     name: str
@@ -113,17 +113,17 @@ class Difference:
     b: str
 
 
-def differing(a: Stretch, b: Stretch) -> tuple[Difference, ...]:
-    """Sorted; at most MOST of them."""
-    headers = bool(a.settings) == bool(b.settings)  # an older file tells none: that is no difference of the hosts
-    one, other = _told(a, headers=headers), _told(b, headers=headers)
+def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
+    """Return the settings that differ, sorted; at most MOST."""
+    headers = bool(a.settings) == bool(b.settings)  # older files have no settings, which is no difference of the hosts
+    one, other = _reported(a, headers=headers), _reported(b, headers=headers)
     names = sorted({*one, *other})
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
 
 
 def with_marks(settings: Settings, marks: list[Mark]) -> Settings:
-    """The settings after these marks: the latest that read them tells all that had changed against the origin."""
+    """Return the settings after these marks: the last mark with settings lists all changes since the begin."""
     changed = next((one.changed for one in reversed(marks) if one.changed is not None), None)
     return settings if changed is None else _changed(settings, changed)
 
@@ -140,19 +140,19 @@ def _changed(settings: Settings, changed: Settings) -> Settings:
     return made
 
 
-def _told(one: Stretch, *, headers: bool) -> Mapping[tuple[str, str], str]:
-    told = {
+def _reported(one: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], str]:
+    reported = {
         (section, name): value
         for section, values in (one.settings if headers else {}).items()
         if section not in _EXPECTED
         for name, value in values.items()
         if not (section in ("kernel", "tool") and name in _UNLIKE_SETTINGS)
     }
-    told |= {key: value for key, value in _of_origin(one.origin).items() if value}
-    both = {key for key in told if key[0].startswith("device ")}
+    reported |= {key: value for key, value in _of_origin(one.origin).items() if value}
+    both = {key for key in reported if key[0].startswith("device ")}
     for device in one.devices.values():
-        told |= {key: value for key, value in _of_device(device).items() if value and key not in both}
-    return told
+        reported |= {key: value for key, value in _of_device(device).items() if value and key not in both}
+    return reported
 
 
 def _of_origin(origin: Origin) -> dict[tuple[str, str], str]:
@@ -170,5 +170,5 @@ def _of_origin(origin: Origin) -> dict[tuple[str, str], str]:
 
 def _of_device(device: Device) -> dict[tuple[str, str], str]:
     section = f"device {device.name}"
-    told = {(section, name): getattr(device, name) for name in ("driver", "controller", "model", "serial")}
-    return told | {(section, limit.name): str(limit.value) for limit in device.limits}
+    reported = {(section, name): getattr(device, name) for name in ("driver", "controller", "model", "serial")}
+    return reported | {(section, limit.name): str(limit.value) for limit in device.limits}

@@ -5,32 +5,31 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from latmon.diff import verdict
-from latmon.diff.blocks import Stretch
-from latmon.diff.comparison import COLUMNS, Change, Comparison, Moved, Shift, Sweep, devices_of
-from latmon.diff.device_time import Burden, Difference, Unlike, burden, differing, unlike
+from latmon.diff.blocks import CaptureSpan
+from latmon.diff.comparison import COLUMNS, Comparison, PartChange, SeriesChange, Shift, SweepTable, devices_of
+from latmon.diff.device_time import DeviceLoad, Difference, LoadDifference, device_load, differing, unlike
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called
-from latmon.support.units import MINUTE_US, counted, duration, rate, spelled, whole
+from latmon.support.units import MINUTE_US, counted, duration, rate, rfc3339, spelled, whole
 
 WIDTH = 80
 _MOST = 40
-"""Sentences of one kind; what is beyond is counted."""
+"""Sentences of one kind; further ones are counted."""
 _SHORT = 0.3
 _FEW = 3
-"""Devices that are named one by one."""
+"""Devices that are named."""
 _STAGES = 6
-"""Sentences on single stages: which of them explains a change is said at the top."""
+"""Sentences on single stages; the stage that explains a change is at the top already."""
 _ROWS = 12
-"""Of the table: what changed, then the first of the others."""
+"""Rows of the table: series that changed, then others."""
 
 
 def render(comparison: Comparison) -> str:
-    """The whole text."""
+    """Return the comparison as text."""
     a, b = comparison.a, comparison.b
     lines = [*_said(f"A  {_named(a)}", 3), *_said(f"B  {_named(b)}", 3), ""]
     parts = (
@@ -48,19 +47,19 @@ def render(comparison: Comparison) -> str:
     return "\n".join([*lines, "", *_table(comparison)]).rstrip() + "\n"
 
 
-def loads(some: Sequence[Unlike]) -> list[str]:
-    """Return loads that differ, before the quantiles: these compare unlike things then. Alike devices are one line."""
+def loads(some: Sequence[LoadDifference]) -> list[str]:
+    """Return the loads that differ: latencies of different work compare badly. Equal devices are one line."""
     if not some:
         return []
-    first = "the loads differ, so the latencies below are of unlike work:"
-    alike: dict[str, list[str]] = {}
+    first = "the loads differ, so the latencies below are of different work:"
+    equal: dict[str, list[str]] = {}
     for one in some:
-        alike.setdefault(", ".join(_load(one)), []).append(one.device)
-    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in alike.items())])
+        equal.setdefault(", ".join(_load(one)), []).append(one.device)
+    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in equal.items())])
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """What makes the two hard to compare."""
+    """Return the reasons why the two are hard to compare."""
     a, b = comparison.a, comparison.b
     said = []
     if a.origin.latency_from != b.origin.latency_from:
@@ -78,16 +77,16 @@ def warnings(comparison: Comparison) -> list[str]:
         if one.left_out:
             said.append(f"of {name} some series are left out: there are too many.")
     said += _unlike_stages(comparison)
-    if comparison.tested and comparison.alike > _SHORT:
+    if comparison.tested and comparison.correlation > _SHORT:
         said.append(
-            "stretches that follow each other resemble each other as far as these captures reach: longer ones would"
-            " tell more, and a slow drift can't be told from a change."
+            "successive blocks correlate, however long they are: a slow drift can't be distinguished from a change;"
+            " longer captures are needed."
         )
     return said
 
 
 def _unlike_stages(comparison: Comparison) -> list[str]:
-    """Return a sentence for stages whose time holds other stages in A than in B."""
+    """Return a sentence for stages that include different stages in A and in B."""
     found: dict[str, list[str]] = {}
     for series, a, b in comparison.unlike:
         names = [called(series.stage, inside).both for inside in (a, b)]
@@ -100,8 +99,8 @@ def _unlike_stages(comparison: Comparison) -> list[str]:
     ]
 
 
-def render_sweep(sweeps: Sequence[Sweep], warned: Sequence[str]) -> str:
-    """The table of more than two captures."""
+def render_sweep(sweeps: Sequence[SweepTable], warned: Sequence[str]) -> str:
+    """Return the table of more than two captures."""
     lines: list[str] = []
     for one in sweeps:
         lines += [*_sweep(one), ""]
@@ -109,7 +108,7 @@ def render_sweep(sweeps: Sequence[Sweep], warned: Sequence[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _sweep(one: Sweep) -> Iterator[str]:
+def _sweep(one: SweepTable) -> Iterator[str]:
     by = f" by {one.setting}" if one.setting else ""
     yield f"{one.device or 'all devices'}{by}"
     name = max([len("capture"), *(len(entry.name) for entry in one.entries)])
@@ -121,12 +120,12 @@ def _sweep(one: Sweep) -> Iterator[str]:
     for trend in one.trends:
         what = "throughput" if trend.column == "MB/s" else trend.column
         by = one.setting.split()[-1] + " rises" if one.setting else "from each to the next"
-        told = f"{what} {'rises' if trend.rises else 'falls'} {'as ' if one.setting else ''}{by}"
+        reported = f"{what} {'rises' if trend.rises else 'falls'} {'as ' if one.setting else ''}{by}"
         if trend.sure:
-            told += f" (p {trend.p:.3f})"
+            reported += f" (p {trend.p:.3f})"
         else:
-            told += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
-        yield from _said(told, 2, 2)
+            reported += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
+        yield from _said(reported, 2, 2)
 
 
 def _value(column: str, value: float | None) -> str:
@@ -136,7 +135,7 @@ def _value(column: str, value: float | None) -> str:
 
 
 def _verdicts(comparison: Comparison) -> list[str]:
-    """Devices that changed, then the ones of which nothing can be told; the rest in one sentence."""
+    """Return sentences: devices that changed, those with too little data, the rest in one sentence."""
     if not comparison.tested:
         return _capped([verdict.sentence(one, comparison) for one in comparison.changes])
     totals = [one for one in comparison.changes if one.series.stage == "total"]
@@ -147,7 +146,7 @@ def _verdicts(comparison: Comparison) -> list[str]:
     unknown = [one for one in totals if one.where == "unknown"]
     if unknown:
         why = sorted({part.why for one in unknown for part in (one.body, one.tail)})
-        said.append(f"not enough to tell: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
+        said.append(f"not enough data: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
     still = [one for one in totals if one.where == "none"]
     for other, has in (("", False), ("other ", True)):
         some = [one for one in still if (one.extreme is not None) is has]
@@ -158,35 +157,35 @@ def _verdicts(comparison: Comparison) -> list[str]:
     return _capped(said) or ["the two have no I/O of one kind on one device: nothing can be compared"]
 
 
-def _worst(some: Sequence[Change]) -> list[Change]:
-    """Those that changed, the furthest first."""
+def _worst(some: Sequence[SeriesChange]) -> list[SeriesChange]:
+    """Return the series that changed, those that changed most first."""
     return sorted((one for one in some if one.changed), key=_far, reverse=True)
 
 
-def _far(change: Change) -> float:
+def _far(change: SeriesChange) -> float:
     found = [one.ratio.value for one in change.shifts if one.ratio is not None]
     return max((max(value, 1 / value) for value in found), default=1.0)
 
 
-def _settings(a: Stretch, b: Stretch) -> list[str]:
+def _settings(a: CaptureSpan, b: CaptureSpan) -> list[str]:
     found = differing(a, b)
     if not found:
-        told = bool(a.settings and b.settings)
-        return ["settings: no difference" if told else "settings: not in both files, as far as they tell no difference"]
+        reported = bool(a.settings and b.settings)
+        return ["settings: no difference" if reported else "settings: not in both files; those recorded don't differ"]
     return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))])
 
 
 def settings(found: Sequence[Difference]) -> list[str]:
-    """Return `module vmd max_vec: 2 -> 8` of each; devices that differ alike are one line."""
-    alike: dict[str, list[str]] = {}
+    """Return `module vmd max_vec: 2 -> 8` of each; devices with the same difference are one line."""
+    equal: dict[str, list[str]] = {}
     for one in found:
         kind, _, device = one.section.partition(" ")
         how = f"{one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
         if kind == "device":
-            alike.setdefault(how, []).append(device)
+            equal.setdefault(how, []).append(device)
         else:
-            alike.setdefault(f"{one.section} {how}", [])
-    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in alike.items()]
+            equal.setdefault(f"{one.section} {how}", [])
+    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in equal.items()]
 
 
 def _kind(names: Sequence[str]) -> str:
@@ -211,14 +210,14 @@ def _only(comparison: Comparison) -> list[str]:
 
 def _how(comparison: Comparison) -> list[str]:
     if not comparison.tested:
-        return [f"{verdict.too_few(comparison)} of each: what is told above is what was seen, not what is sure."]
+        return [f"{verdict.too_few(comparison)} of each: the differences above are not tested."]
     how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
-    said = f"{comparison.rows} questions, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
+    said = f"{comparison.rows} tests, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
     return [f"{said} Intervals are of each number by itself. docs/DIFF.md"]
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
-    """Quantiles of the totals, A above B."""
+    """Yield quantiles of the totals, A above B."""
     totals = [one for one in comparison.changes if one.series.stage == "total"]
     totals = [*_worst(totals), *(one for one in totals if not one.changed)][:_ROWS]
     if not totals:
@@ -231,18 +230,18 @@ def _table(comparison: Comparison) -> Iterator[str]:
             yield f"{label[:21]:<22}{name} {whole(count):>9}{cells}"
 
 
-def _named(one: Stretch) -> str:
+def _named(one: CaptureSpan) -> str:
     length = one.us / 1e6
     span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
     return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {counted(one.windows, 'window')}"
 
 
-def _load(one: Unlike) -> Iterator[str]:
-    def told(side: Burden, what: str) -> str:
+def _load(one: LoadDifference) -> Iterator[str]:
+    def reported(side: DeviceLoad, what: str) -> str:
         return {"IOPS": rate(side.iops), "mix": f"{side.reads:.0%} reads", "size": f"{side.size / 1024:.3g} KiB"}[what]
 
     for what in one.what:
-        yield f"{what} {told(one.a, what)} -> {told(one.b, what)}"
+        yield f"{what} {reported(one.a, what)} -> {reported(one.b, what)}"
 
 
 def _capped(lines: list[str]) -> list[str]:
@@ -261,17 +260,17 @@ _WAYS = {1: "slower", -1: "faster", 0: "none"}
 
 
 def summarise(comparison: Comparison) -> dict[str, Any]:
-    """Two stretches."""
+    """Return the JSON of two spans."""
     a, b = comparison.a, comparison.b
     return {
         "schema": SCHEMA,
-        "captures": [_stretch(a), _stretch(b)],
+        "captures": [_period(a), _period(b)],
         "method": {
             "tested": comparison.tested,
             "alpha": ALPHA,
             "questions": comparison.rows,
             "blocks": {name: [one.in_a, one.in_b] for name, one in comparison.lengths.items()},
-            "block_correlation": {name: round(one.alike, 3) for name, one in comparison.lengths.items()},
+            "block_correlation": {name: round(one.correlation, 3) for name, one in comparison.lengths.items()},
             "power": POWER,
         },
         "lead": verdict.lead(comparison),
@@ -284,11 +283,11 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def summarise_sweep(sweeps: Sequence[Sweep], stretches: Sequence[Stretch]) -> dict[str, Any]:
-    """More than two."""
+def summarise_sweep(sweeps: Sequence[SweepTable], periods: Sequence[CaptureSpan]) -> dict[str, Any]:
+    """Return the JSON of more than two spans."""
     return {
         "schema": SCHEMA,
-        "captures": [_stretch(one) for one in stretches],
+        "captures": [_period(one) for one in periods],
         "sweep": [
             {
                 "device": one.device or None,
@@ -301,7 +300,7 @@ def summarise_sweep(sweeps: Sequence[Sweep], stretches: Sequence[Stretch]) -> di
     }
 
 
-def _stretch(one: Stretch) -> dict[str, Any]:
+def _period(one: CaptureSpan) -> dict[str, Any]:
     return {
         "name": one.name,
         "host": one.origin.host,
@@ -309,18 +308,18 @@ def _stretch(one: Stretch) -> dict[str, Any]:
         "backend": one.origin.backend,
         "tier": one.origin.tier or None,
         "latency_from": one.origin.latency_from or None,
-        "start": _rfc3339(one.start_wall),
-        "end": _rfc3339(one.end_wall),
+        "start": rfc3339(one.start_wall),
+        "end": rfc3339(one.end_wall),
         "measured_s": round(one.us / 1e6, 6),
         "windows": one.windows,
         "gaps": one.gaps,
         "lost": one.lost,
         **({"damage": list(one.damage)} if one.damage else {}),
-        "load": asdict(burden(one)),
+        "load": asdict(device_load(one)),
     }
 
 
-def _change(one: Change, comparison: Comparison) -> dict[str, Any]:
+def _change(one: SeriesChange, comparison: Comparison) -> dict[str, Any]:
     return {
         **one.series._asdict(),
         **({} if one.series.stage == "total" else {"of": "traced" if one.traced else "all"}),
@@ -340,8 +339,8 @@ def _change(one: Change, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _led(one: Change) -> dict[str, Any]:
-    """Return the keys `extreme` and `cause`, where there are such."""
+def _led(one: SeriesChange) -> dict[str, Any]:
+    """Return the keys `extreme` and `cause`, as far as they exist."""
     found: dict[str, Any] = {}
     if (most := one.extreme) is not None:
         found["extreme"] = {
@@ -373,7 +372,7 @@ def _shift(one: Shift) -> dict[str, Any]:
     }
 
 
-def _moved(one: Moved) -> dict[str, Any]:
+def _moved(one: PartChange) -> dict[str, Any]:
     if one.direction is None:
         return {"changed": None, "why": one.why}
     return {
@@ -383,10 +382,3 @@ def _moved(one: Moved) -> dict[str, Any]:
         "above_us": one.cut_us,
         "share": [round(one.share_a, 8), round(one.share_b, 8)],
     }
-
-
-def _rfc3339(wall: float) -> str | None:
-    try:
-        return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from latmon.diff import blocks
 from latmon.diff.cause import FEWEST, Cause, Extreme
-from latmon.diff.comparison import DRIFTS, WANDERS, Change, Comparison, Moved, Shift
+from latmon.diff.comparison import DRIFTS, VARIES, Comparison, PartChange, SeriesChange, Shift
 from latmon.diff.statistics import Ratio
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.stages import called
@@ -17,19 +17,19 @@ _WAYS = {1: "grew", -1: "shrank"}
 _SPEED = {1: "slower", -1: "faster"}
 _HALF = 2
 _WIDEST = 100
-"""An interval over more than two decades says nothing of the size of a change."""
+"""A wider interval (two decades) doesn't show the size of a change."""
 _MOST_NAMED = 4
 _MOST_EXTREMES = 3
 
 
-def subject(change: Change) -> str:
+def subject(change: SeriesChange) -> str:
     """Return `sdc write`, or `sdc write issue to completion` of a stage."""
     device, op, stage = change.series
     return f"{device} {op}" if stage == "total" else f"{device} {op} {called(stage, change.includes).sentence}"
 
 
-def sentence(change: Change, comparison: Comparison) -> str:
-    """The verdict on one series, its subject first."""
+def sentence(change: SeriesChange, comparison: Comparison) -> str:
+    """Return the verdict on one series, its subject first."""
     if not comparison.tested:
         return f"{subject(change)}: {untested(change)} ({too_few(comparison)})"
     said = {
@@ -44,16 +44,16 @@ def sentence(change: Change, comparison: Comparison) -> str:
 
 
 def lead(comparison: Comparison) -> list[str]:
-    """Return what a reader must see first: the longest I/Os that one side alone has, then the stage that explains."""
+    """Return the sentences at the top: very long I/Os of one side only, then the stages that explain changes."""
     return [*_extremes(comparison), *_causes(comparison)]
 
 
 def _extremes(comparison: Comparison) -> list[str]:
-    """One sentence per threshold that both counted by, and one per series where none was; the longest first."""
+    """Return a sentence per common threshold, or per series without one; the longest I/Os first."""
     found = [(one, one.extreme) for one in comparison.changes if one.extreme is not None]
-    counted: dict[tuple[int, int], list[tuple[Change, Extreme]]] = {}
+    counted: dict[tuple[int, int], list[tuple[SeriesChange, Extreme]]] = {}
     for change, one in found:
-        # without a common threshold each has a bound of its own
+        # without a common threshold each series has its own bound
         key = (one.above_us, one.slower) if one.exact else (-len(counted) - 1, 0)
         counted.setdefault(key, []).append((change, one))
     several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST]
@@ -61,15 +61,15 @@ def _extremes(comparison: Comparison) -> list[str]:
     return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
 
 
-def _left_out(groups: Sequence[Sequence[tuple[Change, Extreme]]]) -> list[str]:
+def _left_out(groups: Sequence[Sequence[tuple[SeriesChange, Extreme]]]) -> list[str]:
     names = [subject(change) for group in groups for change, _ in group]
     return [f"other long I/Os that one side alone has: {_several(names)}"] if names else []
 
 
-def _extreme(group: Sequence[tuple[Change, Extreme]]) -> str:
+def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
     """Return `I/Os above 500 ms: 40 -> 0 (sd0 write 20 -> 0)`, or `sd1 write: 302 I/Os took 8:57 to 9:59 min in A`."""
     change, one = group[0]
-    stages = _held([each for _, each in group])
+    stages = _stage_clause([each for _, each in group])
     longest = [max(each.max_us[side] for _, each in group) for side in (0, 1)]
     if not one.exact:
         slow, other = "AB"[one.slower], "AB"[1 - one.slower]
@@ -87,8 +87,8 @@ def _extreme(group: Sequence[tuple[Change, Extreme]]) -> str:
     return f"{who}I/Os above {spelled(one.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
 
 
-def _held(some: Sequence[Extreme]) -> str:
-    """The stage with the most of their time, where they were traced."""
+def _stage_clause(some: Sequence[Extreme]) -> str:
+    """Return a clause on the stage with most of their time, if they were traced."""
     shares: dict[str, float] = {}
     for one in some:
         for stage, share in one.stages.items():
@@ -102,8 +102,8 @@ def _held(some: Sequence[Extreme]) -> str:
 
 
 def _causes(comparison: Comparison) -> list[str]:
-    """One sentence per stage that explains what changed, for all series that it explains."""
-    found: dict[tuple[str, str, bool], list[tuple[Change, Cause]]] = {}
+    """Return a sentence per stage that explains changes, with all series that it explains."""
+    found: dict[tuple[str, str, bool], list[tuple[SeriesChange, Cause]]] = {}
     for change in comparison.changes:
         if (one := change.cause) is not None:
             both = None not in one.us
@@ -111,8 +111,8 @@ def _causes(comparison: Comparison) -> list[str]:
     return [_cause(name, how, group) for (name, how, _), group in found.items()]
 
 
-def _how(change: Change) -> str:
-    """What the stage explains, in words."""
+def _how(change: SeriesChange) -> str:
+    """Return what the stage explains, in words."""
     if change.where == "tail":
         return f"the {'longer' if change.tail.direction == 1 else 'shorter'} tail"
     times = [shift for shift in change.shifts if shift.name == "p50"]
@@ -120,8 +120,8 @@ def _how(change: Change) -> str:
     return "what is slower" if slower else "what is faster"
 
 
-def _cause(name: str, how: str, group: Sequence[tuple[Change, Cause]]) -> str:
-    """`softirq explains what is faster: nvme0n1 write 3.8 ms -> 8 us a traced I/O, >99% of the difference`."""
+def _cause(name: str, how: str, group: Sequence[tuple[SeriesChange, Cause]]) -> str:
+    """Return `softirq explains what is faster: sda write 3.8 ms -> 8 us per traced I/O, >99% of the difference`."""
     each = sorted(group, key=lambda one: -one[1].share)
     items = []
     for number, (change, one) in enumerate(each):
@@ -144,9 +144,11 @@ def _several(items: Sequence[str]) -> str:
     return ", ".join(items[:_MOST_NAMED]) + more
 
 
-def untested(change: Change) -> str:
-    """What the numbers say where there are too few windows for a test."""
-    parts = [told for shift in change.shifts if (told := _plain(shift)) and shift.name in ("p50", "p99.9", "max")]
+def untested(change: SeriesChange) -> str:
+    """Return the differences of the numbers if there are too few windows for a test."""
+    parts = [
+        reported for shift in change.shifts if (reported := _plain(shift)) and shift.name in ("p50", "p99.9", "max")
+    ]
     one, other = mode(change.a), mode(change.b)
     if one != other and one and other:
         parts.insert(1, f"the mode {_range(one)} -> {_range(other)}")
@@ -164,7 +166,7 @@ def untested(change: Change) -> str:
 
 
 def too_few(comparison: Comparison) -> str:
-    """`too few windows for a test: 12 where it takes 20`, or too short ones."""
+    """Return `too few windows for a test: 12 where it takes 20`, or that they are too short."""
     few = min(len(comparison.a.units), len(comparison.b.units))
     if few < blocks.UNITS:
         return f"too few windows for a test: {few} where it takes {blocks.UNITS}"
@@ -173,18 +175,18 @@ def too_few(comparison: Comparison) -> str:
 
 
 def mode(total: Histogram) -> tuple[int, int] | None:
-    """The octave (or coarser bucket) with the most I/Os: its bounds in us."""
+    """Return the bounds in us of the octave (or coarser bucket) with most I/Os."""
     octaves = total.coarsen(0)
     return bucket_bounds(max(octaves.buckets, key=lambda b: (b[1], -b[0]))[0], 0) if total else None
 
 
 def shift(one: Shift) -> str:
-    """`p99.9 12 ms -> 31 ms (x2.6; 95 %: 2.1 to 3.0)`."""
+    """Return `p99.9 12 ms -> 31 ms (x2.6; 95 %: 2.1 to 3.0)`."""
     return f"{one.name} {_plain(one, named=False)}" if one.ratio is None else f"{_named(one)} ({ratio(one.ratio)})"
 
 
 def sides(one: Shift) -> tuple[str, str]:
-    """A's and B's in the digits of a table's cell, as `latmon report` says them."""
+    """Return A's and B's values in the digits of a table's cell, as in `latmon report`."""
 
     def said(us: int | None, top_us: int | None) -> str:
         below = "≤" if one.name == "max" and top_us is None and us else ""
@@ -194,12 +196,12 @@ def sides(one: Shift) -> tuple[str, str]:
 
 
 def ratio(one: Ratio) -> str:
-    """`x2.6; 95 %: 2.1 to 3.0`."""
+    """Return `x2.6; 95 %: 2.1 to 3.0`."""
     return f"x{factor(one.value)}; 95 %: {factor(one.low)} to {factor(one.high)}"
 
 
 def factor(value: float) -> str:
-    """1.13, 2.6, 31: two digits behind the first."""
+    """Return 1.13, 2.6, 31: two digits after the first."""
     if value >= _FACTOR_DIGITS:
         return rate(value)
     fine = 0.1 <= value < 2  # noqa: PLR2004  0.97 and 1.13 need both digits
@@ -207,29 +209,29 @@ def factor(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def seen(change: Change) -> str:
-    """What would have been found in four of five cases."""
+def seen(change: SeriesChange) -> str:
+    """Return the changes that would have been found in four of five cases."""
     body, tail = change.seen.body, change.seen.tail
     parts = [
         f"all I/Os x{factor(body)}" if body else "",
         f"the slowest 0.1 % x{factor(tail)}" if tail else "",
     ]
-    told = " or ".join(part for part in parts if part)
-    return f"{told} would have been found (80 %)" if told else "only more than x16 would have been found"
+    reported = " or ".join(part for part in parts if part)
+    return f"{reported} would have been found (80 %)" if reported else "only more than x16 would have been found"
 
 
 def percent(share: float) -> str:
-    """0.12 %, 3 %, 0.001 %."""
+    """Return 0.12 %, 3 %, 0.001 %."""
     value = share * 100
     return f"{value:.2g} %" if value < 10 else f"{value:.0f} %"  # noqa: PLR2004  two digits
 
 
-def _whole(change: Change) -> str:
+def _whole(change: SeriesChange) -> str:
     way = _SPEED[change.body.direction or change.tail.direction or 1]
     return f"all of it is {way}: {_listed(_body_shift(change), _tail_shift(change)) or _shares(change.tail)}"
 
 
-def _opposed(change: Change) -> str:
+def _opposed(change: SeriesChange) -> str:
     body, tail = change.body.direction or 1, change.tail.direction or 1
     return (
         f"the body is {_SPEED[body]}: {_body_shift(change) or _shares(change.body)}; the tail {_WAYS[tail]}: "
@@ -237,60 +239,60 @@ def _opposed(change: Change) -> str:
     )
 
 
-def _tail(change: Change) -> str:
+def _tail(change: SeriesChange) -> str:
     way = _WAYS[change.tail.direction or 1]
     return f"the tail {way}: {_listed(_tail_shift(change), _shares(change.tail))}; {_still(change, 'body')}"
 
 
-def _body(change: Change) -> str:
+def _body(change: SeriesChange) -> str:
     way = _SPEED[change.body.direction or 1]
     return f"the body is {way}: {_body_shift(change) or _shares(change.body)}; {_still(change, 'tail')}"
 
 
-def _none(change: Change) -> str:
-    asked = [(name, _of(change, name)) for name in ("body", "tail")]
-    missing = [f"the {name}: not enough to tell ({one.why})" for name, one in asked if one.direction is None]
+def _none(change: SeriesChange) -> str:
+    parts = [(name, _of(change, name)) for name in ("body", "tail")]
+    missing = [f"the {name}: not enough data ({one.why})" for name, one in parts if one.direction is None]
     return "; ".join(["no difference found", seen(change), *missing])
 
 
-def _unknown(change: Change) -> str:
-    for why in (DRIFTS, WANDERS):
+def _unknown(change: SeriesChange) -> str:
+    for why in (DRIFTS, VARIES):
         if why in (change.body.why, change.tail.why):
-            return f"not enough to tell: {why}"
+            return f"not enough data: {why}"
     count = min(change.a.count, change.b.count)
-    return f"not enough I/Os to tell ({count}; the body takes 80 of both, the slowest 1 % takes 2,000)"
+    return f"not enough I/Os ({count}; the body takes 80 of both, the slowest 1 % takes 2,000)"
 
 
-def _still(change: Change, question: str) -> str:
-    """The other half: it didn't change, as far as these data would have shown."""
-    answer = _of(change, question)
-    if answer.direction is None:
-        return f"of the {question} there is not enough to tell ({answer.why})"
-    least = change.seen.body if question == "body" else change.seen.tail
+def _still(change: SeriesChange, name: str) -> str:
+    """Return a clause on the part that didn't change, as far as these data could show it."""
+    other = _of(change, name)
+    if other.direction is None:
+        return f"there is not enough data on the {name} ({other.why})"
+    least = change.seen.body if name == "body" else change.seen.tail
     limit = f" (x{factor(least)} would have been found)" if least else " that these data could show"
-    return f"the {question} did not change{limit}"
+    return f"the {name} did not change{limit}"
 
 
-def _of(change: Change, question: str) -> Moved:
-    return change.body if question == "body" else change.tail
+def _of(change: SeriesChange, name: str) -> PartChange:
+    return change.body if name == "body" else change.tail
 
 
-def _shares(moved: Moved) -> str:
-    """How many I/Os are above the latency where it shows most."""
+def _shares(moved: PartChange) -> str:
+    """Return the shares of I/Os above the latency where they differ most."""
     return f"{percent(moved.share_a)} -> {percent(moved.share_b)} of I/Os above {spelled(moved.cut_us)}"
 
 
-def _shift(change: Change, name: str) -> str:
+def _shift(change: SeriesChange, name: str) -> str:
     return shift(next(one for one in change.shifts if one.name == name))
 
 
-def _body_shift(change: Change) -> str:
+def _body_shift(change: SeriesChange) -> str:
     """Return the change of the p50; empty where its interval does not exclude 1."""
     one = next(one for one in change.shifts if one.name == "p50")
     return shift(one) if one.ratio is None or _is_sure(one.ratio) else ""
 
 
-def _tail_shift(change: Change) -> str:
+def _tail_shift(change: SeriesChange) -> str:
     """Return the quantile of the tail that moved the furthest; the maximum where no quantile has an interval.
 
     Empty where no interval excludes 1.
@@ -317,8 +319,8 @@ def _plain(one: Shift, *, named: bool = True) -> str:
         return ""
     by = f" (x{factor(one.b_us / one.a_us)})" if one.a_us and one.b_us != one.a_us else ""
     a, b = sides(one)
-    told = f"{in_words(a)} -> {in_words(b)}{by}"
-    return f"{one.name} {told}" if named else told
+    reported = f"{in_words(a)} -> {in_words(b)}{by}"
+    return f"{one.name} {reported}" if named else reported
 
 
 def _named(one: Shift) -> str:
@@ -326,8 +328,8 @@ def _named(one: Shift) -> str:
     return f"{one.name} {a} -> {b}"
 
 
-def _gone(change: Change) -> bool:
-    """Whether the slowest bucket with I/Os of A is far beyond everything of B, behind a hole."""
+def _gone(change: SeriesChange) -> bool:
+    """Whether A has I/Os in buckets far above all of B's."""
     end = change.b.buckets[-1][0] if change.b else 0
     return (
         bool(change.a)

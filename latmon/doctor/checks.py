@@ -21,11 +21,11 @@ from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool
 
 SECONDS = 30
-"""A slow dtrace takes 10 s to list a probe; one that hangs is given up."""
+"""Limit of a command: a slow dtrace takes 10 s to list a probe."""
 
 
 class Status(StrEnum):
-    """`degraded`: latmon runs and shows less. `missing`: what the check is about can't be used."""
+    """Result of a check. `degraded`: latmon runs and shows less. `missing`: the checked feature can't be used."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -34,7 +34,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor: what was found and, where it isn't well, the one thing to do."""
+    """One line of the doctor: the finding and, unless it is ok, its remedy."""
 
     name: str
     status: Status
@@ -43,14 +43,14 @@ class Check:
 
 
 class Output(NamedTuple):
-    """What a command ended with; 127 when it isn't there, 124 when it took too long."""
+    """Exit code and text of a command; 127 if it doesn't exist, 124 if it took too long."""
 
     code: int
     text: str
 
 
 def run(command: Sequence[str]) -> Output:
-    """Run a command of the host's and take what it says. Its input is empty, so that it can't ask."""
+    """Run a command and return its output. Its input is empty, so that it can't prompt."""
     try:
         done = subprocess.run(  # noqa: S603  # the doctor's own commands, no shell
             command,
@@ -69,7 +69,7 @@ def run(command: Sequence[str]) -> Output:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The host that is looked at."""
+    """The host to check: its roots, environment and commands."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -82,16 +82,16 @@ class Place:
     run: Callable[[Sequence[str]], Output] = run
 
     def install(self, package: str) -> str:
-        """The command that installs a package here, with what it needs of privilege."""
+        """Return the command that installs a package, with sudo where it is needed."""
         command = host.install_command(package, self.etc)
         return self.as_root(command) if command else f"install {package} with this system's package manager"
 
     def as_root(self, command: str) -> str:
-        """The command as this user has to type it."""
+        """Return the command with sudo where it is needed."""
         return command if self.uid == 0 else f"sudo {command}"
 
     def read(self, path: Path) -> bytes:
-        """A file's bytes; empty when it can't be read."""
+        """Return a file's bytes; empty when it can't be read."""
         return content(path)
 
 
@@ -102,7 +102,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def python(_place: Place) -> Check:
-    """The interpreter that runs latmon."""
+    """Check the interpreter that runs latmon."""
     shown = f"{'.'.join(map(str, sys.version_info[:3]))} ({clean(sys.executable, 80)})"
     if sys.version_info >= _PYTHON:
         return Check("python", Status.OK, shown)
@@ -110,7 +110,7 @@ def python(_place: Place) -> Check:
 
 
 def packages(_place: Place) -> tuple[Check, ...]:
-    """One check per package: installed, and which version."""
+    """Check that each required package is installed, and report its version."""
     return tuple(_package(name) for name in _PACKAGES)
 
 
@@ -122,7 +122,7 @@ def _package(name: str) -> Check:
 
 
 def _requirement(name: str) -> str:
-    """What our own metadata asks for (`textual>=8.2,<9`); the bare name in a checkout that was never installed."""
+    """Return the requirement of latmon's metadata (`textual>=8.2,<9`); the name in a checkout without metadata."""
     try:
         wanted = requires("latmon") or []
     except PackageNotFoundError:
@@ -131,11 +131,11 @@ def _requirement(name: str) -> str:
 
 
 def bpftrace(place: Place) -> Check:
-    """The tool that measures: where it is and how old."""
+    """Check bpftrace: its path and version."""
     try:
         path = find_tool("bpftrace", "LATMON_BPFTRACE", place.environ)
     except UnavailableError as error:
-        # A path that the user named is mended by naming another one; only an absent package can be installed.
+        # for a path that the user named the remedy is another path, else an installation
         named = place.environ.get("LATMON_BPFTRACE")
         remedy = "set LATMON_BPFTRACE to a bpftrace that runs, or unset it" if named else place.install("bpftrace")
         return Check("bpftrace", Status.MISSING, str(error), remedy)
@@ -155,7 +155,7 @@ _LOCKDOWN = re.compile(rb"\[(\w+)\]")
 
 
 def diskstats(place: Place) -> Check:
-    """The kernel's own I/O counters: the procfs backend, and the coverage of every other one."""
+    """Check the kernel's I/O counters: the procfs backend uses them, and the coverage of every other one."""
     if place.platform.startswith("sunos") and place.run(["kstat", "-p", "-c", "disk"]).code == 0:
         return Check("diskstats", Status.OK, "kstat's counters: I/Os, bytes, the time in wait and service")
     if place.platform != "linux":
@@ -167,7 +167,7 @@ def diskstats(place: Place) -> Check:
 
 
 def iostats(place: Place) -> Check:
-    """Devices whose I/O the kernel doesn't count."""
+    """Check for devices whose I/O the kernel doesn't count."""
     off = [flag.parent.parent for flag in sorted((place.sys / "block").glob("*/queue/iostats")) if _is_off(place, flag)]
     if not off:
         return Check("iostats", Status.OK, "the kernel counts the I/O of every disk")
@@ -179,7 +179,7 @@ def iostats(place: Place) -> Check:
 
 
 def _is_off(place: Place, flag: Path) -> bool:
-    """Off for a device with requests; a bio-based one (zram) counts for itself whatever the flag says."""
+    """Return whether a device with requests has the flag off; bio-based ones (zram) count I/O regardless."""
     return place.read(flag).strip() == b"0" and (flag.parent.parent / "mq").is_dir()
 
 
@@ -188,7 +188,7 @@ def _in_root_shell(place: Place, command: str) -> str:
 
 
 def btf(place: Place) -> Check:
-    """The kernel's type information: request stamps are found with it."""
+    """Check the kernel's type information, which locates the time stamps of requests."""
     if (place.sys / "kernel/btf/vmlinux").exists():
         return Check("btf", Status.OK, "/sys/kernel/btf/vmlinux")
     what = "no /sys/kernel/btf/vmlinux: the kernel was built without CONFIG_DEBUG_INFO_BTF"
@@ -196,7 +196,7 @@ def btf(place: Place) -> Check:
 
 
 def tracefs(place: Place) -> Check:
-    """Where tracepoints are described. The probe can mount it for itself when it is root."""
+    """Check tracefs, which describes tracepoints; as root the probe can mount it."""
     for where in _TRACEFS:
         try:
             if any((place.sys / where / "events").iterdir()):
@@ -215,7 +215,7 @@ def tracefs(place: Place) -> Check:
 
 
 def kprobes(place: Place) -> Check:
-    """Only tier B wants kprobes; a kernel without them still has tracepoints."""
+    """Check kprobes, which only tier B uses; a kernel without them still has tracepoints."""
     config = host.kernel_config(place.proc, place.boot)
     if b"CONFIG_KPROBES=y" in config:
         return Check("kprobes", Status.OK, "the kernel has them")
@@ -225,7 +225,7 @@ def kprobes(place: Place) -> Check:
 
 
 def jit(place: Place) -> Check:
-    """Without the BPF JIT a probe is interpreted, at several times the cost per I/O."""
+    """Check the BPF JIT, without which a probe costs several times as much per I/O."""
     state = place.read(place.proc / "sys/net/core/bpf_jit_enable").strip()
     always = b"CONFIG_BPF_JIT_ALWAYS_ON=y" in host.kernel_config(place.proc, place.boot)
     if always or state in (b"1", b"2"):
@@ -237,7 +237,7 @@ def jit(place: Place) -> Check:
 
 
 def lockdown(place: Place) -> Check:
-    """Confidentiality lockdown forbids BPF to read kernel memory, which is all that a probe does."""
+    """Check for the lockdown confidentiality, which forbids BPF to read kernel memory."""
     found = _LOCKDOWN.search(place.read(place.sys / "kernel/security/lockdown"))
     if found is None:
         return _without_lockdown(place)
@@ -249,7 +249,7 @@ def lockdown(place: Place) -> Check:
 
 
 def _without_lockdown(place: Place) -> Check:
-    """No file: the kernel has no lockdown, or nobody mounted the file system that would say so."""
+    """Check a host without the file: the kernel has no lockdown, or securityfs is not mounted."""
     try:
         mounted = any((place.sys / "kernel/security").iterdir())
     except OSError:
@@ -261,7 +261,7 @@ def _without_lockdown(place: Place) -> Check:
 
 
 def tick(place: Place) -> Check:
-    """CONFIG_HZ: latencies in multiples of a tick are recognised with it."""
+    """Check CONFIG_HZ, which the rule tick-quantum needs."""
     ticks = host.hz(place.proc, place.boot)
     if ticks is not None:
         return Check("hz", Status.OK, f"{ticks} ticks per second")
@@ -270,7 +270,7 @@ def tick(place: Place) -> Check:
 
 
 def container(place: Place) -> Check:
-    """A container sees the host's disks in diskstats but can rarely run a probe."""
+    """Check for a container, which sees the host's disks in diskstats but can rarely run a probe."""
     kind = host.container(place.proc, place.root)
     if not kind:
         return Check("container", Status.OK, "none")
@@ -279,12 +279,12 @@ def container(place: Place) -> Check:
 
 
 _PROBE = ("sudo", "-n", "sh", "-c", ":")
-"""What runs the probe, with nothing to run: a rule for bpftrace alone doesn't cover the shell that ends it."""
+"""Command prefix of a probe with an empty script: a sudo rule for bpftrace alone doesn't cover the shell."""
 _NOT_THERE = 127
 
 
 def privilege(place: Place) -> Check:
-    """How a probe could be started by this user."""
+    """Check how this user can start a probe."""
     if place.uid == 0:
         if "CAP_BPF" in privileges.missing(place.proc):
             what = "root without CAP_BPF and CAP_SYS_ADMIN, as in a container: probes are refused"
@@ -296,7 +296,7 @@ def privilege(place: Place) -> Check:
 
 
 def by_sudo(place: Place) -> Check:
-    """Whether sudo starts the probe without asking."""
+    """Check whether sudo starts a probe without a password."""
     code, said = place.run(_PROBE)
     if code == 0:
         return Check("privilege", Status.OK, "sudo starts the probe without a password")
@@ -305,7 +305,7 @@ def by_sudo(place: Place) -> Check:
 
 
 def _refused(code: int, said: str) -> tuple[str, str]:
-    """What sudo has against it, and what to do."""
+    """Return the reason why sudo refuses, and the remedy."""
     if code == _NOT_THERE:
         return "sudo is not installed", "run latmon as root"
     if "password is required" in said:
@@ -317,11 +317,11 @@ _MIN_COLUMNS, _MIN_LINES = 80, 24
 
 
 def terminal(place: Place, size: tuple[int, int] | None = None) -> Check:
-    """The terminal that the TUI would draw on. It draws on standard error, so a redirected output doesn't matter."""
+    """Check the terminal of standard error, on which the TUI draws."""
     term = clean(place.environ.get("TERM", ""))
     cells = size or _size()
     if cells is None:
-        return Check("terminal", Status.OK, "not looked at: standard error of this command is no terminal")
+        return Check("terminal", Status.OK, "not checked: standard error of this command is no terminal")
     if term in ("", "dumb"):
         why = f"TERM={term or '(unset)'} can't be drawn on"
         return Check("terminal", Status.DEGRADED, why, "record with `latmon --record FILE`, then `latmon report FILE`")

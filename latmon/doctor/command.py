@@ -1,7 +1,7 @@
 """`latmon doctor`: what works on this host, what does not, why, and the command that fixes it.
 
 Owns the order of the checks and both outputs. A check never changes the host. Must not import a backend: the registry
-does that, when the tier is asked for.
+does that for the check of the tier.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from latmon import __version__
+from latmon.capture.backend import ProbeReport
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor import dtrace, tier
 from latmon.doctor.checks import Check, Place, Status
 from latmon.doctor.selftest import SelfTest, Verdict
-from latmon.doctor.tier import TierReport
 from latmon.support import host
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
 from latmon.support.text import clean
@@ -25,31 +25,31 @@ MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr."""
     print(f"latmon: self-test: {clean(text, 300)}", file=sys.stderr, flush=True)
 
 
 def lines(found: SelfTest) -> list[str]:
-    """One per check, as those of the host; then what it comes to."""
+    """Return the self-test's report: one line per check, then the result."""
     if found.refused:
         return [f"self-test  MISSING   {found.refused}"]
-    width = max(len(one.name) for one in found.shown)
-    failed = sum(one.verdict is Verdict.FAILED for one in found.shown)
-    missing = sum(one.verdict is Verdict.UNMEASURED for one in found.shown)
+    width = max(len(one.name) for one in found.checks)
+    failed = sum(one.verdict is Verdict.FAILED for one in found.checks)
+    missing = sum(one.verdict is Verdict.UNMEASURED for one in found.checks)
     not_here = f"; {missing} could not be checked" if missing else ""
-    ending = f"self-test: {failed} of {len(found.shown)} checks FAILED" if failed else "self-test: passed"
+    ending = f"self-test: {failed} of {len(found.checks)} checks FAILED" if failed else "self-test: passed"
     return [
         f"self-test on {found.device} with {found.measured_with}",
-        *(f"{one.name:<{width}}  {MARKS[one.verdict]:<8}  {one.what}" for one in found.shown),
+        *(f"{one.name:<{width}}  {MARKS[one.verdict]:<8}  {one.what}" for one in found.checks),
         f"{ending}{not_here}.",
     ]
 
 
 def values(found: SelfTest) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the self-test's result for JSON."""
     if found.refused:
         return {"ran": False, "refused": found.refused}
-    checks = [{"name": one.name, "status": one.verdict.value, "what": one.what} for one in found.shown]
+    checks = [{"name": one.name, "status": one.verdict.value, "what": one.what} for one in found.checks]
     return {
         "ran": True,
         "passed": found.passed,
@@ -60,7 +60,7 @@ def values(found: SelfTest) -> dict[str, Any]:
 
 
 def exit_code(found: SelfTest) -> int:
-    """3 where it can't run, 1 where a panel doesn't show what was made."""
+    """Return 3 where the self-test can't run, 1 where a check failed, else 0."""
     if found.refused:
         return EXIT_UNAVAILABLE
     return EXIT_DONE if found.passed else EXIT_FAILED
@@ -84,8 +84,8 @@ _OTHERS: tuple[Callable[[Place], Check], ...] = (dtrace.tool, dtrace.privilege, 
 _MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
-def all_checks(here: Place, explained: TierReport) -> list[Check]:
-    """Every check, in the order in which a person would ask."""
+def all_checks(here: Place, explained: ProbeReport) -> list[Check]:
+    """Return every check, in the order of their lines."""
     host_s = (check(here) for check in _of(here))
     return [
         *(doctor_checks.python(here), *doctor_checks.packages(here), *host_s),
@@ -94,7 +94,7 @@ def all_checks(here: Place, explained: TierReport) -> list[Check]:
 
 
 def _of(here: Place) -> tuple[Callable[[Place], Check], ...]:
-    """The checks of this system: on Linux bpftrace measures, and of dtrace a line is told where there is one."""
+    """Return the checks of this system; on Linux bpftrace is checked, and dtrace only where it is installed."""
     if here.platform == "linux":
         return (doctor_checks.bpftrace, *((dtrace.tool,) if dtrace.is_there(here) else ()), *_LINUX)
     if here.platform.startswith("sunos"):
@@ -103,14 +103,14 @@ def _of(here: Place) -> tuple[Callable[[Place], Check], ...]:
 
 
 def usable(found: Sequence[Check]) -> bool:
-    """True when some backend can measure: a tier above D, or the kernel's counters."""
+    """Return whether some backend can measure: a tier above D, or the kernel's counters."""
     status = {check.name: check.status for check in found}
     needed = status["python"] is not Status.MISSING
     return needed and (status["tier"] is Status.OK or status["diskstats"] is not Status.MISSING)
 
 
-def render_text(found: Sequence[Check], explained: TierReport) -> str:
-    """One line per check, its remedy indented below it; then what measures each stage."""
+def render_text(found: Sequence[Check], explained: ProbeReport) -> str:
+    """Return one line per check with its remedy below it, then the matrix of stages."""
     width = max(len(check.name) for check in found)
     lines = [f"latmon {__version__} on {host.name()}, {host.kernel()}"]
     for check in found:
@@ -125,8 +125,8 @@ def render_text(found: Sequence[Check], explained: TierReport) -> str:
     return "\n".join(lines)
 
 
-def render_json(found: Sequence[Check], explained: TierReport, tested: SelfTest | None = None) -> str:
-    """The same for scripts; `remedy` is absent where there is nothing to do, `self_test` where none was asked for."""
+def render_json(found: Sequence[Check], explained: ProbeReport, tested: SelfTest | None = None) -> str:
+    """Return the report as JSON; `remedy` is absent without one, `self_test` where it was not requested."""
     listed = [
         {"name": check.name, "status": check.status.value, "what": check.what}
         | ({"remedy": check.remedy} if check.remedy else {})
@@ -144,9 +144,10 @@ def render_json(found: Sequence[Check], explained: TierReport, tested: SelfTest 
 def doctor_command(
     as_json: bool, backend: str = "", test: Callable[[], SelfTest] | None = None, ignored: str = ""
 ) -> int:
-    """The command: prints, and exits 0 when latmon can measure here, 3 when it can't. `backend`: as it was asked for.
+    """Print the report; return 0 when latmon can measure here, else 3.
 
-    `test`: the self-test, whose exit code counts instead. `ignored`: what of the config doesn't count, as a sentence.
+    `backend` is the requested one. `test` runs the self-test, whose exit code is returned instead. `ignored` is the
+    sentence on ignored keys of the config.
     """
     here = Place()
     explained = tier.report(here, backend=backend)

@@ -1,6 +1,6 @@
 """Checks of DTrace: the tool, whether it compiles a probe, and the privilege to use it.
 
-On those it is the tool that measures; on Linux bpftrace is, and a line is told only of a dtrace that is there or named.
+On those systems DTrace measures. On Linux bpftrace does, and DTrace is only checked where it is installed or named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from latmon.support.trust import find_tool
 
 VARIABLE = "LATMON_DTRACE"
 _LIST = ("-l", "-n", "BEGIN")
-"""Reads its own library and asks for the right to trace, but enables nothing, which takes it up to 10 s."""
+"""Arguments that load the library and check the right to trace without enabling a probe; up to 10 s."""
 _VERSION = re.compile(r"D (\d+(?:\.\d+)+)")
 _KERNEL, _ALL = "dtrace_kernel", "all"
 _GRANT = "basic,dtrace_kernel"
@@ -34,11 +34,11 @@ _KNOWN = {
         "boot a kernel with CONFIG_KALLSYMS_ALL=y (a distribution's own)",
     ),
 }
-"""What dtrace says of a host -> what it means, and the remedy."""
+"""Message of dtrace -> its meaning and the remedy."""
 
 
 def is_there(place: Place) -> bool:
-    """A dtrace that is installed, or that the user named; systemtap's generator of probes has the same name."""
+    """Return whether dtrace is installed or named by the user; systemtap's generator has the same name."""
     if place.environ.get(VARIABLE):
         return True
     path = _found(place)
@@ -46,7 +46,7 @@ def is_there(place: Place) -> bool:
 
 
 def tool(place: Place) -> Check:
-    """Where it is, how old, and whether it can be used."""
+    """Check dtrace: its path, its version, and whether it can be used."""
     path = _found(place)
     if isinstance(path, UnavailableError):
         return Check("dtrace", Status.MISSING, str(path), _mended(place))
@@ -62,24 +62,24 @@ def tool(place: Place) -> Check:
 
 
 def privilege(place: Place) -> Check:
-    """Solaris and illumos: root, or the privilege dtrace_kernel. FreeBSD: root, or sudo without a password."""
+    """Check for root, on Solaris and illumos dtrace_kernel, on FreeBSD sudo without a password."""
     if place.uid == 0:
         return Check("privilege", Status.OK, "root")
     if not place.platform.startswith("sunos"):
         return by_sudo(place)
     code, text = place.run(["sh", "-c", "ppriv $$"])
-    held = set(re.findall(r"[\w!]+", "".join(re.findall(r"^\s*E: (.*)$", text, re.MULTILINE))))
+    granted = set(re.findall(r"[\w!]+", "".join(re.findall(r"^\s*E: (.*)$", text, re.MULTILINE))))
     remedy = f"as root: usermod -K defaultpriv={_GRANT} USER, then log in again; or run latmon as root"
-    if code != 0 or not held:
-        return Check("privilege", Status.DEGRADED, "not root, and ppriv doesn't tell the privileges", remedy)
-    if _KERNEL in held or (_ALL in held and f"!{_KERNEL}" not in held):
+    if code != 0 or not granted:
+        return Check("privilege", Status.DEGRADED, "not root, and ppriv doesn't list the privileges", remedy)
+    if _KERNEL in granted or (_ALL in granted and f"!{_KERNEL}" not in granted):
         return Check("privilege", Status.OK, f"the privilege {_KERNEL}")
     what = f"not root, and without the privilege {_KERNEL}: only the kernel's counters can be shown"
     return Check("privilege", Status.DEGRADED, what, remedy)
 
 
 def zone(place: Place) -> Check:
-    """Solaris and illumos: the kernel's probes are in the global zone alone."""
+    """Check the zone of Solaris and illumos: kernel probes work only in the global zone."""
     code, text = place.run(["zonename"])
     name = clean(text.strip(), 40)
     if code != 0 or name in ("", "global"):
@@ -89,7 +89,7 @@ def zone(place: Place) -> Check:
 
 
 def modules(place: Place) -> Check:
-    """FreeBSD: the providers are kernel modules."""
+    """Check FreeBSD's kernel modules, which contain the providers."""
     if place.run(["kldstat", "-q", "-n", "dtraceall"]).code == 0:
         return Check("modules", Status.OK, "dtraceall")
     return Check("modules", Status.DEGRADED, "dtraceall is not loaded", place.as_root("kldload dtraceall"))
@@ -103,7 +103,7 @@ def _found(place: Place) -> str | UnavailableError:
 
 
 def _mended(place: Place) -> str:
-    """One that the user named is mended by naming another; only one that isn't there can be installed."""
+    """Return the remedy: another path where the user named one, else the installation."""
     named = place.environ.get(VARIABLE)
     return (
         f"set {VARIABLE} (or `dtrace` in the config) to a dtrace that runs, or unset it" if named else _install(place)
@@ -113,7 +113,7 @@ def _mended(place: Place) -> str:
 def _install(place: Place) -> str:
     if place.platform == "linux":
         command = place.install("dtrace")
-        # Neither Debian 13 nor what is older, nor what is made of them, has such a package.
+        # Debian up to 13 and its derivatives have no such package
         return "Debian sid has it; see docs/DTRACE.md" if "apt-get" in command else command
     if place.platform.startswith("freebsd"):
         return place.as_root("kldload dtraceall")
@@ -121,7 +121,7 @@ def _install(place: Place) -> str:
 
 
 def _listed(place: Place, path: str) -> Output:
-    """As root where the probe would be started so."""
+    """Run dtrace with _LIST, as root where a probe would be."""
     asks = place.uid != 0 and not place.platform.startswith("sunos")
     return place.run([*(("sudo", "-n", "sh", "-c", 'exec "$@"', "sh") if asks else ()), path, *_LIST])
 

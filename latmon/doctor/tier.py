@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from latmon.capture import registry
+from latmon.capture.backend import NO, ProbeReport
 from latmon.doctor import dtrace
 from latmon.doctor.checks import Check, Place, Status
 from latmon.support.errors import LatmonError
@@ -15,66 +15,18 @@ _EXPLAIN = {
     "bpftrace": "latmon_backends.bpftrace.explain:explain",
     "dtrace": "latmon_backends.dtrace.explain:explain",
 }
-_NO = "no: "
 _NONE = ("", "D")
-"""Tiers of a host that no probe runs on."""
+"""Tiers without a probe."""
 _TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
-"""An always-on tier of bpftrace's -> that of its deep probes."""
+"""Tier of bpftrace's always-on probe -> that of its tracer."""
 _TIERS = frozenset(_TIERS_OF.values())
 Load = Callable[[str, str], Callable[..., object]]
 
 
-class StageReport(Protocol):
-    """What measures one stage here; a text that begins with "no: " says why nothing does."""
+def report(place: Place, load: Load = registry.load_target, backend: str = "") -> ProbeReport:
+    """Return the explanation of the backend that latmon would use here; backends find out by trying.
 
-    @property
-    def stage(self) -> str: ...
-
-    @property
-    def always(self) -> str: ...
-
-    @property
-    def traced(self) -> Mapping[str, str]: ...
-
-
-class TierReport(Protocol):
-    """What a backend's `explain()` answers; an empty tier means that it can't measure here."""
-
-    @property
-    def tier(self) -> str: ...
-
-    @property
-    def why(self) -> str: ...
-
-    @property
-    def stages(self) -> Sequence[StageReport]: ...
-
-    @property
-    def hooks(self) -> Mapping[str, tuple[str, ...]]: ...
-
-    @property
-    def drivers(self) -> Mapping[str, str]: ...
-
-    @property
-    def ages(self) -> Mapping[str, str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Unexplained:
-    """A backend that can't even be loaded."""
-
-    why: str
-    tier: str = ""
-    stages: Sequence[StageReport] = ()
-    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    drivers: Mapping[str, str] = field(default_factory=dict)
-    ages: Mapping[str, str] = field(default_factory=dict)
-
-
-def report(place: Place, load: Load = registry.load_target, backend: str = "") -> TierReport:
-    """Asks the backend that would open here, which finds out by trying: the first that measures, else the first.
-
-    `backend`: the one that the config asks for.
+    `backend` is the one that the user or the config selects.
     """
     if place.platform != "linux" or backend == "dtrace":
         return _asked("dtrace", load)
@@ -85,22 +37,22 @@ def report(place: Place, load: Load = registry.load_target, backend: str = "") -
     return found
 
 
-def _asked(backend: str, load: Load, **why: str) -> TierReport:
+def _asked(backend: str, load: Load, **why: str) -> ProbeReport:
     try:
-        return cast("Callable[..., TierReport]", load(backend, _EXPLAIN[backend]))(**why)
+        return cast("Callable[..., ProbeReport]", load(backend, _EXPLAIN[backend]))(**why)
     except LatmonError as error:
-        return Unexplained(str(error))
+        return ProbeReport("", str(error))
 
 
-def tier(found: TierReport) -> Check:
-    """The tier as a check."""
+def tier(found: ProbeReport) -> Check:
+    """Return the tier as a check."""
     if found.tier in _NONE:
         return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
     return Check("tier", Status.OK, f"{found.tier}: {found.why}" if found.why else found.tier)
 
 
-def beside(place: Place, found: TierReport, load: Load = registry.load_target) -> tuple[Check, ...]:
-    """Where bpftrace measures and the user named a dtrace: what `--backend dtrace` would measure with."""
+def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
+    """Check the tier of `--backend dtrace` where bpftrace measures and the user named a dtrace."""
     asked = any("dtrace" in one.traced for one in found.stages)
     if place.platform != "linux" or not place.environ.get(dtrace.VARIABLE) or asked or found.tier in _NONE:
         return ()
@@ -110,8 +62,8 @@ def beside(place: Place, found: TierReport, load: Load = registry.load_target) -
     return (Check("dtrace tier", Status.OK, f"{other.tier} with --backend dtrace: {other.why}"),)
 
 
-def matrix(found: TierReport) -> list[str]:
-    """Stage by stage what measures it: always, and traced by each tier; then why not, the hooks, and the drivers."""
+def matrix(found: ProbeReport) -> list[str]:
+    """Return the lines of the stage matrix, then the reasons for missing stages, the hooks and the drivers."""
     if not found.stages:
         return []
     tiers = tuple(found.stages[0].traced)
@@ -130,16 +82,16 @@ def matrix(found: TierReport) -> list[str]:
     return [*lines, *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
 
 
-def in_flight(found: TierReport) -> str:
-    """What can be told here of I/Os that have not completed."""
-    told = found.ages.get(_here(found), f"{_NO}no script of the tracer runs here")
-    if told.startswith(_NO):
-        return f'ages are "at least", who waits for what is not known: {told.removeprefix(_NO)}'
-    return f'each I/O\'s age and who issued it, while the tracer runs ({told}); else ages are "at least"'
+def in_flight(found: ProbeReport) -> str:
+    """Return a sentence on the ages of I/Os in flight."""
+    reported = found.ages.get(_here(found), f"{NO}no script of the tracer runs here")
+    if reported.startswith(NO):
+        return f'ages are "at least", the waiting threads are not known: {reported.removeprefix(NO)}'
+    return f'each I/O\'s age and its issuer, while the tracer runs ({reported}); else ages are "at least"'
 
 
-def as_values(found: TierReport) -> list[dict[str, Any]]:
-    """The same for programs."""
+def as_values(found: ProbeReport) -> list[dict[str, Any]]:
+    """Return the stage matrix for JSON."""
     return [
         {"stage": one.stage, "always": one.always, "traced": dict(one.traced), "here": _here(found)}
         for one in found.stages
@@ -147,21 +99,21 @@ def as_values(found: TierReport) -> list[dict[str, Any]]:
 
 
 def _cell(text: str) -> str:
-    return "-" if text.startswith(_NO) else text
+    return "-" if text.startswith(NO) else text
 
 
-def _reasons(found: TierReport) -> list[str]:
-    """Why a stage is not measured by what runs here; once, with all the stages that it holds for."""
+def _reasons(found: ProbeReport) -> list[str]:
+    """Return each reason why stages are not traced on this host, with its stages."""
     here = _here(found)
     reasons: dict[str, list[str]] = {}
     for one in found.stages:
-        if here and one.traced.get(here, "").startswith(_NO):
-            reasons.setdefault(f"not traced: {one.traced[here].removeprefix(_NO)}", []).append(one.stage)
+        if here and one.traced.get(here, "").startswith(NO):
+            reasons.setdefault(f"not traced: {one.traced[here].removeprefix(NO)}", []).append(one.stage)
     return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
 
 
-def _hooks(found: TierReport) -> list[str]:
-    """Of the scripts that would run here: those of bpftrace have their tier in their name."""
+def _hooks(found: ProbeReport) -> list[str]:
+    """Return the hooks of this host's scripts; bpftrace's have their tier in their name."""
     here = _here(found)
     ending = f"_{here.lower()}" if here in _TIERS else ""
     return [f"{name} hooks {', '.join(hooks)}" for name, hooks in found.hooks.items() if here and name.endswith(ending)]
@@ -171,8 +123,8 @@ def _title(name: str) -> str:
     return f"traced, tier {name}" if name in _TIERS else f"traced, {name}"
 
 
-def _here(found: TierReport) -> str:
-    """Which deep probes go with what runs here, by their name in `traced`; none with none."""
+def _here(found: ProbeReport) -> str:
+    """Return the key in `traced` of this host's tracer; empty without one."""
     names = tuple(found.stages[0].traced) if found.stages else ()
     if found.tier in _NONE:
         return ""

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from latmon.exporters.options import Wish
-from latmon.exporters.source import Damage, Source, Told
+from latmon.exporters.options import ExportOptions
+from latmon.exporters.source import DamageNote, Reported, Source
 from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
 from latmon.recording.encode import Gap
-from latmon.report.formatting import rfc3339
+from latmon.support.units import rfc3339
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def row(cells: Iterable[object]) -> bytes:
-    """One line; None is an empty cell."""
+    """Return one line; None is an empty cell."""
     return (",".join(map(_cell, cells)) + "\r\n").encode("utf-8", "backslashreplace")
 
 
@@ -31,7 +31,7 @@ def names(words: Iterable[str]) -> str | None:
 
 
 def stamp(wall: float) -> str | None:
-    """RFC 3339 in UTC, to the microsecond; None for a stamp beyond the calendar."""
+    """Return RFC 3339 in UTC, to the microsecond; None for a stamp beyond the calendar."""
     return rfc3339(wall, "microseconds")
 
 
@@ -58,34 +58,39 @@ _BEHIND_TIME = len(WINDOW_HEADER) - 5
 """Cells between the three of the time and the note."""
 
 
-def write_windows(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """The rows of all windows."""
+def write_windows(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write the rows of all windows."""
     out.write(row(WINDOW_HEADER))
     if source.redacted:
         out.write(_window_note(None, None, None, "redacted"))
-    out.writelines(b"".join(_window_rows(item, source.origin)) for item in source.told())
+    out.writelines(b"".join(_window_rows(item, source.origin)) for item in source.reported())
 
 
-def _window_rows(item: Told, origin: Origin) -> Iterator[bytes]:
+def _window_rows(item: Reported, origin: Origin) -> Iterator[bytes]:
     if isinstance(item, Frame):
         yield from _window(item, origin)
-    elif isinstance(item, Gap):
-        us = round(item.seconds * 1e6)
-        yield _window_note(stamp(item.wall + item.seconds), item.mono_us + us, us, f"gap: {item.reason}")
-    elif isinstance(item, Mark):
-        yield _window_note(stamp(item.wall), item.mono_us, None, f"mark: {item.text}")
-    elif isinstance(item, Damage):
-        yield _window_note(None, None, None, f"damage: {item.text}")
+    else:
+        yield _window_note(*_note(item))
 
 
 def _window_note(time: str | None, mono_us: int | None, dt_us: int | None, text: str) -> bytes:
     return row((time, mono_us, dt_us, *(None,) * _BEHIND_TIME, text, None))
 
 
+def _note(item: Gap | Mark | DamageNote) -> tuple[str | None, int | None, int | None, str]:
+    """Return time, mono_us, dt_us and text of what is no window."""
+    if isinstance(item, Gap):
+        us = round(item.seconds * 1e6)
+        return stamp(item.wall + item.seconds), item.mono_us + us, us, f"gap: {item.reason}"
+    if isinstance(item, Mark):
+        return stamp(item.wall), item.mono_us, None, f"mark: {item.text}"
+    return None, None, None, f"damage: {item.text}"
+
+
 def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
     begin = (stamp(frame.wall), frame.mono_us, frame.dt_us)
     lost = frame.health.lost_events
-    told = False
+    reported = False
     flows = dict.fromkeys((*frame.seen, *frame.kernel, *(Flow(s.device, s.op) for s in frame.histograms)))
     idle = (name for name, now in frame.outstanding.items() if now.known and not any(f.device == name for f in flows))
     rest = [series for series in frame.histograms if series.stage != "total"]
@@ -98,17 +103,17 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
             (
                 *begin, *flow, "total", "all", one.count, time_us, *_figures(one),
                 done.count if done else None, done.bytes if done else None, frame.above.get(flow),
-                now.in_driver, now.queued, lost, frame.health.notice if not told else None, None,
+                now.in_driver, now.queued, lost, frame.health.notice if not reported else None, None,
             )
         )  # fmt: skip
-        told = True
+        reported = True
     parts = [(series, frame.histograms[series], "all", origin.measured) for series in rest]
     traced = frame.traced
     parts += [(series, one, "traced", traced.includes_of(series.device)) for series, one in traced.histograms.items()]
     for series, one, population, includes in parts:
         inside = names(includes.get(series.stage, ()))
         yield row((*begin, *series, population, one.count, one.sum, *_figures(one), *(None,) * 5, lost, None, inside))
-    if not told:
+    if not reported:
         yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None))
 
 
@@ -121,29 +126,24 @@ TRACED = "traced."
 """Before the stages of the I/Os that deep probes traced: a population of its own."""
 
 
-def write_buckets(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """The rows of all windows."""
+def write_buckets(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write the rows of all windows."""
     out.write(row(BUCKET_HEADER))
     if source.redacted:
-        out.write(row((None, None, None, None, None, "redacted", None, None, 0, None)))
-    out.writelines(b"".join(_bucket_rows(item, source.origin)) for item in source.told())
+        out.write(_bucket_note(None, None, None, "redacted"))
+    out.writelines(b"".join(_bucket_rows(item, source.origin)) for item in source.reported())
 
 
-def _bucket_rows(item: Told, origin: Origin) -> Iterator[bytes]:
+def _bucket_rows(item: Reported, origin: Origin) -> Iterator[bytes]:
     if isinstance(item, Frame):
-        yield _bucket_note(item.wall, item.mono_us, item.dt_us, "")
+        yield _bucket_note(stamp(item.wall), item.mono_us, item.dt_us, "")
         yield from _counts(item, origin)
-    elif isinstance(item, Gap):
-        us = round(item.seconds * 1e6)
-        yield _bucket_note(item.wall + item.seconds, item.mono_us + us, us, f"gap: {item.reason}")
-    elif isinstance(item, Mark):
-        yield _bucket_note(item.wall, item.mono_us, None, f"mark: {item.text}")
-    elif isinstance(item, Damage):
-        yield row((None, None, None, None, None, f"damage: {item.text}", None, None, 0, None))
+    else:
+        yield _bucket_note(*_note(item))
 
 
-def _bucket_note(wall: float, mono_us: int, dt_us: int | None, what: str) -> bytes:
-    return row((stamp(wall), mono_us, dt_us, None, None, what, None, None, 0, None))
+def _bucket_note(time: str | None, mono_us: int | None, dt_us: int | None, text: str) -> bytes:
+    return row((time, mono_us, dt_us, None, None, text, None, None, 0, None))
 
 
 def _counts(frame: Frame, origin: Origin) -> Iterator[bytes]:

@@ -15,8 +15,8 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from latmon.exporters.csv import stamp
-from latmon.exporters.options import Wish
-from latmon.exporters.source import Damage, Source, Told
+from latmon.exporters.options import ExportOptions
+from latmon.exporters.source import DamageNote, Reported, Source
 from latmon.model.frame import Frame, Mark, Series
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds
 from latmon.model.stages import explained
@@ -31,8 +31,8 @@ _TAG_SAFE = " !$&'()*+;=@[]^`{|}~#".replace(" ", "")
 _LEVEL = 6
 
 
-def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """Header, then a line per interval histogram; time runs from the recording's begin."""
+def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write a header and a line per interval histogram; time runs from the recording's begin."""
     origin = source.origin
     begin = f"{origin.start_wall:.3f} (seconds since epoch)"
     out.write(
@@ -48,11 +48,11 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
     if source.redacted:
         out.write(b"#[redacted]\n")
     out.writelines(
-        "".join(_lines(item, origin.start_mono_us)).encode("utf-8", "backslashreplace") for item in source.told()
+        "".join(_lines(item, origin.start_mono_us)).encode("utf-8", "backslashreplace") for item in source.reported()
     )
 
 
-def _lines(item: Told, start_us: int) -> Iterator[str]:
+def _lines(item: Reported, start_us: int) -> Iterator[str]:
     if isinstance(item, Frame):
         at = f"{max(item.mono_us - item.dt_us - start_us, 0) / 1e6:.6f},{item.dt_us / 1e6:.6f}"
         for histograms, last in ((item.histograms, ""), (item.traced.histograms, "/traced")):
@@ -63,17 +63,17 @@ def _lines(item: Told, start_us: int) -> Iterator[str]:
         yield f"#[Gap: {item.seconds:.6f} s behind {(item.mono_us - start_us) / 1e6:.6f}: {_said(item.reason)}]\n"
     elif isinstance(item, Mark):
         yield f"#[Mark: {(item.mono_us - start_us) / 1e6:.6f}: {_said(item.text)}]\n"
-    elif isinstance(item, Damage):
+    elif isinstance(item, DamageNote):
         yield f"#[Damage: {_said(item.text)}]\n"
 
 
 def tag(series: Series) -> str:
-    """DEVICE/OP/STAGE; what would end a tag or part it is percent-encoded."""
+    """Return DEVICE/OP/STAGE, with characters that would end or split a tag percent-encoded."""
     return "/".join(quote(part, safe=_TAG_SAFE) for part in series)
 
 
 def encode(one: Histogram) -> str:
-    """HdrHistogram's compressed form V2, in base64: zig-zag LEB128, runs of empty slots as one negative number."""
+    """Return HdrHistogram's compressed form V2 in base64: zig-zag LEB128, a run of empty slots as a negative number."""
     counts: dict[int, int] = {}
     for index, n in one.buckets:
         at = slot(min(one.cap(bucket_bounds(index, one.bits)[1] - 1), MAX_US))
@@ -90,7 +90,7 @@ def encode(one: Histogram) -> str:
 
 
 def slot(us: int) -> int:
-    """The index of a value in HdrHistogram's array of counts."""
+    """Return the index of a value in HdrHistogram's array of counts."""
     shift = max(us.bit_length() - 1 - _PARTS_BITS, 0)
     return (shift << _PARTS_BITS) + (us >> shift)
 
@@ -105,5 +105,5 @@ def _word(value: int) -> bytes:
 
 
 def _said(text: str) -> str:
-    """A comment ends with its line, and its bracket."""
+    """Return text for a comment, without the line ends and brackets that would end it."""
     return text.replace("]", ")").replace("[", "(")

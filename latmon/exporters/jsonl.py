@@ -1,7 +1,7 @@
 """JSON Lines export: the recording's own lines, unpacked; an unreadable line becomes a `damage` line.
 
-Every line is written anew, in ASCII: a hostile one can't command the terminal that shows it. Lines that say nothing to
-this version are passed on.
+Every line is decoded and encoded again in ASCII, so that a hostile one can't command the terminal that shows it. Lines
+of types that this version doesn't know are passed on.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from latmon.exporters.options import Wish
-from latmon.exporters.source import Item, Source, Unsaid
+from latmon.exporters.options import ExportOptions
+from latmon.exporters.source import Item, Source, UnreportedGaps
 from latmon.model.frame import Frame
 from latmon.recording import encode, validate
 from latmon.recording.encode import Gap
 from latmon.recording.rollup import KIND
 
 
-def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """All lines of all readable members; with devices chosen, windows hold those alone."""
+def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write all lines of all readable members; if devices are selected, windows have only those."""
     source.windows = source.gaps = source.damaged = 0
     source.devices = {one.name: one for one in source.recording.devices}
-    unsaid = Unsaid(source.origin.interval_us)
+    unreported = UnreportedGaps(source.origin.interval_us)
     said = others = 0
-    for line, item in source.recording.told():
+    for line, item in source.recording.reported():
         damage = source.recording.damage
         out.writelines(_damage(damage[said:]))
         said = len(damage)
         try:
-            told = _line(line, item, source)
+            reported = _line(line, item, source)
         except ValueError:  # JSON has no infinity; what overflows to one is no number of a recording
             out.writelines(_damage(["a line has a number that is out of range"]))
             others += 1
             continue
         if item is not None:
-            source.gaps += isinstance(item, Gap) + sum(1 for _ in unsaid.before(item))
+            source.gaps += isinstance(item, Gap) + sum(1 for _ in unreported.before(item))
             source.windows += isinstance(item, Frame)
-        out.write(told)
+        out.write(reported)
     damage = source.recording.damage
     out.writelines(_damage(damage[said:]))
     source.damaged = len(damage) + others
@@ -44,7 +44,7 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
 
 
 def _line(line: bytes, item: Item | None, source: Source) -> bytes:
-    """As it is exported; empty for what stands for other devices too."""
+    """Return a line as it is exported; empty for a sum over devices that are not selected."""
     value = validate.parse(line)
     if source.globs and isinstance(item, Frame):
         source.devices.update((one.name, one) for one in item.devices)

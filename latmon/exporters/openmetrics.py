@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 from latmon import __version__
-from latmon.exporters.options import Wish
+from latmon.aggregate.accumulator import COUNTERS
+from latmon.exporters.options import ExportOptions
 from latmon.exporters.source import Source
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.recording.encode import Gap
-from latmon.report.totals import COUNTERS, Totals
+from latmon.report.totals import Totals
 
 OCTAVES = range(27)
 """Exponents of the bounds in microseconds."""
@@ -27,16 +28,15 @@ Includes = Callable[[str], Mapping[str, tuple[str, ...]]]
 """Device -> stage -> the stages that it includes."""
 
 
-def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """One pass over the recording, then its totals."""
+def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Read the recording once, then write its totals."""
     totals = Totals(source.origin.interval_us)
     missing = Counter[str]()
-    for item in source.told():
+    for item in source.reported():
         if isinstance(item, Frame):
             totals.add(item)
         elif isinstance(item, Gap):
             missing[item.reason] += round(item.seconds * 1e6)
-    totals.finish()
     out.writelines(
         line.encode("utf-8", "backslashreplace") + b"\n" for line in _text(source, totals, missing, source.damaged)
     )
@@ -85,7 +85,7 @@ def _histograms(name: str, help_text: str, found: Mapping[Series, Histogram], in
 
 
 def _cumulative(one: Histogram) -> Iterable[tuple[str, int]]:
-    """(le, I/Os at most that slow): every octave, whether or not something is in it, so that series can be added."""
+    """Yield (le, I/Os at most that slow) of every octave, empty or not, so that series can be added."""
     below = Counter[int]()
     for index, n in one.buckets:
         below[(bucket_bounds(index, one.bits)[1] - 1).bit_length()] += n
@@ -97,7 +97,7 @@ def _cumulative(one: Histogram) -> Iterable[tuple[str, int]]:
 
 
 def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[str]:
-    """The kernel's own counters and what the probe saw are families of their own: nobody adds them by mistake."""
+    """Yield completions by the kernel's counters and by the probe as separate families, so that nothing adds them."""
     if not done:
         return
     name = f"latmon_{source_of}_completed"

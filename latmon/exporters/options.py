@@ -17,8 +17,8 @@ _DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The options; each format reads those that are its own."""
+class ExportOptions:
+    """Options of an export; each format reads its own."""
 
     buckets: bool = False
     size: tuple[int, int] = (80, 24)
@@ -27,13 +27,13 @@ class Wish:
     """When, in the words of the command line; empty: a picture at the end, a cast from the begin."""
     speed: float = 1.0
     duration_us: int | None = None
-    """Of the recording, from `at` on."""
+    """Span of the recording, from `at` on."""
     cast_version: int = 2
     theme: str = "dark"
 
 
 def moment_us(text: str, origin: Origin) -> int:
-    """CLOCK_MONOTONIC of `90s` (from the begin on), `14:05:30` (local time, the first one in it) or RFC 3339."""
+    """Return CLOCK_MONOTONIC of `90s` (from the begin on), `14:05:30` (local time, the first one in it) or RFC 3339."""
     start_us, wall = origin.start_mono_us, origin.start_wall
     if match := _TIME_OF_DAY.fullmatch(text):
         begin = datetime.fromtimestamp(wall).astimezone()
@@ -68,7 +68,7 @@ SCREENS = (
     *("overview", "maps", "zoom", "offsets", "ticks"),
     *("stages", "outstanding", "outliers", "interrupts", "findings"),
 )
-"""What a picture may show: the TUI's screens, and the other forms of its first."""
+"""Screens of pictures: the TUI's screens, and the other forms of its first."""
 VERSIONS = (2, 3)
 GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from latmon.exporters.options import Wish
-from latmon.exporters.source import Damage, Source, Told
+from latmon.exporters.options import ExportOptions
+from latmon.exporters.source import DamageNote, Reported, Source
 from latmon.model.frame import Frame, Mark, Outlier, Outstanding
 from latmon.model.histogram import merge
 from latmon.model.stages import called
@@ -25,13 +25,13 @@ Event = Mapping[str, Any]
 _NOT_KNOWN = "0 where a window has too few I/Os to tell it"
 
 
-def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
-    """One event a line."""
+def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write one event a line."""
     origin = source.origin
     tracks = _Tracks(source)
     out.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     out.write(_json({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"latmon {origin.host}"}}))
-    for item in source.told():
+    for item in source.reported():
         out.writelines(b",\n" + _json(event) for event in tracks.events(item))
     out.writelines(b",\n" + _json(event) for event in tracks.ended())
     about = {
@@ -44,7 +44,7 @@ def write(source: Source, out: BinaryIO, _wish: Wish) -> None:
 
 
 class _Tracks:
-    """A number for each device's process, and which of its lanes is free when."""
+    """Numbers of the devices' processes, and the times from which their lanes are free."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -54,8 +54,8 @@ class _Tracks:
         self._mono_us = source.origin.start_mono_us
         self._missing = False
 
-    def events(self, item: Told) -> Iterator[Event]:
-        self._missing |= isinstance(item, Gap | Damage)
+    def events(self, item: Reported) -> Iterator[Event]:
+        self._missing |= isinstance(item, Gap | DamageNote)
         if isinstance(item, Frame):
             if self._missing and item.mono_us - item.dt_us > self._mono_us:
                 yield from self.ended()
@@ -65,11 +65,11 @@ class _Tracks:
             yield _instant(item.mono_us, f"gap: {item.reason}", {"seconds": item.seconds})
         elif isinstance(item, Mark):
             yield _instant(item.mono_us, f"mark: {item.text}", {})
-        elif isinstance(item, Damage):
+        elif isinstance(item, DamageNote):
             yield _instant(self._mono_us, "damage", {"text": item.text})
 
     def ended(self) -> Iterator[Event]:
-        """Every counter is 0 from the latest window on: else it would go on as it was through a gap."""
+        """Yield every counter as 0 from the latest window on, because it would keep its value through a gap."""
         for (device, name), args in self._last.items():
             if any(args.values()):
                 zero = dict.fromkeys(args, 0.0)
@@ -85,11 +85,11 @@ class _Tracks:
         for one in frame.outliers:
             yield from self._named(one.device)
             yield from self._outlier(one)
-        now = {(device, name): args for device, told in _counters(frame).items() for name, args in told.items()}
+        now = {(device, name): args for device, reported in _counters(frame).items() for name, args in reported.items()}
         for at in dict.fromkeys((*now, *self._last)):
             yield from self._named(at[0])
             last = self._last.get(at, {})
-            args = dict.fromkeys(last, 0.0) | now.get(at, {})  # a counter holds until it is told anew: idle is 0
+            args = dict.fromkeys(last, 0.0) | now.get(at, {})  # a counter keeps its value until the next one: idle is 0
             if args != last:
                 self._last[at] = args
                 yield {"ph": "C", "pid": self._pids[at[0]], "ts": begin, "name": at[1], "args": args}
@@ -126,7 +126,7 @@ class _Tracks:
 
 
 def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
-    """Device -> counter -> values: those that the window tells of."""
+    """Return device -> counter -> values of the counters that the window has."""
     seconds = frame.dt_us / 1e6 or 1.0
     found: dict[str, dict[str, dict[str, float]]] = {}
     for flow, done in (frame.kernel or frame.seen).items():
@@ -150,7 +150,7 @@ def _parts(now: Outstanding) -> dict[str, float]:
 
 
 def _facts(one: Outlier) -> dict[str, Any]:
-    """What is known of it, and nothing else."""
+    """Return the known values of an outlier."""
     facts = {
         "total_us": one.total_us, "flags": " ".join(one.flags), "sector": one.sector, "bytes": one.bytes,
         "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,
@@ -163,8 +163,8 @@ def _facts(one: Outlier) -> dict[str, Any]:
 def _stage_facts(one: Outlier, part: Piece) -> dict[str, Any]:
     """Return what a slice of a stage says: the stages whose time is in it, and what that interval is called."""
     inside = one.includes.get(part.stage, ())
-    held = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
-    return {"place known": part.placed} | held
+    included = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
+    return {"place known": part.placed} | included
 
 
 def _instant(ts: int, name: str, args: Event, *, pid: int = 0, scope: str = "g") -> Event:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
-from latmon.exporters.options import FORMATS, GOES_WITH, Wish
+from latmon.exporters.options import FORMATS, GOES_WITH, ExportOptions
 from latmon.exporters.source import Source
 from latmon.recording.reader import open_recording
 from latmon.support import streams
@@ -29,22 +29,22 @@ _WRITERS = {
 
 
 def export_command(args: argparse.Namespace) -> int:
-    """Write it; the exit code. What of it is missing is in the export, and on stderr how much."""
-    wish = wished(args)
+    """Write the export and return the exit code. Missing parts are marked in it and counted on stderr."""
+    options = options_of(args)
     source = Source(open_recording(args.file), tuple(args.device))
-    write = writer(args.to, wish)
+    write = writer(args.to, options)
     if args.out == streams.STANDARD:
-        write(source, sys.stdout.buffer, wish)
+        write(source, sys.stdout.buffer, options)
         sys.stdout.buffer.flush()
     else:
         with streams.whole(args.out) as file:
-            write(source, file, wish)
+            write(source, file, options)
     print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
     return EXIT_DONE
 
 
-def wished(args: argparse.Namespace) -> Wish:
-    """The options as one value; UsageError for one that the format has no use for."""
+def options_of(args: argparse.Namespace) -> ExportOptions:
+    """Return the options; UsageError for one that the format doesn't use."""
     given = {name: getattr(args, name) for name in GOES_WITH if getattr(args, name)}
     for name in given:
         if args.to not in GOES_WITH[name]:
@@ -53,15 +53,17 @@ def wished(args: argparse.Namespace) -> Wish:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     if "duration" in given:
         given["duration_us"] = given.pop("duration")
-    return Wish(**given)
+    return ExportOptions(**given)
 
 
-def writer(form: str, wish: Wish) -> Callable[[Source, BinaryIO, Wish], None]:
-    """The function of a format, loaded now."""
+def writer(form: str, options: ExportOptions) -> Callable[[Source, BinaryIO, ExportOptions], None]:
+    """Return the function of a format, loaded now."""
     if form not in FORMATS:
         raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
-    module, name = _WRITERS["csv-buckets" if form == "csv" and wish.buckets else form]
-    found: Callable[[Source, BinaryIO, Wish], None] = getattr(import_module(f"latmon.exporters.{module}"), name)
+    module, name = _WRITERS["csv-buckets" if form == "csv" and options.buckets else form]
+    found: Callable[[Source, BinaryIO, ExportOptions], None] = getattr(
+        import_module(f"latmon.exporters.{module}"), name
+    )
     return found
 
 

@@ -19,8 +19,8 @@ from itertools import chain
 from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
-from latmon.exporters.options import Wish, moment_us
-from latmon.exporters.source import Damage, Source
+from latmon.exporters.options import ExportOptions, moment_us
+from latmon.exporters.source import DamageNote, Source
 from latmon.findings.facts import WINDOW_US
 from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Frame, Mark
@@ -32,39 +32,39 @@ from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
-"""Of the recording before a picture: what the longest window of the screen looks back on."""
+"""Time before a picture that is read: the longest window of the screen."""
 _PANELS = ("maps", "zoom")
 _WITH_FINDINGS = ("overview", "findings")
 FOLD_OF = {"offsets": "second", "ticks": "tick"}
 
 
 class Moments:
-    """A scene that is fed window by window."""
+    """Scene that is fed window by window."""
 
-    def __init__(self, source: Source, wish: Wish, ink: Ink) -> None:
-        self._source, self._size = source, wish.size
-        on_overview = wish.screen in (*_PANELS, *FOLD_OF)
-        screen = "overview" if on_overview else wish.screen
-        panel = wish.screen if wish.screen in _PANELS else "overview"
-        choice = Choice(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(wish.screen, ""))
+    def __init__(self, source: Source, options: ExportOptions, ink: Ink) -> None:
+        self._source, self._size = source, options.size
+        on_overview = options.screen in (*_PANELS, *FOLD_OF)
+        screen = "overview" if on_overview else options.screen
+        panel = options.screen if options.screen in _PANELS else "overview"
+        selection = Selection(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(options.screen, ""))
         rules = DEFAULT if screen in _WITH_FINDINGS else None
-        self._scene = Scene(choice, mode="REPLAY", ink=ink, findings=rules)
-        self._scene.watched.at_once, self._scene.watched.late_us = False, WINDOW_US
+        self._scene = Scene(selection, mode="REPLAY", ink=ink, findings=rules)
+        self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
         self._scene.store.origin = source.origin
         self.last: Frame | None = None
 
     def append(self, frame: Frame) -> None:
-        """One window further."""
+        """Feed one window."""
         self._scene.append(frame)
         self.last = frame
 
     def lines(self) -> list[Line]:
-        """The screen as it is now."""
-        self._scene.watched.finish()
+        """Return the screen as it is now."""
+        self._scene.findings_state.finish()
         return screen_lines(self._scene, self._caption(), *self._size)
 
     def _caption(self) -> Line:
@@ -77,12 +77,12 @@ class Moments:
 
 
 def windows(source: Source, since_us: int) -> Iterator[Frame]:
-    """Windows from then on, and the ones that a screen of then looks back on; gaps and damage are said in the next."""
+    """Yield windows from then on and those that its screen shows before; gaps and damage are notes of the next one."""
     reason, said, marks = "", [], []
-    for item in source.told(max(since_us - _LEAD_US, 0)):
+    for item in source.reported(max(since_us - _LEAD_US, 0)):
         if isinstance(item, Gap):
             reason = "" if item.reason == "windows-missing" else item.reason
-        elif isinstance(item, Damage):
+        elif isinstance(item, DamageNote):
             said.append(item.text)
         elif isinstance(item, Mark):
             marks.append(item)
@@ -91,10 +91,10 @@ def windows(source: Source, since_us: int) -> Iterator[Frame]:
             reason, said, marks = "", [], []
 
 
-def bounds(source: Source, wish: Wish, default_us: int) -> tuple[int, int | None]:
-    """CLOCK_MONOTONIC of what was asked for: from, until."""
-    begin = moment_us(wish.at, source.origin) if wish.at else default_us
-    return begin, None if wish.duration_us is None else begin + wish.duration_us
+def bounds(source: Source, options: ExportOptions, default_us: int) -> tuple[int, int | None]:
+    """Return begin and end of the selected span, as CLOCK_MONOTONIC."""
+    begin = moment_us(options.at, source.origin) if options.at else default_us
+    return begin, None if options.duration_us is None else begin + options.duration_us
 
 
 def _with(frame: Frame, reason: str, said: list[str], marks: list[Mark]) -> Frame:
@@ -117,7 +117,7 @@ _BLACK, _WHITE = "#000000", "#ffffff"
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """`rgb` and `ansi` by role; a role without a colour has the text's. `ink` is what the heat maps are drawn with."""
+    """Colours by role, as `rgb` and `ansi`; without a colour a role has the text's. `ink` draws the heat maps."""
 
     background: str
     text: str
@@ -133,7 +133,7 @@ class Palette:
 
 
 def palette(theme: Theme) -> Palette:
-    """A theme's colours; one without any is black on white."""
+    """Return a theme's colours; for one without any, black on white."""
     if not theme.colours:
         return Palette(_WHITE, _BLACK, {}, {}, RAMP, (*_BOLD, "accent"))
     colours = dict(theme.colours)
@@ -148,7 +148,7 @@ def palette(theme: Theme) -> Palette:
 
 
 def nearest(colour: str) -> int:
-    """The colour of xterm's cube or greys that is nearest to #rrggbb."""
+    """Return the colour of xterm's cube or greys that is nearest to #rrggbb."""
     parts = tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
     cube = [min(range(6), key=lambda i, part=part: abs(_CUBE[i] - part)) for part in parts]  # type: ignore[misc]
     grey = min(max(round((sum(parts) / 3 - 8) / 10), 0), 23)
@@ -165,19 +165,19 @@ Cells = list[tuple[str, str]]
 """(character, role) of each cell; the second cell of a wide character is empty."""
 
 
-def write_cast(source: Source, out: BinaryIO, wish: Wish) -> None:
-    """Header, then an event per picture. It begins with the first window that was asked for."""
-    colours = palette(load_theme(wish.theme))
-    shown, tape = Moments(source, wish, colours.ink), Tape(colours, wish.size)
-    begin_us, until_us = bounds(source, wish, 0)
-    zero_us, due_s, told_s, pending = -1, 0.0, 0.0, False
-    out.write(_json(_header(source, wish, colours)))
+def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
+    """Write a header, then an event per picture. It begins with the first window of the selected span."""
+    colours = palette(load_theme(options.theme))
+    shown, tape = Moments(source, options, colours.ink), Tape(colours, options.size)
+    begin_us, until_us = bounds(source, options, 0)
+    zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
+    out.write(_json(_header(source, options, colours)))
 
     def event(at_s: float, text: str) -> None:
-        nonlocal told_s
-        stamp = at_s if wish.cast_version == 2 else at_s - told_s  # noqa: PLR2004  version 3 counts from event to event
+        nonlocal reported_s
+        stamp = at_s if options.cast_version == 2 else at_s - reported_s  # noqa: PLR2004  version 3 counts from event to event
         out.write(_json([round(stamp, 6), "o", text]))
-        told_s = told_s + round(stamp, 6) if wish.cast_version != 2 else at_s  # noqa: PLR2004
+        reported_s = reported_s + round(stamp, 6) if options.cast_version != 2 else at_s  # noqa: PLR2004
 
     at_s = 0.0
     for frame in windows(source, begin_us):
@@ -188,9 +188,11 @@ def write_cast(source: Source, out: BinaryIO, wish: Wish) -> None:
             continue
         if zero_us < 0:
             zero_us = frame.mono_us
-            if not wish.at and wish.duration_us is not None:  # from the begin, which a damaged header doesn't tell
-                until_us = frame.mono_us - frame.dt_us + wish.duration_us
-        at_s = (frame.mono_us - zero_us) / 1e6 / wish.speed
+            if (
+                not options.at and options.duration_us is not None
+            ):  # from the begin, which a damaged header doesn't have
+                until_us = frame.mono_us - frame.dt_us + options.duration_us
+        at_s = (frame.mono_us - zero_us) / 1e6 / options.speed
         pending = at_s < due_s
         if not pending:
             event(at_s, tape.draw(shown.lines()))
@@ -199,11 +201,11 @@ def write_cast(source: Source, out: BinaryIO, wish: Wish) -> None:
         raise RecordingError(f"{source.recording.path} holds no window to show")
     if pending:
         event(at_s, tape.draw(shown.lines()))
-    event(at_s + 1 / wish.speed if wish.speed < 1 else at_s + 1, tape.end())
+    event(at_s + 1 / options.speed if options.speed < 1 else at_s + 1, tape.end())
 
 
 class Tape:
-    """What the terminal shows, and what it must be sent to show something else."""
+    """Terminal of a cast: its present cells, and the output that changes them."""
 
     def __init__(self, colours: Palette, size: tuple[int, int]) -> None:
         self._colours, self._size = colours, size
@@ -211,7 +213,7 @@ class Tape:
         self._styles: dict[str, str] = {}
 
     def draw(self, lines: Sequence[Line]) -> str:
-        """All of it at first, then the cells that differ."""
+        """Return all cells at first, then the cells that differ."""
         width, height = self._size
         now = [cells(fit(line, width)) for line in (*lines, *((),) * (height - len(lines)))][:height]
         text = [] if self._shown else ["\x1b[?25l", self.style("text"), "\x1b[2J"]
@@ -223,11 +225,11 @@ class Tape:
         return "".join(text)
 
     def end(self) -> str:
-        """The screen stays; the cursor comes back below it."""
+        """Return the output that leaves the screen and puts the cursor below it."""
         return f"\x1b[0m\x1b[{self._size[1]};1H\x1b[?25h"
 
     def style(self, role: str) -> str:
-        """The sequence that sets a role's style, whatever was set before."""
+        """Return the sequence that sets a role's style, whatever was set before."""
         if role not in self._styles:
             numbers = ["0"] + ["1"] * (role in self._colours.bold)
             if self._colours.ansi:
@@ -247,7 +249,7 @@ class Tape:
 
 
 def cells(line: Line) -> Cells:
-    """A line cell by cell."""
+    """Return a line cell by cell."""
     found: Cells = []
     for span in line:
         for character in span.text:
@@ -257,7 +259,7 @@ def cells(line: Line) -> Cells:
 
 
 def changes(old: Cells, new: Cells) -> Iterator[tuple[int, int]]:
-    """Runs of cells [begin, end) that differ; a wide character is never cut."""
+    """Yield runs of cells [begin, end) that differ; a wide character is never cut."""
     begin = end = -1
     for x, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
@@ -275,12 +277,12 @@ def changes(old: Cells, new: Cells) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
-def _header(source: Source, wish: Wish, colours: Palette) -> dict[str, Any]:
-    width, height = wish.size
+def _header(source: Source, options: ExportOptions, colours: Palette) -> dict[str, Any]:
+    width, height = options.size
     origin = source.origin
-    title = f"latmon {wish.screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
+    title = f"latmon {options.screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
     rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
-    if wish.cast_version == 2:  # noqa: PLR2004
+    if options.cast_version == 2:  # noqa: PLR2004
         return {"version": 2, "width": width, "height": height} | rest | {"env": {"TERM": "xterm-256color"}}
     theme = {"fg": colours.text, "bg": colours.background, "palette": ":".join(XTERM)}
     return {"version": 3, "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme}} | rest
@@ -291,30 +293,30 @@ def _json(value: object) -> bytes:
 
 
 _WIDE, _HIGH, _BASE = 8.4, 18, 13.5
-"""Of a cell, in the picture's units; the text's base line in it."""
+"""Size of a cell, in the picture's units; the text's base line in it."""
 _FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
 _PARTS = re.compile(r"█+| +|[^█ ]+(?: [^█ ]+)*")
 """Full blocks, blanks, and words with single blanks between them."""
 
 
-def write_svg(source: Source, out: BinaryIO, wish: Wish) -> None:
-    """The picture as of `at`, else of the end."""
-    colours = palette(load_theme(wish.theme))
-    shown = Moments(source, wish, colours.ink)
+def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
+    """Write the picture as of `at`, else of the end."""
+    colours = palette(load_theme(options.theme))
+    shown = Moments(source, options, colours.ink)
     ends = source.recording.ends()
-    at_us, _ = bounds(source, wish, ends[-1] if ends else 0)
+    at_us, _ = bounds(source, options, ends[-1] if ends else 0)
     for frame in windows(source, at_us):
-        if wish.at and frame.mono_us > at_us and shown.last is not None:
+        if options.at and frame.mono_us > at_us and shown.last is not None:
             break
         shown.append(frame)
     if shown.last is None:
         raise RecordingError(f"{source.recording.path} holds no window to draw")
-    lines = [fit(line, wish.size[0]) for line in shown.lines()]
-    out.write("\n".join(picture(lines, wish.size, colours)).encode())
+    lines = [fit(line, options.size[0]) for line in shown.lines()]
+    out.write("\n".join(picture(lines, options.size, colours)).encode())
 
 
 def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Iterator[str]:
-    """SVG, a line of it each."""
+    """Yield the lines of an SVG."""
     width, height = size[0] * _WIDE + 2 * _WIDE, (size[1] + 1) * _HIGH
     box = f'viewBox="0 0 {width:.1f} {height}" width="{width:.1f}" height="{height}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'

@@ -1,35 +1,35 @@
-"""The items of a recording that an export reads: selected devices, gaps and damage in their places.
-
-Holds one window at a time. Knows no format.
-"""
+"""Items of a recording for exports: selected devices, gaps and damage in their places; one window in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.model.frame import Device, Frame, Mark, Origin, Traced
 from latmon.recording.encode import End, Gap
 from latmon.recording.reader import Recording
 from latmon.support.errors import UsageError
 
 _MAX_NAMED = 20
+_BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
+_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths")
 Item = Frame | Gap | Mark | End
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """A place that can't be read: what it says stands where it was found."""
+class DamageNote:
+    """Damage, in the place of the file where it was found."""
 
     text: str
 
 
-Told = Frame | Gap | Mark | Damage
+Reported = Frame | Gap | Mark | DamageNote
 
 
-class Unsaid:
-    """Gaps that no line says: time between two windows, and windows that say of themselves that they are unusual."""
+class UnreportedGaps:
+    """Gaps without a line: holes between two windows, and windows with a gap of their own."""
 
     def __init__(self, interval_us: int) -> None:
         self._interval_us = interval_us
@@ -37,7 +37,7 @@ class Unsaid:
         self._excused = False
 
     def before(self, item: Item) -> Iterator[Gap]:
-        """Those that are told before this item, which is the next."""
+        """Yield the gaps before this item, which is the next one."""
         if not isinstance(item, Frame):
             self._excused = self._excused or isinstance(item, Gap)
             return
@@ -49,7 +49,7 @@ class Unsaid:
             yield Gap(item.gap, item.dt_us / 1e6, item.mono_us - item.dt_us, item.wall - item.dt_us / 1e6)
 
     def _hole(self, last: Frame, now: Frame) -> Gap | None:
-        """Time between two windows that nobody says anything about; the report finds the same."""
+        """Return the gap between two windows if no line explains it; the report finds the same ones."""
         missing_us = now.mono_us - now.dt_us - last.mono_us
         if missing_us <= max(self._interval_us, now.dt_us) / 2:
             return None
@@ -57,7 +57,7 @@ class Unsaid:
 
 
 class Source:
-    """A recording as one export sees it. `windows`, `gaps` and `damaged` are what the latest reading came upon."""
+    """Recording as one export sees it, with counts of the windows, gaps and damages of the latest reading."""
 
     def __init__(self, recording: Recording, globs: tuple[str, ...] = ()) -> None:
         self.recording, self.globs = recording, globs
@@ -76,7 +76,7 @@ class Source:
         return self.origin.extra.get("redacted") is True
 
     def items(self, since_us: int = 0) -> Iterator[Item]:
-        """As they are in the file; the first window names the header's devices too."""
+        """Yield items as they are in the file; the first window also names the header's devices."""
         self.windows = self.gaps = 0
         self.devices = {one.name: one for one in self.recording.devices}
         for item in self.recording.since(since_us):
@@ -91,21 +91,21 @@ class Source:
         self.damaged = len(self.recording.damage)
         self.check()
 
-    def told(self, since_us: int = 0) -> Iterator[Told]:
-        """Windows, and in their place every gap, mark and damage; an unusual window has its gap before it."""
-        unsaid, said = Unsaid(self.origin.interval_us), 0
+    def reported(self, since_us: int = 0) -> Iterator[Reported]:
+        """Yield windows, and every gap, mark and damage in its place; the gap of a window is before it."""
+        unreported, said = UnreportedGaps(self.origin.interval_us), 0
         for item in self.items(since_us):
-            for gap in unsaid.before(item):
+            for gap in unreported.before(item):
                 self.gaps += 1
                 yield gap
-            yield from (Damage(text) for text in self.recording.damage[said:])
+            yield from (DamageNote(text) for text in self.recording.damage[said:])
             said = len(self.recording.damage)
             if not isinstance(item, End):
                 yield item
-        yield from (Damage(text) for text in self.recording.damage[said:])
+        yield from (DamageNote(text) for text in self.recording.damage[said:])
 
     def wants(self, name: str) -> bool:
-        """Whether a device is one of those that were asked for, by its name or label."""
+        """Return whether a device is selected, by its name or label."""
         if not self.globs:
             return True
         device = self.devices.get(name)
@@ -113,40 +113,34 @@ class Source:
         return any(fnmatchcase(n, glob) for n in names for glob in self.globs)
 
     def only(self, frame: Frame) -> Frame:
-        """The window without other devices; what isn't about devices stays."""
+        """Return the window without devices that are not selected."""
         if not self.globs:
             return frame
         traced, still = frame.traced, frame.in_flight
         for found in (frame.histograms, frame.seen, frame.kernel):
             self._names.update(one.device for one in found)
         self._names.update(frame.outstanding)
-        if still is not None:  # counts by age are of all devices, and can't be told apart
+        if still is not None:  # counts by age are of all devices, and have no device
             still = replace(still, oldest=tuple(one for one in still.oldest if self.wants(one.device)), older={})
         return replace(
             frame,
-            histograms={s: one for s, one in frame.histograms.items() if self.wants(s.device)},
-            seen={f: one for f, one in frame.seen.items() if self.wants(f.device)},
-            kernel={f: one for f, one in frame.kernel.items() if self.wants(f.device)},
-            above={f: n for f, n in frame.above.items() if self.wants(f.device)},
+            **self._wanted(frame, _BY_DEVICE),
             outliers=tuple(one for one in frame.outliers if self.wants(one.device)),
-            thresholds_us={name: us for name, us in frame.thresholds_us.items() if self.wants(name)},
-            traced=replace(
-                traced,
-                histograms={s: one for s, one in traced.histograms.items() if self.wants(s.device)},
-                by_total={s: one for s, one in traced.by_total.items() if self.wants(s.device)},
-                unfollowed={name: why for name, why in traced.unfollowed.items() if self.wants(name)},
-                paths={name: how for name, how in traced.paths.items() if self.wants(name)},
-            ),
-            outstanding={name: now for name, now in frame.outstanding.items() if self.wants(name)},
-            depths={name: one for name, one in frame.depths.items() if self.wants(name)},
-            issues={name: one for name, one in frame.issues.items() if self.wants(name)},
+            traced=replace(traced, **self._wanted(traced, _TRACED_BY_DEVICE)),
             devices=tuple(one for one in frame.devices if self.wants(one.name)),
             removed=tuple(name for name in frame.removed if self.wants(name)),
             in_flight=still,
         )
 
+    def _wanted(self, value: Frame | Traced, names: Iterable[str]) -> dict[str, Any]:
+        """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
+        return {
+            name: {key: one for key, one in getattr(value, name).items() if self.wants(getattr(key, "device", key))}
+            for name in names
+        }
+
     def check(self) -> None:
-        """UsageError when devices were asked for and none of them was there."""
+        """Raise UsageError when no device is selected by the given names."""
         every = self._names | {*self.devices}
         if self.globs and not any(map(self.wants, every)):
             names = sorted(every)

@@ -1,13 +1,6 @@
 """The rule engine: evaluates the rules over the last minute after each block, and keeps episodes of findings.
 
-Owns the blocks that are kept and when rules are asked. Knows no rule by name, no file and no screen.
-
-The one place that knows all of them.
-
-Owns which kind of measurement each rule lives by, and the words for where there is none. Knows no threshold and no
-screen.
-
-Pure; knows neither report nor screen.
+Owns the blocks that are kept and when rules are evaluated. Knows no rule by name, no file and no screen.
 """
 
 from __future__ import annotations
@@ -17,62 +10,40 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from latmon.aggregate.accumulator import DeepSums
+from latmon.aggregate.accumulator import Accumulator, Minute
+from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.rollup import Minute
-from latmon.findings.facts import BLOCK_US, Block, BlockSums, Facts, in_window, of_minute
+from latmon.findings.facts import BLOCK_US, Block, Facts, block_of, in_window, of_minute
 from latmon.findings.finding import SEVERITIES, Finding, in_order
-from latmon.findings.rule import DEFAULT, Rule, Settings
-from latmon.findings.rules import (
-    bimodal_tail,
-    bottleneck_above_device,
-    completion_wakeup,
-    outstanding_ceiling,
-    peer_outlier,
-    queue_depth_misconfigured,
-    requeue_storm,
-    slow_shared_handler,
-    softirq_delay,
-    starved_io,
-    tick_quantum,
-)
+from latmon.findings.rule import DEFAULT, DEPTHS, LATENCIES, LIMITS, MISSING, TRACED, Rule, Settings
+from latmon.findings.rules import RULES
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.inflight import MEANS
 
-RULES: tuple[Rule, ...] = (
-    starved_io.RULE,
-    completion_wakeup.RULE,
-    tick_quantum.RULE,
-    softirq_delay.RULE,
-    slow_shared_handler.RULE,
-    outstanding_ceiling.RULE,
-    bottleneck_above_device.RULE,
-    requeue_storm.RULE,
-    queue_depth_misconfigured.RULE,
-    peer_outlier.RULE,
-    bimodal_tail.RULE,
-)
-_MAX_SAID = 200
-"""Characters of how a rule failed."""
+_MAX_ERROR = 200
+"""Characters of the error of a rule that failed."""
+
+NEEDS: Mapping[str, str] = MappingProxyType({rule.id: rule.needs for rule in RULES})
+"""Rule -> the input without which it never fires."""
 
 
-def asked(facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> Iterator[tuple[Finding, ...]]:
-    """Rule by rule, all that each finds; `failed`: here it is noted of one that failed, and how."""
+def evaluate_rules(facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> Iterator[tuple[Finding, ...]]:
+    """Yield the findings of each rule that is on. A rule that raises adds its id and error to `failed`."""
     for rule in RULES:
         if rule.id not in settings.off:
-            yield _all_of(rule, facts, settings, failed)
+            yield _evaluate(rule, facts, settings, failed)
 
 
-def _all_of(rule: Rule, facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> tuple[Finding, ...]:
+def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> tuple[Finding, ...]:
     try:
-        return tuple(rule.judge(facts, settings.of(rule.id)))
+        return tuple(rule.evaluate(facts, settings.of(rule)))
     except Exception as error:  # noqa: BLE001 - it reads whatever a recording holds; a mistake here must end no capture
-        failed.setdefault(rule.id, " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_SAID].rstrip(": "))
+        failed.setdefault(rule.id, " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR].rstrip(": "))
         return ()
 
 
 def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Without what another one explains that is on the same device, or about it too, and as urgent; no key twice."""
+    """Drop duplicate keys, and findings that one of at least the same severity explains on the same device."""
     known: dict[tuple[str, str], Finding] = {}
     for one in found:
         if one.key not in known or one.weight > known[one.key].weight:
@@ -89,80 +60,50 @@ def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
     )
 
 
-LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
-"""Histograms of latency; requests that deep probes follow; how many are outstanding; what a driver may have."""
-
-NEEDS: Mapping[str, str] = MappingProxyType(
-    {
-        "starved-io": TRACED,
-        "completion-wakeup": TRACED,
-        "tick-quantum": LATENCIES,
-        "softirq-delay": TRACED,
-        "slow-shared-handler": TRACED,
-        "outstanding-ceiling": DEPTHS,
-        "bottleneck-above-device": DEPTHS,
-        "requeue-storm": TRACED,
-        "queue-depth-misconfigured": LIMITS,
-        "peer-outlier": LATENCIES,
-        "bimodal-tail": LATENCIES,
-    },
-)
-"""Rule -> the kind without which it never fires."""
-
-WHY: Mapping[str, str] = MappingProxyType(
-    {
-        LATENCIES: "no latencies were timed",
-        TRACED: "stages were not traced",
-        DEPTHS: "nobody counted how many I/Os are outstanding",
-        LIMITS: "no device told a limit of its driver",
-    }
-)
-
-
-def unjudged(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
-    """Kind -> the rules that can't judge for want of it; empty where all can. `off`: rules that aren't asked."""
-    told = {
-        LATENCIES: "total" in facts.origin.measured or any(one.deep.tables.get("traced") for one in facts.window),
-        TRACED: facts.window[-1].deep.facts.traced.one_in > 0,
-        # a mean of queued requests and those in the driver together shows no limit of the driver
+def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
+    """Return the missing inputs, each with the rules that need it, without those in `off`; empty if none is missing."""
+    available = {
+        LATENCIES: "total" in facts.origin.measured or any(one.on_demand.tables.get("traced") for one in facts.window),
+        TRACED: facts.window[-1].on_demand.facts.traced.one_in > 0,
+        # a mean over queued requests and those in the driver shows no limit of the driver
         DEPTHS: any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
     }
-    missing = {kind: tuple(r for r, need in NEEDS.items() if need == kind and r not in off) for kind in told}
-    return {kind: rules for kind, rules in missing.items() if rules and not told[kind]}
+    return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off).items() if not available[kind]}
 
 
 def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Kind -> those of these rules that live by it."""
-    found = {kind: tuple(rule for rule, need in NEEDS.items() if need == kind and rule in rules) for kind in WHY}
+    """Group rules by the input that they need."""
+    found = {kind: tuple(rule for rule, need in NEEDS.items() if need == kind and rule in rules) for kind in MISSING}
     return {kind: some for kind, some in found.items() if some}
 
 
-def who_judged(rules: int, missing: Mapping[str, Sequence[str]], failed: Mapping[str, str]) -> tuple[str, str]:
-    """Of so many rules that were asked: how many judged, and which didn't and why; nothing where all did.
+def evaluated_by(rules: int, missing: Mapping[str, Sequence[str]], failed: Mapping[str, str]) -> tuple[str, str]:
+    """Return how many of the `rules` rules that are on were evaluated, and which were not and why, as two texts.
 
-    `11 rules`, or `9 of 11 rules judged` and `not judged: starved-io, requeue-storm (stages were not traced)`.
+    `11 rules` and an empty text, or `9 of 11 rules evaluated` and
+    `not evaluated: starved-io, requeue-storm (stages were not traced)`.
     """
     without = {*failed, *(rule for some in missing.values() for rule in some)}
-    why = [f"{', '.join(some)} ({WHY[kind]})" for kind, some in missing.items()]
-    why += [f"{rule} (it failed: {words})" for rule, words in failed.items()]
+    why = [f"{', '.join(some)} ({MISSING[kind]})" for kind, some in missing.items()]
+    why += [f"{rule} (it failed: {error})" for rule, error in failed.items()]
     if not without:
         return f"{rules} rules", ""
-    return f"{rules - len(without)} of {rules} rules judged", f"not judged: {', '.join(why)}"
+    return f"{rules - len(without)} of {rules} rules evaluated", f"not evaluated: {', '.join(why)}"
 
 
 KEEP = 6
-"""Blocks that are kept at least, however long they are: what must last is looked for in them."""
+"""Least number of blocks that are kept, however long they are: rules count the blocks in which an effect lasted."""
 MAX_EPISODES = 1000
-"""That are over. Where there are more, the oldest of the least urgent ones is forgotten."""
+"""Ended episodes that are kept; beyond that the oldest of the least urgent ones is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finding for as long as it lasted. Times are the ends of the blocks after which it was found."""
+    """A finding in consecutive blocks. Times are the ends of the blocks after which it was found."""
 
     worst: Finding
-    """As it was when it was most urgent."""
+    """The most urgent state of the finding."""
     last: Finding
     begin_us: int
     end_us: int
@@ -176,11 +117,11 @@ class Episode:
         return self.worst.key
 
 
-class Watch:
-    """Fed by `take`, in order; `current` are the findings after the last whole block, the most urgent first.
+class RuleEngine:
+    """Evaluation of all rules over a series of frames, which `take` adds in order.
 
-    A block ends where a multiple of BLOCK_US since the capture began does, so that one who begins in the middle of a
-    capture has the blocks of one who saw all of it.
+    `current` are the findings after the last whole block, the most urgent first. Blocks end at multiples of BLOCK_US
+    since the capture began, so that an engine that starts in the middle of a capture has the same blocks.
     """
 
     def __init__(
@@ -190,62 +131,62 @@ class Watch:
         settings: Settings = DEFAULT,
         waiting: Waiting | None = None,
     ) -> None:
-        """`waiting`: what was in flight before the first frame, where that is known."""
+        """Start before the first frame; `waiting` are the I/Os in flight at that time, where they are known."""
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
         self.left_out = 0
-        """Episodes that were forgotten."""
+        """Episodes that were dropped (MAX_EPISODES)."""
         self.failed: dict[str, str] = {}
-        """Rule -> how it failed at first; the others go on without it."""
+        """Rule -> its first error; the other rules are still evaluated."""
         self.silent: frozenset[str] = frozenset(NEEDS)
         """Rules that were not evaluated so far, because an input is missing."""
-        self.judged = 0
-        """Blocks after which rules were asked."""
+        self.evaluated = 0
+        """Blocks after which rules were evaluated."""
         self.quiet = False
-        """Blocks are kept, and no rule is asked."""
+        """Whether blocks are kept without evaluating rules."""
         self.facts: Facts | None = None
-        """What rules were asked about last; deep sums that are first read later may hold what came since."""
+        """Input of the last evaluation; its on-demand sums, when first read later, may include newer blocks."""
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
-        self._sums = BlockSums()
-        self._deep, self._added = DeepSums(), deque[Block]()
-        """Running sums over the window, and the blocks that are in them."""
+        self._sums = Accumulator()
+        self._on_demand, self._added = OnDemandSums(), deque[Block]()
+        """Running sums over the window, and the blocks that they contain."""
         self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
         self._end_us: int | None = None
         self._slot: int | None = None
-        """Of the block that is being filled, counted from where the capture began."""
+        """Number of the block that is being filled, from the capture's begin; None before its first frame."""
 
     @property
     def lasting(self) -> tuple[Episode, ...]:
-        """Of the current findings, in their order."""
+        """Return the episodes of the current findings, in their order."""
         return tuple(self._open[one.key] for one in self.current)
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """All so far, in the order in which they began; those that still last end now."""
+        """Return all episodes by their begin; those that are not over end now."""
         return tuple(sorted((*self._closed, *self._open.values()), key=lambda one: (one.begin_wall, one.key)))
 
     def take(self, item: Frame | Minute) -> bool:
-        """The next frame, or a minute of them; whether rules were asked."""
-        before = self.judged
+        """Add the next frame, or a roll-up of one minute; return whether rules were evaluated."""
+        before = self.evaluated
         for _ in self.taking(item):
             pass
-        return self.judged > before
+        return self.evaluated > before
 
     def taking(self, item: Frame | Minute) -> Iterator[None]:
-        """The same in parts of some milliseconds each, for who has other things to do in between."""
+        """Add the next frame or roll-up; yield every few milliseconds, so that the caller can do other work."""
         begin_us = item.mono_us - item.dt_us
         wobble_us = (item.first_dt_us if isinstance(item, Minute) else item.dt_us) // 2
         if self._end_us is not None and (item.mono_us <= self._end_us or begin_us - self._end_us > wobble_us):
             yield from self._start_over(item.mono_us <= self._end_us)
         self._end_us = item.mono_us
         if isinstance(item, Minute):
-            yield from self._settle()
+            yield from self._end_block()
             self._slot = None
-            yield from self._judge(of_minute(item, self._waiting))
+            yield from self._evaluate(of_minute(item, self._waiting))
             return
         self._devices.update((one.name, one) for one in item.devices)
         for name in item.removed:
@@ -255,61 +196,61 @@ class Watch:
         now = self._slot_of(begin_us, item) if self._slot is None else self._slot
         self._slot = self._slot_of(item.mono_us, item)
         if self._slot > now:
-            yield from self._settle()
+            yield from self._end_block()
 
     def finish(self) -> None:
-        """No more frames come: what is left is judged as well."""
-        for _ in self._settle():
+        """Evaluate the frames that are not in a block yet: no more frames come."""
+        for _ in self._end_block():
             pass
 
     def _slot_of(self, mono_us: int, frame: Frame) -> int:
-        """Half a frame early: clocks wobble."""
+        """Return the number of the block that holds this time; half a frame early, because clocks jitter."""
         return (mono_us + frame.dt_us // 2 - self.origin.start_mono_us) // BLOCK_US
 
     def _start_over(self, other_boot: bool) -> Iterator[None]:
-        """Blocks behind a hole say nothing of what lasts: nothing does that is known of."""
-        yield from self._settle()
+        """End all episodes and drop the blocks: nothing is known to last across a gap in the frames."""
+        yield from self._end_block()
         self._slot = None
         self._blocks.clear()
-        self._deep, self._added = DeepSums(), deque()
+        self._on_demand, self._added = OnDemandSums(), deque()
         self.current = ()
         self._close(tuple(self._open))
         if other_boot:
             self._waiting = Waiting()
 
-    def _settle(self) -> Iterator[None]:
-        """The frames that were added up become a block."""
-        if self._sums.begin_us is not None:
-            block, self._sums = self._sums.block(self._waiting), BlockSums()
+    def _end_block(self) -> Iterator[None]:
+        """Make a block of the frames since the last one, and evaluate it."""
+        if self._sums.first is not None:
+            block, self._sums = block_of(self._sums, self._waiting), Accumulator()
             yield
-            yield from self._judge(block)
+            yield from self._evaluate(block)
 
-    def _judge(self, block: Block) -> Iterator[None]:
+    def _evaluate(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         if self.quiet:
             return
-        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._deep)
-        self._add_up(facts.window)
+        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._on_demand)
+        self._update_sums(facts.window)
         found: list[Finding] = []
-        for some in asked(facts, self._settings, self.failed):
+        for some in evaluate_rules(facts, self._settings, self.failed):
             found += some
             yield
-        missing = unjudged(facts)
+        missing = not_evaluated(facts)
         self.silent &= frozenset(rule for rules in missing.values() for rule in rules)
         self.facts, self.current = facts, in_order(unexplained(found))
-        self.judged += 1
+        self.evaluated += 1
         self._note(block)
 
-    def _add_up(self, window: tuple[Block, ...]) -> None:
-        """What left the window is taken away, what came is added."""
+    def _update_sums(self, window: tuple[Block, ...]) -> None:
+        """Subtract the blocks that left the window from the running sums, and add the new ones."""
         while self._added and self._added[0].end_us < window[0].end_us:
             gone = self._added.popleft()
-            self._deep.remove(gone.deep, gone.end_us)
+            self._on_demand.remove(gone.on_demand, gone.end_us)
         for one in window:
             if not self._added or one.end_us > self._added[-1].end_us:
-                self._deep.add(one.deep, one.end_us)
+                self._on_demand.add(one.on_demand, one.end_us)
                 self._added.append(one)
 
     def _note(self, block: Block) -> None:
@@ -336,29 +277,29 @@ def _continued(before: Episode, one: Finding, block: Block) -> Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One finding on one device, as it was when it was most urgent, and when it was there. Times are Unix times."""
+class FindingSummary:
+    """All episodes of one rule on one device, with its most urgent state. Times are Unix times."""
 
     finding: Finding
     begin_wall: float
-    """After the first block in which it was found."""
+    """End of the first block in which it was found."""
     end_wall: float
     episodes: int
     times: int
     """Blocks after which it was found."""
 
 
-def told(episodes: Iterable[Episode]) -> tuple[Told, ...]:
-    """By severity, then by the share of time they explain."""
+def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...]:
+    """Merge the episodes of the same rule and device; sort by severity, then by the share of time they explain."""
     grouped: dict[tuple[str, str], list[Episode]] = {}
     for one in episodes:
         grouped.setdefault(one.key, []).append(one)
-    found = [_together(some) for some in grouped.values()]
+    found = [_summary(some) for some in grouped.values()]
     return tuple(sorted(found, key=lambda one: one.finding.rank))
 
 
-def _together(some: list[Episode]) -> Told:
-    return Told(
+def _summary(some: list[Episode]) -> FindingSummary:
+    return FindingSummary(
         max((one.worst for one in some), key=lambda finding: finding.weight),
         min(one.begin_wall for one in some),
         max(one.end_wall for one in some),

@@ -1,18 +1,18 @@
 """The finding as a frozen value: one sentence, its evidence, next steps with their commands, and what would refute it.
 
-Owns the severities and their order. Knows no rule, no frame and no screen.
-
-`engine.Watch` is fed with frames; engine.py lists the rules, rule.py all of their numbers. Nothing of it is
-recorded: an old recording profits from a new rule.
+Owns the severities and their order. Findings are not recorded: an old recording profits from a new rule. Knows no rule,
+no frame and no screen.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.model.frame import Device
+from latmon.support.units import spelled
 
 FIO = "fio --name=t --readonly --rw=randread --bs=4k --direct=1 --time_based --runtime=10"
 RAN = (
@@ -44,22 +44,22 @@ _PLAIN = re.compile(r"[\w!.:-]+", re.ASCII)
 
 
 def ran(line: str) -> bool:
-    """Return whether a command is one that was run, but for the names and numbers in it."""
+    """Return whether a command was run on a test machine, apart from the names and numbers in it."""
     return bool(_RAN.fullmatch(line))
 
 
 def marked(line: str) -> str:
-    """Return a command as a person reads it: one that was not run says so."""
+    """Return a command as users read it, with a mark if it was not run on a test machine."""
     return line if ran(line) else line + NOT_RUN
 
 
 def plain(name: str) -> bool:
-    """Nothing in it means something to a shell; a leading dash would be an option."""
+    """Return whether a name is safe in a command: without characters special to a shell, without a leading dash."""
     return bool(_PLAIN.fullmatch(name)) and not name.startswith("-")
 
 
 def sysfs(name: str) -> str:
-    """A disk's directory; of one with an odd name the place for it."""
+    """Return the directory of a block device, with a placeholder for a name that is not safe in a command."""
     return f"/sys/block/{name if plain(name) else 'DEVICE'}"
 
 
@@ -77,23 +77,23 @@ def threads(called: str, *, is_sun: bool) -> str:
 
 
 def sd_driver(device: Device) -> str:
-    """Return the disk driver that has a Solaris device: ssd for Fibre Channel disks on SPARC, else sd."""
+    """Return the driver of a Solaris disk: ssd for Fibre Channel disks on SPARC, else sd."""
     return "ssd" if device.driver == "ssd" or device.name.startswith("ssd") else "sd"
 
 
 def sd_walk(device: Device, *fields: str) -> str:
-    """Return the line that prints fields of sd_lun, of all disks of the device's driver."""
+    """Return the command that prints fields of struct sd_lun for all disks of the device's driver."""
     walk = f"*{sd_driver(device)}_state::walk softstate"
     return f"""echo '{walk} | ::print -at "struct sd_lun" {" ".join(fields)}' | mdb -k"""
 
 
 NOTICE, WARNING, CRITICAL = "notice", "warning", "critical"
 SEVERITIES = (NOTICE, WARNING, CRITICAL)
-"""Worth knowing; I/Os are slow for this; I/Os that somebody waits for are stuck, or nearly all of the time is lost."""
+"""Worth knowing; I/Os are slow because of it; I/Os are stuck, or nearly all of the time is lost."""
 
 
 class Fact(NamedTuple):
-    """A number that gave it away. `name` is its key in a report, `said` the words that a person reads."""
+    """A number of the evidence. `name` is its key in a report, `said` the text for users."""
 
     name: str
     value: float | str
@@ -101,11 +101,18 @@ class Fact(NamedTuple):
     unit: str = ""
     """us, ios, share (0..1), per_s; empty for a plain number or a text."""
     of: int | None = None
-    """How many samples it is of; None where it is a setting or one of a kind."""
+    """Number of samples; None for a setting or a single value."""
+
+
+def duration_facts(*rows: tuple[str, float | None, str, int | None]) -> Iterator[Fact]:
+    """Yield facts from (name, us, text, samples) where the time is known; `{}` in the text becomes the time."""
+    for name, us, text, of in rows:
+        if us is not None:
+            yield Fact(name, us, text.format(spelled(us)), "us", of)
 
 
 class Step(NamedTuple):
-    """What to do next, what may go wrong with it, and commands to copy, which never stand in `what`."""
+    """A next step: what to do, its risk, and commands to copy, which `what` does not repeat."""
 
     what: str
     risk: str = "none: it only looks"
@@ -113,7 +120,7 @@ class Step(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return what a person reads: what to do, then the commands, and which of them were not run here."""
+        """Return the text for users: what to do, then the commands, with a mark on those that were not run."""
         lines = ", ".join(map(marked, self.commands))
         between = " " if self.what.endswith("?") else ": "
         return f"{self.what}{between}{lines}" if lines else self.what
@@ -126,55 +133,55 @@ class Where(NamedTuple):
     """overview, stages, outstanding, outliers, interrupts."""
     device: str = ""
     op: str = ""
-    """Empty: all."""
+    """The op that is selected; empty for all."""
     low_us: int | None = None
     high_us: int | None = None
-    """Of the latencies that it is about; None: no bound."""
+    """Upper bound of the region's latencies, as `low_us` is the lower one; None for no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in a window. Equal ones in windows that follow each other are one episode (engine.py)."""
+    """The result of a rule for one window. The same finding after consecutive blocks is one episode (engine.py)."""
 
     id: str
     severity: str
     device: str
-    """Empty: the host's."""
+    """The device that it is about; empty for the host."""
     summary: str
-    """One sentence without its full stop: who, what, how much, why."""
+    """One sentence without its full stop: device, effect, size, cause."""
     facts: tuple[Fact, ...]
     where: Where
     steps: tuple[Step, ...]
     refuted_by: str
-    """What would show that it is something else."""
+    """An observation that would show that the cause is another one."""
     share: float = 0.0
-    """Which part of the time of the I/Os that it is about it explains, 0..1."""
+    """The share of the affected I/Os' time that it explains, 0..1."""
     also: tuple[str, ...] = ()
-    """Other devices that it is about: what it explains on them needn't be told either."""
+    """Other affected devices: findings on them that it explains are left out as well."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes it the same finding in another window."""
+        """Return the rule and the device, which identify the finding across windows."""
         return self.id, self.device
 
     @property
     def weight(self) -> tuple[int, float]:
-        """Greater is more urgent."""
+        """Return the urgency: severity, then share; greater is more urgent."""
         return SEVERITIES.index(self.severity), self.share
 
     @property
     def rank(self) -> tuple[int, float, tuple[str, str]]:
-        """To sort by, the most urgent one first: by severity, then by the share of time they explain."""
+        """Return the sort key that puts the most urgent finding first."""
         return -self.weight[0], -self.weight[1], self.key
 
 
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The most urgent one first."""
+    """Sort findings, the most urgent one first."""
     return tuple(sorted(findings, key=lambda one: one.rank))
 
 
 def sized(said: str, of: int | None) -> str:
-    """What is said, and how many samples it is of where that isn't said."""
+    """Append the number of samples to a text that does not contain it."""
     if of is None or any(re.search(rf"(?<![\d.,]){text}(?!\d|[.,]\d)", said) for text in (str(of), f"{of:,}")):
         return said
     return f"{said} (of {of:,})"

@@ -1,6 +1,6 @@
-"""Guided tours of the demos: what to look at, step by step, as YAML beside the themes.
+"""Guided tours of the demos: views with explanations, read from YAML files in `tours`.
 
-Owns the file's format. Knows no screen: a step names a view as a finding does, and the words that go with it.
+Owns the file's format. Knows no screen: a step names a view as a finding does.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from latmon.support.errors import UsageError
 from latmon.support.paths import data_dir
 
 MAX_TEXT = 320
-"""Four lines at 80 columns."""
+"""Characters of a step's text: four lines at 80 columns."""
 
 
 class Stop(NamedTuple):
-    """One step of a tour: the view and what is to be seen there."""
+    """One step of a tour: a view and its explanation."""
 
     where: Where
     text: str
 
 
 class Tour(NamedTuple):
-    """A demo, explained."""
+    """The steps that explain a demo."""
 
     title: str
     stops: tuple[Stop, ...]
     then: str = ""
-    """What to try next."""
+    """The closing text with suggestions for what to try next."""
 
 
 def tours() -> tuple[str, ...]:
-    """The demos that have one."""
+    """Return the names of the demos with a tour."""
     return tuple(sorted(path.stem for path in data_dir("tours").glob("*.yaml")))
 
 
 def load_tour(scenario: str) -> Tour:
-    """UsageError for a demo without one."""
+    """Return the tour of a demo. Raises UsageError if it has none."""
     if scenario not in tours():
         known = ", ".join(tours())
         raise UsageError(f"there is no tour of the demo {scenario!r}; the tours are {known}: latmon demo NAME --tour")

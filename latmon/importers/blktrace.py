@@ -1,12 +1,12 @@
 """Importers of blkparse's and ftrace's lines: times from one event to another.
 
-Keyed by device and sector. A request that was merged completes with the sector of its first bio: a Q is taken for the
-request that begins at its sector, others are merges and have no time of their own. A second D is a requeue; the last
-one counts. A completion of some of its sectors leaves the request outstanding with those that follow them. Flushes
-without a sector can't be told apart and are left out, counted.
+blkparse: I/Os are keyed by device and sector. A merged request completes with the sector of its first bio: a Q is taken
+for the request that begins at its sector, other Qs are merges and have no time of their own. A second D is a requeue,
+and the last one counts. A completion of some sectors leaves the request outstanding with the sectors after them.
+Flushes without a sector can't be distinguished: they are left out and counted.
 
-`--key FIELD` says which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector. Without one
-the oldest A that waits is taken. Knows no event by itself: what two of them mean is for the one who asks.
+ftrace: `--key FIELD` says which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector.
+Without it the oldest waiting A is taken.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from latmon.importers.values import (
     IN_FLIGHT,
     SECOND,
     UNKNOWN_OP,
-    Asked,
     Found,
-    Moment,
+    ImportOptions,
     Passed,
     Remark,
-    Second,
-    Where,
+    Seconds,
+    TextSpan,
+    TimeLine,
     op_of,
 )
 from latmon.model.frame import Flow, Outlier
@@ -59,41 +59,41 @@ class _Request:
     sectors: int
     """All of them, as it was issued."""
     left: int
-    """Those that have not completed."""
+    """Sectors that have not completed."""
 
 
 def sniff_blkparse(head: str) -> bool:
-    """Lines with an action of an I/O."""
+    """Return whether there are lines with an action of an I/O."""
     return any((line := _BLKPARSE_LINE.match(one)) and line[8] in ("Q", "D", "C", "G", "I") for one in head.split("\n"))
 
 
-def read_blkparse(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Completions of one second of the trace are a window."""
-    trace = _Trace(asked)
+def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for the completions of each second of the trace."""
+    trace = _Trace(options, Seconds(options.threshold_us))
     for at, line in enumerate(lines, 1):
         found = _BLKPARSE_LINE.match(line)
         if found is not None:
             yield from trace.take(at, found)
         elif (skips := _SKIPS.match(line)) is not None and int(skips[1]):
-            yield Remark(Where(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
+            yield Remark(TextSpan(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
         elif _SUMMARY.match(line):
             trace.is_over = True
         elif _MESSAGE.match(line):
-            yield Passed(Where(at, at))
+            yield Passed(TextSpan(at, at))
         elif found is None and _BLKPARSE_EVENT.match(line):
-            yield Remark(Where(at, at), "an event can't be read: its I/O may be missing", 1, lost=1)
+            yield Remark(TextSpan(at, at), "an event can't be read: its I/O may be missing", 1, lost=1)
         if found is not None or _BLKPARSE_HEADS.match(line):
-            yield Passed(Where(at, at))
+            yield Passed(TextSpan(at, at))
     yield from trace.end(len(lines))
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What is in flight, and the second that is being filled. A run has sequence numbers of its own on each CPU."""
+    """I/Os in flight and the window of the present second. A run has its own sequence numbers on each CPU."""
 
-    asked: Asked
+    options: ImportOptions
+    seconds: Seconds
     open: dict[tuple[str, int], _Request] = field(default_factory=dict)
-    second: Second | None = None
     unmatched: int = 0
     unkeyed: int = 0
     unqueued: int = 0
@@ -106,7 +106,7 @@ class _Trace:
     """The last number of each device and CPU."""
 
     def take(self, at: int, found: re.Match[str]) -> Iterator[Found]:
-        """One event; a second that is over."""
+        """Take one event; yield a second that is over."""
         yield from self._another_run(at, found)
         action, ns = found[8], int(found[5]) * SECOND + int(found[6])
         if action not in ("Q", "D", "C"):
@@ -132,8 +132,8 @@ class _Trace:
         begins = self.is_over or number <= self.sequence.get(cpu, 0)
         if begins and self.sequence:
             yield from self.end(at - 1)
-            yield Moment(Where(at, at), f"line {at}: another run of blktrace begins")
-            self.open, self.sequence, self.second, self.is_over = {}, {}, None, False
+            yield TimeLine(TextSpan(at, at), f"line {at}: another run of blktrace begins")
+            self.open, self.sequence, self.is_over = {}, {}, False
             self.unmatched = self.unkeyed = self.unqueued = self.partial = self.skipped = 0
         elif cpu in self.sequence and number > self.sequence[cpu] + 1:
             self.skipped += number - self.sequence[cpu] - 1
@@ -150,20 +150,14 @@ class _Trace:
             request.left -= done
             self.open[key[0], key[1] + done] = request
             return
-        if self.second is None or self.second.number != ns // SECOND:
-            if self.second is not None:
-                yield self.second.times()
-            self.second = Second(ns // SECOND, at, at)
-        self.second.last = at
         self.unqueued += request.queued is None
-        flow = Flow(self.asked.device or key[0], self.asked.op or op_of(found[9]))
+        flow = Flow(self.options.device or key[0], self.options.op or op_of(found[9]))
         one = _blkparse_outlier(flow, key[1] + request.left - request.sectors, request, ns)
-        self.second.add(flow, one, slow=one.total_us >= self.asked.threshold_us)
+        yield from self.seconds.add(ns // SECOND, at, at, one)
 
     def end(self, last: int) -> Iterator[Found]:
-        """The last second, and what could not be timed."""
-        if self.second is not None:
-            yield self.second.times()
+        """Yield the last second, and remarks on what could not be timed."""
+        yield from self.seconds.end()
         left = sum(one.issued is not None for one in self.open.values())
         for number, text, lost in (
             (self.unmatched, "completions without an issue in the trace", True),
@@ -174,11 +168,11 @@ class _Trace:
             (left, "I/Os had not completed at the end", False),
         ):
             if number:
-                yield Remark(Where(last, last), f"{number:,} {text}", number if lost else 0)
+                yield Remark(TextSpan(last, last), f"{number:,} {text}", number if lost else 0)
 
 
 def _blkparse_outlier(flow: Flow, sector: int, request: _Request, ns: int) -> Outlier:
-    """The I/O with its stages, slow or not."""
+    """Return the I/O with its stages, slow or not."""
     issued = request.issued or ns
     begun = issued if request.queued is None else min(request.queued, issued)
     total = (ns - begun) // 1000
@@ -205,7 +199,7 @@ _FTRACE_LINE = re.compile(
     r"(?:[\w-]{1,32}:\s+)??([A-Za-z_][\w.]{0,80})(?::|\s*<-|\s|\(|$)(.{0,2000})"
 )
 _LOST = re.compile(r"\s*CPU:(\d{1,5}) \[(?:LOST(?: (\d{1,15}))? EVENTS|(\d{1,15}) EVENTS DROPPED)\]")
-"""Of trace_pipe (kernel/trace/trace.c) and of trace-cmd report."""
+"""Lost events in trace_pipe (kernel/trace/trace.c) and in trace-cmd report."""
 _BEGINS = re.compile(r"# tracer:|cpus=\d+\s*\Z")
 _FTRACE_HEADS = re.compile(r"\s*#|cpus=\d+|version = |CPU \d+ is empty|\s*CPU:\d+ \[LOST|trace-cmd|libtrace")
 _BLOCK = re.compile(r"\s*(\d+,\d+) ([A-Z]+) (?:(\d+) )?\(.{0,200}?\) (\d+) \+ (\d+)")
@@ -223,15 +217,15 @@ class _Line:
 
 
 def sniff_ftrace(head: str) -> bool:
-    """Task, CPU in brackets, seconds, an event."""
+    """Return whether there are lines with task, CPU in brackets, seconds and event."""
     return any(_FTRACE_LINE.match(one) for one in head.split("\n"))
 
 
-def read_ftrace(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Pairs that end in one second are a window. UsageError without --events."""
-    if asked.events is None:
+def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for the pairs that end in each second. UsageError without --events."""
+    if options.events is None:
         raise UsageError("a trace needs --events A,B: the two events whose distance is wanted")
-    pairing = _Pairing(asked, *asked.events)
+    pairing = _Pairing(options, Seconds(options.threshold_us, options.stage or "total"), *options.events)
     for at, text in enumerate(lines, 1):
         one = _line(at, text)
         if one is not None:
@@ -240,23 +234,23 @@ def read_ftrace(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield from pairing.lost(at, int(lost[1]), int(lost[2] or lost[3] or 1))
         elif _BEGINS.match(text):
             pairing.is_over = bool(pairing.times)
-        elif not _FTRACE_HEADS.match(text) and any(event in text for event in asked.events):
-            yield Remark(Where(at, at), "an event can't be read: its pair is missing", 1, lost=1)
+        elif not _FTRACE_HEADS.match(text) and any(event in text for event in options.events):
+            yield Remark(TextSpan(at, at), "an event can't be read: its pair is missing", 1, lost=1)
         if one is not None or _FTRACE_HEADS.match(text):
-            yield Passed(Where(at, at))
+            yield Passed(TextSpan(at, at))
     yield from pairing.end(len(lines))
 
 
 @dataclass(slots=True)
 class _Pairing:
-    """Begins that wait for their end, by key, and the pairs of the second that is being filled."""
+    """Begins that wait for their end, by key, and the window of the present second."""
 
-    asked: Asked
+    options: ImportOptions
+    seconds: Seconds
     begin: str
     end_: str
     waiting: dict[str, deque[_Line]] = field(default_factory=lambda: defaultdict(deque))
-    second: Second | None = None
-    held: int = 0
+    begun: int = 0
     unmatched: int = 0
     keyless: int = 0
     pairs: int = 0
@@ -268,67 +262,60 @@ class _Pairing:
     """The time of the last event of each CPU: it falls where another trace begins."""
 
     def take(self, one: _Line) -> Iterator[Found]:
-        """One event; a second that is over."""
+        """Take one event; yield a second that is over."""
         yield from self._another_trace(one)
         if one.event not in (self.begin, self.end_):
             return
-        key = _key(one, self.asked.key)
+        key = _key(one, self.options.key)
         if key is None:
             self.keyless += 1
         elif one.event == self.end_ and self.waiting[key]:
             yield from self._paired(self.waiting[key].popleft(), one)
-        elif one.event == self.begin and self.held < IN_FLIGHT:
+        elif one.event == self.begin and self.begun < IN_FLIGHT:
             self.waiting[key].append(one)
-            self.held += 1
+            self.begun += 1
         else:
             self.unmatched += 1
 
     def _another_trace(self, one: _Line) -> Iterator[Found]:
         if self.is_over or one.ns < self.times.get(one.cpu, 0):
             yield from self.end(one.at - 1)
-            yield Moment(Where(one.at, one.at), f"line {one.at}: another trace begins")
+            yield TimeLine(TextSpan(one.at, one.at), f"line {one.at}: another trace begins")
             self.waiting.clear()
             self.times.clear()
-            self.second, self.is_over = None, False
-            self.held = self.unmatched = self.keyless = self.pairs = self.dropped = 0
+            self.is_over = False
+            self.begun = self.unmatched = self.keyless = self.pairs = self.dropped = 0
         self.times[one.cpu] = one.ns
 
     def lost(self, at: int, cpu: int, events: int) -> Iterator[Found]:
-        """Drop the begins that wait: if their end is among the lost events, they would be paired with a later one."""
-        self.dropped += self.held
-        self.held = 0
+        """Drop the begins that wait: if their end was lost, they would be paired with a later one."""
+        self.dropped += self.begun
+        self.begun = 0
         self.waiting.clear()
-        yield Remark(Where(at, at), f"{events:,} events of CPU {cpu} were lost by the kernel's buffer", lost=events)
+        yield Remark(TextSpan(at, at), f"{events:,} events of CPU {cpu} were lost by the kernel's buffer", lost=events)
 
     def _paired(self, begun: _Line, ended: _Line) -> Iterator[Found]:
-        self.held -= 1
+        self.begun -= 1
         if begun.ns > ended.ns:
             self.unmatched += 1
             return
-        if self.second is None or self.second.number != ended.ns // SECOND:
-            if self.second is not None:
-                yield self.second.times()
-            self.second = Second(ended.ns // SECOND, begun.at, ended.at, self.asked.stage or "total")
         self.pairs += 1
-        self.second.last = ended.at
-        flow = _flow(begun, self.asked)
-        one = _ftrace_outlier(flow, begun, ended, self.asked)
-        self.second.add(flow, one, slow=one.total_us >= self.asked.threshold_us)
+        one = _ftrace_outlier(_flow(begun, self.options), begun, ended, self.options)
+        yield from self.seconds.add(ended.ns // SECOND, begun.at, ended.at, one)
 
     def end(self, last: int) -> Iterator[Found]:
-        """The last second, and what has no other half."""
-        if self.second is not None:
-            yield self.second.times()
-        begin, end, where = clean(self.begin), clean(self.end_), Where(last, last)
+        """Yield the last second, and remarks on events without their other half."""
+        yield from self.seconds.end()
+        begin, end, where = clean(self.begin), clean(self.end_), TextSpan(last, last)
         if not self.pairs:
             yield Remark(where, f"no {begin} is followed by a {end}")
-        if self.unmatched or self.held:
-            text = f"{self.unmatched:,} {end} without a {begin}, {self.held:,} the other way"
+        if self.unmatched or self.begun:
+            text = f"{self.unmatched:,} {end} without a {begin}, {self.begun:,} the other way"
             yield Remark(where, text, self.unmatched)
         if self.dropped:
             yield Remark(where, f"{self.dropped:,} {begin} before lost events: not paired", self.dropped)
         if self.keyless:
-            yield Remark(where, f"{self.keyless:,} of these events have no {clean(self.asked.key)}", self.keyless)
+            yield Remark(where, f"{self.keyless:,} of these events have no {clean(self.options.key)}", self.keyless)
 
 
 def _line(at: int, text: str) -> _Line | None:
@@ -350,13 +337,13 @@ def _key(one: _Line, key: str) -> str | None:
     return found[1] if found else None
 
 
-def _flow(begun: _Line, asked: Asked) -> Flow:
+def _flow(begun: _Line, options: ImportOptions) -> Flow:
     block = _BLOCK.match(begun.rest)
-    name = block[1].replace(",", ":") if block else clean(" to ".join(asked.events or ()))
-    return Flow(asked.device or name, asked.op or (op_of(block[2]) if block else UNKNOWN_OP))
+    name = block[1].replace(",", ":") if block else clean(" to ".join(options.events or ()))
+    return Flow(options.device or name, options.op or (op_of(block[2]) if block else UNKNOWN_OP))
 
 
-def _ftrace_outlier(flow: Flow, begun: _Line, ended: _Line, asked: Asked) -> Outlier:
+def _ftrace_outlier(flow: Flow, begun: _Line, ended: _Line, options: ImportOptions) -> Outlier:
     total = (ended.ns - begun.ns) // 1000
     block = _BLOCK.match(begun.rest)
     return Outlier(
@@ -371,5 +358,5 @@ def _ftrace_outlier(flow: Flow, begun: _Line, ended: _Line, asked: Asked) -> Out
         comm=begun.comm,
         cpu_issue=begun.cpu,
         cpu_complete=ended.cpu,
-        path=clean(" to ".join(asked.events or ())),
+        path=clean(" to ".join(options.events or ())),
     )

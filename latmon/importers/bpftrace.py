@@ -18,7 +18,7 @@ from typing import Any
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
 from latmon.importers.source import MAX_JSON
-from latmon.importers.values import Asked, Found, Moment, Passed, Remark, Table, Where
+from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -31,14 +31,14 @@ _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
 _EDGES = ("[", "(")
-"""What the first edge of a bucket begins with."""
+"""Begin of a bucket's first edge."""
 AGAIN = "another run of bpftrace begins"
 _POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 _DAY = 86_400.0
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenMap:
     first: int
     last: int
     title: str
@@ -48,15 +48,15 @@ class _Open:
 
 
 def sniff_text(head: str) -> bool:
-    """A map's name, and a bucket below it."""
+    """Return whether there is a map's name with a bucket below it."""
     lines = head.split("\n")
     return any(_NAME.fullmatch(line) for line in lines) and any(_ROW.fullmatch(line) for line in lines)
 
 
-def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Every printed map is a table; another run begins where probes are attached again."""
-    now: _Open | None = None
-    clock = Clock(asked.start)
+def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield every printed map as a table; another run begins where probes are attached again."""
+    now: _OpenMap | None = None
+    clock = Clock(options.start)
     runs = 0
     for at, line in enumerate(lines, 1):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
@@ -71,10 +71,10 @@ def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             yield _table(now)
             now = None
         if name:
-            now = _Open(at, at, clean(name[1], 200))
+            now = _OpenMap(at, at, clean(name[1], 200))
         elif _ATTACHED.fullmatch(line):
             now, runs = None, runs + 1
-            yield Moment(Where(at, at), f"line {at}: {AGAIN}") if runs > 1 else Passed(Where(at, at))
+            yield TimeLine(TextSpan(at, at), f"line {at}: {AGAIN}") if runs > 1 else Passed(TextSpan(at, at))
         elif line.strip():
             now = None
             yield from _other(at, line, clock)
@@ -91,7 +91,7 @@ class Clock:
     before: float = -1.0
 
     def wall(self, text: str) -> float | None:
-        """Of a line that is a time, with or without its date."""
+        """Return the time of a line that is one, with or without its date."""
         whole = values.moment(text)
         if whole is not None:
             return whole
@@ -107,21 +107,21 @@ class Clock:
 def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
     wall = clock.wall(line.strip())
     if wall is not None:
-        yield Moment(Where(at, at, wall))
+        yield TimeLine(TextSpan(at, at, wall))
     elif (lost := _LOST.fullmatch(line)) is not None:
-        yield Remark(Where(at, at), f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
+        yield Remark(TextSpan(at, at), f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
     elif (scalar := _SCALAR.fullmatch(line)) is not None:
-        yield Remark(Where(at, at), f"{clean(scalar[1])}: a single value, no distribution", 1)
+        yield Remark(TextSpan(at, at), f"{clean(scalar[1])}: a single value, no distribution", 1)
 
 
-def _table(now: _Open) -> Table | Remark:
-    """A table, or a remark where a row is missing: bpftrace prints every bucket from the lowest to the highest."""
+def _table(now: _OpenMap) -> ImportedTable | Remark:
+    """Return a table, or a remark if a row is missing: bpftrace prints all from the lowest to the highest."""
     hole = _hole(now.rows)
     if now.torn or hole is not None:
         at = now.torn or now.first + (hole or 0)
         text = f"the table {now.title} is damaged in line {at}: all of it is left out"
-        return Remark(Where(now.first, now.last), text, 1, is_incomplete=True)
-    return Table(Where(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
+        return Remark(TextSpan(now.first, now.last), text, 1, is_incomplete=True)
+    return ImportedTable(TextSpan(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
 
 
 def _hole(rows: Sequence[Row]) -> int | None:
@@ -130,7 +130,7 @@ def _hole(rows: Sequence[Row]) -> int | None:
 
 
 def kind_of(rows: Sequence[Row]) -> str:
-    """`hist` or `lhist`, as far as edges tell."""
+    """Return `hist` or `lhist`, judging by the edges."""
     widths = {row.high - row.low for row in rows if row.low is not None and row.high is not None}
     open_top = any(row.high is None for row in rows)
     return "lhist" if open_top or (len(widths) == 1 and len(rows) > 1) else "hist"
@@ -154,7 +154,7 @@ def _edge(number: str, unit: str) -> int:
 
 
 def document(lines: Sequence[str]) -> tuple[int, dict[str, Any]]:
-    """The line where it begins, and the object."""
+    """Return the line where it begins, and the object."""
     first = next((at for at, line in enumerate(lines) if line.lstrip().startswith("{")), None)
     if first is None:
         raise RecordingError("there is no JSON object in it")
@@ -162,7 +162,7 @@ def document(lines: Sequence[str]) -> tuple[int, dict[str, Any]]:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """One object."""
+    """Return one object."""
     if len(text) > MAX_JSON:
         raise RecordingError(f"its JSON is larger than {MAX_JSON >> 20} MiB; import it in parts")
     try:
@@ -177,14 +177,14 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def whole(value: Any, most: int = 2**63 - 1) -> int | None:
-    """An integer from 0 on, also one that was quoted; None where it is none."""
+    """Return an integer from 0 on, also one that was quoted; None for anything else."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 20:  # noqa: PLR2004
         value = int(value)
     return value if type(value) is int and 0 <= value <= most else None
 
 
 def real(value: Any) -> float | None:
-    """A finite number from 0 on; None where it is none."""
+    """Return a finite number from 0 on; None for anything else."""
     return float(value) if type(value) in (int, float) and 0 <= value < math.inf else None
 
 
@@ -197,14 +197,14 @@ _WRONG = -(2**31)
 
 
 def sniff_json(head: str) -> bool:
-    """Its first object has a type that bpftrace has, and data."""
+    """Return whether its first object has data and a type of bpftrace's."""
     first = next((line for line in head.split("\n") if line.lstrip().startswith("{")), "")
     return first.lstrip().startswith('{"type"') and '"data"' in first
 
 
-def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Every key of every printed map is a table."""
-    clock = Clock(asked.start)
+def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield every key of every printed map as a table."""
+    clock = Clock(options.start)
     runs = 0
     for at, line in enumerate(lines, 1):
         if not line.lstrip().startswith("{"):
@@ -214,24 +214,24 @@ def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         except (ValueError, RecursionError):
             continue
         kind, data = (value.get("type"), value.get("data")) if isinstance(value, dict) else (None, None)
-        where = Where(at, at)
+        where = TextSpan(at, at)
         yield Passed(where)
         if kind == "attached_probes":
             runs += 1
             if runs > 1:
-                yield Moment(where, f"line {at}: {AGAIN}")
+                yield TimeLine(where, f"line {at}: {AGAIN}")
         else:
             yield from _record(where, kind, data, clock)
 
 
-def _record(where: Where, kind: Any, data: Any, clock: Clock) -> Iterator[Found]:
-    """What one line holds."""
+def _record(where: TextSpan, kind: Any, data: Any, clock: Clock) -> Iterator[Found]:
+    """Yield the values of one line."""
     if kind == "hist" and isinstance(data, dict):
         yield from _tables(where, data)
     elif kind in ("time", "printf") and isinstance(data, str):
         wall = clock.wall(data.strip())
         if wall is not None:
-            yield Moment(replace(where, wall=wall))
+            yield TimeLine(replace(where, wall=wall))
         elif data.strip():
             yield Remark(where, f"printed text, no distribution: {clean(data.strip(), 60)}", 1)
     elif kind == "lost_events":
@@ -241,12 +241,12 @@ def _record(where: Where, kind: Any, data: Any, clock: Clock) -> Iterator[Found]
 
 
 def _lost(data: Any) -> int:
-    """How many; 1 where that can't be read."""
+    """Return the number of lost events; 1 if it can't be read."""
     number = whole(data.get("events")) if isinstance(data, dict) else whole(data)
     return 1 if number is None else number
 
 
-def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
+def _tables(where: TextSpan, data: Mapping[str, Any]) -> Iterator[Found]:
     for name, value in data.items():
         for key, buckets in value.items() if isinstance(value, dict) else [("", value)]:
             title = clean(f"{name}[{key}]" if key else name, _TITLE)
@@ -260,7 +260,7 @@ def _tables(where: Where, data: Mapping[str, Any]) -> Iterator[Found]:
                 if _hole(whole) is not None:
                     yield Remark(where, f"{title}: a bucket is missing, left out", 1, is_incomplete=True)
                 else:
-                    yield Table(where, title, kind_of(whole), whole)
+                    yield ImportedTable(where, title, kind_of(whole), whole)
 
 
 def _json_row(bucket: Any) -> Row | None:

@@ -1,8 +1,8 @@
-"""Conversion of another tool's buckets to latmon's: counts exact, edges nearest, the loss in words. Pure.
+"""Conversion of another tool's buckets to latmon's: counts exact, edges nearest, the loss in words.
 
-A count goes to the bucket that holds the last value of its own: a quantile, which is a bucket's upper bound, is then
-never below the true one by more than rounding. A row without an upper end stands in our last bucket, which
-means "or more", unless the maximum is known. Where its bucket is wider than ours, all of the table gets fewer bits.
+A count goes to the bucket that has the last value of its own bucket: a quantile, which is a bucket's upper bound, is
+then never below the true one by more than rounding. A row without an upper end goes to the last bucket, which means "or
+more", unless the maximum is known. If a bucket is wider than latmon's, all of its table gets fewer bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from latmon.decode.dtrace_aggregation import Row
-from latmon.importers.values import UNITS, Remark, Table, Where
+from latmon.importers.values import UNITS, ImportedTable, Remark, TextSpan
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
 
 _NS = 1000
@@ -20,7 +20,7 @@ _SAID = 4
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A bucket in microseconds: its first and last value."""
+    """Bucket in microseconds: its first and last value."""
 
     first: int
     last: int
@@ -29,12 +29,12 @@ class Range:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it is unknown how much more its values are."""
+        """Return whether its upper end is unknown."""
         return self.is_open and self.last == MAX_US
 
     @property
     def bits(self) -> int:
-        """The most with which a bucket of ours is as wide as it; one from 0 on is no measure of that."""
+        """Return the most bits at which a latmon bucket is as wide; a range from 0 on is no measure of that."""
         if self.first == 0 or self.is_open:
             return BITS
         for bits in range(BITS, 0, -1):
@@ -45,13 +45,13 @@ class Range:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a bucket of ours has the same edges."""
+        """Return whether a bucket of latmon's has the same edges."""
         bits = self.bits
         return not self.is_open and bucket_bounds(bucket_index(self.last, bits), bits) == (self.first, self.last + 1)
 
 
-def ranges(table: Table, unit: str) -> list[Range]:
-    """Its rows that hold something; without_negative has taken out counts below 0."""
+def ranges(table: ImportedTable, unit: str) -> list[Range]:
+    """Return the rows with counts; `without_negative` has removed counts below 0."""
     return [_range(row, UNITS[unit]) for row in table.rows if row.count > 0]
 
 
@@ -61,7 +61,7 @@ def bits_of(each: Iterable[Range]) -> int:
 
 
 def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_us: int | None = None) -> Histogram:
-    """Counts exact; sum and maximum where the tool printed them."""
+    """Return the histogram with exact counts, and with sum and maximum if the tool printed them."""
     counts: dict[int, int] = {}
     for one in each:
         most = one.last if max_us is None else min(one.last, max(one.first, max_us))
@@ -70,8 +70,8 @@ def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_u
     return Histogram.of(counts, sum_us, max_us, bits)
 
 
-def lost(table: Table, each: list[Range], bits: int) -> str:
-    """What our scale can't tell of it, in words; empty where it is all there."""
+def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
+    """Return what latmon's scale can't represent, in words; empty if it is all there."""
     said = []
     if any(not one.is_exact and not one.is_endless for one in each):
         said.append("edges moved to ours, upper ones kept (~)")
@@ -81,13 +81,13 @@ def lost(table: Table, each: list[Range], bits: int) -> str:
     if above and table.max_us is None:
         said.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
     if any(one.last >= MAX_US and not one.is_endless for one in each):
-        said.append("more than 71 min stands in the last bucket")
+        said.append("more than 71 min is in the last bucket")
     return "; ".join(said)
 
 
-def without_negative(table: Table) -> tuple[Table, list[Remark]]:
+def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]:
     """Take out rows whose count is negative, which is no number of I/Os; remark on them and on values below 0."""
-    found, where = [], Where(table.where.first, table.where.first)
+    found, where = [], TextSpan(table.where.first, table.where.first)
     wrong = [row for row in table.rows if row.count < 0]
     if wrong:
         said = ", ".join(f"{label(row)}: {row.count:,}" for row in wrong[:_SAID])
@@ -103,14 +103,14 @@ def without_negative(table: Table) -> tuple[Table, list[Remark]]:
 
 
 def label(row: Row) -> str:
-    """As its tool prints it: `512`, `< 60000`, `>= 600000`."""
+    """Return a row as its tool prints it: `512`, `< 60000`, `>= 600000`."""
     if row.low is None:
         return f"< {row.high}"
     return f">= {row.low}" if row.high is None else str(row.low)
 
 
 def upper(row: Row) -> str:
-    """By its upper end, inclusive: what a depth was at most."""
+    """Return a row by its inclusive upper end, the highest that a depth was."""
     if row.high is None:
         return f"{row.low} or more"
     return str(row.high - 1) if row.low is None or row.high - row.low == 1 else f"<= {row.high - 1}"

@@ -1,10 +1,7 @@
-"""Importer of DTrace's aggregations: quantize(), lquantize(), llquantize() and scalars.
+"""Importer of DTrace's aggregations: quantize(), lquantize(), llquantize(); scalars are named and left out.
 
-`dtrace_dump` reads the tables; here they get their unit, their time and what they are about. A scalar is no latency and
-is named as left out.
-
-For output without our marks, and whole in memory. Columns of keys are told apart where their widths allow only one
-reading; they are as printed, not yet clean. Text that is neither key, row nor value is Undecoded, and so are the tables
+The text has no marks of latmon's and is in memory as a whole. Columns of a key are separated if their widths allow only
+one reading; they are as printed, not yet clean. Text that is neither key, row nor value is Undecoded, as are the tables
 of `-x agghist` and `-x aggpack`, which have no distributions or no counts.
 """
 
@@ -17,14 +14,14 @@ from itertools import pairwise
 
 from latmon.decode.dtrace_aggregation import HEADER, INTEGER, PrintedRow, Row, Scalar, bounded, kind_of
 from latmon.importers import values
-from latmon.importers.values import Asked, Found, Moment, Passed, Remark, Table, Where
+from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
 from latmon.support.text import clean
 
 SHOWN = 200
 _LONGEST = 1024
 _STRING = 52
 _INT_WIDTHS = (17, 9, 6, 4)
-"""Of key columns: a string of 50 after two blanks, integers of 64, 32, 16 and 8 bits after one."""
+"""Widths of key columns: a string of 50 after two blanks, integers of 64, 32, 16 and 8 bits after one."""
 
 _REFUSED = re.compile(r"[ \t]*+(?:key[ \t]++-++ Distribution -|(?:key[ \t]++)?min \.-++\. max)")
 _COLUMNS = re.compile(r" *CPU +ID +FUNCTION:NAME")
@@ -37,7 +34,7 @@ _FRAME = re.compile(r" {14}[^ ]*[^ 0-9-][^ ]*")
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One quantize(), lquantize() or llquantize(), as far as its labels tell (`kind_of`), with its key."""
+    """One quantize(), lquantize() or llquantize() with its key; `kind_of` judges by its labels."""
 
     keys: tuple[str, ...]
     kind: str
@@ -45,7 +42,7 @@ class Distribution:
     line: int = field(default=0, compare=False)
     """Its header, from 1."""
     key_line: int = field(default=0, compare=False)
-    """Where its key begins; the header where it has none."""
+    """Line in which its key begins; the header if it has none."""
     last: int = field(default=0, compare=False)
     """Its last row."""
 
@@ -62,7 +59,7 @@ Dump = Distribution | Scalar | Undecoded
 
 
 def tables(text: str) -> Iterator[Dump]:
-    """All distributions and scalars of `text` in their order; the name of a scalar is not printed, so it has none."""
+    """Yield all distributions and scalars in their order; a scalar's name is not printed."""
     reader = _Reader()
     for line in text.split("\n"):
         reader.number += 1
@@ -72,13 +69,13 @@ def tables(text: str) -> Iterator[Dump]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Which line means what depends on the one that follows: `held` may be a key, a value, or neither."""
+    """Reader of lines whose meaning depends on the next one: `pending` may be a key, a value, or neither."""
 
     number: int = 0
     parts: list[str] = field(default_factory=list)  # the key so far
     parts_at: int = 0
-    held: str | None = None
-    held_at: int = 0
+    pending: str | None = None
+    pending_at: int = 0
     header_at: int = 0
     dump: bytearray | None = None
     stack: list[str] = field(default_factory=list)
@@ -98,7 +95,7 @@ class _Reader:
             return
         self._end_of_parts()
         if HEADER.fullmatch(line):
-            self._hold_no_more()
+            self._add_pending_to_key()
             self.rows, self.header_at = PrintedRow(), self.number
         elif not line or line.isspace():
             yield from self._flush(keep_parts=True)
@@ -110,28 +107,28 @@ class _Reader:
             yield from self._flush()
         else:
             yield from self._flush(keep_parts=True)
-            self.held, self.held_at = line[:_LONGEST], self.number
+            self.pending, self.pending_at = line[:_LONGEST], self.number
 
     def end(self) -> Iterator[Dump]:
-        """What the last line leaves."""
+        """Yield the rest after the last line."""
         if self.rows is not None:
             yield from self._end_of_rows()
         self._end_of_parts()
         yield from self._flush()
 
     def _is_of_key(self, line: str) -> bool:
-        """A string that is not ASCII comes as a dump of its bytes, a stack as lines: columns of a key like others."""
+        """Return whether a line belongs to a key: non-ASCII strings are dumped as bytes, stacks as lines."""
         if self.dump is not None and (found := _DUMPED.fullmatch(line)):
             self.dump += bytes.fromhex(found[1])
             return True
         if _DUMP_HEAD.fullmatch(line.rstrip()):
             self._end_of_parts()
-            self._hold_no_more()
+            self._add_pending_to_key()
             self._begin_part(self.number)
             self.dump = bytearray()
             return True
         if _FRAME.fullmatch(line.rstrip()):
-            self._hold_no_more()
+            self._add_pending_to_key()
             self._begin_part(self.number)
             self.stack.append(line.strip())
             return True
@@ -145,12 +142,12 @@ class _Reader:
             self.parts.append("\n".join(self.stack))
             self.stack = []
 
-    def _hold_no_more(self) -> None:
-        """What is held was part of the key."""
-        if self.held is not None:
-            self._begin_part(self.held_at)
-            self.parts += columns(self.held)
-            self.held = None
+    def _add_pending_to_key(self) -> None:
+        """Add the pending line, if there is one, to the key."""
+        if self.pending is not None:
+            self._begin_part(self.pending_at)
+            self.parts += columns(self.pending)
+            self.pending = None
 
     def _begin_part(self, line: int) -> None:
         if not self.parts and not self.stack:
@@ -169,18 +166,18 @@ class _Reader:
             yield _undecoded(f"a table {why}", self.header_at)
 
     def _flush(self, *, keep_parts: bool = False) -> Iterator[Dump]:
-        """What is held was no key: it is a value, or not understood."""
-        line, self.held = self.held, None
+        """Yield the pending line, which was no key: it is a value, or not understood."""
+        line, self.pending = self.pending, None
         value = None if line is None else _value(line)
         if value is not None:
             key, number = value
             keys, self.parts = (*self.parts, *columns(key)), []
-            yield Scalar("", keys, number, self.held_at)
+            yield Scalar("", keys, number, self.pending_at)
         elif line is not None:
             yield from self._forget()
             record = _RECORD.match(line)
             if record is None or line[record.end() :].strip():
-                yield _undecoded(line, self.held_at)
+                yield _undecoded(line, self.pending_at)
         elif not keep_parts:
             yield from self._forget()
 
@@ -191,7 +188,7 @@ class _Reader:
 
 
 def _value(line: str) -> tuple[str, int] | None:
-    """Key and value of a scalar's row: the value is the last column, 16 wide after a blank."""
+    """Return key and value of a scalar's row: the value is the last column, 16 wide after a blank."""
     line = line.rstrip()
     number = line.rpartition(" ")[2]
     start = len(line) - max(17, len(number) + 1)
@@ -203,7 +200,7 @@ def _value(line: str) -> tuple[str, int] | None:
 
 
 def columns(key: str) -> tuple[str, ...]:
-    """The columns of a key, told apart by their widths; all as one where that can be read in no way, or in several."""
+    """Return the columns of a key by their widths; one column if there is no reading or more than one."""
     return _columns(key) or ((key.strip(),) if key.strip() else ())
 
 
@@ -244,13 +241,13 @@ _TITLE = 200
 
 
 def sniff(head: str) -> bool:
-    """A table's head is unlike anything else."""
+    """Return whether there is a table's head, which is unlike anything else."""
     return _HEADER.search(head) is not None
 
 
-def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Tables in their order, runs and times between them."""
-    del asked
+def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield tables in their order, with runs and times between them."""
+    del options
     found = [one for one in tables("\n".join(lines)) if isinstance(one, Distribution | Scalar)]
     distributions = [one for one in found if isinstance(one, Distribution)]
     columns = {line for one in distributions for line in range(one.key_line, one.last + 1)}
@@ -260,18 +257,18 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             continue
         wall = values.moment(line)
         if wall is not None:
-            events.append((at, Moment(Where(at, at, wall))))
+            events.append((at, TimeLine(TextSpan(at, at, wall))))
         elif _RUN.match(line.strip()):
-            events.append((at, Moment(Where(at, at), clean(f"line {at}: {line.strip()}", _TITLE))))
+            events.append((at, TimeLine(TextSpan(at, at), clean(f"line {at}: {line.strip()}", _TITLE))))
         elif (lost := _DROPS.match(line.strip())) is not None:
             events.append(
-                (at, Remark(Where(at, at), f"DTrace lost data: {clean(line.strip(), 100)}", lost=int(lost[1])))
+                (at, Remark(TextSpan(at, at), f"DTrace lost data: {clean(line.strip(), 100)}", lost=int(lost[1])))
             )
         elif _NOISE.match(line.strip()):
-            events.append((at, Passed(Where(at, at))))
+            events.append((at, Passed(TextSpan(at, at))))
     if distributions:
         events += (
-            (one.line, Remark(Where(one.line, one.line), f"{_title(one.keys)}: a count, no latency"))
+            (one.line, Remark(TextSpan(one.line, one.line), f"{_title(one.keys)}: a count, no latency"))
             for one in found
             if isinstance(one, Scalar) and one.keys and _is_aggregation(lines[one.line - 1])
         )
@@ -279,7 +276,7 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
 
 
 def _is_aggregation(line: str) -> bool:
-    """As the default printer makes it: a key of two blanks and 50 columns, then 16 for the value.
+    """Return whether the default printer made a line: a key of two blanks and 50 columns, then 16 for the value.
 
     A line with a bar is a row whose table is damaged.
     """
@@ -287,7 +284,7 @@ def _is_aggregation(line: str) -> bool:
 
 
 def _has_hole(one: Distribution) -> bool:
-    """Whether a row is missing.
+    """Return whether a row is missing.
 
     quantize() doubles its labels, and the steps of lquantize() and llquantize() never become smaller. A missing row
     just below the last one can't be seen: it may be where llquantize's steps become longer.
@@ -301,11 +298,11 @@ def _has_hole(one: Distribution) -> bool:
     return any(high < low for low, high in pairwise(steps))
 
 
-def _table(one: Distribution) -> Table | Remark:
+def _table(one: Distribution) -> ImportedTable | Remark:
     if _has_hole(one):
         text = f"the table {_title(one.keys)}".rstrip() + f" in line {one.line} has no row for a part of its range"
-        return Remark(Where(one.key_line, one.last), f"{text}: all of it is left out", 1, is_incomplete=True)
-    return Table(Where(one.key_line, one.last), _title(one.keys), one.kind, one.rows)
+        return Remark(TextSpan(one.key_line, one.last), f"{text}: all of it is left out", 1, is_incomplete=True)
+    return ImportedTable(TextSpan(one.key_line, one.last), _title(one.keys), one.kind, one.rows)
 
 
 def _title(keys: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latmon.importers.bpftrace import document, real, whole
-from latmon.importers.values import Asked, Found, Passed, Remark, Times, Where
+from latmon.importers.values import Found, ImportOptions, Passed, Remark, TextSpan, Times
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.support.errors import RecordingError
@@ -22,14 +22,14 @@ _BIN_BITS = 6
 
 
 def sniff(head: str) -> bool:
-    """Its first key."""
+    """Return whether its first key is there."""
     return '"fio version"' in head
 
 
-def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """All jobs are one window: fio's numbers are of its whole run."""
+def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield all jobs as one window: fio's numbers are of its whole run."""
     first, value = document(lines)
-    where = Where(first, len(lines))
+    where = TextSpan(first, len(lines))
     yield Passed(where)
     jobs = value.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
@@ -38,31 +38,31 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     seen: dict[Flow, Completed] = {}
     runtime_ms = 0
     for job in jobs:
-        device = asked.device or clean(str(job.get("jobname", "job")))
+        device = options.device or clean(str(job.get("jobname", "job")))
         for name, op in _OPS.items():
             side = job.get(name)
             if not isinstance(side, dict):
                 continue
             runtime_ms = max(runtime_ms, whole(side.get("runtime")) or 0)
-            kind, told = _latency(side)
+            kind, reported = _latency(side)
             total = whole(side.get("total_ios")) or 0
-            if told is None:
+            if reported is None:
                 if total:
                     said = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
                     yield Remark(where, said, 1, is_incomplete=True)
                 continue
-            flow = Flow(device, asked.op or op)
+            flow = Flow(device, options.op or op)
             if kind == "clat_ns":
                 yield Remark(where, f"{device} {op}: clat, without the submission (slat)")
-            histograms.setdefault(Series(*flow, asked.stage or "total"), []).append(told)
+            histograms.setdefault(Series(*flow, options.stage or "total"), []).append(reported)
             had = seen.get(flow, Completed(0, 0))
-            count = had.count + (total or told.count)
+            count = had.count + (total or reported.count)
             seen[flow] = Completed(count, had.bytes + (whole(side.get("io_bytes")) or 0))
     wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
     if not histograms:
         raise RecordingError("this output of fio has no latency bins: use --output-format=json+")
     yield Times(
-        Where(first, len(lines), None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None),
+        TextSpan(first, len(lines), None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None),
         {series: merge(some) for series, some in histograms.items()},
         (),
         seen,
@@ -71,17 +71,17 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
 
 def _latency(side: Mapping[str, Any]) -> tuple[str, Histogram | None]:
     for kind in ("lat_ns", "clat_ns"):
-        told = side.get(kind)
-        if isinstance(told, dict) and isinstance(told.get("bins"), dict) and told["bins"]:
-            return kind, _histogram(told)
+        reported = side.get(kind)
+        if isinstance(reported, dict) and isinstance(reported.get("bins"), dict) and reported["bins"]:
+            return kind, _histogram(reported)
     return "", None
 
 
-def _histogram(told: Mapping[str, Any]) -> Histogram | None:
+def _histogram(reported: Mapping[str, Any]) -> Histogram | None:
     counts: dict[int, int] = {}
-    mean, most = real(told.get("mean")), whole(told.get("max"), _MAX_NS)
-    highest = max((whole(name, _MAX_NS) or 0 for name in told["bins"]), default=0)
-    for name, value in told["bins"].items():
+    mean, most = real(reported.get("mean")), whole(reported.get("max"), _MAX_NS)
+    highest = max((whole(name, _MAX_NS) or 0 for name in reported["bins"]), default=0)
+    for name, value in reported["bins"].items():
         ns, count = whole(name, _MAX_NS), whole(value)
         if ns is None or count is None:
             raise RecordingError("a bin of this output of fio is no pair of numbers")
@@ -93,11 +93,11 @@ def _histogram(told: Mapping[str, Any]) -> Histogram | None:
     number = sum(counts.values())
     if not number:
         return None
-    total = None if mean is None or whole(told.get("N")) != number else round(min(mean, _MAX_NS) * number / 1000)
+    total = None if mean is None or whole(reported.get("N")) != number else round(min(mean, _MAX_NS) * number / 1000)
     return Histogram.of(counts, total, None if most is None else most // 1000)
 
 
 def _last(ns: int) -> int:
-    """Of the bin whose middle is `ns`: below 128 ns a bin is its one value, above an octave has 64."""
+    """Return the last value of the bin around `ns`: below 128 ns bins have one value, above 64 are an octave."""
     shift = ns.bit_length() - 1 - _BIN_BITS
     return ns + (1 << (shift - 1)) - 1 if shift > 0 else ns

@@ -1,7 +1,7 @@
 """Conversion of imported values to windows, and of windows to frames on one clock.
 
-A window ends where the text tells another time, where something else stands between, where another run begins, or where
-a series comes again. Two tables that count the same I/Os (quantize beside lquantize) are one series: the finer one
+A window ends where the text has another time, where other lines are between, where another run begins, or where a
+series comes again. Two tables that count the same I/Os (quantize beside lquantize) are one series: the finer one
 counts, the other is kept as it is.
 """
 
@@ -13,7 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from latmon.importers import buckets
-from latmon.importers.values import Asked, Counts, Found, Head, Moment, Names, Queues, Remark, Table, Times, Whole
+from latmon.importers.values import (
+    Counts,
+    Found,
+    ImportedHeader,
+    ImportedTable,
+    ImportOptions,
+    Queues,
+    Remark,
+    SeriesNames,
+    TimeLine,
+    Times,
+    Whole,
+)
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series, Taskq
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import PROBE, Depths, bucket_end
@@ -22,29 +34,29 @@ from latmon.support.text import clean
 
 MAX_WINDOWS = 100_000
 MAX_SERIES = 4_096
-"""Of one window, and devices of a recording: a reader refuses four times as many."""
+"""Series of one window, and devices of a recording: a reader refuses four times as many."""
 MAX_OUTLIERS = 2_000
-"""Of one window."""
+"""Outliers of one window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A table with its unit and series."""
+    """Table with its unit and series."""
 
-    table: Table
+    table: ImportedTable
     series: Series
     ranges: list[buckets.Range]
 
 
 @dataclass(slots=True)
-class Window:
-    """What goes into one frame."""
+class ImportedWindow:
+    """Values of one frame."""
 
     wall: float | None = None
     dt_us: int | None = None
     tables: dict[Series, Placed] = field(default_factory=dict)
     aside: list[Placed] = field(default_factory=list)
-    """The same I/Os once more."""
+    """Tables of I/Os that another table counts, too."""
     at_issue: list[Placed] = field(default_factory=list)
     """Tables of depths at issue, which are in `depths`."""
     depths: dict[str, Depths] = field(default_factory=dict)
@@ -68,23 +80,23 @@ class Window:
 
 @dataclass(slots=True)
 class Built:
-    """All windows, and what is said of them."""
+    """All windows, and the remarks on them."""
 
-    windows: list[Window] = field(default_factory=list)
+    windows: list[ImportedWindow] = field(default_factory=list)
     units: dict[str, str] = field(default_factory=dict)
-    """Where a unit was read -> the unit."""
+    """Source of a unit -> the unit."""
     kept: list[dict[str, Any]] = field(default_factory=list)
     kept_rows: int = 0
     not_kept: int = 0
     origin: Origin | None = None
-    """As latmon's own lines had it."""
+    """Origin in latmon's own lines."""
     measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Stage -> the stages that it includes, as latmon's own buckets say."""
 
 
-def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[int] = ()) -> Built:
-    """UsageError naming --unit for a table whose unit nothing tells. `left`: lines of something else, in order."""
-    building = _Building(asked, names, left)
+def windows(found: Iterable[Found], options: ImportOptions, names: SeriesNames, left: Sequence[int] = ()) -> Built:
+    """Return the windows; UsageError naming --unit for a table without a unit. `left`: lines of no format, in order."""
+    building = _Building(options, names, left)
     for one in found:
         building.add(one)
     building.end()
@@ -93,21 +105,21 @@ def windows(found: Iterable[Found], asked: Asked, names: Names, left: Sequence[i
 
 @dataclass(slots=True)
 class _Building:
-    """The window that is open, and those before it."""
+    """Window that is open, and those before it."""
 
-    asked: Asked
-    names: Names
+    options: ImportOptions
+    names: SeriesNames
     left: Sequence[int]
     built: Built = field(default_factory=Built)
-    now: Window = field(default_factory=Window)
+    now: ImportedWindow = field(default_factory=ImportedWindow)
     devices: set[str] = field(default_factory=set)
     last: int = 0
     """The line that the latest thing ended in."""
 
     def add(self, one: Found) -> None:
-        if isinstance(one, Head):
+        if isinstance(one, ImportedHeader):
             self.built.origin = one.origin
-        elif isinstance(one, Moment):
+        elif isinstance(one, TimeLine):
             self.close(one.where.wall)
             self.now.run = one.run or self.now.run
         elif isinstance(one, Remark):
@@ -117,16 +129,16 @@ class _Building:
             self._add_value(one)
 
     def end(self) -> None:
-        """Close the last window; what was reported behind it belongs to it."""
+        """Close the last window; remarks after it belong to it."""
         self.close()
         if self.built.windows:
             self.built.windows[-1].notices += self.now.notices
             self.built.windows[-1].lost += self.now.lost
 
     def close(self, following: float | None = None) -> None:
-        """The next window begins; where this one is empty, what was said of it is said of the next."""
+        """Begin the next window; an empty one leaves its remarks to the next."""
         if not self.now:
-            self.now = Window(following, notices=self.now.notices, run=self.now.run, lost=self.now.lost)
+            self.now = ImportedWindow(following, notices=self.now.notices, run=self.now.run, lost=self.now.lost)
             return
         now, series = self.now, len(self.now.tables) + len(self.now.times)
         self.devices.update(one.device for of in (now.tables, now.times, now.kernel) for one in of)
@@ -135,11 +147,11 @@ class _Building:
         if len(self.built.windows) >= MAX_WINDOWS:
             raise RecordingError(f"it has more than {MAX_WINDOWS:,} tables and times; import it in parts")
         self.built.windows.append(self.now)
-        self.now = Window(following)
+        self.now = ImportedWindow(following)
 
     def _add_value(self, one: Found) -> None:
         self._end_at(one)
-        if isinstance(one, Table):
+        if isinstance(one, ImportedTable):
             self._table(one)
         elif isinstance(one, Times):
             _add_times(self.now, one)
@@ -162,7 +174,7 @@ class _Building:
         self.now.dt_us = one.where.dt_us or self.now.dt_us
 
     def _end_at(self, one: Found) -> None:
-        """Whether it stands by itself: at another time, or with something else before it."""
+        """End the window before a value of another time, or with other lines before it."""
         wall, first = one.where.wall, one.where.first
         if wall is not None:
             if self.now and wall != self.now.wall:
@@ -171,8 +183,8 @@ class _Building:
             self.close()
         self.last = max(self.last, one.where.last)
 
-    def _table(self, one: Table) -> None:
-        placed = _placed(one, self.asked, self.names, self.built)
+    def _table(self, one: ImportedTable) -> None:
+        placed = _placed(one, self.options, self.names, self.built)
         if one.at_issue:
             if placed.series.device in self.now.depths:
                 self.close(self.now.wall)
@@ -188,12 +200,12 @@ class _Building:
             self.now.tables[placed.series] = placed
 
 
-def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
+def _placed(table: ImportedTable, options: ImportOptions, names: SeriesNames, built: Built) -> Placed:
     series = table.series or names.series(table.title)
     if table.at_issue:
         return Placed(table, series, [])
-    unit = asked.unit or table.unit
-    where = "--unit" if asked.unit else table.unit_from
+    unit = options.unit or table.unit
+    where = "--unit" if options.unit else table.unit_from
     if not unit:
         raise UsageError(
             f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) "
@@ -203,7 +215,7 @@ def _placed(table: Table, asked: Asked, names: Names, built: Built) -> Placed:
     return Placed(table, series, buckets.ranges(table, unit))
 
 
-def _depths(table: Table) -> Depths:
+def _depths(table: ImportedTable) -> Depths:
     """Place each row at its highest depth, the row of the maximum at the maximum."""
     counts: dict[int, int] = {}
     most = table.printed.get("max")
@@ -215,19 +227,19 @@ def _depths(table: Table) -> Depths:
     return Depths(at_issue=counts, most=most, source=PROBE)
 
 
-def _exactly(table: Table) -> str:
-    """What the tool printed beside its rows: `; exactly: min 1, max 29, mean 3`."""
+def _exactly(table: ImportedTable) -> str:
+    """Return what the tool printed beside its rows: `; exactly: min 1, max 29, mean 3`."""
     values = ", ".join(f"{name} {table.printed[name]:,}" for name in ("min", "max", "mean") if name in table.printed)
     return f"; exactly: {values}" if values else ""
 
 
-def _again(now: Window, placed: Placed) -> bool:
-    """Whether these I/Os are in the window already, in other buckets."""
+def _again(now: ImportedWindow, placed: Placed) -> bool:
+    """Return whether these I/Os are in the window already, in other buckets."""
     had = now.tables.get(placed.series)
     return had is not None and had.table.kind != placed.table.kind and had.table.count == placed.table.count
 
 
-def _aside(now: Window, placed: Placed) -> None:
+def _aside(now: ImportedWindow, placed: Placed) -> None:
     had = now.tables[placed.series]
     coarse, fine = (had, placed) if len(had.ranges) < len(placed.ranges) else (placed, had)
     now.tables[placed.series] = fine
@@ -238,7 +250,7 @@ def _aside(now: Window, placed: Placed) -> None:
     )
 
 
-def _add_times(now: Window, one: Times) -> None:
+def _add_times(now: ImportedWindow, one: Times) -> None:
     for series, histogram in one.histograms.items():
         now.times.setdefault(series, []).append(histogram)
     for flow, done in one.seen.items():
@@ -257,9 +269,9 @@ _LONGEST_US = 60_000_000
 """Between two times: longer ones are holes, not windows."""
 
 
-def frames(built: Built, asked: Asked) -> Iterator[Frame]:
-    """In order, on one clock that goes on where the text tells no time."""
-    start = asked.start or 0.0
+def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
+    """Yield frames in order, on one clock that continues where the text has no time."""
+    start = options.start or 0.0
     wall_before: float | None = None
     mono = 0
     known: set[str] = set()
@@ -270,17 +282,17 @@ def frames(built: Built, asked: Asked) -> Iterator[Frame]:
         else:
             printed = None if one.wall is None else one.wall + (start if one.wall < RELATIVE_BELOW else 0.0)
             away = None if printed is None or wall_before is None else round((printed - wall_before) * 1e6)
-            passed = away if away is not None and away > 0 else one.dt_us or asked.interval_us
-            dt = one.dt_us or (passed if passed <= _LONGEST_US else asked.interval_us)
+            passed = away if away is not None and away > 0 else one.dt_us or options.interval_us
+            dt = one.dt_us or (passed if passed <= _LONGEST_US else options.interval_us)
             mono += passed if seq else dt
             wall = printed if printed is not None else (start if wall_before is None else wall_before) + dt / 1e6
-            frame, wall_before = _frame(one, seq, (wall, mono, dt), asked), wall
+            frame, wall_before = _frame(one, seq, (wall, mono, dt), options), wall
         new = sorted(_devices(frame) - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
         yield replace(frame, devices=(*frame.devices, *(_device(name) for name in new)))
 
 
-def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) -> Frame:
+def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:
     wall, mono, dt = when
     histograms = {series: _histogram(placed) for series, placed in one.tables.items()}
     for series, parts in one.times.items():
@@ -299,7 +311,7 @@ def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) ->
         kernel=one.kernel,
         outliers=outliers,
         above=_above(outliers),
-        thresholds_us=_thresholds(outliers, asked),
+        thresholds_us=_thresholds(outliers, options),
         taskqs=one.taskqs,
         outstanding=one.outstanding,
         depths=one.depths,
@@ -308,8 +320,8 @@ def _frame(one: Window, seq: int, when: tuple[float, int, int], asked: Asked) ->
     )
 
 
-def _seen(one: Window) -> dict[Flow, Completed]:
-    """A table of whole latencies has a count for each I/O; no bytes."""
+def _seen(one: ImportedWindow) -> dict[Flow, Completed]:
+    """Return the counts of whole latencies, one for each I/O; bytes are unknown."""
     whole = {
         Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
         for series, placed in one.tables.items()
@@ -331,15 +343,15 @@ def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
     return found
 
 
-def _thresholds(outliers: Iterable[Outlier], asked: Asked) -> dict[str, int]:
-    """A tool that lists slow I/Os only has a threshold of its own, which can't be above the least of them."""
+def _thresholds(outliers: Iterable[Outlier], options: ImportOptions) -> dict[str, int]:
+    """Return the least listed latency as threshold of a tool that lists slow I/Os only."""
     found: dict[str, int] = {}
     for one in outliers:
-        found[one.device] = min(found.get(one.device, asked.threshold_us), one.total_us)
+        found[one.device] = min(found.get(one.device, options.threshold_us), one.total_us)
     return found
 
 
-def _health(one: Window, health: Health) -> Health:
+def _health(one: ImportedWindow, health: Health) -> Health:
     notice = "; ".join((*([health.notice] if health.notice else []), *one.notices))
     return replace(health, notice=clean(notice, _SENTENCE), lost_events=health.lost_events + one.lost)
 
@@ -350,5 +362,5 @@ def _devices(frame: Frame) -> set[str]:
 
 
 def _device(name: str) -> Device:
-    """Nothing but its name is known."""
+    """Return a device of which only the name is known."""
     return Device(name, 0, 0, kind="other")

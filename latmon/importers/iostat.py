@@ -1,13 +1,13 @@
 """Importers of iostat of Linux (text and JSON), Solaris and illumos: rates and means, no distribution.
 
-Columns go by their names, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
+Columns are found by name, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
 Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
 is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
-asvc_t); `first_report` decides which first report is an average since the boot.
+asvc_t).
 
-iostat prints no sign of it. The numbers show it: in an interval each rate is a whole number of I/Os divided by the
-interval (401 I/Os in 1.01 s are 397.03 per second), an average over the uptime is not; and without -x a report prints
-both kB and kB/s, whose quotient is its length.
+The first report may be an average since the boot, which iostat doesn't mark. The numbers show it: in an interval each
+rate is a whole number of I/Os divided by the interval (401 I/Os in 1.01 s are 397.03 per second), in an average over
+the uptime it is not; and without -x a report prints both kB and kB/s, whose quotient is its length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from typing import Any
 
 from latmon.importers import values as importers_values
 from latmon.importers.bpftrace import document
-from latmon.importers.values import UNKNOWN_OP, Asked, Counts, Found, Moment, Passed, Remark, Where, one_device
+from latmon.importers.values import (
+    UNKNOWN_OP,
+    Counts,
+    Found,
+    ImportOptions,
+    Passed,
+    Remark,
+    TextSpan,
+    TimeLine,
+    one_device,
+)
 from latmon.model.frame import Completed, Flow, Outstanding
 from latmon.model.inflight import MEANS, Depths, bucket_end
 from latmon.support.errors import RecordingError
@@ -43,19 +53,19 @@ _LONGER = 2
 
 
 def kept_reports(
-    reports: Sequence[tuple[float | None, Rows]], solaris: bool, is_y: bool, asked: Asked
+    reports: Sequence[tuple[float | None, Rows]], solaris: bool, is_y: bool, options: ImportOptions
 ) -> tuple[bool, str]:
-    """Whether the first report of a run is imported, and why, for a person. `reports`: when each was printed."""
-    if asked.first_report or is_y:
-        keep = asked.first_report != "drop"
-        by = "--first-report" if asked.first_report else "the command line in the text (-y)"
+    """Return whether the first report of a run is imported, and why. `reports`: when each was printed."""
+    if options.first_report or is_y:
+        keep = options.first_report != "drop"
+        by = "--first-report" if options.first_report else "the command line in the text (-y)"
         return keep, f"the first report is {'taken for an interval' if keep else 'left out'}, as {by} says"
     if len(reports) == 1:
         unless = "" if solaris else " unless iostat ran with -y"
         return True, f"a single report is an average since the boot{unless}; its rates are taken for the interval"
     if solaris:
         return False, "the first report is of the time since the boot and left out"
-    since_boot = _is_since_boot(reports, asked)
+    since_boot = _is_since_boot(reports, options)
     if since_boot is None:
         return False, (
             "its numbers don't show whether the first report is of the time since the boot; it is left out "
@@ -67,7 +77,7 @@ def kept_reports(
 
 
 def length_s(rows: Rows) -> float | None:
-    """The length of a report that prints amounts and their rates; None of any other or of an idle one."""
+    """Return the length of a report that prints amounts and their rates; None for any other or an idle one."""
     lengths = [
         (values[total], values[rate])
         for values in rows.values()
@@ -78,13 +88,13 @@ def length_s(rows: Rows) -> float | None:
     return total / rate if rate else None
 
 
-def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], asked: Asked) -> bool | None:
-    """None where the numbers fit both."""
+def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: ImportOptions) -> bool | None:
+    """Return whether the first report is since the boot; None if the numbers fit both."""
     (_, first), *others = reports
     own, lengths = length_s(first), [s for _, rows in others if (s := length_s(rows)) is not None]
     if own is not None and lengths:
         return own > _LONGER * median(lengths)
-    interval = _interval_s([wall for wall, _ in reports]) or asked.interval_us / 1e6
+    interval = _interval_s([wall for wall, _ in reports]) or options.interval_us / 1e6
     digits = max((_digits(value) for _, rows in reports for one in rows.values() for value in one.values()), default=0)
     if not any(_fits(rates, interval, digits) for _, rows in others if (rates := _rates(rows))):
         return None  # the interval is another one, or the disks are idle
@@ -107,7 +117,7 @@ def _rates(rows: Rows) -> list[float]:
 
 
 def _fits(rates: Iterable[float], interval: float, digits: int) -> bool:
-    """Whether some length near the interval, in the hundredths that iostat counts, makes all rates whole numbers."""
+    """Return whether a length near the interval, in hundredths of a second, makes all rates whole numbers."""
     some = list(rates)
     low, high = round((1 - _JITTER) * interval * 100), round((1 + _JITTER) * interval * 100)
     return any(
@@ -117,12 +127,12 @@ def _fits(rates: Iterable[float], interval: float, digits: int) -> bool:
 
 
 def _slack(interval: float, digits: int) -> float:
-    """What a printed rate may be off, in I/Os: half of its last digit, and a tenth for the arithmetic."""
+    """Return the error of a printed rate in I/Os: half of its last digit, and a tenth for the arithmetic."""
     return 0.55 * interval / 10.0**digits
 
 
 def _digits(value: float) -> int:
-    """Behind the point, as far as they were printed."""
+    """Return the number of printed digits after the point."""
     return len(repr(value).partition(".")[2].rstrip("0")) if value < 1e9 else 0  # noqa: PLR2004 - no exponent below
 
 
@@ -130,7 +140,7 @@ _NUMBER = re.compile(r"-?\d{1,15}(?:[.,]\d{1,6})?\Z")
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
 _CPU = re.compile(r"\s+\d+[.,]\d\d(?:\s+\d+[.,]\d\d){5}\s*\Z")
 _HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
-"""Of sysstat: a run begins with it and names the host."""
+"""Header of sysstat: a run begins with it, and it names the host."""
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*\Z)(?:\s+[\w./-]{1,64}){0,20}\s*\Z")
 """A command line, with a prompt or without."""
 _SHORT = re.compile(r"-[a-zA-Z]+")
@@ -156,7 +166,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(slots=True)
 class Report:
-    """One block of rows below a head."""
+    """Block of rows below a head."""
 
     first: int
     last: int
@@ -190,7 +200,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Run:
-    """A run of iostat: begun by sysstat's header or by a command line."""
+    """Run of iostat, begun by sysstat's header or by a command line."""
 
     number: int = 0
     line: int = 0
@@ -200,12 +210,12 @@ class _Run:
 
 
 def sniff_text(head: str) -> bool:
-    """Whether there is a head with r/s, w/s and a time, or with tps and a rate of bytes."""
+    """Return whether there is a head with r/s, w/s and a time, or with tps and a rate of bytes."""
     return any(_columns(line) for line in head.split("\n"))
 
 
-def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A report is a window. RecordingError where two hosts follow each other."""
+def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for each report. RecordingError where two hosts follow each other."""
     reports: list[Report] = []
     wall: float | None = None
     now: Report | None = None
@@ -226,12 +236,12 @@ def read_text(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             stamp = importers_values.moment(line)
             wall = wall if stamp is None else stamp
             if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
-                yield Passed(Where(at, at))
-    yield from found(reports, asked)
+                yield Passed(TextSpan(at, at))
+    yield from found(reports, options)
 
 
 def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
-    """The run that this line belongs to, and whether it is a header or a command line of iostat."""
+    """Return the run that this line belongs to, and whether it is a header or a command line of iostat."""
     header, command = _HEADER.match(line), _COMMAND.fullmatch(line.rstrip())
     if header is None and command is None:
         return run, False
@@ -248,26 +258,26 @@ def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
     return following, True
 
 
-def found(reports: list[Report], asked: Asked) -> Iterator[Found]:
-    """Windows of reports; also those of iostat_json."""
+def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
+    """Yield the windows of reports in text or JSON."""
     if not reports:
         return
     yield from _assumed(reports)
     yield from _without_totals(reports)
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
-    one_device(asked, disks)
+    one_device(options, disks)
     for number, some in groupby(reports, key=lambda one: one.run):
         run = list(some)
         if number:
-            where = Where(run[0].begun, run[0].begun)
-            yield Moment(where, f"line {where.first}: another run of iostat begins")
+            where = TextSpan(run[0].begun, run[0].begun)
+            yield TimeLine(where, f"line {where.first}: another run of iostat begins")
         yield from _missing(run)
-        kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, asked)
+        kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, options)
         if why:
             yield Remark(_where(run[0]), why)
         if not kept:
             yield Passed(_where(run[0]))
-        yield from _windows(run, disks, asked, skipped=not kept)
+        yield from _windows(run, disks, options, skipped=not kept)
 
 
 def _without_totals(reports: list[Report]) -> Iterator[Remark]:
@@ -280,10 +290,10 @@ def _without_totals(reports: list[Report]) -> Iterator[Remark]:
 
 
 def _missing(run: list[Report]) -> Iterator[Remark]:
-    """Remarks on rows that are damaged or absent."""
+    """Yield remarks on rows that are damaged or absent."""
     for one in run:
         for at, why in one.damaged.items():
-            yield Remark(Where(at, at), why, 1, is_incomplete=True)
+            yield Remark(TextSpan(at, at), why, 1, is_incomplete=True)
     whole = [one for one in run if not one.damaged]
     bare = [one for one in whole if not one.rows]
     if bare and len(run) > 1:
@@ -302,7 +312,7 @@ def _missing(run: list[Report]) -> Iterator[Remark]:
 
 
 def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
-    """A remark where some of the reports have no row of the disk, though they print idle disks."""
+    """Yield a remark if some of the reports have no row of the disk, though they print idle disks."""
     has = [name in one.rows for one in each]
     if all(has):
         return
@@ -315,7 +325,7 @@ def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
 
 
 def _assumed(reports: list[Report]) -> Iterator[Found]:
-    """Remark on values that no column has."""
+    """Yield remarks on values that no column has."""
     where = _where(reports[0])
     queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
     means = "; outstanding I/Os are means" if queues else "; no column of outstanding I/Os: they are not known"
@@ -327,14 +337,14 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
             where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
         )
     if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
-        yield Remark(where, "no times of reads and writes apart: the mean of both stands for each")
+        yield Remark(where, "no separate times of reads and writes: the mean of both is taken for each")
     if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
         names = " ".join(reports[0].columns)
         yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {names}", 300))
 
 
-def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool) -> Iterator[Counts]:
-    """The reports of a run, without the first one where it is `skipped`."""
+def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, skipped: bool) -> Iterator[Counts]:
+    """Yield the reports of a run, without the first one if it is `skipped`."""
     before: float | None = None
     for number, one in enumerate(run):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
@@ -343,18 +353,18 @@ def _windows(run: list[Report], disks: list[str], asked: Asked, *, skipped: bool
             continue
         length = length_s(one.rows)
         own = None if length is None else round(length * 1e6)
-        dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), asked.interval_us)
+        dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), options.interval_us)
         idle = not one.rows and not one.damaged and (number < len(run) - 1 or len(run) == 1)
         rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
-        yield _counts(Where(one.first, one.last, one.wall, dt), rows, asked)
+        yield _counts(TextSpan(one.first, one.last, one.wall, dt), rows, options)
 
 
-def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked) -> Counts:
+def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: ImportOptions) -> Counts:
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
     depths: dict[str, Depths] = {}
     for name, values in rows.items():
-        device = asked.device or name
+        device = options.device or name
         gauge = _outstanding(values)
         # a report whose disks are all idle is a window, too
         done = _completed(values, where.dt_us or 0).items()
@@ -366,8 +376,8 @@ def _counts(where: Where, rows: Mapping[str, Mapping[str, float]], asked: Asked)
     return Counts(where, kernel, outstanding, depths)
 
 
-def _where(one: Report) -> Where:
-    return Where(one.first, one.last)
+def _where(one: Report) -> TextSpan:
+    return TextSpan(one.first, one.last)
 
 
 def _is_solaris(one: Report) -> bool:
@@ -375,7 +385,7 @@ def _is_solaris(one: Report) -> bool:
 
 
 def _columns(line: str) -> list[str]:
-    """The head's columns; empty where it is none."""
+    """Return the head's columns; empty for any other line."""
     words = line.split()
     names = {one.lower() for one in words}
     known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
@@ -384,7 +394,7 @@ def _columns(line: str) -> list[str]:
 
 
 def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
-    """Device and values: the name is first, or last as -n has it."""
+    """Return device and values: the name is first, or last with -n."""
     words = line.split()
     if len(words) < len(columns):
         return None
@@ -402,7 +412,7 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
 
 
 def _is_damaged_row(line: str, report: Report) -> bool:
-    """Whether a line that is no row was one: any line below the head but prose, a prompt and what iostat prints."""
+    """Return whether a line was a row: any line below the head except prose, prompts and iostat's own heads."""
     if _NOISE.match(line) or _CPU.match(line) or _TRIVIAL.match(line) or importers_values.moment(line) is not None:
         return False
     words = line.split()
@@ -414,7 +424,7 @@ def _is_damaged_row(line: str, report: Report) -> bool:
 
 
 def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
-    """By op; without -x all together."""
+    """Return completions by op; without -x all are one op."""
     seconds, either = dt / 1e6, values.get("await")
     if "tps" in values:
         return {UNKNOWN_OP: _done(values["tps"], _bytes(values, "") or 0.0, (either, None), seconds)}
@@ -434,7 +444,7 @@ def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
 
 
 def _bytes(values: Mapping[str, float], name: str) -> float | None:
-    """A second; None without a column of them. Without -x (tps) those of all directions."""
+    """Return bytes a second; None without a column of them. Without -x (tps) those of all directions."""
     if "tps" in values:
         rates = [values[column] * unit for column, unit in _PLAIN_BYTES if column in values]
         if rates:
@@ -444,14 +454,14 @@ def _bytes(values: Mapping[str, float], name: str) -> float | None:
 
 
 def _done(rate: float, size: float, means_ms: tuple[float | None, float | None], seconds: float) -> Completed:
-    """`means_ms`: the whole time and the part of it in the queue."""
+    """Return the completions of an interval; `means_ms`: the whole time and the part of it in the queue."""
     count = round(rate * seconds)
     whole, queue = (None if one is None else round(one * 1000 * count) for one in means_ms)
     return Completed(count, round(size * seconds), whole, queue)
 
 
 def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
-    """Means, rounded; None without a column of them."""
+    """Return the means, rounded; None without a column of them."""
     if "actv" in values:
         return Outstanding(round(values["actv"]), round(values["wait"]) if "wait" in values else None)
     mean = _mean_outstanding(values)
@@ -459,12 +469,12 @@ def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
 
 
 def _mean_outstanding(values: Mapping[str, float]) -> float | None:
-    """Of Linux; None where no column has it."""
+    """Return the mean of Linux; None without a column of it."""
     return next((values[one] for one in _QUEUE if one in values), None)
 
 
 def _depths(values: Mapping[str, float], ms: int) -> Depths:
-    """Solaris: actv and %b of the device, wait and %w of the queue above it. Linux: aqu-sz and %util of both in one."""
+    """Return depths by actv and %b, wait and %w (Solaris), or by aqu-sz and %util of both together (Linux)."""
     mean = _mean_outstanding(values)
     if mean is not None:
         return Depths(_spread(mean, values.get("%util"), ms), source=MEANS)
@@ -473,7 +483,7 @@ def _depths(values: Mapping[str, float], ms: int) -> Depths:
 
 
 def _spread(mean: float, busy_percent: float | None, ms: int) -> dict[int, int]:
-    """Milliseconds at the two depths next to the mean while busy: the least that a mean and a busy share can come from.
+    """Return milliseconds at the two depths next to the mean while busy: the least spread with this mean and share.
 
     A busy share that is not known, or was rounded to 0, is the largest that the mean allows.
     """
@@ -493,14 +503,14 @@ _RENAMED = {"util": "%util", "rrqm": "%rrqm", "wrqm": "%wrqm", "drqm": "%drqm"}
 
 
 def sniff_json(head: str) -> bool:
-    """The nesting that sysstat has."""
+    """Return whether it is nested as sysstat's JSON is."""
     return head.lstrip().startswith("{") and '"sysstat"' in head
 
 
-def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A `statistics` entry with disks is a window."""
+def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for each `statistics` entry with disks."""
     first, value = document(lines)
-    where = Where(first, len(lines))
+    where = TextSpan(first, len(lines))
     yield Passed(where)
     reports: list[Report] = []
     try:
@@ -521,7 +531,7 @@ def read_json(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
     except (KeyError, TypeError, AttributeError, OverflowError):
         raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
     _drop_partial(reports)
-    yield from found([one for one in reports if one.rows or one.damaged], asked)
+    yield from found([one for one in reports if one.rows or one.damaged], options)
 
 
 def _drop_partial(reports: list[Report]) -> None:

@@ -1,6 +1,6 @@
 """Importers of latmon's own exports: buckets as CSV, lines as JSON Lines.
 
-The edges tell how many buckets an octave has. A row without a device counts nothing: it is a window, a mark or a gap.
+A bucket's edges determine how many buckets an octave has. A CSV row without a device is a window, a mark or a gap.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from latmon.importers import values
-from latmon.importers.values import Asked, Found, Head, Passed, Remark, Where, Whole
+from latmon.importers.values import Found, ImportedHeader, ImportOptions, Passed, Remark, TextSpan, Whole
 from latmon.model.frame import STAGES, Completed, Flow, Frame, Health, Mark, Series, Traced
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
 from latmon.recording import decode, validate
@@ -20,7 +20,7 @@ from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
 HEADER = "time,mono_us,dt_us,device,op,stage,low_us,high_us,count"
-"""Of version 0.1; a column `includes` may follow."""
+"""Header of version 0.1; a column `includes` may follow."""
 _HEADERS = (HEADER, f"{HEADER},includes")
 _TRACED = "traced."
 _MARK = "mark: "
@@ -32,7 +32,7 @@ _REMEMBERED = 4096
 
 
 class _Cells(NamedTuple):
-    """A row."""
+    """Cells of a row."""
 
     wall: float | None
     mono: int | None
@@ -58,28 +58,28 @@ class _Window:
 
 
 def sniff_csv(head: str) -> bool:
-    """Its own first line."""
+    """Return whether its own first line is there."""
     return any(line.strip() in _HEADERS for line in head.split("\n")[:20])
 
 
-def read_csv(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Rows of one mono_us are a window."""
-    del asked
+def read_csv(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield the rows of one mono_us as a window."""
+    del options
     most = next((line.count(",") for line in lines if line.strip() in _HEADERS), HEADER.count(",")) + 1
     reading, cells_of, begun = _Reading(), _row_reader(most), 1
     for at, line in enumerate(lines, 1):
-        told = line.strip()
-        cells = cells_of(line) if told and told not in _HEADERS else None
+        reported = line.strip()
+        cells = cells_of(line) if reported and reported not in _HEADERS else None
         if cells is not None:
             yield from reading.take(at, cells)
-        elif told and told not in _HEADERS:
+        elif reported and reported not in _HEADERS:
             if begun < at:
-                yield Passed(Where(begun, at - 1))
+                yield Passed(TextSpan(begun, at - 1))
             begun = at + 1
-            if told.count(",") >= most - 1:
-                yield Remark(Where(at, at), "a damaged row is left out", 1, is_incomplete=True)
+            if reported.count(",") >= most - 1:
+                yield Remark(TextSpan(at, at), "a damaged row is left out", 1, is_incomplete=True)
     if begun <= len(lines):
-        yield Passed(Where(begun, len(lines)))
+        yield Passed(TextSpan(begun, len(lines)))
     if reading.now is not None:
         yield _whole(reading.now, len(lines))
 
@@ -90,13 +90,13 @@ class _Reading:
     marks: list[Mark] = field(default_factory=list)
 
     def take(self, at: int, cells: _Cells) -> Iterator[Found]:
-        """One row; the window that it ends."""
+        """Take one row; yield the window that it ends."""
         if cells.mono is None or (cells.dt is None and not cells.stage.startswith(_MARK)):
-            yield Remark(Where(at, at), cells.stage or "a row without a time", 1)
+            yield Remark(TextSpan(at, at), cells.stage or "a row without a time", 1)
         elif not cells.device and cells.stage.startswith(_MARK):
             self.marks.append(Mark(cells.stage.removeprefix(_MARK), cells.mono, cells.wall or 0.0))
         elif not cells.device and cells.stage:
-            yield Remark(Where(at, at), cells.stage)
+            yield Remark(TextSpan(at, at), cells.stage)
         else:
             yield from self._window(at, cells, cells.mono)
 
@@ -107,7 +107,7 @@ class _Reading:
             self.now = _Window(mono, cells.dt or 0, cells.wall or 0.0, at, marks=self.marks)
             self.marks = []
         if cells.device and not _add(self.now, cells):
-            yield Remark(Where(at, at), "a bucket whose edges are none of latmon's", 1, is_incomplete=True)
+            yield Remark(TextSpan(at, at), "a bucket whose edges are none of latmon's", 1, is_incomplete=True)
 
 
 def _row_reader(most: int) -> Callable[[str], _Cells | None]:
@@ -151,7 +151,7 @@ def _named(text: str, most: int) -> str:
 
 
 def _included(text: str) -> tuple[str, ...]:
-    """Return the stages in a cell; what is none of latmon's stages is left out."""
+    """Return the stages in a cell that latmon knows."""
     return tuple(word for word in text.split(" ") if word in STAGES)
 
 
@@ -171,7 +171,7 @@ def _add(now: _Window, cells: _Cells) -> bool:
 
 @lru_cache(_REMEMBERED)
 def _fitting(low: int, high: int) -> tuple[int, ...]:
-    """With which bits these are the edges of a bucket."""
+    """Return the bits with which these are the edges of a bucket."""
     if not low < high or low > MAX_US:
         return ()
     return tuple(bits for bits in range(_MOST_BITS + 1) if bucket_bounds(bucket_index(low, bits), bits) == (low, high))
@@ -184,15 +184,15 @@ def _histogram(counts: dict[tuple[int, int], int]) -> Histogram:
 
 
 def _whole(now: _Window, last: int) -> Whole:
-    told = {series: _histogram(counts) for series, counts in now.counts.items()}
-    ours = {series: one for series, one in told.items() if not series.stage.startswith(_TRACED)}
-    deep = {
+    reported = {series: _histogram(counts) for series, counts in now.counts.items()}
+    ours = {series: one for series, one in reported.items() if not series.stage.startswith(_TRACED)}
+    on_demand = {
         series._replace(stage=series.stage.removeprefix(_TRACED)): one
-        for series, one in told.items()
+        for series, one in reported.items()
         if series.stage.startswith(_TRACED)
     }
     return Whole(
-        Where(now.first, last),
+        TextSpan(now.first, last),
         Frame(
             seq=0,
             wall=now.wall,
@@ -200,42 +200,44 @@ def _whole(now: _Window, last: int) -> Whole:
             dt_us=now.dt_us,
             histograms=ours,
             seen={Flow(key.device, key.op): Completed(h.count, 0) for key, h in ours.items() if key.stage == "total"},
-            traced=Traced(histograms=deep, one_in=1, includes=_includes(now, deep=True)) if deep else Traced(),
+            traced=Traced(histograms=on_demand, one_in=1, includes=_includes(now, on_demand=True))
+            if on_demand
+            else Traced(),
             health=Health(),
             marks=tuple(now.marks),
         ),
-        {series.stage: () for series in ours} | _includes(now, deep=False),
+        {series.stage: () for series in ours} | _includes(now, on_demand=False),
     )
 
 
-def _includes(now: _Window, *, deep: bool) -> dict[str, tuple[str, ...]]:
+def _includes(now: _Window, *, on_demand: bool) -> dict[str, tuple[str, ...]]:
     """Return stage -> stages that it includes, of the traced I/Os or of all."""
     return {
         series.stage.removeprefix(_TRACED): inside
         for series, inside in now.includes.items()
-        if series.stage.startswith(_TRACED) is deep
+        if series.stage.startswith(_TRACED) is on_demand
     }
 
 
 def sniff_jsonl(head: str) -> bool:
-    """A header, or windows."""
+    """Return whether it begins with a header or a window."""
     first = next((line for line in head.split("\n") if line.strip()), "")
     return first.startswith("{") and ('"type":"header"' in first[:100] or '"type":"window"' in first[:100])
 
 
-def read_jsonl(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A line that is none of ours is left to be named."""
-    del asked
+def read_jsonl(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield the values of lines; a line of no known type stays in the list of unread lines."""
+    del options
     marks: list[Mark] = []
     for at, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        where = Where(at, at)
+        where = TextSpan(at, at)
         try:
             value = validate.parse(line.encode())
             match value.get("type"):
                 case "header":
-                    yield Head(where, decode.decode_origin(value))
+                    yield ImportedHeader(where, decode.decode_origin(value))
                 case "window":
                     frame = decode.decode_frame(value)
                     yield Whole(where, replace(frame, marks=(*frame.marks, *marks)))

@@ -1,10 +1,7 @@
 """`latmon import`: the registry of formats, and the command that turns another tool's text into a recording.
 
-`formats` lists them, `frames` makes windows of what they find, `command` is `latmon import`.
-
-A format of lines takes what it knows of a document and leaves the rest to the others; a whole one has the text alone.
-
-What was assumed is in the recording: its `reason`, its notices, and the tables that our scale can't hold as they were.
+A format of lines reads the lines that it knows and leaves the others to other formats; a `whole` one is alone.
+Assumptions are in the recording: in its `reason`, in notices, and as tables that the scale can't represent.
 """
 
 from __future__ import annotations
@@ -35,9 +32,10 @@ from latmon.importers import (
 )
 from latmon.importers.frames import RELATIVE_BELOW, Built, frames, windows
 from latmon.importers.source import keep, open_ends
-from latmon.importers.values import Asked, Found, Names, Passed, Remark, Table
+from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
 from latmon.model.frame import Frame, Missing, Origin
 from latmon.model.inflight import MEANS
+from latmon.model.stages import MEASURED_STAGES
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 from latmon.support.streams import named
@@ -46,12 +44,12 @@ from latmon.support.units import counted
 
 
 class Format(NamedTuple):
-    """`whole`: such a text is nothing else beside."""
+    """Format of a tool's output; `whole`: a text of it has no other format."""
 
     name: str
     purpose: str
     sniff: Callable[[str], bool]
-    read: Callable[[Sequence[str], Asked], Iterator[Found]]
+    read: Callable[[Sequence[str], ImportOptions], Iterator[Found]]
     whole: bool = False
 
 
@@ -95,7 +93,7 @@ NAMES = tuple(one.name for one in FORMATS)
 
 
 def format_named(name: str) -> Format:
-    """UsageError naming all of them."""
+    """Return a format; UsageError naming all of them."""
     found = next((one for one in FORMATS if one.name == name), None)
     if found is None:
         raise UsageError(f"--from: there is no format {clean(name)!r}; the formats are {', '.join(NAMES)}")
@@ -103,7 +101,7 @@ def format_named(name: str) -> Format:
 
 
 def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
-    """All formats that have something in the text; RecordingError where none has."""
+    """Return all formats that have something in the text; RecordingError if none has."""
     text = "\n".join(lines)
     for one in FORMATS:
         if one.whole and one.sniff(text):
@@ -129,7 +127,7 @@ _TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A text, and what was found in it."""
+    """Text of an import, and what was found in it."""
 
     name: str
     lines: Sequence[str]
@@ -140,17 +138,17 @@ class Read:
     distributions: Sequence[tuple[int, int]]
     """First and last lines of what among them looks like a distribution."""
     built: Built
-    names: Names
-    asked: Asked
+    names: SeriesNames
+    options: ImportOptions
 
     @property
     def undecoded(self) -> int:
-        """Lines that were not understood, and things that were left out."""
+        """Return the number of lines that were not understood and of values that were left out."""
         return len(self.left) + sum(one.count > 0 for one in self.found if isinstance(one, Remark))
 
     @property
     def unknown(self) -> list[str]:
-        """Sentences on what looks like a distribution and is of no known format."""
+        """Return sentences on distributions of no known format."""
         each = (
             f"lines {first} to {last} look" if last > first else f"line {first} looks"
             for first, last in self.distributions[:SHOWN]
@@ -159,26 +157,26 @@ class Read:
 
     @property
     def exit_code(self) -> int:
-        """4 where events were lost, or a distribution is not in the recording that its text has."""
+        """Return 4 if events were lost or a distribution of the text is not in the recording."""
         remarks = [one for one in self.found if isinstance(one, Remark)]
         incomplete = self.distributions or any(one.lost or one.is_incomplete for one in remarks)
         return EXIT_INCOMPLETE if incomplete else EXIT_DONE
 
     def frames(self) -> Iterator[Frame]:
-        """The recording's; the first one says what of the text is not in it."""
+        """Yield the recording's frames; the first one says what of the text is not in it."""
         missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
         notice = "; ".join((f"imported from {self.name}: {missed}", *self.unknown))
-        for seq, frame in enumerate(frames(self.built, self.asked)):
+        for seq, frame in enumerate(frames(self.built, self.options)):
             yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
 
 
-def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Read:
-    """RecordingError where nothing in it is known."""
+def read_text(raw: bytes, name: str, options: ImportOptions, from_format: str = "") -> Read:
+    """Return the text with what was found; RecordingError if nothing in it is known."""
     lines = source.lines(raw, name)
     chosen = (format_named(from_format),) if from_format else recognised(lines, name)
-    found, left = _found(lines, chosen, asked)
-    names = Names(asked)
-    built = windows(found, asked, names, left)
+    found, left = _found(lines, chosen, options)
+    names = SeriesNames(options)
+    built = windows(found, options, names, left)
     keep(built)
     if not built.windows:
         formats = " or ".join(f.name for f in chosen)
@@ -188,14 +186,14 @@ def read_text(raw: bytes, name: str, asked: Asked, from_format: str = "") -> Rea
         raise RecordingError(
             f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
         )
-    return Read(name, lines, chosen, found, left, source.blocks(lines, left), built, names, asked)
+    return Read(name, lines, chosen, found, left, source.blocks(lines, left), built, names, options)
 
 
-def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -> int:
-    """The exit code. RecordingError where nothing in the file is known."""
+def import_command(path: Path, out: Path, options: ImportOptions, from_format: str = "") -> int:
+    """Write the recording and return the exit code. RecordingError if nothing in the file is known."""
     target.refuse(out)
     name = clean(path.name, 100)
-    read = read_text(source.read(path), name, asked, from_format)
+    read = read_text(source.read(path), name, options, from_format)
     every = read.frames()
     first = next(every)
     writer = Writer.create(out, origin(read, first))
@@ -208,13 +206,13 @@ def import_command(path: Path, out: Path, asked: Asked, from_format: str = "") -
     return read.exit_code
 
 
-def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tuple[list[Found], list[int]]:
-    """All that the formats found, in the order of the text, and the lines that none of them knew."""
+def _found(lines: Sequence[str], chosen: Iterable[Format], options: ImportOptions) -> tuple[list[Found], list[int]]:
+    """Return all that the formats found, in the order of the text, and the lines that none of them knew."""
     taken = bytearray(len(lines) + 2)
     kept: list[Found] = []
     for one in chosen:
         mine = []
-        for thing in one.read(lines, asked):
+        for thing in one.read(lines, options):
             where = thing.where
             span = slice(where.first, min(where.last, len(lines)) + 1)
             if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
@@ -229,23 +227,23 @@ def _found(lines: Sequence[str], chosen: Iterable[Format], asked: Asked) -> tupl
     left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
-    if not asked.unit and any(isinstance(one, Table) and not one.unit for one in kept):
+    if not options.unit and any(isinstance(one, ImportedTable) and not one.unit for one in kept):
         context = values.Context(lines)
-        kept = [_with_unit(one, context) if isinstance(one, Table) else one for one in kept]
+        kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
     kept.sort(key=lambda thing: thing.where.first)
     return kept, left
 
 
 def _checked(thing: Found) -> tuple[Found, ...]:
-    """A table without counts below 0, and remarks on them; all else as it is."""
-    if not isinstance(thing, Table):
+    """Return a table without counts below 0, with remarks on them; anything else as it is."""
+    if not isinstance(thing, ImportedTable):
         return (thing,)
     table, remarks = buckets.without_negative(thing)
     return (table, *remarks)
 
 
-def _with_unit(table: Table, context: values.Context) -> Table:
-    """By its title, else by what stands around it."""
+def _with_unit(table: ImportedTable, context: values.Context) -> ImportedTable:
+    """Return a table with its unit, by its title or by the lines around it."""
     if table.unit or table.at_issue:
         return table
     unit, where = values.of_title(table.title), f"the title in line {table.where.first}"
@@ -262,8 +260,8 @@ def _said(frame: Frame, notice: str, undecoded: int) -> Frame:
 
 
 def origin(read: Read, first: Frame) -> Origin:
-    """Honest about what is not known: the host, the kernel, and where a latency begins unless the tool tells."""
-    name, chosen, built, asked = read.name, read.chosen, read.built, read.asked
+    """Return the header. Host, kernel and the begin of a latency are unknown unless the tool reports them."""
+    name, chosen, built, options = read.name, read.chosen, read.built, read.options
     tools = {one.name for one in chosen}
     formats = " and ".join(one.name for one in chosen)
     imported: dict[str, Any] = {
@@ -279,21 +277,21 @@ def origin(read: Read, first: Frame) -> Origin:
     reason = clean("; ".join((f"imported from {name} ({formats})", *_assumed(read))), _SENTENCE)
     if built.origin is not None:
         extra = {**built.origin.extra, "imported": imported}
-        return replace(built.origin, reason=reason, extra=extra, host=asked.host or built.origin.host)
+        return replace(built.origin, reason=reason, extra=extra, host=options.host or built.origin.host)
     stages = {series.stage for window in built.windows for series in (*window.tables, *window.times)}
     return Origin(
         backend="import",
-        host=clean(asked.host or "unknown"),
+        host=clean(options.host or "unknown"),
         kernel="SunOS" if _is_sun(read) else "unknown",
         latmon=__version__,
         tool=clean(formats),
-        interval_us=Counter(one.dt_us or asked.interval_us for one in built.windows).most_common(1)[0][0],
+        interval_us=Counter(one.dt_us or options.interval_us for one in built.windows).most_common(1)[0][0],
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
         measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
         absent=tuple(
-            Missing(stage, "the imported text doesn't tell it")
-            for stage in ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume")
+            Missing(stage, "not in the imported text")
+            for stage in MEASURED_STAGES
             if stage not in stages and stage not in built.measured
         ),
         latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
@@ -303,7 +301,7 @@ def origin(read: Read, first: Frame) -> Origin:
 
 
 def _is_sun(read: Read) -> bool:
-    """Whether only Solaris and illumos print such a text: what findings advise has other names there."""
+    """Return whether only Solaris and illumos print such a text: settings that findings name are different there."""
     depths = (one for window in read.built.windows for one in window.depths.values())
     by_means = any(one.source == MEANS and one.queued for one in depths)
     return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
@@ -314,17 +312,17 @@ def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
 
 
 def _assumed(read: Read) -> list[str]:
-    """What the text itself did not say."""
-    built, names, asked = read.built, read.names, read.asked
+    """Return sentences on what the text doesn't say."""
+    built, names, options = read.built, read.names, read.options
     said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
     said += list(names.assumed.values())[:SHOWN]
-    if asked.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
+    if options.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
         said.append("its times have no date and stand in 1970: --start TIME says when they begin")
     no_time = [one for one in built.windows if one.wall is None and one.whole is None]
     if no_time:
-        unknown = asked.start is None and built.windows[0] in no_time
-        begin = " from 1970 on, which stands for not known" if unknown else ""
-        each = f"{asked.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
+        unknown = options.start is None and built.windows[0] in no_time
+        begin = " from 1970 on because the time is unknown" if unknown else ""
+        each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
         said.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:
         said.append(f"{built.not_kept:,} tables more than are kept as they were printed")
@@ -332,9 +330,9 @@ def _assumed(read: Read) -> list[str]:
 
 
 def _tell(read: Read, out: Path) -> None:
-    """On stderr: what was taken, what was assumed, what was not understood."""
+    """Print on stderr what was read, assumed and not understood."""
     lines, found, left = read.lines, read.found, read.left
-    tables = [one for one in found if isinstance(one, Table)]
+    tables = [one for one in found if isinstance(one, ImportedTable)]
     _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
     for table in tables[:SHOWN]:
         title = f" {table.title}" if table.title else ""

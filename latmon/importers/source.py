@@ -1,9 +1,7 @@
-"""The text of an import as clean lines, read once and bounded; tables kept as printed; what was left out.
+"""The text of an import as clean lines of bounded size, tables kept as printed, and distributions that no format read.
 
-Owns the caps. Knows no format.
-
-Knows what buckets look like, not which tool printed them: lines of numbers whose first one rises or falls from line to
-line, bars, the heads that tools print above them.
+Distributions are recognised by lines of numbers whose first one rises or falls from line to line, by bars, and by the
+heads that tools print above them.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import NamedTuple
 
 from latmon.importers import buckets, values
 from latmon.importers.frames import Built
-from latmon.importers.values import Found, Remark, Table, Where
+from latmon.importers.values import Found, ImportedTable, Remark, TextSpan
 from latmon.model.frame import Series
 from latmon.support.errors import RecordingError, UnavailableError
 
@@ -31,7 +29,7 @@ MAX_JSON = 8 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
-"""What a terminal was told: colours and titles in a saved session."""
+"""Escape sequences: colours and titles in a saved session."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -51,7 +49,7 @@ def read(path: Path) -> bytes:
 
 
 def lines(raw: bytes, name: str) -> list[str]:
-    """Its lines without their ends; RecordingError for what is no text or has too many."""
+    """Return the lines without their ends; RecordingError for what is no text or has too many."""
     if raw.startswith(_GZIP):
         raise RecordingError(f"{name} is compressed: unpack it with gunzip; a recording of latmon needs no import")
     if raw.startswith(_UTF16):
@@ -80,11 +78,11 @@ def _is_json(found: list[str]) -> bool:
 
 
 MAX_KEPT_ROWS = 8_000
-"""Of all tables together."""
+"""Rows of all tables that are kept."""
 
 
 def keep(built: Built) -> None:
-    """Into `built.kept`, and a notice in the window of each."""
+    """Add tables that the scale can't represent to `built.kept`, and a notice to the window of each."""
     said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
     for seq, window in enumerate(built.windows):
         for placed in (*window.tables.values(), *window.aside, *window.at_issue):
@@ -115,7 +113,7 @@ def keep(built: Built) -> None:
 
 
 def open_ends(built: Built) -> dict[Series, int]:
-    """Series with I/Os in a row without an upper end, and the least that it begins at, in microseconds."""
+    """Return series with I/Os in a row without an upper end, and that row's least lower edge in microseconds."""
     found: dict[Series, int] = {}
     for window in built.windows:
         for series, placed in window.tables.items():
@@ -151,7 +149,7 @@ _TORN = 3
 
 
 class _Row(NamedTuple):
-    """A line that may be a bucket."""
+    """Line that may be a bucket."""
 
     edges: tuple[float, float]
     """Its first two numbers: which of them is the bucket's depends on the tool."""
@@ -161,7 +159,7 @@ class _Row(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """Lines in a row that may be a distribution; there may be 400,000, so none of them is kept."""
+    """Adjacent lines that may be a distribution; there may be 400,000, so only their bounds are kept."""
 
     head: int = 0
     """The line of a head that a tool prints above its buckets; 0 without one."""
@@ -170,7 +168,7 @@ class _Block:
     rows: int = 0
     is_range: bool = True
     steps: tuple[int, int] = (0, 0)
-    """Of the first two numbers of each line: 1 where each is above the one before, -1 below, 0 neither."""
+    """Direction of the first two numbers of each line: 1 where each is above the one before, -1 below, 0 neither."""
     edges: tuple[float, float] = (0.0, 0.0)
 
     def add(self, line: int, row: _Row) -> None:
@@ -183,7 +181,7 @@ class _Block:
 
     @property
     def span(self) -> list[tuple[int, int]]:
-        """Its first and last line where it is a distribution; empty where it is none."""
+        """Return its first and last line if it is a distribution, else nothing."""
         if self.head:
             return [(self.head, max(self.head, self.last))]
         least = _ROWS if self.is_range else _ROWS_PLAIN
@@ -191,7 +189,7 @@ class _Block:
 
 
 def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last line, from 1, of all that looks like a distribution among the lines that no format took."""
+    """Return first and last line, from 1, of all that looks like a distribution among lines that no format read."""
     found: list[tuple[int, int]] = []
     now, before = _Block(), 0
     for at in left:
@@ -212,22 +210,22 @@ def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
-    """Replace tables that a damaged row cuts off by a remark; what is behind it is no longer left."""
+    """Replace tables that a damaged row cuts off by remarks; their other rows no longer count as not understood."""
     unknown, kept, gone = set(left), list[Found](), set[int]()
     for one in found:
-        rest = _rest(lines, one.where.last, unknown) if isinstance(one, Table) else []
-        if not isinstance(one, Table) or not rest:
+        rest = _rest(lines, one.where.last, unknown) if isinstance(one, ImportedTable) else []
+        if not isinstance(one, ImportedTable) or not rest:
             kept.append(one)
             continue
         gone.update(rest)
-        where = Where(one.where.first, rest[-1])
+        where = TextSpan(one.where.first, rest[-1])
         text = f"the table {one.title}".rstrip() + f" is damaged in line {rest[0]}: all of it is left out"
         kept.append(Remark(where, text, 1, is_incomplete=True))
     return kept, [at for at in left if at not in gone]
 
 
 def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
-    """The lines of a table behind its last row that was understood; empty where it ended there."""
+    """Return the lines of a table after its last row that was understood; empty if it ended there."""
     behind: list[int] = []
     rows = 0
     for at in range(last + 1, len(lines) + 1):
@@ -240,14 +238,14 @@ def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
 
 
 def _is_head(text: str) -> bool:
-    """Of buckets, or all of them in a line of JSON. A search of each of 400,000 lines would take seconds."""
+    """Return whether a line is a head of buckets, or has all of them as JSON. Cheap checks come first."""
     return (("istribution" in text or "Frequency" in text) and _HEAD.search(text) is not None) or (
         '"type"' in text and _JSON.search(text) is not None
     )
 
 
 def _row(text: str) -> _Row | None:
-    """None for a line that is no bucket."""
+    """Return the numbers of a bucket's line; None for any other line."""
     if len(text) > _LONGEST:
         return None
     if any(word[0].lower() not in _KNOWN for word in _WORD.finditer(text)):
@@ -264,13 +262,13 @@ def _row(text: str) -> _Row | None:
 
 
 def _is_row(text: str) -> bool:
-    """One line by itself, as it is behind a table, damaged or not."""
+    """Return whether a line after a table may be one of its rows, damaged or not."""
     shown = text[:_LONGEST]
     return bool(_BAR.search(shown) or _BUCKET.match(shown)) or _row(text) is not None
 
 
 def _value(number: str) -> float:
-    """In seconds, or as it is."""
+    """Return a number in seconds if it has a unit, else as it is."""
     if number.isdecimal():
         return float(number)
     digits = re.match(r"-?[\d,]+(?:\.\d+)?", number)

@@ -1,12 +1,13 @@
 """Importers of published scripts for Solaris: emlxsoverhead.d, scsi.d, max_sd.d, and kstat of task queues.
 
-TOTAL - EMLXS is the device and the SAN. EMLXS = I/O START + from the interrupt's begin to the end of I/O DONE, so the
-stages add up but for what was cut below 1 us each. Its I/O INTR begins at the MSI handler, with packets before it.
+emlxsoverhead: TOTAL - EMLXS is the device and the SAN. EMLXS = I/O START + from the interrupt's begin to the end of
+I/O DONE, so the stages add up but for what was cut below 1 us each. Its I/O INTR begins at the MSI handler, with the
+packets before it.
 
-The `<-` line alone holds all that is needed. A hexadecimal 0x that a word processor made a multiplication sign is read.
+scsi.d: the `<-` line alone has everything that is needed. An `x` of 0x that became a multiplication sign is read.
 
-What one reading tells is what there is now; how long tasks waited is kept nowhere. Facts as in latmon_backends'
-kstat_taskqs, which reads a live system.
+kstat: a reading has the present state; how long tasks waited is not recorded. latmon_backends' kstat_taskqs, which
+reads a live system, explains the values.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from itertools import groupby
 from latmon.importers import values
 from latmon.importers.values import (
     UNKNOWN_OP,
-    Asked,
     Counts,
     Found,
-    Moment,
+    ImportOptions,
     Passed,
     Queues,
     Remark,
+    Seconds,
+    TextSpan,
+    TimeLine,
     Times,
-    Where,
     one_device,
 )
 from latmon.model.frame import Completed, Flow, Outlier, Series, Taskq
@@ -42,38 +44,38 @@ _DEVICE = "emlxs"
 
 
 def sniff_emlxs(head: str) -> bool:
-    """By its head, or by rows that have lost it."""
+    """Return whether there is its head, or a row that has lost it."""
     return any(_HEAD.match(line) or _ROW.fullmatch(line) for line in head.split("\n"))
 
 
-def read_emlxs(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """A row is an I/O, rows of one second are a window; another run begins with a head of its own."""
+def read_emlxs(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for the rows of each second; a head begins another run."""
     rows: list[tuple[int, Outlier]] = []
     for at, line in enumerate(lines, 1):
         if _HEAD.match(line):
-            yield from _windows(rows, asked)
+            yield from _windows(rows, options)
             yield (
-                Moment(Where(at, at), f"line {at}: another run of emlxsoverhead begins")
+                TimeLine(TextSpan(at, at), f"line {at}: another run of emlxsoverhead begins")
                 if rows
-                else Passed(Where(at, at))
+                else Passed(TextSpan(at, at))
             )
             rows = []
-        elif (row := _ROW.fullmatch(line)) and (one := _outlier(row, asked)):
+        elif (row := _ROW.fullmatch(line)) and (one := _outlier(row, options)):
             rows.append((at, one))
         elif _LIKE_ROW.fullmatch(line):
-            yield Remark(Where(at, at), "a row can't be read: its I/O is left out", 1, is_incomplete=True)
-    yield from _windows(rows, asked)
+            yield Remark(TextSpan(at, at), "a row can't be read: its I/O is left out", 1, is_incomplete=True)
+    yield from _windows(rows, options)
 
 
-def _windows(rows: list[tuple[int, Outlier]], asked: Asked) -> Iterator[Times]:
+def _windows(rows: list[tuple[int, Outlier]], options: ImportOptions) -> Iterator[Times]:
     for wall, same in groupby(rows, key=lambda pair: pair[1].wall):
         group = list(same)
-        for first, last in _stretches([at for at, _ in group]):
-            yield _second(Where(first, last, wall), [one for at, one in group if first <= at <= last], asked)
+        for first, last in _periods([at for at, _ in group]):
+            yield _second(TextSpan(first, last, wall), [one for at, one in group if first <= at <= last], options)
 
 
-def _stretches(lines: list[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring lines together."""
+def _periods(lines: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of adjacent lines."""
     first = last = lines[0]
     for at in lines[1:]:
         if at != last + 1:
@@ -83,8 +85,8 @@ def _stretches(lines: list[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def _outlier(row: re.Match[str], asked: Asked) -> Outlier | None:
-    """None for a row whose stages are more than their total."""
+def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
+    """Return the I/O of a row; None if its stages are more than their total."""
     wall = values.moment(row[1])
     total, emlxs, start, intr, queue, done = (int(one) for one in row.groups()[1:])
     stages = {"queue": start, "hba": total - emlxs, "irq": intr, "completion": queue + done}
@@ -94,8 +96,8 @@ def _outlier(row: re.Match[str], asked: Asked) -> Outlier | None:
     return Outlier(
         wall=wall,
         mono_us=0,
-        device=asked.device or _DEVICE,
-        op=asked.op or UNKNOWN_OP,
+        device=options.device or _DEVICE,
+        op=options.op or UNKNOWN_OP,
         total_us=total,
         stages_us=stages,
         unaccounted_us=rest,
@@ -103,8 +105,8 @@ def _outlier(row: re.Match[str], asked: Asked) -> Outlier | None:
     )
 
 
-def _second(where: Where, group: list[Outlier], asked: Asked) -> Times:
-    flow = Flow(asked.device or _DEVICE, asked.op or UNKNOWN_OP)
+def _second(where: TextSpan, group: list[Outlier], options: ImportOptions) -> Times:
+    flow = Flow(options.device or _DEVICE, options.op or UNKNOWN_OP)
     histograms = {Series(*flow, "total"): Histogram.record(one.total_us for one in group)}
     for stage in group[0].stages_us:
         histograms[Series(*flow, stage)] = Histogram.record(one.stages_us[stage] for one in group)
@@ -124,22 +126,22 @@ _REASON = re.compile(r"\breason\s+0[x\u00d7]?[0-9a-fA-F]*\s+\((\w{1,32})\)")
 _SECTOR = 512
 _NEEDED = 3
 _WORDS = ("address ", "lba ")
-"""Of any command's line, damaged or not."""
+"""Words in any command's line, damaged or not."""
 _BACK_S = 1
 """DTrace prints the buffers of its CPUs one behind the other, a second of each: stamps of a run fall by less."""
 _OPS = {"READ": "read", "WRITE": "write", "SYNC": "flush", "UNMAP": "discard"}
 
 
 def sniff_scsi(head: str) -> bool:
-    """Arrows with an opcode and an address."""
+    """Return whether there are arrows with an opcode and an address."""
     return any(_BEGIN.match(line) and _ADDRESS.search(line) for line in head.split("\n"))
 
 
-def read_scsi(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Commands that came back within one second are a window."""
+def read_scsi(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for the commands that came back in each second."""
     begun: dict[tuple[str, str, str], int] = defaultdict(int)
-    group: list[tuple[int, Outlier]] = []
-    second: int | None = None
+    seconds = Seconds(options.threshold_us)
+    second = 0
     before = 0.0
     for at, line in enumerate(lines, 1):
         start = _BEGIN.match(line)
@@ -148,48 +150,41 @@ def read_scsi(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
             continue
         stamp = float(start[1] or before)
         if before - stamp > _BACK_S:
-            if group:
-                yield _times(group, second, asked)
+            yield from seconds.end()
             yield from _waiting(begun, at - 1)
-            yield Moment(Where(at, at), f"line {at}: another run of scsi.d begins")
-            group = []
+            yield TimeLine(TextSpan(at, at), f"line {at}: another run of scsi.d begins")
             begun.clear()
         before = stamp
         key = (start[2], *((_ADDRESS.search(line) or [""])[0], (_LBA.search(line) or [""])[0]))
         if start[3] in ("->", "COMMAND"):
             begun[key] += 1
-            yield Passed(Where(at, at))
+            yield Passed(TextSpan(at, at))
             continue
         begun[key] = max(0, begun[key] - 1)
-        one = _returned(start, line, asked)
+        one = _returned(start, line, options)
         if one is None:
-            yield Remark(Where(at, at), "a command came back without a time in us", 1, is_incomplete=True)
+            yield Remark(TextSpan(at, at), "a command came back without a time in us", 1, is_incomplete=True)
             continue
-        now = int(float(start[1])) if start[1] else second or 0
-        if group and now != second:
-            yield _times(group, second, asked)
-            group = []
-        second = now
-        group.append((at, one))
+        second = int(float(start[1])) if start[1] else second
+        yield from seconds.add(second, at, at, one)
         if (reason := _REASON.search(line)) and reason[1] != "COMPLETED":
-            yield Remark(Where(at, at), clean(f"{one.device}: {reason[1]}"))
-    if group:
-        yield _times(group, second, asked)
+            yield Remark(TextSpan(at, at), clean(f"{one.device}: {reason[1]}"))
+    yield from seconds.end()
     yield from _waiting(begun, len(lines))
 
 
 def _unread(at: int, line: str) -> Iterator[Remark]:
-    """A remark where a line that is no command was one."""
+    """Yield a remark if a line that can't be read was a command."""
     if ("->" in line or "<-" in line) and all(word in line for word in _WORDS):
-        yield Remark(Where(at, at), "a command can't be read: it is left out", 1, is_incomplete=True)
+        yield Remark(TextSpan(at, at), "a command can't be read: it is left out", 1, is_incomplete=True)
 
 
 def _waiting(begun: Mapping[tuple[str, str, str], int], at: int) -> Iterator[Found]:
     if left := sum(begun.values()):
-        yield Remark(Where(at, at), f"{left:,} commands had not come back at the end", 0)
+        yield Remark(TextSpan(at, at), f"{left:,} commands had not come back at the end", 0)
 
 
-def _returned(start: re.Match[str], line: str, asked: Asked) -> Outlier | None:
+def _returned(start: re.Match[str], line: str, options: ImportOptions) -> Outlier | None:
     time, address, lba, length = (of.search(line) for of in (_TIME, _ADDRESS, _LBA, _LENGTH))
     command = _COMMAND.match(line, start.end())
     if time is None or address is None:
@@ -199,8 +194,8 @@ def _returned(start: re.Match[str], line: str, asked: Asked) -> Outlier | None:
     return Outlier(
         wall=max(0.0, stamp - total / 1e6),
         mono_us=0,
-        device=asked.device or clean(f"{start[2]} {address[1]}"),
-        op=asked.op or _op(command[1] if command else ""),
+        device=options.device or clean(f"{start[2]} {address[1]}"),
+        op=options.op or _op(command[1] if command else ""),
         total_us=total,
         stages_us={},
         unaccounted_us=total,
@@ -214,42 +209,26 @@ def _op(command: str) -> str:
     return next((op for word, op in _OPS.items() if command.startswith(word)), UNKNOWN_OP)
 
 
-def _times(group: list[tuple[int, Outlier]], second: int | None, asked: Asked) -> Times:
-    by_flow: dict[Flow, list[Outlier]] = defaultdict(list)
-    for _, one in group:
-        by_flow[Flow(one.device, one.op)].append(one)
-    where = Where(group[0][0], group[-1][0], float((second or 0) + 1), 1_000_000)
-    return Times(
-        where,
-        {Series(*flow, "total"): Histogram.record(one.total_us for one in some) for flow, some in by_flow.items()},
-        tuple(one for _, one in group if one.total_us >= asked.threshold_us),
-        {
-            flow: Completed(len(some), sum(one.bytes or 0 for one in some), sum(one.total_us for one in some))
-            for flow, some in by_flow.items()
-        },
-    )
-
-
 _LINE = re.compile(r"\s*(?:s?sd\d{1,5}\s+\d{1,6}(?:\s+|$))+")
 _PAIR = re.compile(r"(s?sd\d{1,5})\s+(\d{1,6})(?!\S)")
 _SAID = 8
 
 
 def sniff_max_sd(head: str) -> bool:
-    """Lines that are nothing but LUNs and numbers."""
+    """Return whether there are lines of LUNs and numbers alone."""
     return any(_LINE.fullmatch(line) for line in head.split("\n"))
 
 
-def read_max_sd(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """Each pair is a maximum: no time, no distribution; it is reported as the depth that was reached."""
+def read_max_sd(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield each pair as a maximum depth; there is neither time nor distribution."""
     every = [name for line in lines if _LINE.fullmatch(line) for name, _ in _PAIR.findall(line)]
-    one_device(asked, list(dict.fromkeys(every)))
+    one_device(options, list(dict.fromkeys(every)))
     for at, line in enumerate(lines, 1):
         if not _LINE.fullmatch(line):
             continue
-        where = Where(at, at)
+        where = TextSpan(at, at)
         pairs = _PAIR.findall(line)
-        depths = {asked.device or name: Depths(most=int(most), source=PROBE) for name, most in pairs}
+        depths = {options.device or name: Depths(most=int(most), source=PROBE) for name, most in pairs}
         yield Counts(where, {}, {}, depths)
         said = ", ".join(f"{name} {most}" for name, most in pairs[:_SAID])
         yield Remark(where, f"at most so many commands in the driver, no time: {said}")
@@ -265,16 +244,16 @@ _MOST = 1024
 
 
 def sniff_taskq(head: str) -> bool:
-    """The class, or a statistic that only task queues have."""
+    """Return whether there is the class taskq, or a statistic that only task queues have."""
     lines = head.split("\n")
     return any((name := _NAME.fullmatch(one)) and name[2] == "taskq" for one in lines) or any(
         (pair := _TASKQ_PAIR.fullmatch(one)) and pair[4] in ("maxtasks", "nactive") for one in lines
     )
 
 
-def read_taskq(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """All queues of a reading together; one that comes again begins the next."""
-    del asked
+def read_taskq(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield all queues of a reading together; a queue that comes again begins the next reading."""
+    del options
     found: dict[tuple[str, int], dict[str, str]] = {}
     first = last = 0
     instance, current = 0, None
@@ -288,7 +267,7 @@ def read_taskq(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
                 found = {}
             found.setdefault(key, {})[pair[4]] = pair[5]
         elif pair:
-            pass  # its class is known by what it tells
+            pass  # its statistics show its class
         elif module:
             instance, current = int(module[2]), None
         elif name and name[2] == "taskq":
@@ -302,7 +281,7 @@ def read_taskq(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
         else:
             current = None
             continue
-        yield Passed(Where(at, at))
+        yield Passed(TextSpan(at, at))
         first, last = (at, at) if len(found) <= 1 and sum(map(len, found.values())) <= 1 else (first or at, at)
     yield from _reading(found, first, last)
 
@@ -310,13 +289,15 @@ def read_taskq(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
 def _reading(found: Mapping[tuple[str, int], Mapping[str, str]], first: int, last: int) -> Iterator[Found]:
     whole = {key: one for key, values in found.items() if (one := _taskq(*key, values)) is not None}
     if whole:
-        yield Queues(Where(first, last), tuple(whole.values()))
+        yield Queues(TextSpan(first, last), tuple(whole.values()))
     for name, _ in found.keys() - whole.keys():
-        yield Remark(Where(first, last), f"task queue {clean(name)}: some of {', '.join(_TASKQ_NEEDED)} is missing", 1)
+        yield Remark(
+            TextSpan(first, last), f"task queue {clean(name)}: some of {', '.join(_TASKQ_NEEDED)} is missing", 1
+        )
 
 
 def _taskq(name: str, instance: int, values: Mapping[str, str]) -> Taskq | None:
-    """None where a statistic is missing or out of range."""
+    """Return a queue; None if a statistic is missing or out of range."""
     numbers = [
         int(values[key]) for key in _TASKQ_NEEDED if values.get(key, "").isdecimal() and int(values[key]) <= _MAX
     ]

@@ -1,12 +1,8 @@
-"""Values that importers produce: tables, slow I/Os, times, units, names. Not yet frames.
+"""Values that importers produce, before they become frames: tables, slow I/Os, times, units, names.
 
-Everything says which lines it is from, so that what nobody took can be named. Knows no format and no recording.
-
-A time without a zone is taken as UTC: where it was printed is not in it, and differences are what counts.
-
-A key is what a script's author chose, so only plain words count; what is left of it names the row.
-
-What a table prints never holds its unit: `quantize((timestamp - start)/1000000)` is milliseconds by the script alone.
+Every value has its lines, so that lines that no format read can be listed. A time without a zone is taken as UTC; only
+differences matter. In a table's key, which a script's author chose, known words are op and stage, and the rest names
+the device. A table doesn't print its unit: `quantize((timestamp - start)/1000000)` is in milliseconds by the script.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -31,8 +27,8 @@ UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """First and last line, from 1, and when it was, as far as the text tells."""
+class TextSpan:
+    """First and last line, from 1, and the time, if the text has it."""
 
     first: int
     last: int
@@ -41,20 +37,20 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A distribution whose buckets are another tool's."""
+class ImportedTable:
+    """Distribution in the buckets of another tool."""
 
-    where: Where
+    where: TextSpan
     title: str
-    """What the text calls it; clean."""
+    """Title in the text; clean."""
     kind: str
     """hist, lhist, quantize, ..."""
     rows: tuple[Row, ...]
     unit: str = ""
-    """One of UNITS; empty where nothing in the text tells it."""
+    """One of UNITS; empty if nothing in the text says it."""
     unit_from: str = ""
     series: Series | None = None
-    """Where the format knows; else the title tells."""
+    """Empty: by the title."""
     sum_us: int | None = None
     max_us: int | None = None
     at_issue: bool = False
@@ -70,9 +66,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Single I/Os or steps that were timed, or histograms whose buckets are finer than ours."""
+    """Times of single I/Os or steps, or histograms whose buckets are finer than latmon's."""
 
-    where: Where
+    where: TextSpan
     histograms: Mapping[Series, Histogram]
     outliers: tuple[Outlier, ...] = ()
     """`mono_us` and `wall` may be 0: they then began when the window did."""
@@ -81,9 +77,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a tool tells of the kernel's own counters in an interval."""
+    """Values of the kernel's own counters in an interval."""
 
-    where: Where
+    where: TextSpan
     kernel: Mapping[Flow, Completed]
     outstanding: Mapping[str, Outstanding]
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
@@ -93,41 +89,41 @@ class Counts:
 class Queues:
     """Task queues at one moment."""
 
-    where: Where
+    where: TextSpan
     taskqs: tuple[Taskq, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A frame as latmon itself wrote it."""
+    """Frame as latmon itself wrote it."""
 
-    where: Where
+    where: TextSpan
     frame: Frame
     measured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stage of the always-on probe -> the stages that it includes, where the text says that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The header of a recording of latmon's own."""
+class ImportedHeader:
+    """Header of a recording of latmon's own."""
 
-    where: Where
+    where: TextSpan
     origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A line that only tells the time of what follows, or that another run begins."""
+class TimeLine:
+    """Line with the time of what follows, or the begin of another run."""
 
-    where: Where
+    where: TextSpan
     run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What had to be assumed or left out, or a line that names no value: for a person. `count`: values left out."""
+    """Assumption, omission, or line without a value, as a sentence. `count`: values left out."""
 
-    where: Where
+    where: TextSpan
     text: str
     count: int = 0
     lost: int = 0
@@ -138,17 +134,17 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Lines that are part of a format and hold nothing to keep: heads, blanks, other columns."""
+    """Lines of a format that have no value: heads, blanks, other columns."""
 
-    where: Where
+    where: TextSpan
 
 
-Found = Table | Times | Counts | Queues | Whole | Head | Moment | Remark | Passed
+Found = ImportedTable | Times | Counts | Queues | Whole | ImportedHeader | TimeLine | Remark | Passed
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the user said of the text; an empty one is left to the text."""
+class ImportOptions:
+    """Options of an import; an empty one is found in the text."""
 
     unit: str = ""
     device: str = ""
@@ -161,7 +157,7 @@ class Asked:
     start: float | None = None
     host: str = ""
     first_report: str = ""
-    """Of iostat: `keep` or `drop`; empty: by what the text shows."""
+    """First report of iostat: `keep` or `drop`; empty: by what the text shows."""
 
 
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -180,13 +176,13 @@ _NOON = 12
 
 
 def moment(text: str) -> float | None:
-    """The time that the whole line is; None where it is none."""
+    """Return the time if the whole line is one."""
     found = begins(text)
     return found[0] if found and not text[found[1] :].strip() else None
 
 
 def begins(text: str) -> tuple[float, int] | None:
-    """The time that a line begins with, and where it ends."""
+    """Return the time that a line begins with, and where it ends."""
     for pattern, read in _READERS:
         match = pattern.match(text)
         wall = read(match) if match else None
@@ -196,7 +192,7 @@ def begins(text: str) -> tuple[float, int] | None:
 
 
 def of_day(text: str) -> float | None:
-    """Seconds since midnight of a line that is a time alone, as bpftrace's time() prints it."""
+    """Return seconds since midnight of a line that is a time alone, as bpftrace's time() prints it."""
     match = _TIME.fullmatch(text.rstrip())
     return None if match is None else _seconds(match.groups())
 
@@ -273,27 +269,27 @@ _LONGEST = 64
 _SAID = 6
 
 
-def one_device(asked: Asked, names: Sequence[str]) -> None:
-    """UsageError where --device would make one of several whose values don't add up."""
-    if asked.device and len(names) > 1:
+def one_device(options: ImportOptions, names: Sequence[str]) -> None:
+    """Raise UsageError where --device would merge several devices whose values don't add up."""
+    if options.device and len(names) > 1:
         some = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
         raise UsageError(
-            f"--device {clean(asked.device, _LONGEST)}: the text has {len(names):,} devices ({some}), "
+            f"--device {clean(options.device, _LONGEST)}: the text has {len(names):,} devices ({some}), "
             "which can't be one; leave the option out, or give the lines of one device alone"
         )
 
 
-class Names:
-    """Keys to series; a key that is a kernel's address gets a name that tells as much and is shorter."""
+class SeriesNames:
+    """Series by key; an address in a kernel gets a short name."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, options: ImportOptions) -> None:
+        self._asked = options
         self._addresses: dict[str, str] = {}
         self.assumed: dict[str, str] = {}
         """Key -> what it was taken for."""
 
     def series(self, title: str) -> Series:
-        """Of a table by its title."""
+        """Return the series of a table by its title."""
         parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
         op = next((_OPS[one.lower()] for one in parts if one.lower() in _OPS), UNKNOWN_OP)
         stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), "total")
@@ -302,7 +298,7 @@ class Names:
         )
 
     def _device(self, title: str, parts: list[str]) -> str:
-        """What is left when an op is taken out; all of the title where that is nothing."""
+        """Return the title without its op; all of it if nothing else is left."""
         if (address := next((one for one in parts if _POINTER.fullmatch(one)), "")) != "":
             named = self._addresses.setdefault(address, f"device{len(self._addresses) + 1}")
             self.assumed[address] = f"{address} is an address in a kernel and is called {named}"
@@ -316,7 +312,7 @@ class Names:
 
 
 def op_of(rwbs: str) -> str:
-    """Of the kernel's letters: a flush may come before a write (FW), a discard is no write."""
+    """Return the op of the kernel's letters: a flush may precede a write (FW), and a discard is no write."""
     if "D" in rwbs:
         return "discard"
     if "R" in rwbs:
@@ -327,7 +323,7 @@ def op_of(rwbs: str) -> str:
 
 
 NEAR = 60
-"""Lines above a table in which prose may tell its unit."""
+"""Lines above a table in which prose may name its unit."""
 _MAX = 2000
 _LATEST = 100
 _TITLE = re.compile(
@@ -351,13 +347,13 @@ _WORDS = {"n": "ns", "u": "us", "\u00b5": "us", "\u03bc": "us", "s": "s"}
 
 
 def of_title(title: str) -> str:
-    """`resume(ms)`, `@usecs`, `latency_us`; empty where it has none."""
+    """Return the unit in `resume(ms)`, `@usecs`, `latency_us`; empty if there is none."""
     match = _TITLE.search(title[:_MAX])
     return _short(next(filter(None, match.groups()))) if match else ""
 
 
 class Context:
-    """A text's words about units, looked for once: tables may be many."""
+    """Units in the prose and scripts of a text, searched once because there may be many tables."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -365,7 +361,7 @@ class Context:
         self._scripts = _scripts(lines)
 
     def unit(self, line: int, last: int, kind: str) -> tuple[str, str]:
-        """Of the table from `line` to `last`: its unit and where that stands; both empty without one."""
+        """Return the unit of the table from `line` to `last` and its source; both empty if there is none."""
         behind = self._lines[last] if last < len(self._lines) else ""
         if behind.strip().startswith("(") and (unit := of_title(behind)):
             return unit, f"line {last + 1}"
@@ -379,7 +375,7 @@ class Context:
 
 
 def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:
-    """Line, action and unit of what fills tables in the scripts of a text."""
+    """Return line, action and unit of the actions that fill tables in the scripts of a text."""
     if not any("quantize" in line or "hist" in line for line in lines):
         return []
     text = "\n".join(line[:_MAX] for line in lines)
@@ -412,32 +408,49 @@ IN_FLIGHT = 65_536
 
 
 @dataclass(slots=True)
-class Second:
-    """Of a trace: what ended in it, by lines `first` to `last`."""
+class _Second:
+    """I/Os of a trace that ended in one second, in lines `first` to `last`."""
 
     number: int
     first: int
     last: int
-    stage: str = "total"
-    """What the whole time of each is."""
     values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
     outliers: list[Outlier] = field(default_factory=list)
     bytes: dict[Flow, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, flow: Flow, one: Outlier, *, slow: bool) -> None:
-        """One that ended in it, with its stages; a slow one is listed."""
-        for stage, us in {**one.stages_us, self.stage: one.total_us}.items():
-            self.values[Series(*flow, stage)].append(us)
-        self.bytes[flow] += one.bytes or 0
-        if slow:
-            self.outliers.append(one)
 
-    def times(self) -> Times:
-        """Its window, which ends with the second."""
-        totals = {Flow(s.device, s.op): some for s, some in self.values.items() if s.stage == self.stage}
-        return Times(
-            Where(self.first, self.last, float(self.number + 1), 1_000_000),
-            {series: Histogram.record(some) for series, some in self.values.items()},
-            tuple(self.outliers),
-            {flow: Completed(len(some), self.bytes[flow], sum(some)) for flow, some in totals.items()},
+class Seconds:
+    """Windows of one second each, filled with the I/Os of a trace in the order in which they ended.
+
+    `stage` is the stage of an I/O's whole time; I/Os from `threshold_us` on are listed.
+    """
+
+    def __init__(self, threshold_us: int, stage: str = "total") -> None:
+        self._threshold_us, self._stage = threshold_us, stage
+        self._second: _Second | None = None
+
+    def add(self, number: int, first: int, last: int, one: Outlier) -> Iterator[Times]:
+        """Add an I/O that ended in second `number`, by lines `first` to `last`; yield the second that is over."""
+        if self._second is None or self._second.number != number:
+            yield from self.end()
+            self._second = _Second(number, first, last)
+        flow, second = Flow(one.device, one.op), self._second
+        second.last = last
+        for stage, us in {**one.stages_us, self._stage: one.total_us}.items():
+            second.values[Series(*flow, stage)].append(us)
+        second.bytes[flow] += one.bytes or 0
+        if one.total_us >= self._threshold_us:
+            second.outliers.append(one)
+
+    def end(self) -> Iterator[Times]:
+        """Yield the last second, if there is one."""
+        second, self._second = self._second, None
+        if second is None:
+            return
+        totals = {Flow(s.device, s.op): some for s, some in second.values.items() if s.stage == self._stage}
+        yield Times(
+            TextSpan(second.first, second.last, float(second.number + 1), 1_000_000),
+            {series: Histogram.record(some) for series, some in second.values.items()},
+            tuple(second.outliers),
+            {flow: Completed(len(some), second.bytes[flow], sum(some)) for flow, some in totals.items()},
         )

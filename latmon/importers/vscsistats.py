@@ -12,7 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from latmon.decode.dtrace_aggregation import Row
-from latmon.importers.values import UNKNOWN_OP, Asked, Found, Passed, Remark, Table, Where, one_device
+from latmon.importers.values import (
+    UNKNOWN_OP,
+    Found,
+    ImportedTable,
+    ImportOptions,
+    Passed,
+    Remark,
+    TextSpan,
+    one_device,
+)
 from latmon.model.frame import Series
 from latmon.support.text import clean
 
@@ -28,7 +37,7 @@ _MOST = 2**32
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenHistogram:
     first: int
     last: int
     title: str
@@ -40,7 +49,7 @@ class _Open:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its rows hold as many as its count says; True without a count."""
+        """Return whether its rows have as many as its count says; True without a count."""
         count = sum(row.count for row in self.rows)
         return not self.damaged and self.printed.get("count", count) == count
 
@@ -56,21 +65,21 @@ class _Open:
 
 
 def sniff(head: str) -> bool:
-    """A title and a count of frequencies."""
+    """Return whether there is a title and a count of frequencies."""
     lines = head.split("\n")
     return any(_TITLE.match(one) for one in lines) and any(_HEAD.fullmatch(o) or _TEXT.fullmatch(o) for o in lines)
 
 
-def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
-    """All histograms of one print are a window."""
-    every: list[_Open] = []
-    now: _Open | None = None
+def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield all histograms of one print as a window."""
+    every: list[_OpenHistogram] = []
+    now: _OpenHistogram | None = None
     for at, line in enumerate(lines, 1):
         title = _TITLE.match(line)
         if title:
             disk = _DISK.findall(title[2])
             named = [part for pair in disk for part in pair if part]
-            now = _Open(
+            now = _OpenHistogram(
                 at,
                 at,
                 clean(title[1], 120),
@@ -88,16 +97,16 @@ def read(lines: Sequence[str], asked: Asked) -> Iterator[Found]:
                 now = None  # other text behind a whole histogram
                 continue
             now.damaged = now.damaged or at
-        yield Passed(Where(at, at))
+        yield Passed(TextSpan(at, at))
         now.last = at
-    one_device(asked, list(dict.fromkeys(one.disk for one in every)))
+    one_device(options, list(dict.fromkeys(one.disk for one in every)))
     apart = _with_directions(every)
     for one in every:
-        yield from _found(one, apart, asked)
+        yield from _found(one, apart, options)
 
 
-def _with_directions(every: Sequence[_Open]) -> set[str]:
-    """Disks whose latencies of reads and of writes are together those of all."""
+def _with_directions(every: Sequence[_OpenHistogram]) -> set[str]:
+    """Return disks whose latencies of reads and of writes add up to those of all."""
     found: dict[str, dict[bool, int]] = {}
     for one in every:
         if one.what == "latency" and one.is_whole:
@@ -106,7 +115,7 @@ def _with_directions(every: Sequence[_Open]) -> set[str]:
     return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
 
 
-def _row(now: _Open, count: int, limit: int, above: bool) -> Row:
+def _row(now: _OpenHistogram, count: int, limit: int, above: bool) -> Row:
     before = now.rows[-1].high if now.rows else None
     if above:
         return Row(limit + 1, None, count)
@@ -114,8 +123,8 @@ def _row(now: _Open, count: int, limit: int, above: bool) -> Row:
     return Row(low, limit + 1, count)
 
 
-def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
-    where = Where(one.first, one.last)
+def _found(one: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iterator[Found]:
+    where = TextSpan(one.first, one.last)
     if not one.is_whole:
         why = f"is damaged in line {one.damaged}" if one.damaged else "has rows that don't add up to its count"
         yield Remark(where, f"{one.title} ({one.disk}) {why}: all of it is left out", 1, is_incomplete=True)
@@ -132,8 +141,8 @@ def _found(one: _Open, apart: set[str], asked: Asked) -> Iterator[Found]:
         count = sum(row.count for row in one.rows)
         printed = {name: value for name, value in one.printed.items() if 0 <= value <= _MOST}
         is_latency = one.what == "latency"
-        series = Series(asked.device or one.disk, asked.op or one.op, asked.stage or "total")
-        yield Table(
+        series = Series(options.device or one.disk, options.op or one.op, options.stage or "total")
+        yield ImportedTable(
             where,
             one.title,
             "vscsiStats",

@@ -1,22 +1,22 @@
 """Loader of a probe's manifest: the YAML beside a script that declares its requirements and output.
 
-A new driver's probe needs no Python: its maps and records are declared here and decoded by decode/framer.py
-and records.py. Knows no probe tool and runs nothing. Scripts are put together as whole files; the only substitution is
-`{{name}}` by a checked integer or one of a manifest's listed words.
+A new driver's probe needs no Python: its maps and records are declared in the manifest and decoded by
+decode/framer.py and records.py. Programs are made of whole scripts; `{{name}}` is replaced by a checked integer or one
+of a manifest's listed words, and `$i = bucket($u);` by the computation of latmon's bucket index.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from latmon.manifest import schema as parts
-from latmon.manifest.schema import Checks, MapSpec, Parameter, Part, RecordSpec
+from latmon.manifest.schema import Checks, KeyPart, MapSpec, Parameter, RecordSpec
 from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.support import strict_yaml
 from latmon.support.errors import ManifestError
@@ -27,6 +27,7 @@ _OPTIONAL = (
     *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
     *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
 )
+_MERGED = ("parameters", "keys", "maps", "includes", "absent", "records")
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
 _NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
 _COMMENT = {
@@ -35,13 +36,26 @@ _COMMENT = {
 }
 _SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
 _EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
+_BUCKET = re.compile(r"^(\t*)\$(\w+) = bucket\(\$(\w+)\);$", re.MULTILINE)
+_BUCKET_INDEX = r"""
+\1$v = $\3; $e = (uint64)0;
+\1if ($v >= 65536) { $e = 16; $v = $v >> 16; }
+\1if ($v >= 256) { $e = $e + 8; $v = $v >> 8; }
+\1if ($v >= 16) { $e = $e + 4; $v = $v >> 4; }
+\1if ($v >= 4) { $e = $e + 2; $v = $v >> 2; }
+\1if ($v >= 2) { $e = $e + 1; }
+\1$\2 = $\3;
+\1if ($e >= 3) { $\2 = (($e - 2) << 3) + (($\3 >> ($e - 3)) & 7); }
+""".strip("\n")
+"""The macro `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the verifier
+accepts without a loop. It uses $v and $e (the exponent of two)."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One probe. `includes`: per measured stage the neighbours whose time it holds; `absent`: why not others."""
+    """One probe. `includes`: per measured stage the neighbours whose time it has; `absent`: why others are missing."""
 
     name: str
     path: Path
@@ -56,8 +70,8 @@ class Manifest:
     hooks: tuple[str, ...]
     requirements: tuple[str, ...]
     parameters: tuple[Parameter, ...] = ()
-    keys: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
-    """Layouts of keys by name; a single `key:` is the one without a name."""
+    keys: Mapping[str, tuple[KeyPart, ...]] = field(default_factory=dict)
+    """Layouts of keys by name; a single `key:` has the empty name."""
     maps: tuple[MapSpec, ...] = ()
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -66,20 +80,27 @@ class Manifest:
     unfollowed: tuple[str, ...] = ()
     records: Mapping[str, RecordSpec] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    """Scripts whose maps this one reads: they stand before it in the same program."""
+    """Scripts whose maps this one reads: they come before it in the same program."""
     group: str = "always"
     max_cpus: int = 0
-    """The most CPUs that it is for: what it costs grows with their number. 0: any."""
+    """The most CPUs that it is for, because its cost grows with their number. 0: any."""
     unless: tuple[str, ...] = ()
-    """Scripts that do this one's work as well: where one of them runs, it isn't needed."""
+    """Scripts that measure the same: where one of them runs, this one isn't needed."""
     sources: tuple[str, ...] = ()
-    """Where the hooks and types that it uses are found: file and symbols of the platform's own sources."""
+    """The hooks and types that it uses: file and symbols of the platform's own sources."""
     ran_on: tuple[str, ...] = ()
-    """The systems that it has really run on."""
+    """The systems that it has been run on."""
+    parents: tuple[Path, ...] = ()
+    """The manifests that this one extends."""
 
     @property
     def script(self) -> Path:
         return self.path.with_suffix(_SUFFIX[self.tool])
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that determine its program."""
+        return (self.path, self.script, *self.parents)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -87,13 +108,19 @@ class Manifest:
         return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
 
     def path_name(self, code: int) -> str:
-        """How a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
+        """Return how a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
         followed = code < parts.UNFOLLOWED_FROM
         names, at = (self.paths, code) if followed else (self.unfollowed, code - parts.UNFOLLOWED_FROM)
         return names[at] if 0 <= at < len(names) else ""
 
+    @property
+    def source(self) -> str:
+        """The script's text without comment lines, with macros expanded."""
+        text = _COMMENT[self.tool].sub("", self.script.read_text(encoding="utf-8"))
+        return _BUCKET.sub(_BUCKET_INDEX, text) if self.tool == "bpftrace" else text
+
     def program(self, values: Mapping[str, int | str]) -> str:
-        """The script's text, without its comment lines, with every `{{parameter}}` replaced by its checked value."""
+        """Return the source with every `{{parameter}}` replaced by its checked value."""
         known = {p.name: p for p in self.parameters}
 
         def put(place: re.Match[str]) -> str:
@@ -102,11 +129,11 @@ class Manifest:
                 raise ManifestError(f"{self.script.name}: no value for {{{{{name}}}}}")
             return known[name].check(values[name])
 
-        return _PLACE.sub(put, _COMMENT[self.tool].sub("", self.script.read_text(encoding="utf-8")))
+        return _PLACE.sub(put, self.source)
 
 
 def load_all(directory: Path) -> list[Manifest]:
-    """Every manifest below `directory`, by name; ManifestError where one needs a probe that isn't among them."""
+    """Return the manifests below `directory`, by name; ManifestError where one needs a probe that isn't there."""
     found = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
     names = {one.name for one in found}
     for one in found:
@@ -117,7 +144,48 @@ def load_all(directory: Path) -> list[Manifest]:
 
 
 def load(path: Path) -> Manifest:
-    """One manifest; ManifestError names the file and the key that is wrong."""
+    """Return one manifest; ManifestError names the file and the key that is wrong."""
+    tree, parents = _extended(path)
+    manifest = replace(_ManifestReader(path.name).manifest(path, tree), parents=parents)
+    if not manifest.script.is_file():
+        raise ManifestError(f"{path.name}: no script {manifest.script.name} beside it")
+    return manifest
+
+
+def _extended(path: Path, variants: tuple[str, ...] = ()) -> tuple[Any, tuple[Path, ...]]:
+    """Return a manifest's tree merged with its parent's, the manifest that `extends:` names, and all parents' paths.
+
+    A key replaces the parent's. Tables of _MERGED are merged entry by entry. A null removes a key or an entry. Names of
+    maps begin with the manifest's name, so the parent's maps are renamed. `variants`: manifests that extend this one.
+    """
+    tree = _parsed(path)
+    if not isinstance(tree, dict) or "extends" not in tree:
+        return tree, ()
+    own = {key: value for key, value in tree.items() if key != "extends"}
+    name = _ManifestReader(path.name).text(tree["extends"], "extends")
+    parent = path.with_name(f"{name}.yaml") if re.fullmatch(r"\w+", name) else path.parent
+    if not parent.is_file():
+        raise ManifestError(f"{path.name}: extends: there is no manifest {name!r} in its directory")
+    if name in (path.stem, *variants):
+        raise ManifestError(f"{path.name}: extends: a cycle, {name} extends {path.stem}")
+    merged, parents = _extended(parent, (path.stem, *variants))
+    if not isinstance(merged, dict):
+        raise ManifestError(f"{path.name}: extends: {parent.name} is not a table of keys")
+    if isinstance(merged.get("maps"), dict):
+        merged["maps"] = {
+            path.stem + str(name).removeprefix(parent.stem): value for name, value in merged["maps"].items()
+        }
+    for key, value in own.items():
+        both = key in _MERGED and isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _without_null(merged[key] | value) if both else value
+    return _without_null(merged), (parent, *parents)
+
+
+def _without_null(table: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _parsed(path: Path) -> Any:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -125,17 +193,13 @@ def load(path: Path) -> Manifest:
     if len(raw) > MAX_BYTES:
         raise ManifestError(f"{path.name}: larger than {MAX_BYTES // 1024} KiB")
     try:
-        tree = strict_yaml.load(raw)
+        return strict_yaml.load(raw)
     except _NOT_YAML as error:
         raise ManifestError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
-    manifest = _Reader(path.name).manifest(path, tree)
-    if not manifest.script.is_file():
-        raise ManifestError(f"{path.name}: no script {manifest.script.name} beside it")
-    return manifest
 
 
-class _Reader(Checks):
-    """Turns a YAML tree into a Manifest and names what is wrong."""
+class _ManifestReader(Checks):
+    """Reader of a manifest's YAML tree; an error names the key that is wrong."""
 
     has_columns = False
     """DTrace prints the parts of a key side by side, bpftrace one integer."""
@@ -152,7 +216,7 @@ class _Reader(Checks):
         contexts = self.texts(top.get("contexts", []), "contexts")
         group = self.word(top.get("group", "always"), "group", parts.GROUPS)
         if group == "always" and cost == "invasive":
-            raise self.fail("cost", "what always runs can't be invasive: nobody has asked for it")
+            raise self.fail("cost", "a probe that always runs can't be invasive: it must be requested")
         return Manifest(
             name=name,
             path=path,
@@ -192,7 +256,7 @@ class _Reader(Checks):
         )
 
     def hooks(self, top: dict[str, Any], cost: str) -> tuple[str, ...]:
-        """A hook on every function of a module, or of the kernel, is not for a host in trouble."""
+        """Return the hooks; one on every function of a module, or of the kernel, must be declared invasive."""
         found = self.texts(top["hooks"], "hooks")
         many = [hook for hook in found if _EVERY_FUNCTION.match(hook)]
         if many and cost != "invasive":
@@ -203,7 +267,7 @@ class _Reader(Checks):
         return self.table(top.get(name, {}), name, (), None)
 
     def latency_from(self, top: dict[str, Any]) -> str:
-        """The always-on probe's totals are the latency: it must say where they begin."""
+        """Return where totals begin; an always-on probe must declare it, because its totals are the latency."""
         if top.get("group", "always") == "always":
             self.table(top, "manifest", ("latency_from",), None)
         elif "latency_from" not in top:
@@ -217,7 +281,7 @@ class _Reader(Checks):
             return Parameter(name, words=self.texts(fields.get("words"), where))
         return Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
 
-    def keys(self, top: dict[str, Any]) -> dict[str, tuple[Part, ...]]:
+    def keys(self, top: dict[str, Any]) -> dict[str, tuple[KeyPart, ...]]:
         if "keys" not in top:
             self.table(top, "manifest", ("key",), None)
             return {"": self.layout(top["key"], "key", ("dev", "op", "bucket"))}
@@ -225,33 +289,33 @@ class _Reader(Checks):
             raise self.fail("key", "is one layout, `keys` are several: only one of them")
         return {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
 
-    def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[Part, ...]:
-        """A table says where each part is in a packed key; a list names the columns of a key that is none."""
+    def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[KeyPart, ...]:
+        """Return a key's parts: from a table with the place of each in a packed key, or a list of DTrace's columns."""
         if isinstance(tree, list) and self.has_columns:
             return self.packed(self.words(tree, where, parts.PARTS), where)
         fields = self.table(tree, where, needed, parts.PARTS)
         return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
 
-    def packed(self, names: tuple[str, ...], where: str) -> tuple[Part, ...]:
-        found: list[Part] = []
+    def packed(self, names: tuple[str, ...], where: str) -> tuple[KeyPart, ...]:
+        found: list[KeyPart] = []
         free = 0
         for name in reversed(names):
             bits = parts.WIDTHS.get(name, 8)
             decoder = "name" if name in parts.NAMED else name if name in parts.DECODERS else "integer"
-            found.insert(0, Part(name, free, bits, decoder))
+            found.insert(0, KeyPart(name, free, bits, decoder))
             free += bits
         if len(set(names)) < len(names) or free > _KEY_BITS:
             raise self.fail(where, f"names a part twice, or more than {_KEY_BITS} bits of parts")
         return tuple(found)
 
-    def part(self, name: str, tree: Any, where: str) -> Part:
+    def part(self, name: str, tree: Any, where: str) -> KeyPart:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
         decoder = self.word(fields["decoder"], where, parts.DECODERS)
         shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
-        return Part(name, shift, bits, decoder)
+        return KeyPart(name, shift, bits, decoder)
 
     def map(
-        self, probe: str, name: str, tree: Any, keys: Mapping[str, tuple[Part, ...]], contexts: tuple[str, ...]
+        self, probe: str, name: str, tree: Any, keys: Mapping[str, tuple[KeyPart, ...]], contexts: tuple[str, ...]
     ) -> MapSpec:
         where = f"maps.{name}"
         if not str(name).startswith(probe + "_"):
@@ -270,8 +334,10 @@ class _Reader(Checks):
         own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
         return MapSpec(name, role, stages, rest_of, slot, key, own)
 
-    def layout_of(self, name: Any, role: str, where: str, keys: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
-        """A map's layout: the one that it names, or the only one; it has the parts that the role needs."""
+    def layout_of(
+        self, name: Any, role: str, where: str, keys: Mapping[str, tuple[KeyPart, ...]]
+    ) -> tuple[KeyPart, ...]:
+        """Return a map's layout: the one that it names, or the only one; it must have the parts of its role."""
         if name is None and len(keys) != 1:
             raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
         key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]

@@ -1,6 +1,6 @@
 """The schema of a manifest: keys, maps and their roles, records, parameters, and checks that name file and key.
 
-Owns the vocabulary that a manifest may use. Reads no file and knows no probe tool; loader.py checks the words.
+The words that a manifest may use are listed here; loader.py applies the checks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from latmon.model.frame import OPS
+from latmon.model.stages import MEASURED_STAGES, UNACCOUNTED
 from latmon.support.errors import ManifestError
 
 PLATFORMS = ("linux", "illumos", "freebsd", "portable")
@@ -17,9 +18,9 @@ PLATFORMS = ("linux", "illumos", "freebsd", "portable")
 TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
-"""hrtime: the tool's own, which is neither."""
+"""hrtime: the tool's own clock, which is neither of the others."""
 GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits")
-"""always: from the first frame to the last. The others are deep: on demand."""
+"""always: from the first frame to the last. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {
     "histogram": ("dev", "op", "bucket"),
@@ -65,7 +66,8 @@ WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "dep
 """Bits of a part where the reader packs the key; 8 of all others."""
 FEED_STAGES = ("histogram", "sum", "max", "peak", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
-TIMES = ("total_us", "queue_us", "requeue_us", "hba_us", "irq_us", "softirq_us", "completion_us", "unaccounted_us")
+TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
+"""Times of one I/O; `resume` is a record of its own, after the I/O completed."""
 RECORDS: dict[str, tuple[str, ...]] = {
     "slow": (
         *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
@@ -79,7 +81,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "thread": ("thread", "priority", "policy", "flags"),
     "limit": ("dev", "value"),
 }
-"""A record line's kind -> the fields that it may have. All are integers but rwbs, a word of letters."""
+"""A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
 TEXTS = {
     "slow": "comm",
     "waiting": "comm",
@@ -96,7 +98,7 @@ _OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KeyPart:
     """A field packed into a map's integer key, `bits` wide, `shift` from the right; decoder: one of DECODERS."""
 
     name: str
@@ -108,39 +110,39 @@ class Part:
         return (key >> self.shift) & ((1 << self.bits) - 1)
 
     def put(self, value: int) -> int | None:
-        """The value in its place; None where there is no room for it."""
+        """Return the value shifted to its place; None where it doesn't fit."""
         return value << self.shift if 0 <= value < 1 << self.bits else None
 
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
-    """What one cumulative map (for `max`: one slot; for `level`: the value itself) tells, by its role."""
+    """Content of one cumulative map (for `max`: one slot; for `level`: the value itself), by its role."""
 
     name: str
     role: str
     stages: tuple[str, ...] = ()
     """The series that it feeds."""
     rest_of: str = ""
-    """The stage whose I/Os that this histogram doesn't count lie in its bucket 0."""
+    """The stage whose other I/Os, not counted by this histogram, are in its bucket 0."""
     slot: int = -1
-    """For `max`: the tick number modulo 4 that it holds the maximum of."""
-    key: tuple[Part, ...] = ()
+    """For `max`: the tick number modulo 4 whose maximum it has."""
+    key: tuple[KeyPart, ...] = ()
     contexts: tuple[str, ...] = ()
     """The names of a `context` part's codes."""
 
     @property
-    def columns(self) -> tuple[Part, ...]:
-        """The parts in the order in which DTrace's script prints them; a bucket is no column, it is a table's row."""
+    def columns(self) -> tuple[KeyPart, ...]:
+        """The parts in the order in which DTrace's script prints them; a bucket is a row of the table, not a column."""
         return tuple(part for part in self.key if part.name != "bucket")
 
-    def part(self, name: str) -> Part:
-        """KeyError when the key has none; of a role's own parts it has all."""
+    def part(self, name: str) -> KeyPart:
+        """Return a part by name. KeyError where the key lacks it; it always has its role's parts."""
         return {part.name: part for part in self.key}[name]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSpec:
-    """A line `KIND PROBE F1 F2 ... TEXT`: its fields in their order, and what the rest of the line is called."""
+    """A line `KIND PROBE F1 F2 ... TEXT`: its fields in their order, and the name of the text at its end."""
 
     kind: str
     fields: tuple[str, ...]
@@ -149,7 +151,7 @@ class RecordSpec:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value the script takes: an integer in [low, high], or one of `words`."""
+    """A value of the script: an integer in [low, high], or one of `words`."""
 
     name: str
     low: int = 0
@@ -157,7 +159,7 @@ class Parameter:
     words: tuple[str, ...] = ()
 
     def check(self, value: int | str) -> str:
-        """The text to put in; ManifestError for anything else."""
+        """Return the text to substitute; ManifestError for a value that is not allowed."""
         if self.words:
             if value not in self.words:
                 raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
@@ -168,12 +170,12 @@ class Parameter:
 
 
 def op_name(number: int) -> str:
-    """The op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, the unnamed are `other`."""
+    """Return the op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, others are `other`."""
     return _OPS.get(number, "other")
 
 
 class Checks:
-    """Of one file. Every check gives the value, typed, or raises ManifestError."""
+    """Checks of one file's values. Each returns the value, typed, or raises ManifestError."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -184,7 +186,7 @@ class Checks:
     def table(
         self, tree: Any, where: str, needed: tuple[str, ...] = (), optional: Iterable[str] | None = ()
     ) -> dict[str, Any]:
-        """A table of keys; `optional` None allows every key."""
+        """Return a table of keys; `optional` None allows every key."""
         if not isinstance(tree, dict):
             raise self.fail(where, "must be a table of keys")
         for key in tree:

@@ -1,8 +1,7 @@
-"""The inventory of devices, and coverage: completions that the probe counted over those that the kernel counted.
+"""Inventory of devices, and coverage: completions counted by the probe over those counted by the kernel.
 
-Two do: a recording that begins while latmon runs, and a UI that missed frames. Knows neither of them.
-
-Compared are only intervals that both counted, of devices where requests pass.
+The inventory completes the first frame of a reader that starts later: a recording, or a screen that missed frames.
+Coverage compares only intervals that both counted, of devices with requests.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from latmon.model.frame import Device, Frame, Mark
 
 
 class Inventory:
-    """Folds frames' `devices` and `removed`."""
+    """The devices after the latest of the frames that were added."""
 
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
 
     def note(self, frame: Frame) -> None:
+        """Apply a frame's `devices` and `removed`."""
         for name in frame.removed:
             self._devices.pop(name, None)
         self._devices.update((device.name, device) for device in frame.devices)
 
     def complete(self, frame: Frame) -> Frame:
-        """The frame as the first one of a reader: every device known after it."""
+        """Return the frame as the first one of a reader, with every device known after it."""
         return replace(frame, devices=tuple(self._devices.values()), removed=())
 
 
 def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
-    """`frame` with the device changes and marks of the frames before it that were not delivered."""
+    """Return `frame` with the device changes and marks of earlier frames that were not delivered."""
     devices: dict[str, Device] = {}
     removed: dict[str, None] = {}
     marks: list[Mark] = []
@@ -47,7 +47,7 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
 
 
 class Coverage(NamedTuple):
-    """Completions seen by the probe and counted by the kernel."""
+    """Completions counted by the probe and by the kernel."""
 
     seen: int = 0
     kernel: int = 0
@@ -62,15 +62,15 @@ class Coverage(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """0..1, None when nothing was counted.
+        """Share of the kernel's completions that the probe counted, 0..1; None when nothing was counted.
 
-        Two counters that are read a moment apart can't tell 100.01 % from 100 %.
+        The two counters are not read at the same time, so a share slightly above 1 is 1.
         """
         return None if self.ratio is None else min(1.0, self.ratio)
 
     @property
     def ratio(self) -> float | None:
-        """As `share`, but more than 1 where the probe saw more than the kernel counted: something is counted twice."""
+        """`share` without the limit of 1; clearly more than 1 means that the probe counts I/Os twice."""
         return self.seen / self.kernel if self.kernel else None
 
 
@@ -78,7 +78,7 @@ NONE = Coverage()
 
 
 def by_device(frame: Frame) -> dict[str, Coverage]:
-    """One frame's, of every device that the kernel counted in it.
+    """Return the coverage of every device that the kernel counted in a frame.
 
     The kernel counts `other` (write zeroes, erase) among its writes, and before 5.5 it had no counter for flushes.
     """
@@ -94,5 +94,5 @@ def by_device(frame: Frame) -> dict[str, Coverage]:
 
 
 def total(found: Mapping[str, Coverage], devices: Mapping[str, Device]) -> Coverage:
-    """Over the devices that requests pass."""
+    """Return the coverage of all devices with requests."""
     return sum((one for name, one in found.items() if name in devices and devices[name].timed), NONE)

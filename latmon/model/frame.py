@@ -1,10 +1,14 @@
-"""The frame, which everything revolves around: an Origin once, then one frozen Frame per interval.
+"""Frame: the measurements of one interval, the value that all of latmon produces, stores or reads.
 
-A frame holds raw facts only; quantiles, shares and findings are computed from frames by their readers, so an old
-recording profits from a new rule. Times are integer microseconds unless a name says otherwise. Strings are clean.
+- Backends (latmon_backends) and importers produce frames: an Origin once, then one Frame per interval, usually 1 s.
+  latmon.decode makes frames of the output of bpftrace and dtrace.
+- latmon.recording writes frames to a file and reads them back.
+- latmon.aggregate adds frames up: the windows of the screens, roll-ups of a minute, totals of a report.
+- latmon.views, latmon.report, latmon.findings, latmon.diff and latmon.exporters read frames and those sums.
 
-Settings are texts by name, in sections: `kernel`, `tool`, `module NAME`, `device NAME`, `probe NAME`. Knows neither
-where they are read nor where they are kept.
+A frame contains raw measurements only. Quantiles, shares and findings are computed by its readers, so that a new rule
+also works on old recordings. Times are integer microseconds unless a name says otherwise. Strings contain no control
+characters.
 """
 
 from __future__ import annotations
@@ -16,34 +20,33 @@ from typing import Any, NamedTuple
 
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, Issue, StillInFlight
+from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414 - part of the frame's vocabulary
+from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
 
 Settings = Mapping[str, Mapping[str, str]]
-"""Section -> name -> value; a value that could not be read is not in it."""
+"""Section (`kernel`, `tool`, `module NAME`, `device NAME`, `probe NAME`) -> name -> value. Values that could not be
+read are missing."""
 NO_SETTINGS: Settings = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`mono_us` is CLOCK_MONOTONIC, `wall` seconds since 1970."""
+    """A note of the user at a point in time: `mono_us` on CLOCK_MONOTONIC, `wall` in seconds since 1970."""
 
     text: str
     mono_us: int = 0
     wall: float = 0.0
     changed: Settings | None = None
-    """Against the origin's settings, empty: they are as they were; None where they were not read. An empty value stands
-    for one that is gone."""
+    """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
 OPS = ("read", "write", "flush", "discard", "other")
-STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", "resume", "total")
 TABLES = ("softirqs", "handlers", "wake-ups", "issues")
-"""What deep probes tell beside stages, where some are there."""
-UNACCOUNTED = "unaccounted"
-"""What is left of a traced request's total when its stages are taken away. Never hidden, never a stage."""
+"""Tables that tracers of a host may report in addition to stages."""
 
 
 class Series(NamedTuple):
-    """Which I/Os a histogram is about. `stage` is one of STAGES; `total` is the latency itself."""
+    """Key of a latency histogram. `stage` is one of STAGES; `total` is the whole latency."""
 
     device: str
     op: str
@@ -51,7 +54,7 @@ class Series(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Which I/Os a count is about."""
+    """Key of a count of I/Os."""
 
     device: str
     op: str
@@ -59,7 +62,7 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """I/Os completed in an interval. `time_us` is the sum of their times, None where the source doesn't say."""
+    """I/Os completed in an interval. `time_us` is the sum of their times, None where the source reports none."""
 
     count: int
     bytes: int
@@ -70,14 +73,14 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """I/Os in flight at the end of an interval; None where the kernel doesn't tell them apart."""
+    """I/Os in flight at the end of an interval; None where the kernel has no separate count."""
 
     in_driver: int | None
     queued: int | None
 
     @property
     def known(self) -> int:
-        """Both together, as far as they are known."""
+        """Sum of the known counts."""
         return (self.in_driver or 0) + (self.queued or 0)
 
 
@@ -85,10 +88,10 @@ class Limit(NamedTuple):
     """A setting that decides how many I/Os a device may have in flight, or how they wait."""
 
     name: str
-    """The kernel's own."""
+    """Name in the kernel."""
     value: int | str
     source: str
-    """Where in sysfs, from the device's directory or from its host's or controller's on."""
+    """Path in sysfs, relative to the directory of the device, its host or its controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class Device:
     members: tuple[str, ...] = ()
     timed: bool = True
     label: str = ""
-    """dm or md name, multipath head: the name people use, beside `name`."""
+    """Name of the dm or md device or of the multipath head, shown in addition to `name`."""
     limits: tuple[Limit, ...] = ()
 
 
@@ -123,56 +126,58 @@ class Missing:
 
 TRACER_STARTING = "the tracer is starting"
 STARTING = (TRACER_STARTING, "the deep probes are starting")
-"""Begins of the reason why a stage is missing until the tracer runs; the second one is in recordings of 1.0."""
+"""Beginnings of the reason why a stage is missing until the tracer runs; recordings of 1.0 have the second one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What the deep probes saw of the requests that they traced in an interval; empty while they don't run.
+    """Requests traced in an interval by the on-demand tracer; empty while it doesn't run.
 
-    The stages of a traced request are disjoint: they and `unaccounted` add up to its total, to completion. `resume`
-    comes after that and is counted by itself. One population: never add it to a frame's `histograms`.
+    The stages of a traced request are disjoint: they and `unaccounted` add up to its total, which ends at completion.
+    `resume` comes after that and is counted separately. Traced requests are also in the frame's `histograms`, which
+    they must not be added to.
     """
 
     histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
     """Per stage, and `unaccounted` and `total`."""
     by_total: Mapping[Series, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Sum in us of a stage's time by the bucket of the total of the requests that it was part of: the share of every
-    stage in the I/Os above any cut. Of `total` itself the sum of all, in bucket 0. Nothing of it waits for the interval
-    whose histograms have these requests, so sums over intervals are made of it."""
+    """Stage -> bucket of the requests' totals -> sum of the stage's time in us: gives the share of each stage in the
+    I/Os above any latency. For `total` itself the sum of all is in bucket 0. The tracer may print this table before the
+    histograms of the same requests, so sums over intervals use these times."""
     unfollowed: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> why the path could not be followed -> traced requests; their time is queue and unaccounted."""
+    """Device -> reason why the completion could not be traced -> requests; their time is in queue and unaccounted."""
     paths: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> how requests completed (hard interrupt, BLOCK softirq, ...) -> traced requests."""
     off: int = 0
-    """Followed requests whose stages miss their total by more than 1 us per stage."""
+    """Completely traced requests whose stages differ from their total by more than 1 us per stage."""
     one_in: int = 0
-    """One request in so many is traced; 0: the deep probes don't run."""
+    """Sampling rate: one request in so many is traced; 0: the tracer doesn't run."""
     rates: tuple[int, int] = (0, 0)
-    """Of a sum of intervals: the least and the largest `one_in` of those that were traced. Counts of a sum are never
+    """In a sum of intervals: the smallest and the largest `one_in` while the tracer ran. Counts of a sum are never
     multiplied by a rate."""
     devices: tuple[str, ...] = ()
-    """The only devices that are traced; empty: all."""
+    """Devices that are traced; empty: all."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Stage -> the neighbour stages whose time it includes."""
     bio_includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """As `includes`, of devices without requests (dm, md, zram), which are timed by their bios."""
+    """`includes` for devices without requests (dm, md, zram), whose bios are timed."""
     absent: tuple[Missing, ...] = ()
     """Stages that the tracer can't measure here, and why: `TRACER_STARTING` while it starts."""
 
     @property
     def sampled(self) -> tuple[int, int]:
-        """The least and the largest `one_in` behind these counts."""
+        """The smallest and the largest sampling rate of these counts."""
         return self.rates if any(self.rates) else (self.one_in, self.one_in)
 
     def includes_of(self, device: str) -> Mapping[str, tuple[str, ...]]:
-        """Only requests have paths."""
+        """Return `includes` or `bio_includes`, depending on whether the device has requests."""
         by_request = device in self.paths or device in self.unfollowed
         return self.includes if by_request else self.bio_includes or self.includes
 
 
 NAMED_FROM = 1 << 22
-"""From here on a thread's number is no pid (all of Linux' are below, PID_MAX_LIMIT): it stands for its name, where
-that is all that a probe knows of it."""
+"""Thread numbers from here on are no pids, which Linux keeps below PID_MAX_LIMIT: they represent the names of threads
+whose pid a probe doesn't know."""
 
 
 def pid_of(number: int) -> int | None:
@@ -197,10 +202,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """One I/O above its device's threshold. Stages in us; the ones it didn't pass or nobody measured are not in it.
+    """One I/O above its device's threshold. `stages_us` has only the stages that it passed and that were measured.
 
     stages + unaccounted = total, which ends when the waiter runs again where that is known, else at completion.
-    A None is "not known". `wall` and `mono_us` are when it began.
+    None is "not known". `wall` and `mono_us` are when the I/O began.
     """
 
     wall: float
@@ -208,7 +213,7 @@ class Outlier:
     device: str
     op: str
     total_us: int
-    """With `resume` where that is known. A histogram's `total`, and what makes it an outlier, ends at completion."""
+    """With `resume` where that is known. A histogram's `total` and the threshold refer to the time to completion."""
     stages_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unaccounted_us: int = 0
     flags: tuple[str, ...] = ()
@@ -217,19 +222,19 @@ class Outlier:
     bytes: int | None = None
     pid: int | None = None
     comm: str = ""
-    """Who issued it, never who happened to complete it; empty when not known."""
+    """Name of the process that issued it, not of the one that was interrupted by its completion; empty: not known."""
     cpu_issue: int | None = None
     cpu_complete: int | None = None
     outstanding_at_issue: int | None = None
-    """Requests of the device in flight when it was issued, itself not counted."""
+    """Other requests of the device in flight when it was issued."""
     overtaken_by: int | None = None
-    """Requests of the device that were issued later and completed earlier, or fewer: what completed meanwhile less what
-    was in flight at its issue, which is exact unless some of those are still in flight."""
+    """Requests of the device that were issued later and completed earlier; a lower bound. It is the number of
+    completions meanwhile minus the requests in flight at issue, and exact unless some of those are still in flight."""
     path: str = ""
-    """How it completed: hard interrupt, BLOCK softirq, irq thread, ... or why that could not be followed."""
+    """How it completed: hard interrupt, BLOCK softirq, irq thread, ..., or the reason why that could not be traced."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     waits: tuple[Wait, ...] = ()
-    """Threads that this I/O waited for: its completion thread, its waiter."""
+    """Threads whose wake-up this I/O waited for: its completion thread, its waiter."""
     own: bool = False
     """Issued by this latmon or its probe tool: no evidence of a finding."""
 
@@ -241,21 +246,21 @@ class Handler(NamedTuple):
     """One irqaction: an interrupt's number and the name its driver gave."""
 
     irq: int
-    """UNKNOWN_IRQ where the record that names the handler hasn't come yet, or was lost."""
+    """UNKNOWN_IRQ where the record that names the handler has not been read yet, or was lost."""
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerRuns:
-    """A handler's runs in an interval, whatever they returned: the ones that were not its own take time as well."""
+    """A handler's runs in an interval, those included that returned IRQ_NONE: they take time as well."""
 
     run: Histogram
     returned: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """none (not mine), handled, wake (its thread) -> runs."""
+    """Return value: none (IRQ_NONE, not handled), handled, wake (its thread) -> runs."""
     before_us: int = 0
-    """Victim time: how long handlers earlier on the same vector ran before the runs that were this one's own."""
+    """Victim time: time of the handlers called earlier on the same vector, before runs that this one handled."""
     device: str = ""
-    """The controller's PCI address or the block devices behind it; empty when not known."""
+    """PCI address of the controller, or its block devices; empty when not known."""
     shared_with: tuple[str, ...] = ()
     """The other handlers on the vector, in the order in which the kernel calls them."""
 
@@ -269,7 +274,7 @@ class SoftirqCpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoftirqRuns:
-    """A softirq vector on one CPU in an interval: the wait from the first raise, the runs, and where both were."""
+    """A softirq vector on one CPU in an interval: delays from the first raise to the run, and run times."""
 
     delay: Histogram
     run: Histogram
@@ -284,7 +289,7 @@ class Thread:
     """A thread whose wake-ups are timed."""
 
     pid: int
-    """From NAMED_FROM on no pid."""
+    """A number from NAMED_FROM on is no pid."""
     comm: str
     policy: str
     """other, fifo, rr, batch, idle, deadline; empty when not known."""
@@ -294,7 +299,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Wakeups:
-    """Waking -> running of one thread in an interval. `instead`: who ran before it, after delays of 1 ms and more."""
+    """Wake-up delays of one thread in an interval. `instead`: threads that ran before it, for delays from 1 ms on."""
 
     thread: Thread
     delay: Histogram
@@ -303,9 +308,9 @@ class Wakeups:
 
 @dataclass(frozen=True, slots=True)
 class Taskq:
-    """A task queue of a kernel of illumos or Solaris: drivers and ZFS hand their work to its threads.
+    """A task queue of the illumos or Solaris kernel, to whose threads drivers and ZFS dispatch their work.
 
-    Its kstats don't say how long tasks waited. Counts are of the last `span_us`, 0 where nothing was read before.
+    Its kstats don't include how long tasks waited. Counts are those of the last `span_us`, which is 0 at first reading.
     """
 
     name: str
@@ -315,27 +320,27 @@ class Taskq:
     active: int
     """Threads that run a task."""
     waiting: int
-    """Tasks that no thread has begun, or fewer."""
+    """Tasks that no thread has begun; a lower bound."""
     most: int
-    """The most tasks at once that were dispatched and not done, ever."""
+    """The most unfinished tasks at any time since the queue was created."""
     ever: int
-    """Tasks that were executed, ever."""
+    """Tasks executed since the queue was created."""
     span_us: int = 0
     tasks: int = 0
     """Dispatched."""
     executed: int = 0
     time_us: int | None = None
-    """How long the executed ones ran, waits not in it; None: not known."""
+    """Run time of the executed tasks without waits; None: not known."""
 
     @property
     def loops(self) -> bool:
-        """Tasks run and none has ever ended: threads in permanent loops, of which nothing here is a latency."""
+        """Whether tasks run and none has ever ended: permanent loops, whose times are no latencies."""
         return self.active > 0 and not self.ever
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How far one interval can be trusted. Counters are of this interval; a None is "not known here", never 0."""
+    """Losses and overhead of the measurement in one interval. None is "not known here", never 0."""
 
     probes_attached: int = 0
     probes_wanted: int = 0
@@ -346,16 +351,16 @@ class Health:
     undecoded_lines: int = 0
     dropped_frames: int = 0
     suppressed: int = 0
-    """I/Os above the threshold that the rate limit left out of the outliers."""
+    """I/Os above the threshold that are missing in the outliers because of the rate limit."""
     dropped_records: int = 0
-    """Records (who was woken late, when a waiter ran) for which there was no room: an outlier tells less, no count is
-    wrong."""
+    """Records (which thread was woken late, when a waiter ran) for which there was no room: outliers lack details, no
+    count is wrong."""
     skipped: int | None = None
     """Probe runs that the kernel skipped because programs nested (recursion_misses)."""
     self_cpu_percent: float | None = None
     probe_ns_per_io: float | None = None
     probe_cpu_percent: float | None = None
-    """Time in the deep probes' programs, in percent of one CPU (run_time_ns); None while it isn't measured."""
+    """Time in the tracer's programs, in percent of one CPU (run_time_ns); None while it isn't measured."""
     recording: str = ""
     """File name while recording, or why recording stopped."""
     notice: str = ""
@@ -372,44 +377,44 @@ class Frame:
     dt_us: int
     histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
-    """Completions that the probe saw, timed or not."""
+    """Completions that the probe counted, timed or not."""
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     """Completions by the kernel's own counters (/proc/diskstats)."""
     above: Mapping[Flow, int] = field(default_factory=lambda: MappingProxyType({}))
-    """I/Os above the threshold, each of them, however few `outliers` tell of; of devices that only the deep probes time
-    (`timed` is False), of the I/Os that were traced."""
+    """All I/Os above the threshold, also those without a record in `outliers`. Of devices that only the tracer times
+    (`timed` is False) only traced I/Os are counted."""
     outliers: tuple[Outlier, ...] = ()
-    """In the order in which they began."""
+    """Ordered by begin."""
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """What makes an I/O of a device an outlier, where a probe looks for them."""
+    """Device -> latency from which on an I/O is an outlier, where a probe records outliers."""
     traced: Traced = Traced()
     handlers: Mapping[Handler, HandlerRuns] = field(default_factory=lambda: MappingProxyType({}))
     softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
     wakeups: tuple[Wakeups, ...] = ()
     taskqs: tuple[Taskq, ...] | None = None
-    """Task queues that were busy, as they were read in this interval; None where none were read."""
+    """Busy task queues; None where none were read in this interval."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> how many I/Os it had outstanding over the interval; devices that were looked at, busy or not."""
+    """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""
     in_flight: StillInFlight | None = None
-    """What has not completed, by a probe that follows requests; None while none does."""
+    """Requests that have not completed, from a probe that follows requests; None without one."""
     issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> requests as they went to its driver, in that order: a burst of neighbours, not all of an interval."""
+    """Device -> a burst of consecutive requests in the order of issue, a small part of the interval's."""
     devices: tuple[Device, ...] = ()
-    """Devices that are new or changed since the frame before; all of them in the first frame."""
+    """Devices that are new or changed since the previous frame; all of them in the first frame."""
     removed: tuple[str, ...] = ()
     health: Health = Health()
     marks: tuple[Mark, ...] = ()
-    """Notes that were put during the interval."""
+    """Notes of the user during the interval."""
     gap: str = ""
-    """Why something of the interval is missing: probe-restart, suspended, enospc; empty when nothing is."""
+    """Reason why a part of the interval is missing: probe-restart, suspended, enospc; empty: nothing is missing."""
     late: bool = False
-    """The interval is several ones together: their ticks were read late, or not at all. Its sums are complete."""
+    """The frame covers several intervals, because ticks were read late or not at all. Its sums are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where frames come from: said once, before the first frame."""
+    """Description of a capture: host, tool and what is measured; sent once, before the first frame."""
 
     backend: str
     host: str
@@ -425,45 +430,45 @@ class Origin:
     measured: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Stage -> the neighbour stages whose time it includes."""
     absent: tuple[Missing, ...] = ()
-    """Stages that are not measured here, and why."""
+    """Stages that are not measured on this host, and why."""
     probes_missing: tuple[Missing, ...] = ()
     untraced: tuple[Missing, ...] = ()
-    """Stages and tables (TABLES) that no deep probe of this host tells, whether they run or not, and why."""
+    """Stages and tables (TABLES) that no tracer of this host can report, and why."""
     latency_from: str = ""
-    """Where `total` begins: `queued` (the request's own stamp) or `issue` (tier C). Empty: not measured."""
+    """Begin of `total`: `queued` (the time stamp in the request) or `issue` (tier C). Empty: not measured."""
     reason: str = ""
-    """Why this backend and not a better one; empty when it is the best there is."""
+    """Reason why a better backend was not used; empty when this is the best one."""
     settings: Settings = field(default_factory=lambda: NO_SETTINGS)
-    """What makes captures comparable: kernel, drivers with versions and parameters, queues, probes by their hash."""
+    """Settings to compare captures by: kernel, drivers with versions and parameters, queues, probes by their hash."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def traces_stages(self) -> bool:
-        """Whether deep probes, where they run, follow I/Os through any stage; a thread that waits is none of them."""
+        """Whether the tracer can measure any stage of an I/O; `resume` doesn't count."""
         return not {one for one in STAGES if one not in ("resume", "total")} <= {one.name for one in self.untraced}
 
     def why_untraced(self, *names: str) -> str:
-        """Why none of these can be traced here; empty where one can."""
+        """Return the reason why none of these can be traced here; empty where one can."""
         reasons = {one.name: one.reason for one in self.untraced}
         return "" if any(one not in reasons for one in names) else next((reasons[one] for one in names), "")
 
     @property
     def threshold_us(self) -> int | None:
-        """The threshold that the user fixed, where the capture says so; an automatic one moves and is no cut."""
-        told = self.extra.get("threshold_us")
-        return told if type(told) is int and told >= 0 else None
+        """The outlier threshold that the user set; None where it is automatic, because it changes then."""
+        reported = self.extra.get("threshold_us")
+        return reported if type(reported) is int and reported >= 0 else None
 
 
 MAX_BYTES = 150_000
-"""Of a header's 200 kB."""
+"""Maximal size of the settings in a recording's header, which has 200 kB."""
 LEFT_OUT = "left out"
 _EVER_CHANGING = frozenset(("clock", LEFT_OUT))
 _ROOM = 100
-"""For the section that tells what was left out."""
+"""Bytes for the section LEFT_OUT."""
 
 
 def capped(settings: Settings, most: int = MAX_BYTES) -> Settings:
-    """As many whole sections, in their order, as fit; how many did not is one more section."""
+    """Return the whole sections that fit into `most` bytes, in order, and the number of the others as one more."""
     kept: dict[str, Mapping[str, str]] = {}
     size, left = _ROOM, 0
     for section, named in settings.items():
@@ -479,7 +484,7 @@ def capped(settings: Settings, most: int = MAX_BYTES) -> Settings:
 
 
 def changes(before: Settings, now: Settings) -> Settings:
-    """What is set differently now. What is not in `now` is no change: it may be another user's to read by now."""
+    """Return the settings in `now` with another value than before; a missing one may be unreadable and is no change."""
     found: dict[str, Mapping[str, str]] = {}
     for section in before.keys() & now.keys() - _EVER_CHANGING:
         old, new = before[section], now[section]
@@ -489,6 +494,6 @@ def changes(before: Settings, now: Settings) -> Settings:
 
 
 def _size(section: str, named: Mapping[str, str]) -> int:
-    """As JSON, if every character of a value were escaped as one that isn't ASCII."""
+    """Return an upper bound of the section's size as JSON in bytes."""
     texts = (section, *named, *named.values())
     return sum(6 + (len(one) if one.isascii() else 6 * len(one)) for one in texts)

@@ -16,13 +16,13 @@ from functools import cached_property
 BITS = 3
 MAX_US = 2**32 - 1
 MAX_COUNT = 2**63 - 1
-"""No sum or maximum is larger."""
+"""Upper bound of sums and maxima."""
 Buckets = tuple[tuple[int, int], ...]
 """Sorted (index, count) pairs, each count > 0."""
 
 
 def bucket_index(us: int, bits: int = BITS) -> int:
-    """Index of the bucket that holds `us` microseconds; clamps at MAX_US, negative values are an error."""
+    """Return the index of the bucket of `us` microseconds, clamped at MAX_US; ValueError if negative."""
     if us < 0:
         raise ValueError(f"a latency can't be negative: {us}")
     value = min(us, MAX_US)
@@ -33,7 +33,7 @@ def bucket_index(us: int, bits: int = BITS) -> int:
 
 
 def bucket_bounds(index: int, bits: int = BITS) -> tuple[int, int]:
-    """(low, high) of a bucket in microseconds: low <= v < high."""
+    """Return (low, high) of a bucket in microseconds: low <= v < high."""
     octave = index >> bits
     if octave == 0:
         return index, index + 1
@@ -43,13 +43,13 @@ def bucket_bounds(index: int, bits: int = BITS) -> tuple[int, int]:
 
 
 TOP = bucket_index(MAX_US)
-"""The bucket of the clamp: its values are `MAX_US`'s bucket or more."""
+"""Bucket of the clamp: its values are in the bucket of `MAX_US`, or greater."""
 
 
 def sum_bounds(counts: Iterable[tuple[int, int]], bits: int = BITS, *, coarse: bool = False) -> tuple[int, int]:
     """Return the least and the greatest sum in us that I/Os in these buckets (index, count) can have.
 
-    `coarse`: buckets may come from a scale of whole octaves and lie at the begin of theirs (`packed.at_scale`).
+    `coarse`: buckets may come from a scale of whole octaves, each at the begin of its octave (`packed.at_scale`).
     """
     low = high = 0
     for index, n in counts:
@@ -70,7 +70,7 @@ def _values(index: int, bits: int, *, coarse: bool) -> tuple[int, int]:
 def within(counts: Mapping[int, int], us: int) -> int:
     """Return the sum in us closest to `us` that I/Os in these buckets (index -> count, at BITS) can have.
 
-    A probe's maps are printed one after another, so a sum may be some I/Os ahead of the buckets, or behind them.
+    A probe's maps are printed one after another, so a sum may include some I/Os more or less than the buckets.
     """
     low, high = sum_bounds(counts.items())
     return min(max(us, low), high)
@@ -78,7 +78,7 @@ def within(counts: Mapping[int, int], us: int) -> int:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts per bucket. `sum` (us) and `max` (us) are exact, or None where the source couldn't have them."""
+    """Counts of I/Os per latency bucket. `sum` (us) and `max` (us) are exact, or None where the source has none."""
 
     buckets: Buckets = ()
     sum: int | None = None
@@ -89,12 +89,12 @@ class Histogram:
     def of(
         cls, counts: Mapping[int, int], total: int | None = None, maximum: int | None = None, bits: int = BITS
     ) -> Histogram:
-        """From index -> count; empty buckets are left out."""
+        """Return a histogram from index -> count without empty buckets."""
         return cls(tuple(sorted((i, n) for i, n in counts.items() if n)), total, maximum, bits)
 
     @classmethod
     def record(cls, values: Iterable[int], bits: int = BITS) -> Histogram:
-        """From single latencies in microseconds, with exact sum and maximum."""
+        """Return a histogram of single latencies in microseconds, with exact sum and maximum."""
         counts: dict[int, int] = {}
         total, maximum = 0, 0
         for value in values:
@@ -113,11 +113,11 @@ class Histogram:
 
     @property
     def mean(self) -> float | None:
-        """Microseconds, or None without a sum or without a value."""
+        """Mean in microseconds; None without a sum or without a value."""
         return None if self.sum is None or not self.buckets else self.sum / self.count
 
     def contradiction(self, *, coarse: bool = False) -> str:
-        """Why no set of latencies has these buckets, this sum and this maximum; empty where one has.
+        """Return why no latencies can have these buckets, this sum and this maximum; empty where some can.
 
         `coarse`: as of sum_bounds.
         """
@@ -130,7 +130,7 @@ class Histogram:
         return ""
 
     def coarsen(self, bits: int) -> Histogram:
-        """The same values with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""
+        """Return the histogram with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""
         if not 0 <= bits <= self.bits:
             raise ValueError(f"can't coarsen {self.bits} bits to {bits}")
         counts: dict[int, int] = {}
@@ -140,9 +140,9 @@ class Histogram:
         return Histogram.of(counts, self.sum, self.max, bits)
 
     def difference(self, earlier: Histogram) -> Histogram:
-        """What was added to a cumulative histogram since `earlier`; ValueError when a count went down (a reset source).
+        """Return the increase of a cumulative histogram since `earlier`; ValueError if a count decreased (a reset).
 
-        The maximum can't be differenced and becomes None.
+        The maximum of the increase is not known.
         """
         before = dict(earlier.buckets)
         now = dict(self.buckets)
@@ -152,7 +152,7 @@ class Histogram:
         return Histogram.of({i: n - before.get(i, 0) for i, n in now.items()}, total, None, self.bits)
 
     def quantile(self, q: float) -> int | None:
-        """Upper bound in us of the bucket that holds quantile `q`, capped at the exact maximum.
+        """Return the upper bound in us of the bucket of quantile `q`, at most the exact maximum.
 
         None unless count * (1 - q) >= 1: p99.9 needs 1,000 values. The error is at most one bucket (12.5 % at k = 3).
         """
@@ -169,7 +169,7 @@ class Histogram:
         raise AssertionError("unreachable: ranks end at count")
 
     def cap(self, us: int) -> int:
-        """`us`, but never above the exact maximum where there is one."""
+        """Return `us`, or the exact maximum where that is less."""
         return us if self.max is None else min(us, self.max)
 
     @property
@@ -184,7 +184,7 @@ EMPTY = Histogram()
 
 
 def merged_max(histograms: Iterable[Histogram]) -> int | None:
-    """The maximum of all: exact if a known one is above the highest bucket of every histogram that has none."""
+    """Return the maximum of all; None if a histogram without an exact maximum may have a greater value."""
     known = unknown = -1
     for one in histograms:
         if one.max is not None:
@@ -195,7 +195,7 @@ def merged_max(histograms: Iterable[Histogram]) -> int | None:
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum, with the resolution of the coarsest; sum and maximum are None where they are not exact."""
+    """Add histograms at the resolution of the coarsest one; sum and maximum are None where they are not exact."""
     counts: dict[int, int] = {}
     total: int | None = 0
     parts = [one for one in histograms if one.buckets]

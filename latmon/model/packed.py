@@ -1,8 +1,6 @@
-"""Packed forms: many histograms of a frame as a few flat arrays.
+"""Packed forms of a frame's tables: many histograms as a few flat arrays, compressed where they are rarely read.
 
-A mapping like any other; a Histogram is made when it is asked for. All are at the scale of BITS. Knows no frame.
-
-A group is summed only while somebody asks its question; the facts beside them don't add up. Knows no window.
+Histograms in packed form have the scale of BITS. On-demand values are in groups, which are summed independently.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ _MOST = 2**63 - 1
 K = TypeVar("K")
 
 
-class Part(NamedTuple):
-    """Where a row's buckets are."""
+class RowSpan(NamedTuple):
+    """Position of a row's buckets in the arrays."""
 
     row: int
     begin: int
@@ -34,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Packed(Mapping[K, Histogram]):
-    """`rows` are the keys; `sums` and `maxima` have UNKNOWN, or nothing at all, where they aren't known."""
+    """Histograms by key in flat arrays; `sums` and `maxima` contain UNKNOWN, or are empty, where they aren't known."""
 
     def __init__(
         self,
@@ -48,13 +46,13 @@ class Packed(Mapping[K, Histogram]):
     ) -> None:
         self.rows = rows
         self.ends = numbers(ends)
-        """Where each row's buckets end."""
+        """End of each row's buckets."""
         self.indices, self.counts = indices, numbers(counts)
         self.sums, self.maxima = numbers(sums), numbers(maxima)
 
     @classmethod
     def of(cls, histograms: Mapping[K, Histogram]) -> Packed[K]:
-        """The same values; those that are packed already are taken as they are."""
+        """Pack the values; return packed ones as they are."""
         if isinstance(histograms, Packed):
             return histograms
         every = [one if one.bits == BITS else at_scale(one) for one in histograms.values()]
@@ -68,16 +66,16 @@ class Packed(Mapping[K, Histogram]):
             maxima=[UNKNOWN if one.max is None else one.max for one in every],
         )
 
-    def parts(self) -> Iterator[tuple[K, Part]]:
-        """The rows one by one, with nothing made of them."""
+    def parts(self) -> Iterator[tuple[K, RowSpan]]:
+        """Yield the rows without making their histograms."""
         begin = 0
         for row, (key, end) in enumerate(zip(self.rows, self.ends, strict=True)):
-            yield key, Part(row, begin, end)
+            yield key, RowSpan(row, begin, end)
             begin = end
 
     def __getitem__(self, key: K) -> Histogram:
         row = self._row_of[key]
-        return self._made(Part(row, self.ends[row - 1] if row else 0, self.ends[row]))
+        return self._made(RowSpan(row, self.ends[row - 1] if row else 0, self.ends[row]))
 
     def __contains__(self, key: object) -> bool:
         return key in self._row_of
@@ -93,7 +91,7 @@ class Packed(Mapping[K, Histogram]):
         return dict(zip(self.rows, self.values_in_order(), strict=True)).items()
 
     def values_in_order(self) -> list[Histogram]:
-        """Of all rows, in a third of the time that it takes to ask for one after the other."""
+        """Return the histograms of all rows, in a third of the time of single look-ups."""
         pairs = tuple(zip(self.indices, self.counts, strict=True))
         known = self.known
         found, begin = [], 0
@@ -104,14 +102,14 @@ class Packed(Mapping[K, Histogram]):
 
     @staticmethod
     def known(values: array[int], row: int) -> int | None:
-        """Of a row's sum or maximum."""
+        """Return a row's sum or maximum; None where it isn't known."""
         return None if not values or values[row] == UNKNOWN else values[row]
 
     @cached_property
     def _row_of(self) -> dict[K, int]:
         return {key: row for row, key in enumerate(self.rows)}
 
-    def _made(self, part: Part) -> Histogram:
+    def _made(self, part: RowSpan) -> Histogram:
         return Histogram(
             tuple(zip(self.indices[part.begin : part.end], self.counts[part.begin : part.end], strict=True)),
             self.known(self.sums, part.row),
@@ -120,14 +118,14 @@ class Packed(Mapping[K, Histogram]):
 
 
 class Sums(Mapping[K, Mapping[int, int]]):
-    """Sums per bucket: histograms whose counts are microseconds, read as plain mappings."""
+    """Sums in us per bucket, by key; packed like histograms whose counts are microseconds."""
 
     def __init__(self, packed: Packed[K]) -> None:
         self.packed = packed
 
     @classmethod
     def of(cls, sums: Mapping[K, Mapping[int, int]]) -> Sums[K]:
-        """The same values; those that are packed already are taken as they are."""
+        """Pack the values; return packed ones as they are."""
         if isinstance(sums, Sums):
             return sums
         ordered = [sorted(of.items()) for of in sums.values()]
@@ -146,7 +144,7 @@ class Sums(Mapping[K, Mapping[int, int]]):
 
 
 def at_scale(one: Histogram) -> Histogram:
-    """With BITS; what was coarser stands in the bucket where its own begins."""
+    """Return the histogram with BITS; a coarser bucket becomes the one at its lower bound."""
     if one.bits == BITS:
         return one
     if one.bits > BITS:
@@ -156,7 +154,7 @@ def at_scale(one: Histogram) -> Histogram:
 
 
 def numbers(values: Iterable[int]) -> array[int]:
-    """In four bytes each where they fit, else in eight; sums beyond those stop there."""
+    """Return an array with four bytes each where they fit, else eight; larger values become the largest of those."""
     if isinstance(values, array):
         return values
     some = values if isinstance(values, list) else list(values)
@@ -189,7 +187,7 @@ _GROUP_OF = {
 
 
 class Key(NamedTuple):
-    """What a count is about: a kind of our own, the thing, and the name of what was counted."""
+    """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
     about: Flow | Handler | SoftirqCpu | int | str
@@ -197,44 +195,44 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is true now and doesn't add up."""
+class OnDemandFacts:
+    """Facts of a frame that don't add up; a sum has those of the latest frame."""
 
     traced: Traced = field(default_factory=Traced)
-    """Without its sums."""
+    """State of the tracer, without its tables."""
     threads: Mapping[int, Thread] = field(default_factory=dict)
     handlers: Mapping[Handler, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Device and shared_with."""
+    """Handler -> device and shared_with."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Counts in two rows: frames have the same keys time and again, and share them."""
+class KeyedCounts:
+    """Counts and their keys in two sequences; frames share equal keys."""
 
     keys: tuple[Key, ...] = ()
     counts: array[int] = field(default_factory=lambda: array("i"))
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[Key, int]]) -> Counted:
-        """Those that aren't 0."""
-        told = {key: n for key, n in pairs if n}
-        return cls(tuple(told), numbers(told.values()))
+    def of(cls, pairs: Iterable[tuple[Key, int]]) -> KeyedCounts:
+        """Return the counts that aren't 0."""
+        reported = {key: n for key, n in pairs if n}
+        return cls(tuple(reported), numbers(reported.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """One frame's deep values, or the sum of some."""
+    """On-demand values of one frame, or of a sum of frames."""
 
     tables: Mapping[str, Packed[Any]]
-    counted: Mapping[str, Counted]
+    counted: Mapping[str, KeyedCounts]
     """By group."""
-    facts: Facts = Facts()
+    facts: OnDemandFacts = OnDemandFacts()
 
 
 def flatten(frame: Frame) -> Flat:
-    """All of a frame's deep values but its outliers."""
-    facts = Facts(
+    """Return all on-demand values of a frame except its outliers."""
+    facts = OnDemandFacts(
         Traced(
             one_in=frame.traced.one_in,
             devices=frame.traced.devices,
@@ -263,18 +261,18 @@ def flatten(frame: Frame) -> Flat:
     }
     return Flat(
         {name: table for name, table in tables.items() if table},
-        {group: some for group, pairs in counted.items() if (some := Counted.of(pairs)).keys},
+        {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys},
         facts,
     )
 
 
 def group_of(key: Key) -> str:
-    """The group whose questions a count is about."""
+    """Return the group of a count."""
     return _GROUP_OF[key.kind]
 
 
 def names(frame: Frame) -> set[tuple[Any, ...]]:
-    """Everything that has a deep value of its own in it, but threads: they come and go as long as a recording lasts."""
+    """Return the keys of all on-demand values except threads, whose number grows with a recording's length."""
     traced = frame.traced
     tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
     found: set[tuple[Any, ...]] = {(number, key) for number, table in enumerate(tables) for key in table}
@@ -315,7 +313,7 @@ def _named(
 
 
 class Pressed:
-    """A Flat in a few kB, for what is asked again late or never."""
+    """A compressed Flat of a few kB, for values that are rarely read again."""
 
     def __init__(self, flat: Flat) -> None:
         tables = flat.tables.values()
@@ -334,18 +332,18 @@ class Pressed:
 
     @property
     def keys(self) -> tuple[tuple[Any, ...], ...]:
-        """What its tables and counts are about."""
+        """Keys of its tables and counts."""
         return (*self._rows.values(), *self._keys.values())
 
     @property
     def flat(self) -> Flat:
-        """What was pressed."""
+        """The values, decompressed."""
         arrays = self._arrays()
         tables: dict[str, Packed[Any]] = {}
         for name, rows in self._rows.items():
             ends, indices, counts, sums, maxima = islice(arrays, 5)
             tables[name] = Packed(rows, ends, indices.tobytes(), counts, sums=sums, maxima=maxima)
-        counted = {group: Counted(keys, next(arrays)) for group, keys in self._keys.items()}
+        counted = {group: KeyedCounts(keys, next(arrays)) for group, keys in self._keys.items()}
         return Flat(tables, counted, self.facts)
 
     def _arrays(self) -> Iterator[array[int]]:

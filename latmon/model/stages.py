@@ -1,7 +1,7 @@
-"""The table of stages: names by the interval that each includes.
+"""The table of stages: names, letters, fills, colours and help; and the names of stages that include others.
 
-Keys of JSON and of recordings stay model.STAGES and carry `includes`. `D2C` and `Q2C` are btt's words (blktrace):
-driver to completion, queue to completion. Knows no width and no colour.
+Keys of JSON and of recordings are STAGES and carry `includes`. `D2C` and `Q2C` are btt's words (blktrace): driver to
+completion, queue to completion. The order of the table is the order in which an I/O passes the stages.
 """
 
 from __future__ import annotations
@@ -10,9 +10,96 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from latmon.model.frame import STAGES, UNACCOUNTED
-
 T = TypeVar("T")
+
+
+class StageFacts(NamedTuple):
+    """Facts of a stage that screens and reports show."""
+
+    name: str
+    letter: str
+    """The first cell of its part of a bar."""
+    fill: str
+    """The other cells, without colours."""
+    colour: str
+    """On a terminal of 16 colours; neighbours differ much. Empty: none."""
+    help: str
+    """Its begin and its end."""
+    not_passed: str = ""
+    """Text in place of its numbers where no I/O passed it; empty for the general one."""
+    short: str = ""
+    """Name in at most seven cells, where `name` is longer."""
+    above_driver: bool = False
+    """Whether an I/O that is in it has not reached the driver, or was refused by it."""
+
+
+UNACCOUNTED = "unaccounted"
+"""The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
+FACTS = (
+    StageFacts("queue", "q", "·", "blue", "from the request's begin until the driver gets it", above_driver=True),
+    StageFacts(
+        "requeue",
+        "r",
+        ":",
+        "magenta",
+        "from the first time the driver got it until the last: it was refused in between",
+        "none was requeued",
+        above_driver=True,
+    ),
+    StageFacts(
+        "hba",
+        "h",
+        "░",
+        "yellow",
+        "from the driver until the interrupt that completes it: driver, controller, wire, device",
+    ),
+    StageFacts(
+        "irq",
+        "i",
+        "▒",
+        "red",
+        "the interrupt until its handler was done (Linux: raised the softirq); handlers before it on the vector too",
+    ),
+    StageFacts(
+        "softirq",
+        "s",
+        "▓",
+        "green",
+        "Linux: from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed",
+    ),
+    StageFacts(
+        "completion",
+        "c",
+        "█",
+        "cyan",
+        "a completion thread's wait and work, where a thread completes requests",
+        short="compl",
+    ),
+    StageFacts(
+        "resume",
+        "w",
+        "=",
+        "bright_magenta",
+        "from the completion until the thread that waited for it runs",
+        "no waiting thread was seen",
+    ),
+    StageFacts(
+        UNACCOUNTED,
+        "?",
+        "?",
+        "",
+        "the rest of the total that no stage explains: always shown, never part of another stage",
+        "nothing is left over",
+        "unacc",
+    ),
+)
+FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({one.name: one for one in FACTS})
+_PARTS = tuple(one.name for one in FACTS if one.name != UNACCOUNTED)
+STAGES = (*_PARTS, "total")
+"""Keys of histograms: the stages, and `total` for the latency itself."""
+MEASURED_STAGES = _PARTS
+"""Stages that a probe can measure, in the order in which an I/O passes them."""
+ABOVE_DRIVER = tuple(one.name for one in FACTS if one.above_driver)
 
 
 class Name(NamedTuple):
@@ -25,13 +112,11 @@ class Name(NamedTuple):
 
     @property
     def both(self) -> str:
-        """Return `D2C (issue to completion)`, or the one name that there is."""
+        """Return `D2C (issue to completion)`, or the only name."""
         return self.column if self.column == self.sentence else f"{self.column} ({self.sentence})"
 
 
-_PLAIN = {
-    stage: Name(stage, stage, letter) for stage, letter in zip((*STAGES[:-1], UNACCOUNTED), "qrhiscw?", strict=True)
-}
+_PLAIN = {one.name: Name(one.name, one.name, one.letter) for one in FACTS}
 _WITH_INTERRUPT = Name("hba+", "hba with its interrupt", "h")
 _DRIVER_TO_COMPLETION = Name("D2C", "issue to completion", "d")
 _QUEUE_TO_COMPLETION = Name("Q2C", "queue to completion", "b")
@@ -45,6 +130,15 @@ STAGE_OF: Mapping[str, str] = MappingProxyType(
 """Column name -> stage."""
 LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in (*_PLAIN.values(), *_INTERVALS)})
 """Column name -> its letter in a bar."""
+
+
+def heat_step(column: str, levels: int) -> int:
+    """Return the step of a heat map of `levels` steps that colours a stage, by its column name; 0 where it has none.
+
+    The stages take the steps from the second one up in the order of time: these steps are distinct for every eye.
+    """
+    stage = STAGE_OF.get(column, column)
+    return 2 + round(_PARTS.index(stage) * (levels - 2) / (len(_PARTS) - 1)) if stage in _PARTS else 0
 
 
 def called(stage: str, includes: Collection[str] = ()) -> Name:

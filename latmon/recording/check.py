@@ -1,7 +1,4 @@
-"""The survey of a recording: what it holds, every damage, and progress on a terminal.
-
-Owns the counting; knows neither the file nor the words.
-"""
+"""Survey of a recording: what it contains, every damage, the words for both, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from latmon.model.frame import Frame, Mark, Origin
 from latmon.recording.encode import FORMAT, Gap
 from latmon.recording.repair import Repacked
 from latmon.recording.rollup import KIND
-from latmon.recording.scan import Damage, Line, Passages
+from latmon.recording.scan import Damage, Passages, ScannedLine
 from latmon.support.streams import named
 from latmon.support.text import clean
 from latmon.support.units import show_size
@@ -30,7 +27,7 @@ _KNOWN = frozenset({"header", KIND})
 
 @dataclass(slots=True)
 class Survey:
-    """Give it all passages of a file, in their order."""
+    """Counters of a recording, fed with all passages of its file in their order."""
 
     origin: Origin
     windows: int = 0
@@ -54,7 +51,7 @@ class Survey:
     def clean(self) -> bool:
         return not self.damaged
 
-    def add(self, passage: Line | Damage) -> None:
+    def add(self, passage: ScannedLine | Damage) -> None:
         if isinstance(passage, Damage):
             self._damage(passage)
             return
@@ -90,24 +87,24 @@ class Survey:
 
 
 PATIENCE_S = 5.0
-"""Nobody needs to be told before."""
+"""A shorter check shows no progress."""
 _AGAIN_S = 0.5
 
 
-class Progress:
-    """Tell it `at` as often as you like; silent where `out` is no terminal."""
+class CheckProgress:
+    """Progress line on a terminal after PATIENCE_S; silent where `out` is no terminal."""
 
     def __init__(self, out: TextIO, size: int) -> None:
         self._out, self._size = out, size
         self._next = time.monotonic() + PATIENCE_S if out.isatty() else float("inf")
-        self._told = False
+        self._reported = False
 
     def at(self, byte: int) -> None:
-        """So many bytes are behind us."""
+        """Show the progress up to this byte, at most every half second."""
         now = time.monotonic()
         if now < self._next:
             return
-        self._next, self._told = now + _AGAIN_S, True
+        self._next, self._reported = now + _AGAIN_S, True
         self._out.write(f"\r{min(100, 100 * byte // max(1, self._size))} % is checked")
         self._out.flush()
 
@@ -115,7 +112,7 @@ class Progress:
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        if self._told:
+        if self._reported:
             self._out.write("\r\x1b[K")
             self._out.flush()
 
@@ -123,8 +120,8 @@ class Progress:
 _SENTENCE = 300
 
 
-def told(path: Path, found: Survey, passages: Passages | Repacked) -> list[str]:
-    """What the file is, then its damages in the order of their places."""
+def reported(path: Path, found: Survey, passages: Passages | Repacked) -> list[str]:
+    """Return what the file is, then its damages in the order of their places."""
     origin = found.origin
     by = ", ".join(word for word in (origin.backend, origin.tool, origin.tier and f"tier {origin.tier}") if word)
     rows = (
@@ -145,28 +142,28 @@ def told(path: Path, found: Survey, passages: Passages | Repacked) -> list[str]:
 
 
 def verdict(path: Path, found: Survey, passages: Passages | Repacked) -> str:
-    """The last line: clean or not, and what to do."""
+    """Return the last line: clean or not, and what to do."""
     if found.clean:
         still = " so far: a live latmon is writing it" if passages.live else ""
         return f"clean    everything in it is read{still}"
     if all(one.mild for one in found.damages):
         lost = "every whole window is there"
     elif found.lost_us or not found.unknown_loss:
-        lost = f"{_seconds(found.lost_us)} lost{' and more that nobody can tell' if found.unknown_loss else ''}"
+        lost = f"{_seconds(found.lost_us)} lost{' and more of unknown length' if found.unknown_loss else ''}"
     else:
-        lost = "how much is lost can't be told"
+        lost = "how much is lost is unknown"
     remedy = f"`latmon check {named(path)} --repair -o OUT` writes a clean copy"
     return f"damaged  {_many(found.damaged, 'place')}, {lost}; {remedy}"
 
 
 def stamp(wall: float) -> str:
-    """UTC to the millisecond."""
+    """Return UTC to the millisecond."""
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _damage(one: Damage) -> str:
     when = f" ({stamp(one.wall)})" if one.wall else ""
-    lost = "; what is lost can't be told" if one.lost_us is None else ""
+    lost = "; the loss is unknown" if one.lost_us is None else ""
     lost = f"; {_seconds(one.lost_us)} lost" if one.lost_us else lost
     place = f"byte {one.at}, line {one.line} of the member there" if one.line else f"byte {one.at}"
     return f"{place}{when}: {one.what}{lost}"

@@ -1,15 +1,14 @@
-"""The gzip members of a recording: lengths and stamps in the extra field, offsets, the writer's lock.
+"""The gzip members of a recording: their heads, their places in the file, the writer's lock, lines of repacked files.
 
-Subfield `LM` (RFC 1952, 2.3.1.1): the member's own length, then the first and last CLOCK_MONOTONIC stamp in it; in a
-roll-up also how many bytes of members before it it stands for. A reader hops from member to member without
-decompressing, and finds its way back behind damage by the next note.
-Knows nothing of what the members hold.
+A member's gzip header has the extra subfield `LM` (RFC 1952, 2.3.1.1): the member's length, then the first and last
+CLOCK_MONOTONIC stamp in it. A roll-up's subfield also has the length of the members before it that it sums up. A reader
+skips members by their length without decompressing them, and finds the next member after damage by its header.
 
-Knows the members that follow each other without damage while time goes forward; what is behind the first that don't is
-read in its order. Forgets nothing: a recording only grows, and what it says in a place it goes on to say.
+`Places` indexes the members from the file's begin on for as long as there is no damage and time goes forward. Members
+after those are read one by one. Entries stay valid, because a recording only grows.
 
-`zcat FILE | gzip` makes one. No reader takes it as it is, because nothing in it says where a second begins; a repair
-makes a recording of it. Streams: one line at a time is in memory.
+`zcat FILE | gzip` makes a repacked file. Readers refuse it, because nothing in it says where a second begins; a repair
+makes a recording of it.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _LEVEL = 6
 """Level 1 is 20 % larger, 9 no smaller. Z_FILTERED takes 3 % off: what repeats by chance in numbers isn't worth it."""
 
 
-class Head(NamedTuple):
-    """What a member says about itself."""
+class MemberHead(NamedTuple):
+    """Length, stamps and roll-up size in a member's gzip header."""
 
     length: int
     first_us: int
@@ -58,7 +57,7 @@ class Head(NamedTuple):
 
 
 def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes:
-    """One whole member. No file name and no time in it: the same text gives the same bytes."""
+    """Return one whole member. It has neither file name nor time: the same text gives the same bytes."""
     gzip = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, strategy=zlib.Z_FILTERED)
     squeezed = gzip.compress(text) + gzip.flush()
     more = _STANDS_FOR.pack(stands_for) if stands_for else b""
@@ -69,31 +68,31 @@ def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes
 
 
 class ReadError(OSError):
-    """The file can't be read: none of the errors of whoever writes what was read of it."""
+    """Failure to read the file, as distinct from errors of writing what was read."""
 
 
 def read_at(file: BinaryIO, offset: int, length: int) -> bytes:
-    """So many bytes of a file, fewer at its end."""
+    """Return so many bytes of a file, fewer at its end."""
     try:
         return os.pread(file.fileno(), length, offset)
     except OSError as error:
         raise ReadError(error.errno, error.strerror) from None
 
 
-def head_of(start: bytes) -> Head | None:
-    """The head of the member that begins with these bytes; None when there is none of ours."""
+def head_of(start: bytes) -> MemberHead | None:
+    """Return the head of the member that begins with these bytes; None if no recording's member does."""
     if len(start) < _HEAD.size:
         return None
     magic, _, _, _, extra, note, size, length, first_us, last_us = _HEAD.unpack_from(start)
     ours = magic == _GZIP_WITH_EXTRA and note == _NOTE and size >= _NOTE_LENGTH and extra >= size + 4
     if not ours or not _HEAD.size < length <= _MAX_LENGTH:
         return None
-    told = size >= _NOTE_LENGTH + _STANDS_FOR.size and len(start) >= HEAD_BYTES
-    return Head(length, first_us, last_us, _STANDS_FOR.unpack_from(start, _HEAD.size)[0] if told else 0)
+    reported = size >= _NOTE_LENGTH + _STANDS_FOR.size and len(start) >= HEAD_BYTES
+    return MemberHead(length, first_us, last_us, _STANDS_FOR.unpack_from(start, _HEAD.size)[0] if reported else 0)
 
 
 def unpack(member: bytes) -> bytes:
-    """A member's text; RecordingError when it isn't what was packed, or too much of it."""
+    """Return a member's text; RecordingError when it isn't what was packed, or too much of it."""
     gunzip = zlib.decompressobj(_GZIP)
     try:
         text = gunzip.decompress(member, MAX_TEXT)
@@ -107,31 +106,31 @@ def unpack(member: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Bytes `begin` to `end - 1` of a file: a member's text, or why there is none. `head` may be of a damaged one."""
+class MemberPart:
+    """Bytes `begin` to `end - 1` of a file: a member's text, or its damage. `head` may be of a damaged one."""
 
     begin: int
     end: int
-    head: Head | None
+    head: MemberHead | None
     text: bytes = b""
     damage: str = ""
 
 
 class Members:
-    """A file's members, in order, whatever lies between them; `note` is told of every damage."""
+    """Members of a file in their order, whatever lies between them; `note` is called for every damage."""
 
     def __init__(self, file: BinaryIO, note: Callable[[str], None], patience: int = _MAX_WASTE) -> None:
         self._file, self._note, self._patience = file, note, patience
         self._wasted = 0
 
     def texts(self, since_us: int = 0) -> Iterator[bytes]:
-        """Their texts. Members that end before `since_us` are hopped over."""
+        """Yield the members' texts; members that end before `since_us` are skipped."""
         return (part.text for part in self.parts(since_us) if not part.damage)
 
     def parts(
         self, since_us: int = 0, until_us: int | None = None, *, begin: int = 0, end: int | None = None
-    ) -> Iterator[Part]:
-        """The same with their places, and what is damaged in its place: what begins at byte `begin` or behind it.
+    ) -> Iterator[MemberPart]:
+        """Yield members and damage with their places, from byte `begin` on.
 
         Ends before the first member that begins behind `until_us`, or at `end`.
         """
@@ -149,25 +148,25 @@ class Members:
             if self._wasted > self._patience:
                 given_up = f"{GIVEN_UP}: what is behind byte {offset} is not read"
                 self._note(given_up)
-                yield Part(offset, self.size, None, damage=given_up)
+                yield MemberPart(offset, self.size, None, damage=given_up)
                 return
 
-    def _part(self, offset: int, head: Head | None) -> Part:
-        """What begins at `offset`, and ends where one can go on."""
+    def _part(self, offset: int, head: MemberHead | None) -> MemberPart:
+        """Return the member or damage at `offset`; it ends where reading can go on."""
         why = "no part of a recording"
         if head is not None:
             member = self._read(offset, head.length)
             try:
-                return Part(offset, offset + head.length, head, unpack(member))
+                return MemberPart(offset, offset + head.length, head, unpack(member))
             except RecordingError as damage:
                 why = str(damage) if len(member) == head.length else "cut off"
             self._wasted += len(member) + MAX_TEXT * why.startswith("more")
         after = self._next(offset + 1)
         self._note(f"bytes {offset} to {after - 1}: {why}")
-        return Part(offset, after, head, damage=why)
+        return MemberPart(offset, after, head, damage=why)
 
     def _next(self, offset: int) -> int:
-        """Where the next member of ours begins, at `offset` or behind it; the file's end when there is none."""
+        """Return where the next member begins, at `offset` or later; the file's end if there is none."""
         begin = offset
         while self._wasted <= self._patience and (chunk := self._read(offset, _SCAN + _HEAD.size)):
             at = chunk.find(_GZIP_WITH_EXTRA)
@@ -181,8 +180,8 @@ class Members:
             begin = offset
         return min(offset, self.size)
 
-    def head(self, offset: int) -> Head | None:
-        """What the member at `offset` says about itself; None when there is none."""
+    def head(self, offset: int) -> MemberHead | None:
+        """Return the head of the member at `offset`; None if there is none."""
         return head_of(self._read(offset, HEAD_BYTES))
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -190,7 +189,7 @@ class Members:
 
     @property
     def size(self) -> int:
-        """Of the file by now."""
+        """Return the size of the file by now."""
         return os.fstat(self._file.fileno()).st_size
 
 
@@ -199,7 +198,7 @@ MAX_PLACES = 1_000_000
 
 
 class Places:
-    """`end` is where the first member begins that isn't known."""
+    """Index of members by their last stamp; `end` is the place of the first member that isn't indexed."""
 
     def __init__(self) -> None:
         self._begins, self._lasts = array("Q"), array("Q")
@@ -208,11 +207,11 @@ class Places:
         self.end = 0
 
     def ends(self) -> list[int]:
-        """The last stamps of those that are known and hold windows."""
+        """Return the last stamps of the indexed members that have windows."""
         return [us for us in self._lasts[1:] if us] if len(self._lasts) > 1 else []
 
     def behind(self, file: BinaryIO, mono_us: int) -> int:
-        """The byte from which on members may end at `mono_us` or later."""
+        """Return the first byte from which members may end at `mono_us` or later."""
         if not self._lasts or self._lasts[-1] < mono_us:
             self.follow(file)
         index = bisect_left(self._lasts, mono_us)
@@ -221,7 +220,7 @@ class Places:
         return begin if head_of(read_at(file, begin, HEAD_BYTES)) else 0
 
     def follow(self, file: BinaryIO) -> tuple[int, int]:
-        """Learn what there is by now: the first stamp and the last one of what is known."""
+        """Index the members that were written since; return the first and the last stamp of all."""
         with self._learning:
             return self._follow(file)
 
@@ -244,7 +243,7 @@ class Places:
 
 
 def is_written(file: BinaryIO) -> bool:
-    """Then it has no closing line yet, and nobody killed its writer."""
+    """Return whether a writer has the file locked: it has no closing line yet, and was not killed."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -262,7 +261,7 @@ MAX_LONG = 64
 
 
 def is_repacked(file: BinaryIO) -> bool:
-    """Whether this text, packed or not, begins with a header of ours; the place in the file is lost."""
+    """Return whether this text, packed or not, begins with a recording's header. Moves the file's position."""
     try:
         return validate.parse(next(lines(file), b"")).get("type") == "header"
     except RecordingError:
@@ -270,7 +269,7 @@ def is_repacked(file: BinaryIO) -> bool:
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
-    """All of them; RecordingError behind the last that can be read."""
+    """Yield all lines; RecordingError after the last that can be read."""
     rest, long = b"", 0
     for text in _texts(file):
         *whole, rest = (rest + text).split(b"\n")
@@ -287,7 +286,7 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """What is unpacked, a piece at a time, to the last byte that can be."""
+    """Yield the unpacked text in pieces, to the last byte that can be unpacked."""
     file.seek(0)
     packed = file.read(len(_MAGIC)) == _MAGIC
     file.seek(0)
@@ -302,7 +301,7 @@ def _texts(file: BinaryIO) -> Iterator[bytes]:
             try:
                 yield gunzip.decompress(raw, _PIECE)
             except zlib.error:
-                raise RecordingError("damaged: what is behind it is not read") from None
+                raise RecordingError("damaged: the rest is not read") from None
             raw = gunzip.unused_data if gunzip.eof else gunzip.unconsumed_tail
     if packed and not gunzip.eof:
         yield gunzip.flush()

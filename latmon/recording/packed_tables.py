@@ -1,11 +1,12 @@
-"""Decoder of packed histograms and tables, with one bounds check over all of them.
+"""Histograms and counts of a window, and tables of histograms: encoder and decoder.
 
-There are hundreds in a line, thousands of lines in an hour, and a check of one number costs as much as its JSON. A line
-that is in any way not as ours are is left to the caller, who goes by each piece and finds words for what is wrong: None
-never means damage, and what is returned passed every check that validate.py makes. Owns what is remembered of one line
-for the next.
+A line has hundreds of histograms and a recording thousands of lines, and a check of one number costs as much as its
+JSON. So everything is checked at once, over all numbers. A line that fails is read again one by one, for the message:
+None from `histograms` or `completed` doesn't mean damage. Series and bucket orders that passed are remembered.
 
-Every check is one over all numbers at once: there are thousands in a line. RecordingError on nonsense.
+A table is one object, because hundreds of objects per line cost more than all else: `rows` says what each histogram is
+about, `b` has their bucket numbers, 256 x row + bucket, each less the one before it, `n` the counts of these, `sum` and
+`max` a number per row, -1 where it isn't known.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import sys
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, chain
+from operator import sub
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
-from latmon.model.histogram import MAX_COUNT, TOP
+from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_index
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
-from latmon.recording.encode import WIDTH
-from latmon.recording.validate import MAX_ITEMS, Json
+from latmon.recording.fields import Line, RecordCodec, RecordField, count, flat, optional
+from latmon.recording.validate import MAX_ITEMS, Json, label, once
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
@@ -30,18 +32,18 @@ MAX_KNOWN = 16_384
 """Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
 
 _TOTAL = b'"m":"total","l":["'
-_ODD = (KeyError, TypeError, ValueError)
-"""What a line that is not as ours are comes to: no such key, a series that is new, what is no number or no bucket."""
+_UNUSUAL = (KeyError, TypeError, ValueError)
+"""Errors of a line that latmon did not write like this: a missing key, a new series, no number or no bucket."""
 
 _series: dict[tuple[str, ...], Series] = {}
 _flows: dict[tuple[str, ...], Flow] = {}
-"""As they are in JSON -> clean. Only what passed the checks of one piece is in it."""
+"""Labels as in JSON -> clean key; only of keys that passed every check."""
 _rising: set[bytes] = set()
 """Bucket numbers, one behind the other, that are in their order and each there once."""
 
 
 def remember(found: Collection[Series | Flow]) -> None:
-    """Keys that passed every check, for the lines to come; clean ones, which are in JSON as they are here."""
+    """Remember keys that passed every check, for the next lines. Only clean ones: they are the same in JSON."""
     for one in found:
         if not all(map(is_clean, one)):
             continue
@@ -52,7 +54,7 @@ def remember(found: Collection[Series | Flow]) -> None:
 
 
 def totals_alone(line: bytes) -> bytes:
-    """A window's line as we write it without the histograms of stages, unread; any other line as it is.
+    """Return a window's line without its histograms of stages, undecoded; any other line as it is.
 
     Who looks at a minute wants a third of what is in it. What is left out is checked by who reads it.
     """
@@ -61,10 +63,10 @@ def totals_alone(line: bytes) -> bytes:
     if begin < 0 or end < 0 or b"\\" in line:  # without one no text holds a quote, so that what is cut is whole
         return line
     begin += len(b'"h":[{')
-    told = line[begin : end + 1]
-    every = told.split(b"},{")
+    reported = line[begin : end + 1]
+    every = reported.split(b"},{")
     kept = [one for one in every if one.startswith(_TOTAL)]
-    ours = told.count(b'},{"m":"') == len(every) - 1 and told.count(b'"],"n":') == len(every)
+    ours = reported.count(b'},{"m":"') == len(every) - 1 and reported.count(b'"],"n":') == len(every)
     if not ours or len(kept) == len(every):
         return line
     between = b"{" + b"},{".join(kept) + b"}" if kept else b""
@@ -72,17 +74,17 @@ def totals_alone(line: bytes) -> bytes:
 
 
 def histograms(line: Json, *, booleans: bool = True) -> Packed[Series] | None:
-    """`h`. Without `booleans` there is no true and no false in the whole line; else each number is looked at."""
+    """Return `h` read at once, or None; `booleans`: whether the line may have true or false, which pass as numbers."""
     found = line.get("h")
     try:
         return _histograms(found, booleans=booleans) if type(found) is list and len(found) <= MAX_ITEMS else None
-    except _ODD:
+    except _UNUSUAL:
         return None
 
 
 def _histograms(found: list[Json], *, booleans: bool) -> Packed[Series]:
-    labels, flats, told = ([one[name] for one in found] for name in ("l", "b", "n"))
-    _require(_are(labels, list) and _are(flats, list) and _are(told, int) and not any("k" in one for one in found))
+    labels, flats, reported = ([one[name] for one in found] for name in ("l", "b", "n"))
+    _require(_are(labels, list) and _are(flats, list) and _are(reported, int) and not any("k" in one for one in found))
     keys = tuple([_series[*one["l"], one["m"]] for one in found])
     _require(len(set(keys)) == len(keys) and max(map(len, flats), default=0) <= MAX_ITEMS)
     _require(not booleans or _are(chain.from_iterable(flats), int))
@@ -91,17 +93,16 @@ def _histograms(found: list[Json], *, booleans: bool) -> Packed[Series]:
     indices, every = b"".join(orders), [*chain.from_iterable(counts)]
     packed = numbers(every)
     _require(len(indices) == len(packed) and max(indices, default=0) <= TOP and min(every, default=1) > 0)
-    _require(list(map(sum, counts)) == told and max(told, default=0) <= MAX_COUNT and _all_rising(orders))
+    _require(list(map(sum, counts)) == reported and max(reported, default=0) <= MAX_COUNT and _all_rising(orders))
     ends = accumulate(map(len, orders))
     return Packed(keys, ends, indices, packed, sums=_optional(found, "sum"), maxima=_optional(found, "max"))
 
 
-def completed(line: Json, key: str) -> Mapping[Flow, Completed] | None:
-    """`seen` or `kernel`."""
-    found = line.get(key, [])
+def completed(found: Any) -> Mapping[Flow, Completed] | None:
+    """Return `seen` or `kernel` read at once, or None."""
     try:
         return _completed(found) if type(found) is list and len(found) <= MAX_ITEMS else None
-    except _ODD:
+    except _UNUSUAL:
         return None
 
 
@@ -132,11 +133,11 @@ def _all_rising(orders: list[bytes]) -> bool:
 
 
 def _optional(found: list[Json], name: str) -> list[int]:
-    """A number of 0 or more each, or UNKNOWN."""
-    told = [one.get(name) for one in found]
-    known = [n for n in told if n is not None]
+    """Return a number of 0 or more for each, or UNKNOWN."""
+    reported = [one.get(name) for one in found]
+    known = [n for n in reported if n is not None]
     _require(_are(known, int) and min(known, default=0) >= 0 and max(known, default=0) <= MAX_COUNT)
-    return known if len(known) == len(told) else [UNKNOWN if n is None else n for n in told]
+    return known if len(known) == len(reported) else [UNKNOWN if n is None else n for n in reported]
 
 
 def _require(ours: bool) -> None:
@@ -144,35 +145,135 @@ def _require(ours: bool) -> None:
         raise ValueError
 
 
+Key = TypeVar("Key")
 _Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow], set[bytes])
 
 
 def _room(kept: _Kept) -> _Kept:
-    """Forgets all when there is too much: what is met again is remembered again."""
+    """Clear what is remembered when it is full; what comes again is remembered again."""
     if len(kept) >= MAX_KNOWN:
         kept.clear()
     return kept
 
 
+MAX_BITS = 5
+"""895 buckets; k = 6 would be beyond 1024."""
+_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(MAX_BITS + 1)}
+_LABELS = 2
+
+
+def decode_histograms(line: Json, *, booleans: bool) -> Mapping[Series, Histogram]:
+    """Return the histograms of a window: at once if possible, else one by one."""
+    at_once = histograms(line, booleans=booleans)
+    if at_once is not None:
+        return at_once
+    each = validate.objects(line.get("h", []), "h")
+    found = once([(Series(*_flow(one), label(one.get("m"), "m")), histogram(one)) for one in each if _is_known(one)])
+    remember(found.keys())
+    return found
+
+
+def decode_completed(value: Any, key: str) -> Mapping[Flow, Completed]:
+    """Return the counts of `seen` or `kernel`: at once if possible, else one by one."""
+    at_once = completed(value)
+    if at_once is not None:
+        return at_once
+    found = once([_COMPLETED.decode(one) for one in validate.objects(value, key) if _is_known(one)])
+    remember(found.keys())
+    return found
+
+
+def histogram(line: Json) -> Histogram:
+    """Return one histogram: sum and maximum if known, and flat pairs of bucket and count."""
+    bits = validate.whole(line.get("k", BITS), "k", high=MAX_BITS)
+    pairs = validate.items(line.get("b", []), "b")
+    if len(pairs) % 2 or not {*map(type, pairs)} <= {int}:
+        raise RecordingError("'b' is not a list of bucket indices and counts")
+    indices, counts = pairs[::2], pairs[1::2]
+    if indices and (indices[0] < 0 or indices[-1] > _TOPS[bits] or sorted(set(indices)) != indices):
+        raise RecordingError("'b' has bucket indices out of order or out of range")
+    if counts and (min(counts) < 1 or sum(counts) > MAX_COUNT):
+        raise RecordingError("'b' has a count below 1 or beyond all measure")
+    if validate.whole(line.get("n", sum(counts)), "n") != sum(counts):
+        raise RecordingError("'n' is not the sum of the counts in 'b'")
+    total, maximum = (optional(count)(line.get(name), name) for name in ("sum", "max"))
+    return Histogram(tuple(zip(indices, counts, strict=True)), total, maximum, bits)
+
+
+def encode_histogram(series: Series, one: Histogram) -> Line:
+    """Return an entry of `h`."""
+    line: Line = {"m": series.stage, "l": [series.device, series.op], "n": one.count}
+    if one.sum is not None:
+        line["sum"] = one.sum
+    if one.max is not None:
+        line["max"] = one.max
+    if one.bits != BITS:
+        line["k"] = one.bits
+    line["b"] = flat(one.buckets)
+    return line
+
+
+def flow(value: Any, key: str) -> Flow:
+    """Return a device and an op."""
+    found = validate.labels(value, key)
+    if len(found) != _LABELS:
+        raise RecordingError(f"{key!r} is not a device and an op")
+    return Flow(*found)
+
+
+_COMPLETED = RecordCodec(
+    lambda flow, **values: (flow, Completed(**values)),
+    RecordField("l", flow, "flow", required=True),
+    RecordField("n", count, "count"),
+    RecordField("bytes", count),
+    RecordField("us", optional(count), "time_us", default=None),
+    RecordField("queue", optional(count), "queue_us", default=None),
+)
+
+
+def encode_completed(counts: Mapping[Flow, Completed]) -> list[Line]:
+    """Return `seen` or `kernel`."""
+    found = []
+    for where, one in counts.items():
+        line: Line = {"l": [where.device, where.op], "n": one.count, "bytes": one.bytes}
+        if one.time_us is not None:
+            line["us"] = one.time_us
+        if one.queue_us is not None:
+            line["queue"] = one.queue_us
+        found.append(line)
+    return found
+
+
+def _flow(line: Json) -> Flow:
+    return flow(line.get("l", []), "l")
+
+
+def _is_known(line: Json) -> bool:
+    """Return False for an entry with more labels than ours: a later version's, not to be mixed up with one of ours."""
+    found = line.get("l")
+    return not (isinstance(found, list) and len(found) > _LABELS)
+
+
+WIDTH = 256
+"""Bucket numbers that are reserved for a row of a table; a row has fewer buckets."""
 MAX_SLOTS = 1 << 19
 """Buckets of one table: 900 devices with all their ops and stages have fewer."""
 MAX_IN_TABLE = 1 << 52
 """Counts of one table, or its microseconds: 2,000 frames of them can be added up."""
-Row = list[Any]
-
-Key = TypeVar("Key")
 
 
-def rows(line: Json, cells: int) -> list[Row]:
-    """What the histograms of a table are about; what a later version adds to a row stands at its end."""
-    found = validate.items(line, "rows")
-    if not all(isinstance(row, list) and len(row) >= cells for row in found):
-        raise RecordingError("'rows' has one that is too short")
-    return found
+def encode_table(packed: Packed[Any]) -> Line:
+    """Return `b` and `n` of a table, and `sum` and `max` where one is known."""
+    slots = [WIDTH * part.row + index for _, part in packed.parts() for index in packed.indices[part.begin : part.end]]
+    line: Line = {"b": [*slots[:1], *map(sub, slots[1:], slots)], "n": packed.counts.tolist()} if slots else {}
+    for name, values in (("sum", packed.sums), ("max", packed.maxima)):
+        if any(value != UNKNOWN for value in values):
+            line[name] = values.tolist()
+    return line
 
 
 def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
-    """Its histograms, one for each of `keys`; `low`: the least that a count may be."""
+    """Return a table's histograms, one for each of `keys`; `low`: the least that a count may be."""
     gaps, counts = (_numbers(line, name, MAX_SLOTS) for name in ("b", "n"))
     slots = list(accumulate(gaps))
     if len(set(keys)) != len(keys) or len(keys) > validate.MAX_ITEMS:
@@ -190,13 +291,13 @@ def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
 
 
 def _low_bytes(slots: list[int]) -> bytes:
-    """Each number modulo WIDTH."""
+    """Return each number modulo WIDTH."""
     whole = numbers(slots)
     return whole.tobytes()[0 if sys.byteorder == "little" else whole.itemsize - 1 :: whole.itemsize]
 
 
 def _each(line: Json, name: str, rows: int) -> list[int]:
-    """A number for each row, or none at all."""
+    """Return a number for each row, or none at all."""
     found = _numbers(line, name, validate.MAX_ITEMS)
     if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > MAX_IN_TABLE):
         raise RecordingError(f"{name!r} is not a number for each row")

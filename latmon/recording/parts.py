@@ -1,9 +1,8 @@
-"""A capture in several files: what marks a part, and several parts read as one recording.
+"""Captures in several files: the key that marks a part, and several parts read as one recording.
 
-A header's key `part` says which part of which capture it is. Read together they are what one long recording would be;
-what lies between two of them that are not neighbours is a gap `part-missing`. Opens no file itself.
-
-Knows a part by its number alone. One flipped bit must not cost what all the other parts hold.
+A header's key `part` has the part's number and its capture. Read together, parts give the items of one long recording;
+time between two that are not neighbours is a gap `part-missing`. A part is identified by its number alone, so that
+damage in one header doesn't cost the others.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.aggregate.rollup import Minute
+from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Origin
-from latmon.recording import validate
 from latmon.recording.encode import End, Gap
+from latmon.recording.fields import RecordCodec, RecordField, within
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
-from latmon.recording.validate import MAX_SERIES, UNKNOWN
+from latmon.recording.validate import MAX_SERIES, UNKNOWN, label, text
 from latmon.support.errors import RecordingError, TooManyError
 
 Numbered = tuple[int, Recording]
@@ -32,18 +31,18 @@ class _Nameless:
     begin_us: int
     wall: float
     near_us: int
-    """What follows a part as closely as this is the next one."""
+    """A recording that follows a part as closely as this is the next part."""
     last_us: int
 
 
 def is_nameless(recording: Recording) -> bool:
-    """Whether its header is lost; that of a repaired copy says that nothing is known."""
+    """Return whether its header is lost; that of a repaired copy says that nothing is known."""
     origin = recording.origin
     return recording.headless or (origin.backend, origin.host) == (UNKNOWN, UNKNOWN)
 
 
 def begin_of(recording: Recording) -> tuple[int, float]:
-    """CLOCK_MONOTONIC and wall clock of where it begins."""
+    """Return CLOCK_MONOTONIC and wall clock of its begin."""
     if not is_nameless(recording):
         return recording.origin.start_mono_us, recording.origin.start_wall
     known = _known(recording)
@@ -51,7 +50,7 @@ def begin_of(recording: Recording) -> tuple[int, float]:
 
 
 def place(numbered: Iterable[Numbered], nameless: Iterable[Recording]) -> tuple[list[Numbered], list[Recording]]:
-    """All that have a place, in their order, and those that have none."""
+    """Return all that have a place, in their order, and those that have none."""
     placed = sorted(numbered, key=lambda one: one[0])
     found = [(_known(one), one) for one in nameless]
     left = [one for known, one in found if known is None]
@@ -65,7 +64,7 @@ def place(numbered: Iterable[Numbered], nameless: Iterable[Recording]) -> tuple[
 
 
 def _number(one: _Nameless, placed: list[Numbered]) -> int | None:
-    """One that is free, between the parts that end before it and those that begin behind it."""
+    """Return a free number between those of the parts that end before it and that begin after it."""
     at = sum(begin_of(other)[0] <= one.begin_us for _, other in placed)
     before, after = placed[at - 1] if at else None, placed[at] if at < len(placed) else None
     behind_us = None if before is None else one.begin_us - before[1].span()[1]
@@ -83,7 +82,7 @@ def _number(one: _Nameless, placed: list[Numbered]) -> int | None:
 
 
 def _known(recording: Recording) -> _Nameless | None:
-    """What its windows tell; None where it has none."""
+    """Return the span of its windows; None if it has none."""
     first = next((one for one in recording if isinstance(one, Frame)), None)
     if first is None:
         return None
@@ -102,8 +101,8 @@ _SUFFIXES = (".latmon.jsonl.gz", ".jsonl.gz", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """`number` counts from 1; `capture` tells one capture from any other; `first` is the first part's file name."""
+class CapturePart:
+    """Number of a part from 1, random id of its capture, and the first part's file name."""
 
     number: int
     capture: str
@@ -111,40 +110,44 @@ class Part:
 
 
 def part_path(first: Path, number: int) -> Path:
-    """`x.latmon.jsonl.gz` -> `x.part0002.latmon.jsonl.gz`: sorts behind the first part, and behind part 1."""
+    """Return `x.part0002.latmon.jsonl.gz` for `x.latmon.jsonl.gz`: it sorts after the parts before it."""
     suffix = next((one for one in _SUFFIXES if first.name.endswith(one) and first.name != one), "")
     return first.with_name(f"{first.name.removesuffix(suffix)}.part{number:04}{suffix}")
 
 
-def as_part(origin: Origin, part: Part) -> Origin:
-    """The origin with the key that says so."""
-    told = {"number": part.number, "capture": part.capture, "of": part.first}
-    return replace(origin, extra=MappingProxyType({**origin.extra, KEY: told}))
+def as_part(origin: Origin, part: CapturePart) -> Origin:
+    """Return the origin with the key of a part."""
+    reported = {"number": part.number, "capture": part.capture, "of": part.first}
+    return replace(origin, extra=MappingProxyType({**origin.extra, KEY: reported}))
 
 
-def part_of(origin: Origin) -> Part | None:
-    """Which part this origin begins; None for a recording that is none, or whose key makes no sense."""
-    told = origin.extra.get(KEY)
-    if not isinstance(told, dict):
+_PART = RecordCodec(
+    CapturePart,
+    RecordField("number", within(1), required=True),
+    RecordField("capture", label, required=True),
+    RecordField("of", text, "first", default=""),
+)
+
+
+def part_of(origin: Origin) -> CapturePart | None:
+    """Return the part that this origin begins; None for a recording that is none, or whose key makes no sense."""
+    reported = origin.extra.get(KEY)
+    if not isinstance(reported, dict):
         return None
     try:
-        part = Part(
-            validate.integer(told, "number", 0, low=1),
-            validate.label(told.get("capture"), "capture"),
-            validate.sentence(told, "of"),
-        )
+        part = _PART.decode(reported)
     except RecordingError:
         return None
     return part if part.capture else None
 
 
 def open_parts(paths: Sequence[Path]) -> Recording | Parts:
-    """One recording, or the parts of one capture in any order; RecordingError for parts of different ones."""
+    """Return one recording, or the parts of one capture in any order; RecordingError for different captures."""
     if not paths:
         raise RecordingError("there is no recording to read")
     if len(paths) > MAX_PARTS:
         raise RecordingError(f"{len(paths)} recordings are more than the {MAX_PARTS} that can be read as one")
-    # whoever is killed as he begins a part leaves it empty, and has lost nothing
+    # a latmon that is killed as it begins a part leaves it empty, and nothing is lost
     begun = [path for path in paths if not _is_empty(path)] or paths
     opened = [open_recording(path) for path in begun]
     return opened[0] if len(opened) == 1 else Parts(opened)
@@ -155,16 +158,16 @@ def _is_empty(path: Path) -> bool:
 
 
 class Parts:
-    """What a Recording is, of several parts of one capture. `path` is that of the first of them."""
+    """Several parts of one capture, read like one Recording. `path` is that of the first of them."""
 
     def __init__(self, recordings: Iterable[Recording]) -> None:
         several = list(recordings)
         nameless = [one for one in several if part_of(one.origin) is None and is_nameless(one)]
-        told = sorted(_numbered([one for one in several if one not in nameless] or several), key=lambda one: one[0])
-        for (before, one), (after, other) in pairwise(told):
+        reported = sorted(_numbered([one for one in several if one not in nameless] or several), key=lambda one: one[0])
+        for (before, one), (after, other) in pairwise(reported):
             if before == after:
                 raise RecordingError(f"{one.path} and {other.path} are both part {after} of the capture")
-        placed, left = place(told, nameless)
+        placed, left = place(reported, nameless)
         self._numbers = [number for number, _ in placed]
         self.parts = tuple(recording for _, recording in placed)
         self._begins = [begin_of(one) for one in self.parts]
@@ -174,7 +177,7 @@ class Parts:
         ]
         begin_us, begin_wall = self._begins[0]
         self.path: Path = self.parts[0].path
-        self.origin: Origin = replace(told[0][1].origin, start_mono_us=begin_us, start_wall=begin_wall)
+        self.origin: Origin = replace(reported[0][1].origin, start_mono_us=begin_us, start_wall=begin_wall)
         self.devices: tuple[Device, ...] = self.parts[0].devices
         self.damage: list[str] = []
 
@@ -182,66 +185,66 @@ class Parts:
         return self.since(0)
 
     def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
-        """Its items, without the parts and members that end before `mono_us`: they are not even unpacked."""
+        """Yield items; parts and members that end before `mono_us` are not even unpacked."""
         return self._joined(lambda one: one.since(mono_us, totals=totals), mono_us)
 
     def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
-        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read."""
+        """Yield the windows that end in [since_us, until_us] and what lies between them; nothing later is read."""
         return self._joined(lambda one: one.between(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
-        """As `between`, but a Minute for the windows that a roll-up stands for; a part's roll-ups are its own."""
+        """Yield items as `between` does, but a Minute for windows that have a roll-up in their part."""
         return self._joined(lambda one: one.summed(since_us, until_us), since_us, until_us)
 
     @property
     def is_live(self) -> bool:
-        """Whether the latest reading found that a latmon still writes the last of them."""
+        """Return whether the latest reading found that a latmon still writes the last of them."""
         return self.parts[-1].is_live
 
     def span(self) -> tuple[int, int]:
-        """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
+        """Return CLOCK_MONOTONIC of the begin and of the last window, by the members' heads."""
         return self.parts[0].span()[0], self.parts[-1].span()[1]
 
     def _joined(
         self, read: Callable[[Recording], Iterator[Kind]], since_us: int, until_us: int | None = None
     ) -> Iterator[Kind | Gap | End]:
         self.damage = [] if since_us else list(self._odd)
-        course = _Joined()
+        position = _Joined()
         last = len(self.parts) - 1
         for index, recording in enumerate(self.parts):
             if index < last and self._begins[index + 1][0] < since_us:
                 continue
             if until_us is not None and self._begins[index][0] > until_us:
                 break
-            if index and self._numbers[index] > self._numbers[index - 1] + 1 and course.began:
-                yield self._missing(index, course)
+            if index and self._numbers[index] > self._numbers[index - 1] + 1 and position.began:
+                yield self._missing(index, position)
             said = 0
             for item in read(recording):
                 said = self._note(recording, said, last=index == last)
                 try:
-                    course.take(item)
+                    position.take(item)
                 except TooManyError:
                     raise
                 except RecordingError as damage:
-                    self._say(f"{recording.path.name}: behind {course.mono_us} us: {damage}")
+                    self._say(f"{recording.path.name}: after {position.mono_us} us: {damage}")
                     continue
                 if not isinstance(item, End):
                     yield item
                 elif index == last:
-                    yield replace(item, windows=course.windows)
+                    yield replace(item, windows=position.windows)
             self._note(recording, said, last=index == last)
-            course.began = True
+            position.began = True
 
-    def _missing(self, index: int, course: _Joined) -> Gap:
-        """What lies before part `index`; its first window is where that ends."""
+    def _missing(self, index: int, position: _Joined) -> Gap:
+        """Return the gap before part `index`; it ends where that part's first window begins."""
         begin, end = self._numbers[index - 1] + 1, self._numbers[index] - 1
         which = f"part {begin} is" if begin == end else f"parts {begin} to {end} are"
         self._say(f"{which} missing before {self.parts[index].path.name}")
-        behind = self._begins[index][0] - course.mono_us
-        return Gap("part-missing", max(0, behind) / 1e6, max(0, course.mono_us), course.wall)
+        behind = self._begins[index][0] - position.mono_us
+        return Gap("part-missing", max(0, behind) / 1e6, max(0, position.mono_us), position.wall)
 
     def _note(self, recording: Recording, said: int, *, last: bool) -> int:
-        """What this part's reading found since; how much of it has been said now."""
+        """Note damage that this part's reading found since; return how many sentences of it were noted by now."""
         for damage in recording.damage[said:]:
             self._say(damage if last and damage == UNCLOSED else f"{recording.path.name}: {damage}")
         return len(recording.damage)
@@ -253,7 +256,7 @@ class Parts:
 
 @dataclass
 class _Joined:
-    """How far the reading of all parts has come."""
+    """Position of a reading across all parts."""
 
     mono_us: int = -1
     wall: float = 0.0
@@ -265,7 +268,7 @@ class _Joined:
         self._series: set[Any] = set()
 
     def take(self, item: Item | Minute) -> None:
-        """RecordingError when a reader of all parts could not bear this one."""
+        """Raise RecordingError if a reader of all parts could not bear this one."""
         if isinstance(item, End):
             self.windows += item.windows
         if not isinstance(item, Frame | Minute):
@@ -281,8 +284,8 @@ class _Joined:
 
 
 def _numbered(recordings: Iterable[Recording]) -> Iterator[Numbered]:
-    """Each with its number, all of them of one capture."""
-    first: tuple[Part, Recording] | None = None
+    """Return each part with its number; all are of one capture."""
+    first: tuple[CapturePart, Recording] | None = None
     for recording in recordings:
         part = part_of(recording.origin)
         if part is None:

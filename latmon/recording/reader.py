@@ -1,13 +1,11 @@
-"""The reader of a recording: every readable item in order, damage as items; roll-ups where only sums are needed.
+"""Readers of a recording: its items in their order, or roll-ups where only sums are needed; damage as sentences.
 
-Streams: one member at a time is in memory. Only the header must be readable for a recording to open, and even
-without it the windows are. Knows no clock and no UI.
+One member at a time is in memory. Only the header must be readable for a recording to open, and even without it the
+windows are. Neither a clock nor the user interface is needed.
 
-A roll-up counts only where it fits: the heads from the first of its members to its own follow each other, and its
-stamps are theirs. Reads no line itself; whether the roll-up can be read is its reader's.
-
-A sum begins and ends with a window, and a Minute has a window or another one behind it. So no number comes twice;
-where a roll-up is damaged, or can't be what it says, its windows are read. Knows no path and no place in a file.
+A roll-up is used only if it fits: the heads from the first of its members to its own follow each other without damage
+and its stamps are theirs. Otherwise the windows are read. A sum begins and ends with a window, and after a Minute comes
+a window or another Minute, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from latmon.aggregate.rollup import Minute
+from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording import decode, packed_tables, rollup, validate
 from latmon.recording.encode import End, Gap
-from latmon.recording.members import GIVEN_UP, Members, Part, Places, ReadError, is_repacked, is_written
-from latmon.recording.validate import UNKNOWN, Course, admit, enter
+from latmon.recording.members import GIVEN_UP, MemberPart, Members, Places, ReadError, is_repacked, is_written
+from latmon.recording.validate import UNKNOWN, ReadPosition, admit, enter
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.streams import named
 
@@ -39,8 +37,8 @@ MIN_WINDOW_US = 1000
 """Shorter windows have no roll-up."""
 
 
-class Stretch(NamedTuple):
-    """Members to byte `end - 1`; with `roll_up` the one there stands for those from byte `behind` on."""
+class Period(NamedTuple):
+    """Members to byte `end - 1`; the roll-up at byte `roll_up` sums up those from byte `behind` on."""
 
     end: int
     behind: int = 0
@@ -49,12 +47,12 @@ class Stretch(NamedTuple):
     fewest: int = 0
     most: int = 0
     """Windows that its members may hold, by their heads."""
-    part: Part | None = None
+    part: MemberPart | None = None
     """The roll-up itself."""
 
 
-def units(members: Members, begin: int, until_us: int | None) -> Iterator[Part | Stretch]:
-    """What is to be read as it is, and what a roll-up stands for, in their order."""
+def units(members: Members, begin: int, until_us: int | None) -> Iterator[MemberPart | Period]:
+    """Yield members to be read one by one, and periods that may have a roll-up, in their order."""
     at = begin
     while at < members.size:
         found = _ahead(members, at, until_us)
@@ -70,22 +68,22 @@ def units(members: Members, begin: int, until_us: int | None) -> Iterator[Part |
             at = part.end  # where its head lies about its length that is where the next one begins
 
 
-def _ahead(members: Members, begin: int, until_us: int | None) -> Stretch:
-    """To the next roll-up, or as far as the heads follow each other; at least one member."""
+def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
+    """Return the period to the next roll-up, or as far as the heads follow each other; at least one member."""
     firsts: dict[int, tuple[int, int, int]] = {}
     last_us, at = 0, begin
     fewest = most = 0
     for _ in range(MAX_AHEAD):
         head = members.head(at)
         if head is None:
-            return Stretch(max(at, begin + 1))
+            return Period(max(at, begin + 1))
         if head.stands_for:
             behind = at - head.stands_for
             first_us, before, most_before = firsts.get(behind, (-1, 0, 0))
             fits = first_us == head.first_us and last_us == head.last_us
             if fits and (until_us is None or last_us <= until_us):
-                return Stretch(at + head.length, behind, at, first_us, fewest - before, most - most_before)
-            return Stretch(at + head.length)
+                return Period(at + head.length, behind, at, first_us, fewest - before, most - most_before)
+            return Period(at + head.length)
         if head.first_us <= last_us:  # no minute goes back in time
             firsts.clear()
         firsts[at], last_us = (head.first_us, fewest, most), head.last_us
@@ -93,93 +91,93 @@ def _ahead(members: Members, begin: int, until_us: int | None) -> Stretch:
         fewest += 2 if span_us > 0 else 1
         most += 1 + max(span_us, 0) // MIN_WINDOW_US
         at += head.length
-    return Stretch(at)
+    return Period(at)
 
 
 Item = Frame | Gap | Mark | End
 T = TypeVar("T", Item, Item | Minute)
 
 
-class _Held(NamedTuple):
-    """A minute that waits for what is behind it; `before_us` is the last window's stamp before it."""
+class _PendingMinute(NamedTuple):
+    """Minute that is yielded once something follows that is summed; `before_us` is the last stamp before it."""
 
     minute: Minute
-    stretch: Stretch
+    period: Period
     before_us: int
 
 
-class Summed:
-    """One reading: `read` makes a member's text items, `note` is told what can't be believed."""
+class SummedReading:
+    """One reading with Minutes in place of windows: `read` decodes a member's text, `note` takes damage."""
 
     def __init__(
         self,
         members: Members,
-        course: Course,
-        read: Callable[[bytes, Course], Iterator[Item]],
+        position: ReadPosition,
+        read: Callable[[bytes, ReadPosition], Iterator[Item]],
         note: Callable[[str], None],
         named: set[str],
     ) -> None:
-        """`named`: the devices that the header names."""
-        self._members, self._course, self._read, self._note, self._named = members, course, read, note, named
-        self._held: _Held | None = None
+        """Take the names of the header's devices, too."""
+        self._members, self._position, self._read, self._note, self._named = members, position, read, note, named
+        self._pending: _PendingMinute | None = None
 
-    def items(self, units: Iterable[Part | Stretch], since_us: int) -> Iterator[Item | Minute]:
-        """In their order; no Minute before the first window from `since_us` on."""
+    def items(self, units: Iterable[MemberPart | Period], since_us: int) -> Iterator[Item | Minute]:
+        """Yield items in their order; no Minute before the first window from `since_us` on."""
         began = False
         for unit in units:
-            if began and isinstance(unit, Stretch) and (minute := self._minute(unit)) is not None:
+            if began and isinstance(unit, Period) and (minute := self._minute(unit)) is not None:
                 yield from self._passed()
-                self._held = _Held(minute, unit, self._course.mono_us)
-                self._course.mono_us = minute.mono_us
+                self._pending = _PendingMinute(minute, unit, self._position.mono_us)
+                self._position.mono_us = minute.mono_us
                 continue
-            for item in self._of_parts(unit, self._course):
+            for item in self._of_parts(unit, self._position):
                 yield from self._passed() if isinstance(item, Frame) else self._released()
                 began = began or (isinstance(item, Frame) and item.mono_us >= since_us)
                 yield item
         yield from self._released()
 
     def _passed(self) -> Iterator[Minute]:
-        """The minute that is held, now that something to be summed is behind it."""
-        held, self._held = self._held, None
-        if held is not None:
-            yield held.minute
+        """Yield the pending minute, now that something to be summed follows."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            yield pending.minute
 
     def _released(self) -> Iterator[Item]:
-        """A minute's windows after all."""
-        held, self._held = self._held, None
-        if held is not None:
-            yield from self._of_parts(held.stretch, Course(held.before_us))
+        """Yield the windows of the pending minute instead of it."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            yield from self._of_parts(pending.period, ReadPosition(pending.before_us))
 
-    def _of_parts(self, unit: Part | Stretch, course: Course) -> Iterator[Item]:
-        """What is to be read of it, window by window."""
-        parts = (unit,) if isinstance(unit, Part) else self._members.parts(begin=unit.behind, end=unit.roll_up)
+    def _of_parts(self, unit: MemberPart | Period, position: ReadPosition) -> Iterator[Item]:
+        """Yield the items of members, one by one."""
+        parts = (unit,) if isinstance(unit, MemberPart) else self._members.parts(begin=unit.behind, end=unit.roll_up)
         for part in parts:
-            yield from self._read(part.text, course)
+            yield from self._read(part.text, position)
 
-    def _minute(self, stretch: Stretch) -> Minute | None:
-        """What a roll-up says; None where that can't be read, or can't be."""
-        if stretch.part is None or stretch.part.damage or self._course.is_foreign:
+    def _minute(self, period: Period) -> Minute | None:
+        """Return a roll-up's Minute; None if it can't be read or doesn't fit."""
+        if period.part is None or period.part.damage or self._position.is_foreign:
             return None
-        course = self._course
+        position = self._position
         try:
-            found = rollup.decode_minute(validate.parse(stretch.part.text))
-            if why := _doubt(found, stretch):
-                self._note(f"behind {course.mono_us} us: {why}")
+            found = rollup.decode_minute(validate.parse(period.part.text))
+            if why := _doubt(found, period):
+                self._note(f"behind {position.mono_us} us: {why}")
                 return None
-            if not _devices(found).issubset(course.devices | self._named):
+            if not _devices(found).issubset(position.devices | self._named):
                 return None
             waiting = found.waiting
-            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.held, *waiting.longest}
-            admit(found.frame, replace(course), also)
+            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.carried, *waiting.longest}
+            admit(found.frame, replace(position), also)
         except RecordingError as damage:
-            self._note(f"behind {course.mono_us} us: {damage}; its windows are read")
+            self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
-        hole_us = found.mono_us - found.dt_us - course.mono_us
+        hole_us = found.mono_us - found.dt_us - position.mono_us
         return found if abs(hole_us) <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
 
 
 def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterator[T]:
-    """The windows that end in [since_us, until_us], Minutes between them, and what lies between them.
+    """Yield the windows that end in [since_us, until_us], Minutes between them, and what lies between them.
 
     A gap or a mark is its next window's: it is left out with that one.
     """
@@ -195,12 +193,12 @@ def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterato
     yield from asides
 
 
-def _doubt(found: Minute, stretch: Stretch) -> str:
-    """Why a roll-up can't be of its windows; empty where it can."""
+def _doubt(found: Minute, period: Period) -> str:
+    """Return why a roll-up can't be of its windows; empty if it can."""
     # a sum of windows begins and ends where their members do, and counts as many as these may hold
-    begins = found.mono_us - found.dt_us + found.first_dt_us == stretch.first_us
-    counts = stretch.fewest <= found.windows <= stretch.most
-    head = stretch.part.head if stretch.part else None
+    begins = found.mono_us - found.dt_us + found.first_dt_us == period.first_us
+    counts = period.fewest <= found.windows <= period.most
+    head = period.part.head if period.part else None
     if head is None or found.mono_us != head.last_us or not begins or not counts:
         return "a roll-up is not of its windows, which are read"
     why = rollup.doubt(found)
@@ -208,7 +206,7 @@ def _doubt(found: Minute, stretch: Stretch) -> str:
 
 
 def _devices(minute: Minute) -> set[str]:
-    """Those that a minute has I/Os of: a new one comes with a window that names it."""
+    """Return the devices with I/Os in a minute: a new one comes with a window that names it."""
     flows = {(one.device, one.op) for one in minute.histograms} | {*minute.seen, *minute.kernel}
     return {device for device, _ in flows}
 
@@ -218,7 +216,7 @@ MAX_NOTES = 100
 MAX_BEFORE_HEADER = 20
 """Damaged places before anything readable: a file that begins like that is none of ours."""
 MAX_LINES = 100_000
-"""In one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
+"""Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
 _DECODERS: dict[str, Callable[[validate.Json], Item]] = {
     "gap": decode.decode_gap,
     "mark": decode.decode_mark,
@@ -227,7 +225,7 @@ _DECODERS: dict[str, Callable[[validate.Json], Item]] = {
 
 
 class Recording:
-    """Iterate it for its items, as often as you like; `damage` is what the latest reading found, a sentence each."""
+    """Items of a recording, iterated any number of times; `damage` has the sentences of the latest reading."""
 
     def __init__(self, path: Path, origin: Origin, devices: tuple[Device, ...], headless: str) -> None:
         self.path, self.origin, self.devices = path, origin, devices
@@ -241,39 +239,39 @@ class Recording:
 
     @property
     def headless(self) -> bool:
-        """Whether its header is lost, so that its origin is unknown."""
+        """Return whether its header is lost, so that its origin is unknown."""
         return bool(self._headless)
 
     def __iter__(self) -> Iterator[Item]:
         return self.since(0)
 
     def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
-        """Its items, without the members that end before `mono_us`: they are not even unpacked.
+        """Yield items; members that end before `mono_us` are not even unpacked.
 
         `totals`: of the always-on probe's histograms those alone, where that saves reading the others.
         """
         return self._read(mono_us, None, totals=totals)
 
     def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
-        """The windows that end in [since_us, until_us], and what lies between them; nothing behind them is read.
+        """Yield the windows that end in [since_us, until_us] and what lies between them; nothing later is read.
 
         A gap or a mark is its next window's: it is left out with that one.
         """
         yield from lying_in(self._read(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
-        """As `between`, but a Minute for the windows that a roll-up stands for."""
+        """Yield items as `between` does, but a Minute for windows that have a roll-up."""
         self._begin()
-        course = Course()
+        position = ReadPosition()
         with opened(self.path) as file:
             members = Members(file, self._note)
             begin = self._places.behind(file, since_us) if since_us else 0
-            summed = Summed(members, course, self._items, self._note, self._named)
+            summed = SummedReading(members, position, self._items, self._note, self._named)
             yield from lying_in(summed.items(units(members, begin, until_us), since_us), since_us, until_us)
-        self._end(course, until_us)
+        self._end(position, until_us)
 
     def span(self) -> tuple[int, int]:
-        """CLOCK_MONOTONIC of its begin and of its last window, by what the members say about themselves."""
+        """Return CLOCK_MONOTONIC of the begin and of the last window, by the members' heads."""
         with opened(self.path) as file:
             first, last = self._places.follow(file)
             for part in Members(file, lambda _: None).parts(last + 1, begin=self._places.end):
@@ -281,29 +279,34 @@ class Recording:
         return first, last
 
     def ends(self) -> list[int]:
-        """The last stamp of each member, by what its head says, where time goes forward."""
+        """Return the last stamp of each member, by its head, as far as time goes forward."""
         first, last = self.span()
         return self._places.ends() if first <= last else []
 
     def texts(self) -> Iterator[bytes]:
-        """The text of each member that can be read."""
+        """Yield the text of each member that can be read."""
         with opened(self.path) as file:
             yield from Members(file, lambda _: None).texts()
 
     def _read(self, since_us: int, until_us: int | None, *, totals: bool = False) -> Iterator[Item]:
+        return (item for _, item in self._walk(since_us, until_us, totals=totals) if item is not None)
+
+    def _walk(
+        self, since_us: int = 0, until_us: int | None = None, *, totals: bool = False
+    ) -> Iterator[tuple[bytes, Item | None]]:
         self._begin()
-        course = Course()
+        position = ReadPosition()
         with opened(self.path) as file:
             begin = self._places.behind(file, since_us) if since_us else 0
             for part in Members(file, self._note).parts(since_us, until_us, begin=begin):
-                yield from self._items(part.text, course, totals=totals)
-        self._end(course, until_us)
+                yield from self._reported(part.text, position, totals=totals)
+        self._end(position, until_us)
 
     def _begin(self) -> None:
         self.damage, self._unsaid = [self._headless] if self._headless else [], 0
 
-    def _end(self, course: Course, until_us: int | None) -> None:
-        if not course.ended and until_us is None:
+    def _end(self, position: ReadPosition, until_us: int | None) -> None:
+        if not position.ended and until_us is None:
             with opened(self.path) as file:
                 self.is_live = is_written(file)
             if not self.is_live:
@@ -311,35 +314,30 @@ class Recording:
         if self._unsaid:
             self.damage.append(f"and {self._unsaid} more damaged places")
 
-    def told(self) -> Iterator[tuple[bytes, Item | None]]:
-        """Every line that can be read, with its item; None where a reader of items passes it over."""
-        self._begin()
-        course = Course()
-        with opened(self.path) as file:
-            for part in Members(file, self._note).parts():
-                yield from self._told(part.text, course)
-        self._end(course, None)
+    def reported(self) -> Iterator[tuple[bytes, Item | None]]:
+        """Yield every line that can be read, with its item; None for a line that is no item of readers."""
+        return self._walk()
 
-    def _items(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[Item]:
-        for _, item in self._told(text, course, totals=totals):
-            if item is not None:
-                yield item
+    def _items(self, text: bytes, position: ReadPosition) -> Iterator[Item]:
+        return (item for _, item in self._reported(text, position) if item is not None)
 
-    def _told(self, text: bytes, course: Course, *, totals: bool = False) -> Iterator[tuple[bytes, Item | None]]:
+    def _reported(
+        self, text: bytes, position: ReadPosition, *, totals: bool = False
+    ) -> Iterator[tuple[bytes, Item | None]]:
         for line in lines_of(text, self._note):
             try:
-                item = item_behind(packed_tables.totals_alone(line) if totals else line, course)
-                if course.is_foreign:
+                item = item_behind(packed_tables.totals_alone(line) if totals else line, position)
+                if position.is_foreign:
                     continue
                 if isinstance(item, Frame):
-                    admit(item, course)
+                    admit(item, position)
             except TooManyError as refusal:
                 raise TooManyError(f"{named(self.path)} can't be read: {refusal}") from None
             except RecordingError as damage:
-                self._note(f"behind {course.mono_us} us: {damage}" if course.mono_us >= 0 else str(damage))
+                self._note(f"behind {position.mono_us} us: {damage}" if position.mono_us >= 0 else str(damage))
                 continue
             if item is not None:
-                course.ended = isinstance(item, End)
+                position.ended = isinstance(item, End)
             yield line, item
 
     def _note(self, damage: str) -> None:
@@ -351,7 +349,7 @@ class Recording:
 
 
 def open_recording(path: Path) -> Recording:
-    """RecordingError when it is no recording of ours, a newer one, or nothing of it can be read."""
+    """Return a recording; RecordingError if the file is none, is of a newer format, or can't be read at all."""
     damage: list[str] = []
 
     def note(what: str) -> None:
@@ -379,7 +377,7 @@ def _not_ours(path: Path, why: str) -> RecordingError:
 
 
 def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:
-    """Origin and devices, if this line tells them; an unknown origin and None, if it is a window without a header."""
+    """Return origin and devices of a header; an unknown origin and None for a window before any header."""
     try:
         value = validate.parse(line)
         if value.get("type") == "header":
@@ -391,15 +389,15 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
 
 
 def item_of(line: bytes) -> Item | None:
-    """A line's value; None for the header and for what a later version added."""
+    """Return a line's value; None for the header and for types that a later version added."""
     return _item(validate.parse(line), line)
 
 
-def item_behind(line: bytes, course: Course) -> Item | None:
-    """The same; a header is held against the first one, see `enter`."""
+def item_behind(line: bytes, position: ReadPosition) -> Item | None:
+    """Return a line's value, after a check of a header against the first one (`enter`)."""
     value = validate.parse(line)
     if value.get("type") == "header":
-        enter(decode.decode_origin(value), course)
+        enter(decode.decode_origin(value), position)
     return _item(value, line)
 
 
@@ -412,7 +410,7 @@ def _item(value: dict[str, Any], line: bytes) -> Item | None:
 
 
 def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:
-    """Every line that can be read, undecoded; None behind each member."""
+    """Yield every line that can be read, undecoded; None after each member."""
     for recording in recordings:
         for text in recording.texts():
             yield from lines_of(text, lambda _: None)
@@ -420,7 +418,7 @@ def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:
 
 
 def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
-    """A member's lines, as many as one of ours may have."""
+    """Yield a member's lines, at most MAX_LINES."""
     lines = io.BytesIO(text)
     yield from islice(lines, MAX_LINES)
     if lines.read(1):
@@ -429,9 +427,9 @@ def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A plain file for reading; a FIFO would hang us and a device would never end.
+    """Open a plain file for reading; a FIFO would block and a device would never end.
 
-    What is said of it is what reading it comes to, never how whoever reads it writes.
+    A failure to read it is a RecordingError; errors of the caller's own writes pass through.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

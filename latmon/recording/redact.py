@@ -14,22 +14,22 @@ from latmon.model.inflight import StillInFlight
 REDACTED = "redacted"
 _ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
-"""Stands for every thread of a program: pids are private too, so they can't be told apart."""
+"""Replacement of all threads of programs: pids are private, too, so they are one."""
 
 
 def private_origin(origin: Origin) -> Origin:
-    """Without the host's name and boot; says that it is redacted."""
+    """Return the origin without the host's name and boot, marked as redacted."""
     hidden = MappingProxyType({**origin.extra, "redacted": True})
     return replace(origin, host=REDACTED, boot_id="", extra=hidden)
 
 
 def private_device(device: Device) -> Device:
-    """Without volume names, serial numbers and the addresses of storage on a network."""
+    """Return a device without volume names, serial numbers and addresses of network storage."""
     return replace(device, serial="", label="", controller=_ADDRESS.sub(rf"\1={REDACTED}", device.controller))
 
 
 def private_frame(frame: Frame) -> Frame:
-    """Without programs' names and pids; a kernel's thread is known by this very frame's wake-ups."""
+    """Return a frame without programs' names and pids; its wake-ups say which threads are the kernel's."""
     kernel = frozenset(one.thread.comm for one in frame.wakeups if one.thread.kernel)
     return replace(
         frame,
@@ -59,9 +59,9 @@ def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
 
 
 def _wakeups(wakeups: tuple[Wakeups, ...], kernel: frozenset[str]) -> tuple[Wakeups, ...]:
-    told = [replace(one, instead=_named(one.instead, kernel)) for one in wakeups]
-    programs = [one for one in told if not one.thread.kernel]
-    kept = tuple(one for one in told if one.thread.kernel)
+    reported = [replace(one, instead=_named(one.instead, kernel)) for one in wakeups]
+    programs = [one for one in reported if not one.thread.kernel]
+    kept = tuple(one for one in reported if one.thread.kernel)
     if not programs:
         return kept
     instead = {name: sum(one.instead.get(name, 0) for one in programs) for one in programs for name in one.instead}
@@ -77,7 +77,7 @@ def _named(instead: Mapping[str, int], kernel: frozenset[str]) -> Mapping[str, i
 
 
 def _instead(name: str, kernel: frozenset[str]) -> str:
-    """`comm (prio N)` with its priority: real time or not is the diagnosis."""
+    """Return `comm (prio N)` with its priority, which distinguishes real-time threads from others."""
     comm, bracket, priority = name.rpartition(" (prio ")
     if not bracket:
         return name if name in kernel or not name else REDACTED

@@ -1,9 +1,7 @@
 """Repair of a recording: the same lines, byte for byte, in whole members with right stamps.
 
-Where windows are lost it says so in a gap line; it ends in a closing line that counts its own windows. Knows the lines'
-order and the members; what can be read is scan.py's.
-
-Goes line by line where scan.py goes member by member, with the same checks. A place in it is a line's number.
+Lost windows become a gap line, and a closing line counts the copy's own windows. scan.py decides what can be read; a
+repacked file is read line by line with the same checks, so that places in it are line numbers.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from typing import BinaryIO
 from latmon.model.frame import Frame, Origin
 from latmon.recording import decode, encode, members, validate
 from latmon.recording.encode import End, Gap
-from latmon.recording.members import Part, is_repacked, lines
+from latmon.recording.members import MemberPart, is_repacked, lines
 from latmon.recording.reader import MAX_LINES, UNCLOSED, Recording, open_recording, opened
 from latmon.recording.rollup import KIND
-from latmon.recording.scan import Damage, Line, is_imported, line_of
-from latmon.recording.validate import Course
+from latmon.recording.scan import Damage, ScannedLine, is_imported, line_of
+from latmon.recording.validate import ReadPosition
 from latmon.recording.writer import FLUSH_US, Rolling
 from latmon.support.errors import RecordingError, TooManyError
 
@@ -30,7 +28,7 @@ _MEMBER_BYTES = 4 * 1024 * 1024
 
 
 class CleanCopy:
-    """Takes all passages of a file, in their order, and gives whole members to `write`."""
+    """Writer of whole members from all passages of a file in their order; `write` gets the bytes."""
 
     def __init__(self, write: Callable[[bytes], object], origin: Origin, *, headless: bool) -> None:
         self._write = write
@@ -41,7 +39,7 @@ class CleanCopy:
         self._end = 0
         self._rolling = Rolling()
         self._mono_us = origin.start_mono_us
-        self._closing: tuple[Line, bool] | None = None
+        self._closing: tuple[ScannedLine, bool] | None = None
         self._since_end = 0
         self._damaged = headless
         self.windows = self.gaps = 0
@@ -49,7 +47,7 @@ class CleanCopy:
             self._put(encode.to_bytes(encode.encode_origin(origin)), None)
             self._flush()
 
-    def add(self, passage: Line | Damage) -> None:
+    def add(self, passage: ScannedLine | Damage) -> None:
         if isinstance(passage, Damage):
             self._damaged = True
             if passage.lost_us:
@@ -60,7 +58,7 @@ class CleanCopy:
             return
         self._keep_closing()
         if passage.kind == KIND:
-            return  # made anew from the windows that are left
+            return  # it is made again from the windows that are left
         if passage.part.begin != self._begin:
             self._flush()
             self._begin = passage.part.begin
@@ -80,7 +78,7 @@ class CleanCopy:
         self._flush()
 
     def _keep_closing(self) -> None:
-        """A closing line that isn't the last is kept while it counts right: two recordings in one file."""
+        """Keep a closing line that isn't the last if its count is right: two recordings in one file."""
         closing, self._closing = self._closing, None
         if closing is not None and closing[1]:
             self._put(closing[0].raw.rstrip(b"\n") + b"\n", None)
@@ -113,11 +111,11 @@ REPACKED = "it was unpacked, or packed again by another program: only --repair r
 
 
 class RepackedRecording(Recording):
-    """It has an origin and lines, and no item for a reader."""
+    """Recording with an origin and lines, but no items for a reader."""
 
 
 def opened_anyway(path: Path) -> Recording:
-    """RecordingError when there is nothing that even a repair could take."""
+    """Open a recording or a repacked one; RecordingError if even a repair could read nothing."""
     try:
         return open_recording(path)
     except RecordingError as refusal:
@@ -132,7 +130,7 @@ def opened_anyway(path: Path) -> Recording:
 
 
 class Repacked:
-    """As Passages: iterate it once."""
+    """Passages of a repacked file, iterated once like Passages."""
 
     live = False
 
@@ -142,14 +140,14 @@ class Repacked:
         self.ended: End | None = None
         self._file = file
         self._imported = is_imported(origin)
-        self._course = Course()
+        self._position = ReadPosition()
 
     @property
     def place(self) -> int:
-        """How far it came."""
+        """Return the position in the file."""
         return self._file.tell()
 
-    def __iter__(self) -> Iterator[Line | Damage]:
+    def __iter__(self) -> Iterator[ScannedLine | Damage]:
         yield Damage(0, REPACKED, mild=True)
         wall, covered_us, number, member = 0.0, 0, 0, 0
         found = lines(self._file)
@@ -158,21 +156,21 @@ class Repacked:
             try:
                 if (raw := next(found, None)) is None:
                     break
-                item, kind = line_of(raw, self._course, imported=self._imported)
+                item, kind = line_of(raw, self._position, imported=self._imported)
             except TooManyError as refusal:
-                yield Damage(0, f"{refusal}: nothing behind it is read", None, line=number)
+                yield Damage(0, f"{refusal}: nothing after it is read", None, line=number)
                 break
             except RecordingError as refusal:
-                yield Damage(0, str(refusal), None, max(0, self._course.mono_us), wall, line=number)
+                yield Damage(0, str(refusal), None, max(0, self._position.mono_us), wall, line=number)
                 continue
-            if self._course.is_foreign:
+            if self._position.is_foreign:
                 continue
             if item is not None or kind == "header":
                 self.ended = item if isinstance(item, End) else None
-            yield Line(Part(member, 0, None), raw, item, kind)
+            yield ScannedLine(MemberPart(member, 0, None), raw, item, kind)
             if isinstance(item, Frame):
                 wall, covered_us = item.wall, covered_us + item.dt_us
             if covered_us + (item.dt_us // 2 if isinstance(item, Frame) else 0) >= FLUSH_US:
                 member, covered_us = member + 1, 0
         if self.ended is None:
-            yield Damage(self.size, UNCLOSED, 0, max(0, self._course.mono_us), wall, mild=True)
+            yield Damage(self.size, UNCLOSED, 0, max(0, self._position.mono_us), wall, mild=True)

@@ -1,46 +1,63 @@
 """The roll-up line `minute`: encoder and decoder of the sum of a minute's windows.
 
-Its keys are a window's, because a sum of windows is one, and `sums` holds what only a sum has. It stands in a member of
-its own behind the windows' members, whose note says how many bytes of them it stands for. It is written only if it
-reads back as what the windows come to; without it, or with a damaged one, the windows are read. What a reader of
-format 1.0 doesn't know it passes over. Knows neither the file nor when a minute ends.
+Its keys are a window's, because a sum of windows is one; `sums` has what only a sum has. It is in a member of its own
+after the members of its windows, and its head has their length. It is written only if it reads back equal to the sum of
+its windows. Without it, or if it is damaged, the windows are read. A reader of format 1.0 ignores keys it doesn't know.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from latmon.aggregate.accumulator import DepthSums, Summed
+from latmon.aggregate.accumulator import Minute, TaskqSum, Weighted, on_demand_of
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_SINCE
-from latmon.aggregate.rollup import MAX_LONGEST, MIN_WINDOWS, Minute, MinuteSums, Weighted, deep_of
+from latmon.aggregate.rollup import MAX_LONGEST, MIN_WINDOWS, MinuteSums
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
 from latmon.model.frame import Completed, Flow, Taskq
-from latmon.model.inflight import Aged, Held, Seen, Settled, Took
+from latmon.model.inflight import Aged, AgedAt, CarriedOver, MinuteAges, Took
 from latmon.model.packed import Flat
 from latmon.recording import decode, validate
-from latmon.recording.decode import number_rows, request
-from latmon.recording.encode import encode_frame, encode_request, to_bytes
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.fields import (
+    NOTHING,
+    OWN,
+    Line,
+    Read,
+    RecordCodec,
+    RecordField,
+    RowDecoder,
+    count,
+    fields,
+    flat,
+    listed,
+    mapped,
+    number_rows,
+    optional,
+    within,
+)
+from latmon.recording.records import REQUEST, by_name
 from latmon.recording.validate import Json
 from latmon.support.errors import RecordingError
 
 KIND = "minute"
 MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
-NOTHING = Completed(0, 0)
+_NONE_SEEN = Completed(0, 0)
 SKEW = 1000
 """I/Os that complete while a probe prints one table behind the other, of those there are in a minute."""
 _UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
-_ORDER = len(dataclasses.fields(LbaOrder))
-_SUMMED = len(Summed._fields) - 1
+_ORDER_CELLS = tuple(one.name for one in dataclasses.fields(LbaOrder))
+T = TypeVar("T")
 
 
 def roll_up(sums: MinuteSums) -> bytes | None:
-    """The line of a minute's windows; None where they are no plain minute, or its line would say something else."""
+    """Return the line of a minute's windows; None if they are no plain minute or the line would read back different."""
     minute = sums.minute()
     if minute is None:
         return None
@@ -51,11 +68,11 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         return None
     if doubt(minute):
         return None
-    return line if back == minute and _counted(deep_of(back.frame)) == _counted(sums.flat) else None
+    return line if back == minute and _counted(on_demand_of(back.frame)) == _counted(sums.flat) else None
 
 
 def doubt(minute: Minute) -> str:
-    """Why no plain minute's windows come to this; empty where they may."""
+    """Return why a plain minute's windows can't have this sum; empty if they can."""
     frame = minute.frame
     if frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed:
         return "a roll-up is of no plain minute"
@@ -65,7 +82,7 @@ def doubt(minute: Minute) -> str:
     if not 0 < minute.first_dt_us <= minute.longest_us:
         return "a roll-up's first window is longer than its longest"
     if frame.seen and any(
-        one.count > 2 * frame.seen.get(Flow(series.device, series.op), NOTHING).count + SKEW
+        one.count > 2 * frame.seen.get(Flow(series.device, series.op), _NONE_SEEN).count + SKEW
         for series, one in frame.histograms.items()
         if series.stage == "total"
     ):
@@ -73,191 +90,184 @@ def doubt(minute: Minute) -> str:
     return ""
 
 
-def encode_minute(minute: Minute) -> dict[str, Any]:
-    """The `minute` line."""
-    settled = minute.waiting
-    told: dict[str, Any] = {
-        "windows": minute.windows,
-        "longest": minute.longest_us,
-        "first": minute.first_dt_us,
-        "covered": {name: list(one) for name, one in minute.coverage.items()},
-        "gauges": {name: _flat(one.items()) for name, one in minute.gauges.items()},
-        "depths": {name: _depths(one) for name, one in minute.depths.items()},
-        "orders": {name: [_number(n) for n in dataclasses.astuple(one)] for name, one in minute.orders.items()},
-        "since": {name: _flat(claims) for name, claims in settled.since.items()},
-        "held": {name: [one.until_us, one.wall_s, int(one.followed)] for name, one in settled.held.items()},
-        "waited": {name: _encode_seen(one) for name, one in settled.longest.items()},
-        "fewest": dict(settled.fewest),
-        "taskqs": [[_number(n) for n in one[1:]] for one in minute.taskqs or ()],
-        **{name: [one.sum, one.weight] for name, one in _means(minute).items() if one.weight},
-    }
-    if settled.probed_since is not None:
-        told["probed"] = settled.probed_since
+def encode_minute(minute: Minute) -> Line:
+    """Return the `minute` line."""
     last = None if minute.taskqs is None else tuple(one.last for one in minute.taskqs)
     frame = dataclasses.replace(minute.frame, taskqs=last)
-    return encode_frame(frame) | {"type": KIND, "sums": {name: value for name, value in told.items() if value != {}}}
+    return encode_frame(frame) | {"type": KIND, "sums": _SUMS.encode(minute)}
 
 
 def decode_minute(line: Json) -> Minute:
-    """The way back."""
+    """Return the roll-up of a `minute` line; RecordingError where it is none."""
     if line.get("type") != KIND:
         raise RecordingError("a roll-up is no sum of windows")
     frame = decode.decode_frame(line)
-    told = validate.mapping(line, "sums")
-    windows = validate.integer(told, "windows", low=1)
-    first_dt_us = validate.integer(told, "first", high=frame.dt_us)
-    return Minute(
-        dataclasses.replace(frame, taskqs=None),
-        windows,
-        validate.integer(told, "longest", high=frame.dt_us),
-        first_dt_us,
-        {name: Coverage(*_numbers(one, 2)) for name, one in _named(told, "covered")},
-        {name: _pairs({"gauges": one}, "gauges") for name, one in _named(told, "gauges")},
-        {name: _depth_sums(validate.mapping({"depths": one}, "depths")) for name, one in _named(told, "depths")},
-        {name: _order(one) for name, one in _named(told, "orders")},
-        Settled(
-            {
-                name: tuple((us, ios) for us, ios in number_rows({"since": one}, "since", _PAIR, MAX_SINCE))
-                for name, one in _named(told, "since")
-            },
-            {name: _held(one) for name, one in _named(told, "held")},
-            {name: _seen(name, one) for name, one in _named(told, "waited")[:MAX_LONGEST]},
-            {name: validate.whole(one, "fewest") for name, one in _named(told, "fewest")},
-            validate.optional_integer(told, "probed"),
-        ),
-        _taskqs(told, frame.taskqs),
-        *(_weighted(told, name) for name in ("cpu", "probe_cpu", "probe_ns")),
-    )
+    values = _SUMS.read(line.get("sums", {}), "sums")
+    if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
+        raise RecordingError("'sums' has a window that is longer than all of them")
+    settled = MinuteAges(**{name: values.pop(f"waiting.{name}") for name in _SETTLED})
+    values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
+    return Minute(dataclasses.replace(frame, taskqs=None), waiting=settled, **values)
 
 
-def _means(minute: Minute) -> dict[str, Weighted]:
-    return {"cpu": minute.cpu, "probe_cpu": minute.probe_cpu, "probe_ns": minute.probe_ns}
-
-
-def _depths(one: DepthSums) -> dict[str, Any]:
-    """In the order in which the depths were seen."""
-    told: dict[str, Any] = {
-        "d": _flat(one.in_driver.items()),
-        "q": _flat(one.queued.items()),
-        "i": _flat(one.at_issue.items()),
-        "l": _flat((depth, *took) for depth, took in one.latency.items()),
-        "highest": one.highest,
-        "corrected": one.corrected,
-        "by": dict(one.sources),
-        "quiet": one.quiet_us,
-        "span": one.span_us,
-    }
-    if one.highest_at is not None:
-        told["at"] = one.highest_at
-    return {key: value for key, value in told.items() if value}
-
-
-def _depth_sums(line: Json) -> DepthSums:
-    return DepthSums(
-        _counter(line, "d"),
-        _counter(line, "q"),
-        _counter(line, "i"),
-        {depth: Took(ios, us) for depth, ios, us in number_rows(line, "l", _TRIPLE, MAX_DEPTHS)},
-        validate.integer(line, "highest"),
-        validate.wall(line, "at") if "at" in line else None,
-        validate.integer(line, "corrected"),
-        Counter({name: validate.whole(one, "by") for name, one in _named(line, "by")}),
-        validate.integer(line, "quiet"),
-        validate.integer(line, "span"),
-    )
-
-
-def _encode_seen(seen: Seen) -> dict[str, Any]:
-    """A request, or I/Os of which only a least age is known."""
-    row = seen.row
-    told: dict[str, Any] = {"us": row.age_us, "t": seen.wall_s, "mono": seen.mono_us}
-    return told | ({"n": row.count} if row.request is None else {"request": encode_request(row.request)})
-
-
-def _seen(name: str, value: Any) -> Seen:
-    line = validate.mapping({"waited": value}, "waited")
-    one = request(validate.mapping(line, "request")) if "request" in line else None
-    age_us, ios = validate.integer(line, "us"), validate.integer(line, "n", 1)
-    if one is not None and one.device != name:
-        raise RecordingError("'waited' has a request of another device")
-    return Seen(Aged(name, age_us, one is None, ios, one), validate.wall(line, "t"), validate.integer(line, "mono"))
-
-
-def _held(value: Any) -> Held:
-    if not isinstance(value, list) or len(value) < len(Held._fields):
-        raise RecordingError("'held' has a row that is too short")
-    until_us, wall_s, followed = value[: len(Held._fields)]
-    wall = validate.wall({"held": wall_s}, "held")
-    return Held(validate.whole(until_us, "held"), wall, bool(validate.whole(followed, "held", high=1)))
-
-
-def _order(value: Any) -> LbaOrder:
-    """Its fields; the one that may be unknown is the eighth, the last is yes or no."""
-    found = _numbers(value, _ORDER, _UNKNOWN)
-    if min((*found[:7], found[8])) < 0:
-        raise RecordingError("'orders' has a count below 0")
-    count, pairs, ascending, came, came_ascending, reordered, most, wait_us, passed, is_older = found
-    wait = None if wait_us == _UNKNOWN else wait_us
-    return LbaOrder(
-        count, pairs, ascending, came, came_ascending, reordered, most, wait, passed, longest_is_older=bool(is_older)
-    )
-
-
-def _taskqs(line: Json, last: tuple[Taskq, ...] | None) -> tuple[Summed, ...] | None:
-    rows = validate.items(line, "taskqs")
-    if last is None and not rows:
-        return None
-    if last is None or len(rows) != len(last):
-        raise RecordingError("'taskqs' has not a row for each queue")
-    found = []
-    for queue, row in zip(last, rows, strict=True):
-        active, waiting, tasks, executed, time_us, span_us = _numbers(row, _SUMMED, _UNKNOWN)
-        if min(active, waiting, tasks, executed, span_us) < 0:
-            raise RecordingError("'taskqs' has a count below 0")
-        found.append(Summed(queue, active, waiting, tasks, executed, None if time_us == _UNKNOWN else time_us, span_us))
-    return tuple(found)
-
-
-def _weighted(line: Json, name: str) -> Weighted:
-    return Weighted(*_numbers(line.get(name, [0, 0]), 2))
-
-
-def _counter(line: Json, key: str) -> Counter[int]:
-    return Counter(_pairs(line, key))
-
-
-def _pairs(line: Json, key: str) -> dict[int, int]:
-    """Each number once, in the order in which they are told."""
-    rows = number_rows(line, key, _PAIR, MAX_DEPTHS)
-    found = {row[0]: row[1] for row in rows}
+def _sum_pairs(value: Any, key: str) -> Counter[int]:
+    """Return pairs of a number, each once and in the order of the line, and its count."""
+    rows = number_rows(value, key, _PAIR, MAX_DEPTHS)
+    found = Counter({row[0]: row[1] for row in rows})
     if len(found) != len(rows):
         raise RecordingError(f"{key!r} says one thing twice")
     return found
 
 
-def _named(line: Json, key: str) -> list[tuple[str, Any]]:
-    return [(validate.label(name, key), one) for name, one in validate.mapping(line, key).items()]
+def _latency(value: Any, key: str) -> dict[int, Took]:
+    return {depth: Took(ios, us) for depth, ios, us in number_rows(value, key, _TRIPLE, MAX_DEPTHS)}
 
 
-def _numbers(value: Any, count: int, low: int = 0) -> list[int]:
-    if not isinstance(value, list) or len(value) < count:
-        raise RecordingError("'sums' has a row that is too short")
-    return [validate.whole(one, "sums", low) for one in value[:count]]
+def _pairs(some: Mapping[int, int]) -> list[int]:
+    return flat(some.items())
 
 
-def _number(value: int | None) -> int:
-    return _UNKNOWN if value is None else int(value)
+_DEPTHS = RecordCodec(
+    DepthTimes,
+    *(
+        RecordField(key, _sum_pairs, name, _pairs, default=OWN)
+        for key, name in (("d", "in_driver"), ("q", "queued"), ("i", "at_issue"))
+    ),
+    RecordField(
+        "l", _latency, "latency", lambda some: flat((depth, *took) for depth, took in some.items()), default=OWN
+    ),
+    *fields(count, "highest", "corrected"),
+    RecordField("by", lambda value, key: Counter(mapped(count)(value, key)), "sources", dict, default=OWN),
+    RecordField("quiet", count, "quiet_us"),
+    RecordField("span", count, "span_us"),
+    RecordField("at", validate.wall, "highest_at", default=None),
+)
+"""The depths are in the order in which they were seen."""
 
 
-def _flat(rows: Iterable[tuple[int, ...]]) -> list[int]:
-    return [number for row in rows for number in row]
+def _encode_seen(seen: AgedAt) -> Line:
+    """Return a request, or I/Os of which only a least age is known."""
+    row = seen.row
+    line: Line = {"us": row.age_us, "t": seen.wall_s, "mono": seen.mono_us}
+    return line | ({"n": row.count} if row.request is None else {"request": REQUEST.encode(row.request)})
+
+
+_SEEN = RecordCodec(
+    lambda us, t, mono, n, request: AgedAt(Aged("", us, request is None, n, request), t, mono),
+    *fields(count, "us", "mono"),
+    RecordField("t", validate.wall, default=0.0),
+    RecordField("n", count, default=1),
+    RecordField("request", REQUEST.read, default=None),
+)
+
+
+def _longest(value: Any, key: str) -> Mapping[str, AgedAt]:
+    found = {}
+    for name, seen in list(mapped(_SEEN.entry)(value, key).items())[:MAX_LONGEST]:
+        if seen.row.request is not None and seen.row.request.device != name:
+            raise RecordingError(f"{key!r} has a request of another device")
+        found[name] = seen._replace(row=dataclasses.replace(seen.row, device=name))
+    return found
+
+
+def _row(make: Callable[..., T], *cells: str, unknown: str = "") -> Read:
+    """Return a reader of numbers of 0 or more; of the cell `unknown` -1 means that it isn't known."""
+    row = RowDecoder(lambda *found: found, *((one, within(_UNKNOWN if one == unknown else 0)) for one in cells))
+    at = cells.index(unknown) if unknown else None
+
+    def read(value: Any, key: str) -> T:
+        found = list(row.read(value, key))
+        if at is not None and found[at] == _UNKNOWN:
+            found[at] = None
+        return make(*found)
+
+    return read
+
+
+def _numbers(values: Iterable[int | None]) -> list[int]:
+    return [_UNKNOWN if one is None else int(one) for one in values]
+
+
+def _order(*cells: Any) -> LbaOrder:
+    return LbaOrder(**dict(zip(_ORDER_CELLS, (*cells[:-1], bool(cells[-1])), strict=True)))
+
+
+def _encode_carried_over(one: CarriedOver) -> list[float]:
+    return [one.until_us, one.wall_s, int(one.followed)]
+
+
+_CARRIED_OVER = RowDecoder(
+    lambda until_us, wall_s, followed: CarriedOver(until_us, wall_s, bool(followed)),
+    ("until", count),
+    ("wall", validate.wall),
+    ("followed", within(0, 1)),
+)
+
+
+def _weighted(key: str, name: str) -> RecordField:
+    return RecordField(
+        key,
+        _row(Weighted, "sum", "weight"),
+        name,
+        lambda one: [one.sum, one.weight] if one.weight else None,
+        default=OWN,
+    )
+
+
+def _encode_taskqs(taskqs: Iterable[TaskqSum] | None) -> list[list[int]]:
+    return [_numbers(one[1:]) for one in taskqs or ()]
+
+
+def _taskqs(rows: Sequence[tuple[Any, ...]], last: tuple[Taskq, ...] | None) -> tuple[TaskqSum, ...] | None:
+    if last is None and not rows:
+        return None
+    if last is None or len(rows) != len(last):
+        raise RecordingError("'taskqs' has not a row for each queue")
+    return tuple(TaskqSum(queue, *row) for queue, row in zip(last, rows, strict=True))
+
+
+def _since(value: Any, key: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(number_rows(value, key, _PAIR, MAX_SINCE))
+
+
+_SETTLED = tuple(one.name for one in dataclasses.fields(MinuteAges))
+_SUMS = RecordCodec(
+    lambda **values: values,
+    RecordField("windows", within(1), required=True, always=True),
+    RecordField("longest", count, "longest_us", always=True),
+    RecordField("first", count, "first_dt_us", always=True),
+    RecordField("covered", mapped(_row(Coverage, *Coverage._fields)), "coverage", by_name(list), default=NOTHING),
+    RecordField("gauges", mapped(_sum_pairs), write=by_name(_pairs), default=NOTHING),
+    RecordField("depths", mapped(_DEPTHS.entry), write=by_name(_DEPTHS.encode), default=NOTHING),
+    RecordField(
+        "orders",
+        mapped(_row(_order, *_ORDER_CELLS, unknown="longest_wait_us")),
+        write=by_name(lambda one: _numbers(dataclasses.astuple(one))),
+        default=NOTHING,
+    ),
+    RecordField("since", mapped(_since), "waiting.since", by_name(flat), default=NOTHING),
+    RecordField("held", mapped(_CARRIED_OVER.read), "waiting.carried", by_name(_encode_carried_over), default=NOTHING),
+    RecordField("waited", _longest, "waiting.longest", by_name(_encode_seen), default=NOTHING),
+    RecordField("fewest", mapped(count), "waiting.fewest", dict, default=NOTHING),
+    RecordField(
+        "taskqs",
+        listed(_row(lambda *cells: cells, *TaskqSum._fields[1:], unknown="time_us")),
+        write=_encode_taskqs,
+        default=(),
+        always=True,
+    ),
+    _weighted("cpu", "cpu"),
+    _weighted("probe_cpu", "probe_cpu"),
+    _weighted("probe_ns", "probe_ns"),
+    RecordField("probed", optional(count), "waiting.probed_since", default=None),
+)
 
 
 def _counted(flat: Flat) -> tuple[Any, ...]:
-    """What is summed of deep values, whatever order it stands in; windows at a rate are counted by the minute."""
+    """Return the sums of traced values in comparable form; windows by tracing rate are counted by the minute."""
     counts: Mapping[str, Any] = {
         group: {key: n for key, n in zip(some.keys, some.counts, strict=True) if key.kind != "one_in"}
         for group, some in flat.counted.items()
     }
-    told = {group: some for group, some in counts.items() if some}
-    return {**flat.tables}, told, flat.facts.threads, flat.facts.handlers
+    reported = {group: some for group, some in counts.items() if some}
+    return {**flat.tables}, reported, flat.facts.threads, flat.facts.handlers

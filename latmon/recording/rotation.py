@@ -1,8 +1,7 @@
 """Rotation: a new part every day or at its share of --max-size; the oldest parts are removed.
 
-Each part is a whole recording, and no frame is lost or doubled between two. What is unlinked is one of our own parts
-and nothing else: it stays open until then, because its name and, once it is gone, even its inode number may be somebody
-else's. Knows neither loop nor thread.
+Each part is a whole recording, and no frame is lost or doubled between two. Only parts of this capture are unlinked.
+A part stays open until then, because another file may get its name and, once it is gone, even its inode number.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Self
 
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame, Origin
-from latmon.recording.parts import CONTINUED, Part, as_part, part_path
+from latmon.recording.parts import CONTINUED, CapturePart, as_part, part_path
 from latmon.recording.writer import Writer
 from latmon.support import streams
 from latmon.support.errors import UnavailableError
@@ -37,7 +36,7 @@ MAX_OPEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the user allowed a recording: bytes in all, how long a part is kept, whether foreign names are left out."""
+    """Limits of a recording: bytes in all, the age at which a part is removed, and whether it is redacted."""
 
     max_size: int | None = None
     redact: bool = False
@@ -45,18 +44,18 @@ class Limits:
 
     @property
     def share(self) -> int | None:
-        """Bytes of a part."""
+        """Return the bytes of a part."""
         return None if self.max_size is None else max(MIN_SHARE, self.max_size // SHARES)
 
     @property
     def length_us(self) -> int:
-        """The longest that a part lasts: what is to be kept for an hour must not lie in a part of a day."""
+        """Return the longest time of a part: what is kept for an hour must not be in a part of a day."""
         return DAY_US if self.keep_us is None else min(DAY_US, self.keep_us)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """`descriptor` is below 0 beyond MAX_OPEN: such a part is known by what it was when it was closed."""
+    """Closed part. Beyond MAX_OPEN `descriptor` is below 0 and the part is known by its state when it was closed."""
 
     path: Path
     descriptor: int
@@ -66,7 +65,7 @@ class _Finished:
 
     @property
     def is_gone(self) -> bool:
-        """Somebody removed it, and waits for its bytes."""
+        """Return whether another program unlinked it, so that closing it frees its bytes."""
         try:
             return self.descriptor >= 0 and not os.fstat(self.descriptor).st_nlink
         except OSError:  # a server that doesn't know it any more
@@ -77,7 +76,7 @@ class _Finished:
             os.close(self.descriptor)
 
     def unlink(self) -> None:
-        """Ours alone: somebody may have moved it away and put something else there. OSError when it can't be."""
+        """Unlink this file and no other that has its name by now. OSError when it can't be."""
         if self.descriptor >= 0:
             streams.unlink(self.path, self.descriptor)
         elif self.closed and _lasting(self.path.lstat()) == self.closed:
@@ -85,7 +84,7 @@ class _Finished:
 
 
 class Rotation:
-    """Takes what a Writer takes. `trouble`: why nothing is written; `refusal`: why no new part is, or none unlinked."""
+    """Writer of parts with a Writer's methods. `trouble` says why nothing is written, `refusal` why parts stay."""
 
     def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
         self._first, self._origin, self._limits = first, origin, limits
@@ -106,7 +105,7 @@ class Rotation:
 
     @classmethod
     def create(cls, path: Path, origin: Origin, limits: Limits) -> Self:
-        """The first part, its header on disk; UnavailableError when there can't be one."""
+        """Create the first part with its header; UnavailableError when there can't be one."""
         return cls(path, origin, limits)
 
     @property
@@ -115,11 +114,11 @@ class Rotation:
 
     @property
     def size(self) -> int:
-        """Bytes of all the parts that were there after the latest frame; one number, for whoever asks meanwhile."""
+        """Return the bytes of all parts after the latest frame; one number, so that other threads may read it."""
         return self._size
 
     def append(self, frame: Frame) -> None:
-        """Into this part, or the next one where this one is full."""
+        """Write a frame to this part, or to the next one if this one is full."""
         if self._is_due(frame):
             self._rotate(frame)
         if self._began_us is None:
@@ -136,7 +135,7 @@ class Rotation:
         self._size = self._bytes()
 
     def gap(self, reason: str, seconds: float) -> None:
-        """Time that nobody gave us, before the next frame."""
+        """Note time without a frame before the next one."""
         self._writer.gap(reason, seconds)
 
     def close(self, reason: str = "closed") -> None:
@@ -159,7 +158,7 @@ class Rotation:
         )
 
     def _rotate(self, frame: Frame) -> None:
-        """The next part; where there can't be one, this one goes on and it is tried again in a minute."""
+        """Begin the next part; if that fails, go on with this one and try again in a minute."""
         self._writer.flush()
         if self._writer.trouble:
             return
@@ -182,7 +181,7 @@ class Rotation:
         """Close a part whose windows are written, and keep hold of it where it may have to go one day."""
         kept, size = -1, old.size
         closed: tuple[int, ...] = ()
-        with contextlib.suppress(OSError):  # its windows are there; one that can't be held stays
+        with contextlib.suppress(OSError):  # its windows are there; one without a descriptor stays
             kept = old.hold()
         with contextlib.suppress(OSError):
             old.close(reason)
@@ -200,7 +199,7 @@ class Rotation:
         self._finished.append(part)
 
     def _free_name(self) -> Path:
-        """Parts of an earlier capture may lie beside its first file's name, which was unlinked long ago."""
+        """Return the next free name: parts of an earlier capture may be beside an unlinked first file."""
         for _ in range(_NAMES_TRIED):
             self._name += 1
             path = part_path(self._first, self._name)
@@ -209,8 +208,8 @@ class Rotation:
         raise UnavailableError(f"{path.name} and the names before it are taken")
 
     def _open(self, path: Path) -> Writer:
-        # a name may tell what --redact hides
-        part = Part(self._number, self._capture, "" if self._limits.redact else self._first.name)
+        # a name may have what --redact hides
+        part = CapturePart(self._number, self._capture, "" if self._limits.redact else self._first.name)
         last = self._last
         origin = self._origin if last is None else beginning_after(last, self._origin)
         return Writer.create(path, as_part(origin, part), redact=self._limits.redact)
@@ -238,10 +237,10 @@ class Rotation:
 
 
 def _lasting(status: os.stat_result) -> tuple[int, ...]:
-    """What a file keeps while nobody touches it; the time of its change can't be given to another one."""
+    """Return the state of a file that stays while it isn't written; its change time can't be forged."""
     return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def beginning_after(last: Frame, origin: Origin) -> Origin:
-    """The origin of a recording that begins in the middle of a capture, behind its frame `last`."""
+    """Return the origin of a recording that begins in the middle of a capture, after its frame `last`."""
     return replace(origin, start_wall=last.wall, start_mono_us=last.mono_us)

@@ -1,11 +1,9 @@
 """Scan of a recording from begin to end: every line with its place, every damage, roll-ups against their windows.
 
-It goes the reader's way, step for step, so that what is clean here is read whole there. A damage is told right before
-the next window, when it is known how much time is missing. Streams: one member at a time is in memory. Knows neither
-what is printed nor what is written.
+It follows the reader step by step, so that a file without damage here is read whole there. A damage is yielded right
+before the next window, when it is known how much time is missing. One member at a time is in memory.
 
-One whose minute is damaged is no damage of its own: readers see that it doesn't fit and read the windows. Knows no line
-but the roll-up's.
+A roll-up whose minute is damaged is no damage of its own: readers notice that it doesn't fit and read the windows.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import Histogram
 from latmon.recording import decode, validate
 from latmon.recording.encode import End, Gap
-from latmon.recording.members import GIVEN_UP, Members, Part, head_of, unpack
+from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, unpack
 from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, item_behind, lines_of
 from latmon.recording.rollup import KIND, decode_minute
-from latmon.recording.validate import Course, admit
+from latmon.recording.validate import ReadPosition, admit
 from latmon.recording.writer import Rolling
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.text import clean
@@ -30,41 +28,43 @@ from latmon.support.text import clean
 WRONG = "the roll-up of a minute is not the sum of its windows: reports that trust it would be wrong"
 
 
-class RollUps:
-    """Tell it every part that can be read, in their order; it answers with what is wrong, at which byte."""
+class RollUpCheck:
+    """Check of roll-ups, fed with every readable part in their order; returns the byte of one that is wrong."""
 
     def __init__(self) -> None:
         self._rolling = Rolling()
-        self._held: Part | None = None
+        self._roll_up: MemberPart | None = None
 
-    def hold(self, roll_up: Part) -> None:
-        """The next windows will tell whether its minute is over."""
-        self._held = roll_up
+    def hold(self, roll_up: MemberPart) -> None:
+        """Keep a roll-up until the next windows show whether its minute is over."""
+        self._roll_up = roll_up
 
-    def took(self, part: Part, windows: Sequence[Frame], *, alone: bool) -> int | None:
-        """The place of a roll-up before this part that is wrong."""
-        held, self._held = self._held, None
-        made = self._rolling.due(windows, part.begin if held is None else held.begin)
+    def took(self, part: MemberPart, windows: Sequence[Frame], *, alone: bool) -> int | None:
+        """Return the place of a wrong roll-up before this part; None if there is none."""
+        roll_up, self._roll_up = self._roll_up, None
+        made = self._rolling.due(windows, part.begin if roll_up is None else roll_up.begin)
         self._rolling.took(windows, part.begin, alone=alone)
-        return held.begin if held is not None and made and not _same(held, made) else None
+        return roll_up.begin if roll_up is not None and made and not _same(roll_up, made) else None
 
     def missed(self) -> None:
-        """Something can't be read here."""
-        self._held = None
+        """Note that something can't be read here."""
+        self._roll_up = None
         self._rolling.missed()
 
 
-def _same(held: Part, made: bytes) -> bool:
+def _same(written: MemberPart, made: bytes) -> bool:
     try:
-        told = decode_minute(validate.parse(held.text))
+        reported = decode_minute(validate.parse(written.text))
     except RecordingError:
         return False
-    return head_of(made[:64]) == _measured(held, len(made)) and told == decode_minute(validate.parse(unpack(made)))
+    return head_of(made[:64]) == _with_length(written, len(made)) and reported == decode_minute(
+        validate.parse(unpack(made))
+    )
 
 
-def _measured(held: Part, length: int) -> object:
-    """Its head as if it were as long as ours: a later version's line may say more."""
-    return None if held.head is None else held.head._replace(length=length)
+def _with_length(written: MemberPart, length: int) -> object:
+    """Return its head as if it were as long as the one made now: a later version's line may have more keys."""
+    return None if written.head is None else written.head._replace(length=length)
 
 
 _PATIENCE = 128 * 1024 * 1024
@@ -80,10 +80,10 @@ HEADLESS = "its header can't be read: host and stages are unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What can be read. Without an `item` it is a header or what a later version added: `kind` tells."""
+class ScannedLine:
+    """Line that can be read. Without an `item`, `kind` is the type: a header or what a later version added."""
 
-    part: Part
+    part: MemberPart
     raw: bytes
     item: Item | None
     kind: str = ""
@@ -91,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where, what, and how much time is missing behind `mono_us`; None where that can't be told."""
+    """Place, description and lost time after `mono_us`; None where that is unknown."""
 
     at: int
     what: str
@@ -101,29 +101,29 @@ class Damage:
     mild: bool = False
     """Nothing that was whole is lost by it."""
     line: int = 0
-    """Of the member at that place; 0 for the whole of it."""
+    """Number of the line in the member at that place; 0: the whole member."""
 
 
 class Passages:
-    """Iterate it once. `members` are those that are whole; `ended` is the closing line, if it was the last one."""
+    """Lines and damages of a file, iterated once. `members` counts whole ones; `ended` is a closing line at the end."""
 
     def __init__(self, file: BinaryIO, origin: Origin, *, live: bool, headless: bool) -> None:
         self.size = os.fstat(file.fileno()).st_size
         self.members = self.place = 0
         self.ended: End | None = None
         self._file, self.live, self._headless = file, live, headless
-        self._course = Course()
+        self._position = ReadPosition()
         self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
-        self._told_us = 0
+        self._reported_us = 0
         self._open: Damage | None = None
         self._until = 0
         self._claimed_us = 0
         self._windows = 0
-        self._roll_ups = RollUps()
+        self._roll_ups = RollUpCheck()
         self._imported = is_imported(origin)
         self._given_up = False
 
-    def __iter__(self) -> Iterator[Line | Damage]:
+    def __iter__(self) -> Iterator[ScannedLine | Damage]:
         if self._headless:
             yield Damage(0, HEADLESS)
         for part in Members(self._file, _ignored, _PATIENCE + _LOOKS * self.size).parts():
@@ -142,8 +142,8 @@ class Passages:
         if self.ended is None and not self.live:
             yield Damage(self.size, UNCLOSED, 0, self._mono_us, self._wall, mild=True)
 
-    def _damaged(self, part: Part) -> Iterator[Damage]:
-        """A damage that goes on is one; one of several before the same window counts what all of them lose."""
+    def _damaged(self, part: MemberPart) -> Iterator[Damage]:
+        """Merge adjacent damages into one; the first one before a window counts the time that all of them lost."""
         self._roll_ups.missed()
         if part.head is not None:
             self._claimed_us = max(self._claimed_us, part.head.last_us)
@@ -164,7 +164,7 @@ class Passages:
         else:
             yield damage
 
-    def _lines(self, part: Part) -> Iterator[Line | Damage]:
+    def _lines(self, part: MemberPart) -> Iterator[ScannedLine | Damage]:
         surplus: list[str] = []
         windows: list[Frame] = []
         others = 0
@@ -172,14 +172,14 @@ class Passages:
             try:
                 line = self._line(part, raw)
             except TooManyError as refusal:
-                yield Damage(part.begin, f"{refusal}: nothing behind it is read", None, self._mono_us, self._wall)
+                yield Damage(part.begin, f"{refusal}: nothing after it is read", None, self._mono_us, self._wall)
                 self._given_up = True
                 return
             except RecordingError as refusal:
                 self._roll_ups.missed()
                 yield from self._note(part.begin, str(refusal), number)
                 continue
-            if self._course.is_foreign:
+            if self._position.is_foreign:
                 continue
             if isinstance(line.item, Frame):
                 if self._open is not None:
@@ -187,18 +187,18 @@ class Passages:
                 if len(part.text) > _MEMBER_BYTES:
                     del windows[1:]  # no roll-up can need those between
                 windows.append(line.item)
-                self._mono_us, self._wall, self._told_us = line.item.mono_us, line.item.wall, 0
+                self._mono_us, self._wall, self._reported_us = line.item.mono_us, line.item.wall, 0
             others += not isinstance(line.item, Frame)
             yield line
             if isinstance(line.item, End):
                 yield from self._counted(part, line.item)
         if surplus:
             yield from self._note(part.begin, f"more than {MAX_LINES} lines in one member: the rest is not read")
-        yield from self._held_together(part, windows, others)
+        yield from self._check_sums(part, windows, others)
 
-    def _held_together(self, part: Part, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
-        """Stamps against windows, and a roll-up against those that it stands for."""
-        if self._course.is_foreign:
+    def _check_sums(self, part: MemberPart, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
+        """Check stamps against windows, and a roll-up against its windows."""
+        if self._position.is_foreign:
             self._roll_ups.missed()
             return
         if windows and part.head is not None:
@@ -212,60 +212,60 @@ class Passages:
         if (wrong := self._roll_ups.took(part, windows, alone=alone)) is not None:
             yield Damage(wrong, WRONG, 0, self._mono_us, self._wall, mild=True)
 
-    def _line(self, part: Part, raw: bytes) -> Line:
-        """RecordingError for a line that no reader takes."""
-        item, kind = line_of(raw, self._course, imported=self._imported)
-        if self._course.is_foreign:
-            return Line(part, raw, item, kind)
+    def _line(self, part: MemberPart, raw: bytes) -> ScannedLine:
+        """Return a line's value; RecordingError for one that readers refuse."""
+        item, kind = line_of(raw, self._position, imported=self._imported)
+        if self._position.is_foreign:
+            return ScannedLine(part, raw, item, kind)
         self._windows += isinstance(item, Frame)
         if isinstance(item, Gap):
-            self._told_us += round(item.seconds * 1e6)
+            self._reported_us += round(item.seconds * 1e6)
         if item is not None or kind == "header":
             self.ended = item if isinstance(item, End) else None
-        return Line(part, raw, item, kind)
+        return ScannedLine(part, raw, item, kind)
 
-    def _counted(self, part: Part, end: End) -> Iterator[Damage]:
-        """A closing line counts the windows since the one before it."""
+    def _counted(self, part: MemberPart, end: End) -> Iterator[Damage]:
+        """Compare a closing line's count with the windows since the one before it."""
         found, self._windows = self._windows, 0
         if end.windows != found:
             what = f"the closing line counts {end.windows} windows, and {found} can be read"
             yield Damage(part.begin, what, 0, self._mono_us, self._wall, mild=True)
 
     def _settled(self, begins_us: int | None) -> Damage:
-        """The damage that was open, with the time that is missing from the last window to where the next one begins."""
+        """Close the open damage with the time from the last window to the begin of the next one."""
         damage = self._open or Damage(0, "")
         self._open, self._until, self._claimed_us = None, 0, 0
         if begins_us is None:
             return replace(damage, lost_us=None)
         # a file without header and without a window before has no time to begin at
-        lost_us = begins_us - damage.mono_us - self._told_us if damage.mono_us else 0
+        lost_us = begins_us - damage.mono_us - self._reported_us if damage.mono_us else 0
         return replace(damage, lost_us=lost_us if lost_us >= _JITTER_US else 0)
 
     def _claim(self) -> int | None:
-        """How far a damaged tail says that it goes, if that can be believed."""
+        """Return the last stamp in the head of a damaged tail, if it is credible."""
         return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
 
 
-def line_of(raw: bytes, course: Course, *, imported: bool) -> tuple[Item | None, str]:
+def line_of(raw: bytes, position: ReadPosition, *, imported: bool) -> tuple[Item | None, str]:
     """Return a line's value, and its type where readers pass over it; RecordingError for a line that can't be true.
 
     `imported`: sums and maxima are another tool's, whose buckets were moved to ours: they are not compared.
     """
-    item = item_behind(raw, course)
-    if isinstance(item, Frame) and not course.is_foreign:
-        admit(item, course)
+    item = item_behind(raw, position)
+    if isinstance(item, Frame) and not position.is_foreign:
+        admit(item, position)
         if not imported:
             _compare(item)
     return item, "" if item is not None else _kind(raw)
 
 
 def is_imported(origin: Origin) -> bool:
-    """Whether another tool counted what is in this recording."""
+    """Return whether another tool counted what is in this recording."""
     return origin.backend == "import" or "imported" in origin.extra
 
 
 def _compare(frame: Frame) -> None:
-    """RecordingError where a sum or a maximum contradicts the buckets beside it."""
+    """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
     for series, one in frame.histograms.items():
         if why := one.contradiction():
             raise RecordingError(f"{' '.join(series)} has {why}")
@@ -282,7 +282,7 @@ def _compare(frame: Frame) -> None:
 
 
 def _kind(raw: bytes) -> str:
-    """The type of a line that no decoder knows; RecordingError for a header that can't be obeyed."""
+    """Return the type of a line without a decoder; RecordingError for a header that can't be used."""
     value = validate.parse(raw)
     kind = value.get("type")
     if kind == "header":
@@ -294,4 +294,4 @@ def _kind(raw: bytes) -> str:
 
 
 def _ignored(_: str) -> None:
-    """Members tell their damage in its place."""
+    """Ignore damage that Members also yields in its place."""

@@ -1,10 +1,10 @@
-"""The writer of a recording: one gzip member per second, roll-ups per minute, nothing half-written that stays.
+"""The writer of a recording: one gzip member per second, one roll-up per minute, nothing half-written.
 
-A write that fails (full disk, quota) is undone to the last good end; what it held is missed, the next one that succeeds
-says so in a `gap` line. Owns the file and its lock; knows neither the event loop nor what a frame means.
+A write that fails (full disk, quota) is cut off at the last good end. Its windows are lost, and the next write that
+succeeds has a `gap` line for them. The writer owns the file and its lock.
 
-Follows members as they are written, whoever writes them: a Writer, or a repair that writes old windows anew. The first
-minute gets none, because a sum begins with a window; nor does the last one, which no other follows.
+`Rolling` follows members as they are written, by a Writer or by a repair. The first minute gets no roll-up, because a
+sum begins with a window; nor does the last one, because no other minute follows it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from latmon.support.errors import UnavailableError
 
 
 class Rolling:
-    """Ask `due` before a member is written, then tell `took` or `missed`."""
+    """Roll-ups of members that are written: call `due` before each, then `took` or `missed`."""
 
     def __init__(self) -> None:
         self._waiting = Waiting()
@@ -43,7 +43,7 @@ class Rolling:
         self._last_us: int | None = None
 
     def due(self, windows: Sequence[Frame], end: int) -> bytes:
-        """The member that belongs at byte `end`, before the one with these windows; empty where there is none."""
+        """Return the roll-up member for byte `end`, before the member with these windows; empty if there is none."""
         if self._sums is None or not windows or minute_of(windows[-1].mono_us) == self._minute:
             return b""
         line = roll_up(self._sums)
@@ -53,7 +53,7 @@ class Rolling:
         return members.pack(line, self._first_us, self._last_us, end - self._begin)
 
     def took(self, windows: Sequence[Frame], begin: int, *, alone: bool) -> None:
-        """A member was written to byte `begin`; `alone`: its windows are all that is in it."""
+        """Add a member that was written to byte `begin`; `alone`: it has windows only."""
         if windows and (self._sums is None or minute_of(windows[-1].mono_us) != self._minute):
             self._sums = MinuteSums(self._waiting, self._last_us)
             self._minute = minute_of(windows[-1].mono_us)
@@ -67,7 +67,7 @@ class Rolling:
             self._last_us = windows[-1].mono_us
 
     def missed(self) -> None:
-        """Windows were not written."""
+        """Note that windows were not written."""
         if self._sums is not None:
             self._sums.spoil()
 
@@ -80,7 +80,7 @@ _MAX_ASIDES = 100
 
 
 class Writer:
-    """`trouble` says why nothing is written at the moment; empty while all is well."""
+    """Writer of one file. `trouble` says why nothing is written at the moment; empty while all is well."""
 
     def __init__(self, descriptor: int, path: Path, *, redact: bool = False) -> None:
         self._descriptor, self._path = descriptor, path
@@ -107,22 +107,22 @@ class Writer:
         redact: bool = False,
         devices: tuple[Device, ...] = (),
     ) -> Self:
-        """A new file with its header on disk. UnavailableError when there can't be one: nothing is ever overwritten."""
+        """Create a file with its header on disk; UnavailableError if that fails. Nothing is ever overwritten."""
         writer = cls(_create(path), path, redact=redact)
         writer._begin(origin, devices)
         return writer
 
     @property
     def size(self) -> int:
-        """Bytes of the file that can be read back."""
+        """Return the bytes of the file that can be read back."""
         return self._end
 
     def hold(self) -> int:
-        """A descriptor of the file that stays open when the writer is closed, and its lock with it; its caller's."""
+        """Return a descriptor of the file that keeps its lock after the writer is closed; the caller closes it."""
         return os.dup(self._descriptor)
 
     def append(self, frame: Frame) -> None:
-        """On disk within a second of the frames' own time."""
+        """Write a frame, at the latest after a second of the frames' own time."""
         if self._stopped:
             return
         for mark in frame.marks:
@@ -139,15 +139,15 @@ class Writer:
             self.flush()
 
     def gap(self, reason: str, seconds: float) -> None:
-        """Time that nobody gave us: between the last frame and the next one."""
+        """Note time without a frame between the last one and the next one."""
         self._line(encode.to_bytes(encode.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
 
     def mark(self, mark: Mark) -> None:
-        """A note, before the frame in whose interval it was put."""
+        """Write a mark, before the frame in whose interval it was set."""
         self._line(encode.to_bytes(encode.encode_mark(mark)))
 
     def flush(self) -> None:
-        """What is pending becomes one member, or is missed."""
+        """Write what is pending as one member, or count it as missed."""
         if not self._pending or self._stopped:
             return
         frames, begin = self._frames(), self._end
@@ -191,7 +191,7 @@ class Writer:
         return [frame for _, frame in self._pending if frame is not None]
 
     def _miss(self, frames: list[Frame]) -> None:
-        """Forget windows that could not be written, but neither which devices they brought nor what stood beside."""
+        """Forget windows that could not be written, except for the devices they named and the lines between them."""
         self._rolling.missed()
         self._pending = [entry for entry in self._pending if entry[1] is None][-_MAX_ASIDES:]
         self._missed_us += sum(one.dt_us for one in frames)
@@ -203,7 +203,7 @@ class Writer:
             self._pending.append((line, None))
 
     def _stop(self, reason: str) -> None:
-        """Write the closing line, behind the gap lines that had no room; nothing more after it."""
+        """Write the closing line after the gap lines that are pending, and nothing more."""
         closing = encode.to_bytes(encode.encode_end(End(reason, self._windows)))
         self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
@@ -218,7 +218,7 @@ class Writer:
         return first, self._mono_us
 
     def _stream(self, member: bytes) -> None:
-        """All of it, however slowly the reader takes it."""
+        """Write all of it, however slowly the reader takes it."""
         while member:
             try:
                 member = member[os.write(self._descriptor, member) :]
@@ -253,7 +253,7 @@ class Writer:
 
 
 def _create(path: Path) -> int:
-    """A new, empty, locked file that only its owner reads; of `-` standard output as it is."""
+    """Return a new, empty, locked file that only its owner can read; for `-` standard output as it is."""
     if path == streams.STANDARD:
         return os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     try:

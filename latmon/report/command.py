@@ -1,4 +1,4 @@
-"""`latmon report`: summarised once, then printed as JSON, text or HTML."""
+"""`latmon report`: the command that prints a recording's summary as JSON, text or HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.recording.parts import Parts, open_parts
 from latmon.recording.reader import UNCLOSED, Recording
-from latmon.report.findings import Judged
+from latmon.report.findings import Evaluated
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.summary import added_up, summarise, summary_of
 from latmon.report.text import plain, render_text
@@ -24,7 +24,7 @@ _WHOLE_BYTES = 4 * 1024 * 1024
 def report_command(
     paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None, settings: Settings = DEFAULT
 ) -> int:
-    """Print the report; damage that could be read around is in it. RecordingError when there is no window to read.
+    """Print the report, which lists damage of the file. RecordingError if no window can be read.
 
     `html`: a new file for it, or `-`; `settings` are the rules'.
     """
@@ -45,7 +45,7 @@ def _to_html(recording: Recording | Parts, path: Path, settings: Settings) -> in
     if path == streams.STANDARD:
         sys.stdout.buffer.write(_page(recording, columns, parts, settings))
         return EXIT_DONE
-    # the file first: a capture of days is not read for a name that is taken
+    # open the file first: reading a capture of days is in vain if the name is taken
     with streams.whole(path) as file:
         file.write(_page(recording, columns, parts, settings))
     return EXIT_DONE
@@ -55,22 +55,22 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, setting
     from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
 
     files = recording.parts if isinstance(recording, Parts) else (recording,)
-    # columns of windows show more than those of minutes, where all of them are read in a few seconds
+    # a small recording is read by windows, which have more detail than roll-ups and take a few seconds
     whole = sum(one.path.stat().st_size for one in files) <= _WHOLE_BYTES
-    judged = Judged(recording, settings)
-    if whole and not judged.by_windows:  # rules are asked about what text and JSON ask them about
+    evaluated = Evaluated(recording, settings)
+    if whole and not evaluated.by_windows:  # the findings of all forms of the report must be the same
         for item in recording.summed():
-            judged.add(item)
+            evaluated.add(item)
         totals = added_up(recording, columns.add, whole=True)
     else:
-        totals = added_up(recording, columns.add, judged.add, whole=judged.by_windows)
+        totals = added_up(recording, columns.add, evaluated.add, whole=evaluated.by_windows)
     _need_windows(recording, totals.windows)
-    summary = summary_of(recording, totals) | judged.summary()
+    summary = summary_of(recording, totals) | evaluated.summary()
     return render_html(summary, totals, columns, parts).encode("utf-8", "replace")
 
 
 def _need_windows(recording: Recording | Parts, windows: int) -> None:
-    """RecordingError where damage left no window; a capture that was killed before its first one has a report."""
+    """Raise RecordingError if damage left no window; a capture killed before its first one has a report."""
     damage = [one for one in recording.damage if not one.endswith(UNCLOSED)]
     if not windows and damage:
         path = named(recording.path)

@@ -1,65 +1,70 @@
-"""Findings of a recording for its summary, from windows; in long recordings from roll-ups.
+"""Findings of a recording for its summary: the keys `findings` and `findings_by`.
 
-Owns the keys `findings` and `findings_by`; what is found is latmon.findings' business.
+The rules are evaluated on windows, of long recordings on roll-ups.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from latmon.aggregate.rollup import Minute
-from latmon.findings.engine import RULES, Told, Watch, by_kind, told
+from latmon.aggregate.accumulator import Minute
+from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, summarise_episodes
 from latmon.findings.finding import Fact, Finding, Step, ran
 from latmon.findings.rule import DEFAULT, Settings
+from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Mark
 from latmon.recording.encode import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
-from latmon.report.formatting import rfc3339, rounded
+from latmon.report.formatting import rounded
+from latmon.support.units import rfc3339
 
 SHORT_US = 4 * 60 * 1_000_000
-"""A recording that is no longer is read window by window: rules see what they see live. One of 24 devices takes 2 s."""
+"""Longest recording that is read window by window, as live; 24 devices take 2 s."""
 
 
-class Judged:
-    """Fed by `add` with a recording's items; `summary` is what came of it."""
+class Evaluated:
+    """Rule evaluation over a recording's items; `summary` returns the findings."""
 
     def __init__(self, recording: Recording | Parts, settings: Settings = DEFAULT) -> None:
         begin_us, end_us = recording.span()
         self.by_windows = end_us - begin_us <= SHORT_US
-        """Whether it wants windows alone, in each form of the report: what is found must be the same."""
+        """Whether it needs windows, not roll-ups: all forms of the report must have the same findings."""
         self._of_minutes = False
         self._off = settings.off
-        self._watch = Watch(recording.origin, tuple(recording.devices), settings)
+        self._watch = RuleEngine(recording.origin, tuple(recording.devices), settings)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
-        """Gaps need no word: a hole in the frames ends what lasts."""
+        """Evaluate the rules on the next item. Gaps are skipped: a hole between frames ends an episode."""
         self._of_minutes = self._of_minutes or isinstance(item, Minute)
         if isinstance(item, Frame | Minute):
             self._watch.take(item)
 
     def summary(self) -> dict[str, Any]:
-        """`findings`, empty where rules were asked and found nothing; no key where there was nothing to ask about."""
+        """Return the key `findings`, empty if rules were evaluated and found nothing; no key if none was evaluated."""
         watch = self._watch
         watch.finish()
-        if not watch.judged:
+        if not watch.evaluated:
             return {}
-        return {"findings": [_finding(one) for one in told(watch.episodes)], "findings_by": self._by(watch)}
+        return {
+            "findings": [_finding(one) for one in summarise_episodes(watch.episodes)],
+            "findings_by": self._by(watch),
+        }
 
-    def _by(self, watch: Watch) -> dict[str, Any]:
-        """How many rules were asked and could judge, in all of it; what is empty is left out, but not `not_judged`."""
+    def _by(self, watch: RuleEngine) -> dict[str, Any]:
+        """Return how many rules there were and how many had their inputs; `not_judged` is never left out."""
         rules, silent = len(RULES) - len(self._off), watch.silent - self._off
-        told_of = {"rules_off": sorted(self._off), "failed": watch.failed, "episodes_left_out": watch.left_out}
+        reported_of = {"rules_off": sorted(self._off), "failed": watch.failed, "episodes_left_out": watch.left_out}
         return {
             "rules": rules,
             "judged": rules - len(silent | watch.failed.keys()),
             "judged_by": "minutes" if self._of_minutes else "windows",
             "not_judged": {kind: list(some) for kind, some in by_kind(silent).items()},
-            **{name: value for name, value in told_of.items() if value},
+            **{name: value for name, value in reported_of.items() if value},
         }
 
 
-def _finding(one: Told) -> dict[str, Any]:
+def _finding(one: FindingSummary) -> dict[str, Any]:
     finding = one.finding
     return {
         "id": finding.id,
@@ -84,7 +89,7 @@ def _fact(fact: Fact) -> dict[str, Any]:
 
 
 def _where(finding: Finding) -> dict[str, Any]:
-    """What is known of the view, by the names of Where."""
+    """Return the known keys of the view, by their names in Where."""
     return {name: value for name, value in finding.where._asdict().items() if value not in ("", None)}
 
 

@@ -1,6 +1,6 @@
-"""Formatting of a report: quantiles, shares, stamps, lines of 80 columns, I/Os in flight in a few words.
+"""Formatting of a report: quantiles, shares, lines of 80 columns, sentences on I/Os in flight.
 
-`~` where a bucket is half an octave and more; `≥` where nobody knows how much more it was.
+`~` marks a value from a bucket of half an octave or more, `≥` one from a row without an upper bound.
 """
 
 from __future__ import annotations
@@ -8,20 +8,31 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Missing
 from latmon.model.histogram import BITS, MAX_US, Histogram
 from latmon.support.units import bound, duration, spelled
 
+_ROUGH = 2
+"""Buckets per octave up to which a value has only one digit."""
+WIDTH = 79
+_WIDE = "WF"
+"""East Asian Width (UAX #11): wide and fullwidth take two cells."""
+_SECOND = "\0"
+"""Placeholder for the second cell of a wide character; clean text has none."""
+LONG_US = 1_000_000
+"""Least age that is reported."""
+MOST = 4
+"""Devices by name; the others are counted."""
+T = TypeVar("T")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 
 def quantiles(one: Histogram) -> dict[str, Any]:
-    """Q of the schema. Where the maximum isn't exact it is null, and `max_bound` says what it can't be above.
+    """Return Q of the schema. A maximum that isn't exact is null, and `max_bound` is its upper bound.
 
-    `octave_parts`: into how many buckets an octave is cut, where these are fewer than latmon's own.
+    `octave_parts`: buckets per octave, if they are fewer than latmon's own.
     """
     return {
         "count": one.count,
@@ -34,7 +45,7 @@ def quantiles(one: Histogram) -> dict[str, Any]:
 
 
 def opened(q: dict[str, Any], from_us: int) -> None:
-    """Of imported values `from_us` is the last bound: of those above it nobody knows how much more they are."""
+    """Change Q of imported values whose last row begins at `from_us` and has no upper bound."""
     more = [name for name in QUANTILES if (q[name] or 0) > MAX_US]
     if q.get("max_bound", 0) > MAX_US:
         del q["max_bound"]
@@ -44,44 +55,38 @@ def opened(q: dict[str, Any], from_us: int) -> None:
 
 
 def summed(one: Histogram) -> dict[str, Any]:
-    """Q and the sum."""
+    """Return Q and the sum."""
     return quantiles(one) | {"sum": one.sum}
 
 
 def shares(found: Mapping[str, float]) -> dict[str, float]:
-    """0..1 to a millionth."""
+    """Return shares, 0..1, rounded to a millionth."""
     return {name: round(share, 6) for name, share in found.items()}
 
 
 def missing(found: Iterable[Missing]) -> list[dict[str, str]]:
-    """What isn't here, and why."""
+    """Return the missing probes with their reasons."""
     return [{"name": one.name, "reason": one.reason} for one in found]
 
 
 def order(known: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:
-    """A sort key: known names in their own order, then the others."""
+    """Return a sort key: known names in their own order, then the others."""
     return lambda name: (known.index(name) if name in known else len(known), name)
 
 
-def rfc3339(wall: float, timespec: str = "milliseconds") -> str | None:
-    """UTC; None for a stamp beyond the calendar."""
-    try:
-        return datetime.fromtimestamp(wall, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
+def ordered(parts: Mapping[str, T], known: tuple[str, ...]) -> list[tuple[str, T]]:
+    """Return the items of `parts`, known names first and in their own order."""
+    key = order(known)
+    return sorted(parts.items(), key=lambda one: key(one[0]))
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """None stays None."""
+    """Return the rounded value; None stays None."""
     return None if value is None else round(value, digits)
 
 
-_ROUGH = 2
-"""Parts of an octave: a bucket as wide has no second digit."""
-
-
 def cell(q: Mapping[str, Any], name: str) -> str:
-    """One of its quantiles."""
+    """Return a quantile of Q in at most five cells."""
     value = q[name]
     if name in q.get("or_more", ()):
         return f"≥{duration(value, 2)}"
@@ -91,21 +96,14 @@ def cell(q: Mapping[str, Any], name: str) -> str:
 
 
 def top(q: Mapping[str, Any]) -> str:
-    """The maximum, or what is known of it."""
+    """Return the maximum of Q, or its bound."""
     if "max" in q.get("or_more", ()):
         return f"≥{duration(q['open_from'], 2)}"
     return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
 
 
-WIDTH = 79
-_WIDE = "WF"
-"""East Asian Width (UAX #11): wide and fullwidth take two cells."""
-_SECOND = "\0"
-"""Stands behind a wide character while lines are broken; clean text has none."""
-
-
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Lines, those behind the first two cells further in."""
+    """Break the text into lines; those after the first are indented by two more cells."""
     if text.isascii():
         return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
     wide = "".join(one + _SECOND * (unicodedata.east_asian_width(one) in _WIDE) for one in text)
@@ -113,47 +111,39 @@ def wrapped(text: str, indent: str = "") -> list[str]:
     return [line.replace(_SECOND, "") for line in lines]
 
 
-HELD_US = 1_000_000
-"""Younger ones are no news."""
-MOST = 4
-"""Devices by name; of the rest their number."""
-
-
-class Held(NamedTuple):
-    """What one device has had in flight for HELD_US and longer."""
+class DeviceInFlight(NamedTuple):
+    """I/Os that one device has had in flight for LONG_US and longer."""
 
     device: str
     ios: int
     oldest_us: int
     at_least: bool
-    """Of the oldest only a least age is known."""
+    """Whether the oldest I/O's age is a least age."""
 
 
-def held(rows: Iterable[tuple[str, int, int, bool]]) -> list[Held]:
-    """Of rows (device, I/Os, age in us, whether that is a least age), the device with the oldest first."""
-    found: dict[str, Held] = {}
+def in_flight_by_device(rows: Iterable[tuple[str, int, int, bool]]) -> list[DeviceInFlight]:
+    """Merge rows (device, I/Os, age in us, whether it is a least age); the device with the oldest I/O is first."""
+    found: dict[str, DeviceInFlight] = {}
     for device, ios, age_us, at_least in rows:
-        if age_us >= HELD_US:
-            had = found.get(device, Held(device, 0, -1, at_least))
-            oldest = had if had.oldest_us >= age_us else Held(device, 0, age_us, at_least)
+        if age_us >= LONG_US:
+            had = found.get(device, DeviceInFlight(device, 0, -1, at_least))
+            oldest = had if had.oldest_us >= age_us else DeviceInFlight(device, 0, age_us, at_least)
             found[device] = oldest._replace(ios=had.ios + ios)
     return sorted(found.values(), key=lambda one: (-one.oldest_us, one.device))
 
 
-def not_completed(each: Sequence[Held]) -> str:
-    """`loop3: 2 I/Os in flight for 40 s, not completed`; empty where nobody waits."""
+def not_completed(each: Sequence[DeviceInFlight]) -> str:
+    """Return `loop3: 2 I/Os in flight for 40 s, not completed`; empty without devices."""
     return _listed(each, "in flight for", "the oldest in flight for", ", not completed")
 
 
-def at_the_end(each: Sequence[Held]) -> str:
-    """`loop3: 2 I/Os, the oldest for 40 s`; empty where nobody waits."""
+def at_the_end(each: Sequence[DeviceInFlight]) -> str:
+    """Return `loop3: 2 I/Os, the oldest for 40 s`; empty without devices."""
     return _listed(each, "for", "the oldest for", "")
 
 
-def _listed(each: Sequence[Held], one_for: str, many_for: str, then: str) -> str:
-    said = [
-        f"{one.device}: {_ios(one.ios)}{one_for if one.ios == 1 else many_for} {_held_age(one)}" for one in each[:MOST]
-    ]
+def _listed(each: Sequence[DeviceInFlight], one_for: str, many_for: str, then: str) -> str:
+    said = [f"{one.device}: {_ios(one.ios)}{one_for if one.ios == 1 else many_for} {_age(one)}" for one in each[:MOST]]
     more = [f"{len(each) - MOST:,} more devices"] if len(each) > MOST else []
     return "; ".join([*said, *more]) + then if said else ""
 
@@ -162,5 +152,5 @@ def _ios(n: int) -> str:
     return "1 I/O " if n == 1 else f"{n:,} I/Os, "
 
 
-def _held_age(one: Held) -> str:
+def _age(one: DeviceInFlight) -> str:
     return ("at least " if one.at_least else "") + spelled(one.oldest_us)

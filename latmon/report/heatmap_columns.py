@@ -1,7 +1,7 @@
 """A whole capture as at most MAX_COLUMNS columns: per device the I/Os in each latency bucket, and depths.
 
-Filled in the same pass as Totals. However long the capture is, memory is bounded: columns become wider when there are
-too many of them, or too much is in them; nothing is ever dropped from them. Knows nothing of how a column is drawn.
+Filled in the same pass as Totals. Memory is bounded: columns are merged into wider ones when there are too many of them
+or too many buckets in them, so no count is dropped.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from latmon.aggregate.rollup import Minute
+from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Frame
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.report.summary import Item
 
 MAX_COLUMNS = 240
 MAX_DEVICES = 256
-"""With a map of their own: the first that completed something."""
+"""Devices with a map: the first that completed an I/O."""
 MAX_CELLS = 400_000
-"""Buckets of all columns together."""
+"""Buckets in all columns."""
 LEAST_COLUMNS = 12
 _ROUND = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
-"""Seconds, or intervals where they are shorter."""
+"""Widths of columns in seconds, or in intervals if these are shorter."""
 Counts = dict[int, int]
 
 
 @dataclass(slots=True)
-class Column:
-    """One stretch of time."""
+class HeatmapColumn:
+    """Counts and depths of all devices in one column of time."""
 
     wide: int = 1
-    """Columns that one long window covers, this one the first of them."""
+    """Columns that a long window covers from this one on."""
     counts: dict[str, Counts] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
-    """The most I/Os that were seen in the driver; of a device that is `gauged`, in flight when a window ended."""
+    """Most I/Os in the driver; of a device that is `gauged`, in flight at a window's end."""
 
-    def take(self, other: Column) -> None:
-        """Add a later one."""
+    def take(self, other: HeatmapColumn) -> None:
+        """Add a later column."""
         self.wide = max(self.wide, other.wide)
         for device, counts in other.counts.items():
             mine = self.counts.setdefault(device, {})
@@ -47,23 +47,23 @@ class Column:
 
 
 class MapColumns:
-    """`columns` by number; column c begins at `begin_us + c * width_us` on the monotonic clock."""
+    """Columns of time by number; column c begins at `begin_us + c * width_us` on the monotonic clock."""
 
     def __init__(self, interval_us: int, span_us: int | None = None) -> None:
         self.width_us = _width(interval_us, span_us)
         self.begin_us = 0
         self.end_us = 0
         self.begin_wall = 0.0
-        self.columns: dict[int, Column] = {}
+        self.columns: dict[int, HeatmapColumn] = {}
         self.left_out: set[str] = set()
-        """Devices for which there was no room."""
+        """Devices beyond MAX_DEVICES."""
         self.gauged: set[str] = set()
-        """Devices of which only that is known."""
+        """Devices of which only gauges are known."""
         self._devices: set[str] = set()
         self._cells = 0
 
     def add(self, item: Item | Minute) -> None:
-        """Into the column in which it begins, to half a column. Gaps, marks and the end are the totals'."""
+        """Add the item to the column in which it begins, to half a column. Gaps, marks and the end are ignored."""
         if not isinstance(item, (Frame, Minute)):
             return
         if not self.end_us:
@@ -78,7 +78,7 @@ class MapColumns:
             factor = max(2, -(-(number + 1) // MAX_COLUMNS))
             self.widen(factor)
             number //= factor
-        column = self.columns.setdefault(number, Column())
+        column = self.columns.setdefault(number, HeatmapColumn())
         column.wide = max(column.wide, min(round(item.dt_us / self.width_us), MAX_COLUMNS - number))
         self._fill(column, item.frame if isinstance(item, Minute) else item)
         if isinstance(item, Minute):
@@ -88,7 +88,7 @@ class MapColumns:
 
     @property
     def count(self) -> int:
-        """Columns from the begin to the end, empty ones too."""
+        """Return the number of columns from the first to the last, empty ones included."""
         return max((number + one.wide for number, one in self.columns.items()), default=0)
 
     def widen(self, factor: int) -> None:
@@ -107,14 +107,14 @@ class MapColumns:
         self._cells = sum(len(one) for column in self.columns.values() for one in column.counts.values())
 
     def of(self, device: str) -> dict[int, Counts]:
-        """A device's columns that hold something."""
+        """Return the device's columns that have counts."""
         return {number: one.counts[device] for number, one in self.columns.items() if one.counts.get(device)}
 
     def wall(self, mono_us: int) -> float:
-        """Unix time of a moment, by the clock as it was at the begin."""
+        """Return the Unix time of a monotonic time, by the offset of the two clocks at the begin."""
         return self.begin_wall + (mono_us - self.begin_us) / 1e6
 
-    def _fill(self, column: Column, frame: Frame) -> None:
+    def _fill(self, column: HeatmapColumn, frame: Frame) -> None:
         timed = {series.device for series in frame.histograms if series.stage == "total"}
         for series, one in frame.histograms.items():
             if series.stage == "total":
@@ -129,22 +129,22 @@ class MapColumns:
             if name not in frame.depths and (now.in_driver, now.queued) != (None, None):
                 self._gauge(column, name, now.known)
 
-    def _gauge(self, column: Column, name: str, depth: int) -> None:
+    def _gauge(self, column: HeatmapColumn, name: str, depth: int) -> None:
         self.gauged.add(name)
         self._deepest(column, name, depth)
 
-    def _fill_depths(self, column: Column, minute: Minute) -> None:
+    def _fill_depths(self, column: HeatmapColumn, minute: Minute) -> None:
         for name, sums in minute.depths.items():
             self._deepest(column, name, sums.highest)
         for name, gauges in minute.gauges.items():
             if name not in minute.depths:
                 self._gauge(column, name, max(gauges, default=0))
 
-    def _deepest(self, column: Column, name: str, depth: int) -> None:
+    def _deepest(self, column: HeatmapColumn, name: str, depth: int) -> None:
         if self._has_room(name):
             column.depths[name] = max(depth, column.depths.get(name, 0))
 
-    def _count(self, column: Column, device: str, one: Histogram) -> None:
+    def _count(self, column: HeatmapColumn, device: str, one: Histogram) -> None:
         if not one.buckets or not self._has_room(device):
             return
         counts = column.counts.setdefault(device, {})
@@ -165,14 +165,14 @@ class MapColumns:
 
 
 def _fine(one: Histogram) -> Iterable[tuple[int, int]]:
-    """Its buckets as those of a histogram of full resolution: each at its lower bound."""
+    """Return the buckets at full resolution: each at its lower bound."""
     if one.bits == BITS:
         return one.buckets
     return ((bucket_index(bucket_bounds(index, one.bits)[0]), n) for index, n in one.buckets)
 
 
 def _width(interval_us: int, span_us: int | None) -> int:
-    """Of a column: one interval, or where the span is known the least round time that makes few enough."""
+    """Return a column's width: one interval, or the least round time that makes few enough columns of the span."""
     interval_us = max(interval_us, 1)
     if span_us is None or span_us <= interval_us * MAX_COLUMNS:
         return interval_us

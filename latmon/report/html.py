@@ -1,6 +1,6 @@
 """The report as one HTML file: no script, nothing from outside, prints on A4.
 
-Owns the page's order. Numbers are the summary's, pictures are made of the totals and of the columns of time.
+Has the page's order. Numbers are from the summary, pictures from the totals and the columns of time.
 """
 
 from __future__ import annotations
@@ -10,25 +10,42 @@ from typing import Any
 
 from latmon.findings.finding import NOT_RUN
 from latmon.model.histogram import BITS, merge
-from latmon.report import html_device, sections
+from latmon.report import html_device, outstanding, sections
 from latmon.report.heatmap_columns import MapColumns
-from latmon.report.html_charts import MapFrame, Note, histogram
-from latmon.report.html_device import Drawn, section
+from latmon.report.html_charts import MapFrame, Note, heat_map, histogram, map_frame
+from latmon.report.html_device import Pictures, section
 from latmon.report.html_elements import facts, listed, maximum, name, number, style_sheet, table, text
-from latmon.report.html_heatmap import heat_map, map_frame
-from latmon.report.sections import fact_said, judged, shown_on, when
+from latmon.report.sections import evaluated, fact_said, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support.units import UNKNOWN, rate, spelled
 
+MAX_SECTIONS = 64
+"""Devices with a section: those with most I/Os; the overview has all."""
+MAX_NOTES = 200
+"""Marks, and gaps, on a map."""
+_TIERS = {
+    "A": "each request's own time stamps",
+    "A'": "each request's own time stamps, the issue kept beside it",
+    "B": "each request's own time stamps, read by kprobes",
+    "C": "requests by device and sector, from their issue on",
+    "D": "the kernel's own counters: no distribution",
+}
+_ERROR = (
+    "A quantile is the upper bound of the bucket that holds it, never above the exact maximum: it is at most 12.5 % "
+    "too high (~: by what the source's own buckets are wide), never too low; ≥: it is in a row of the source with no "
+    "end. It is left out (-) if fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
+    "and maxima are exact; ≤ marks a bound if the exact maximum isn't known."
+)
+_Json = Mapping[str, Any]
 MAX_FINDINGS = 50
 
 
 def findings(summary: _Json) -> str:
-    """Nothing where no rule was asked."""
+    """Return the section of the findings; empty if no rule was evaluated."""
     if "findings" not in summary:
         return ""
     found = summary["findings"]
-    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_said(found, judged(summary)))}</p>\n'
+    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_said(found, evaluated(summary)))}</p>\n'
     rest = f"<p>and {len(found) - MAX_FINDINGS:,} more</p>\n" if len(found) > MAX_FINDINGS else ""
     return f"{head}{''.join(map(_finding, found[:MAX_FINDINGS]))}{rest}</section>\n"
 
@@ -59,28 +76,8 @@ def _step(step: _Json) -> str:
     return f'{what} <span class="risk">Risk: {text(step["risk"])}.</span>{"".join(commands)}'
 
 
-MAX_SECTIONS = 64
-"""Devices with a section of their own: those with most I/Os. The overview has all."""
-MAX_NOTES = 200
-"""Marks, and gaps, on a map."""
-_TIERS = {
-    "A": "each request's own time stamps",
-    "A'": "each request's own time stamps, the issue kept beside it",
-    "B": "each request's own time stamps, read by kprobes",
-    "C": "requests by device and sector, from their issue on",
-    "D": "the kernel's own counters: no distribution",
-}
-_ERROR = (
-    "A quantile is the upper bound of the bucket that holds it, never above the exact maximum: it is at most 12.5 % "
-    "too high (~: by what the source's own buckets are wide), never too low; ≥: it is in a row of the source with no "
-    "end. It is left out (-) where fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
-    "and maxima are exact; ≤ stands before a bound where the exact maximum isn't known."
-)
-_Json = Mapping[str, Any]
-
-
 def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int = 1) -> str:
-    """The whole page."""
+    """Return the whole page."""
     frame = map_frame(columns, _marks(totals), _gaps(totals))
     shown = _shown(summary)
     start = f"{summary['start'][:10]} {summary['start'][11:16]} UTC" if summary["start"] else UNKNOWN
@@ -115,10 +112,10 @@ def _verdict(summary: _Json) -> str:
         why = f"; gaps: {sections.gaps(summary)}" if summary["gaps"] else ""
         return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>'
     damage = " Some of the file could not be read." if "damage" in summary else ""
-    held = sections.older(summary)
-    held = f'\n<p class="verdict lost">{text(held)}</p>' if held.startswith("IN FLIGHT") else ""
+    old = outstanding.older(summary)
+    old = f'\n<p class="verdict lost">{text(old)}</p>' if old.startswith("IN FLIGHT") else ""
     gap = f"there is no gap{sections.open_end(summary)}"
-    return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{held}'
+    return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{old}'
 
 
 def _facts(summary: _Json, parts: int) -> str:
@@ -140,9 +137,9 @@ def _facts(summary: _Json, parts: int) -> str:
 
 
 def _shown(summary: _Json) -> list[str]:
-    """Devices with a section: busy ones, by name; of too many those with most I/Os."""
+    """Return the devices with a section: busy ones by name; of too many those with most I/Os."""
     found = summary["devices"]
-    busy = [each for each, one in found.items() if one["ops"] or sections.is_told(one)]
+    busy = [each for each, one in found.items() if outstanding.is_busy(one)]
     busy.sort(key=lambda each: -sum(op["count"] for op in found[each]["ops"].values()))
     return sorted(busy[:MAX_SECTIONS])
 
@@ -152,7 +149,7 @@ def _overview(summary: _Json, shown: list[str]) -> str:
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest", "above threshold", "most in driver", "limit")
-    off = sections.off(summary)
+    off = outstanding.off(summary)
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
     tails = [text(sections.tail_sentence(each, summary["devices"][each])) for each in shown]
     slow = listed(each for each in tails if each)
@@ -166,9 +163,9 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
     figures = [op.get("latency_us") or op.get("of", {}).get("latency_us") for op in ops]
     tops = [q for q in figures if q and q["count"]]
     slowest = max(tops, key=lambda q: q["max"] or q.get("max_bound") or 0, default=None)
-    told = one.get("outstanding", {})
-    held = told.get("held_at") is not None or told.get("at_limit")
-    limit = number(told.get("limit"))
+    reported = one.get("outstanding", {})
+    is_limited = reported.get("held_at") is not None or reported.get("at_limit")
+    limit = number(reported.get("limit"))
     return (
         f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
         " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),
@@ -177,8 +174,8 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
         rate(moved / seconds) if seconds else UNKNOWN,
         maximum(slowest) if slowest else UNKNOWN,
         number(sum(one["above"].values())) if "above" in one else UNKNOWN,
-        number(told.get("max")),
-        f'<span class="bad">{limit}, held there</span>' if held else limit,
+        number(reported.get("max")),
+        f'<span class="bad">{limit}, reached</span>' if is_limited else limit,
     )
 
 
@@ -200,9 +197,9 @@ def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFram
     if not any(figures):
         traced = totals.traced.histograms.items()
         figures = [each for series, each in traced if (series.device, series.stage) == (device, "total")]
-    bits = min((each.bits for each in figures if each), default=0)
-    whole = merge(each if each.bits == bits else each.coarsen(bits) for each in figures if each)
-    return section(device, one, summary["duration_s"], Drawn(drawn, said, histogram(device, whole)), f"device-{at}")
+    whole = merge(figures)
+    pictures = Pictures(drawn, said, histogram(device, whole))
+    return section(device, summary, pictures, f"device-{at}")
 
 
 def _map_said(frame: MapFrame) -> str:

@@ -1,6 +1,6 @@
-"""SVG charts of the HTML report: axes, histogram, stage bars, depths against the limit. Pure.
+"""SVG charts of the HTML report: heat maps, histogram, stage bars, depths and their limit. Pure.
 
-Every picture has a role, a label, and words or numbers beside its colours.
+Each picture has a role and a label, and text or numbers besides its colours.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from latmon.model.frame import STAGES, UNACCOUNTED
-from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, LETTERS, STAGE_OF
-from latmon.report.formatting import QUANTILES
-from latmon.report.heatmap_columns import MapColumns
+from latmon.model.frame import UNACCOUNTED
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.stages import COLUMNS, LETTERS, heat_step
+from latmon.report.formatting import QUANTILES, ordered
+from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, heat, light, number, share, text, time_of
 from latmon.support.units import spelled
-from latmon.views.scale import LatencyScale
+from latmon.views.scale import Extent, LatencyScale, fullest, latency_scale, level
 
 WIDTH = 960
 LEFT, RIGHT = 58, 902
 _HIGH = 272
 _ROWS = (8, 14)
-"""A row is so high at least, and at most."""
+"""Least and largest height of a row."""
 TOP = 4
 LANE = 14
 LANES = 3
@@ -34,12 +34,24 @@ _NOTE = 44
 """Characters of a mark's note that are on the map."""
 _ROUND_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 _STAMP = 110
-"""Between two stamps of the time axis, at least."""
+"""Least distance of two labels of the time axis."""
 _DECADES = tuple(10**n for n in range(10))
+MAP_ROWS = 34
+MAX_CELLS = 22_000
+"""Cells of all maps of a report, each with a title: about two megabytes."""
+_HALF = (1 << BITS) // 2
+_CHART_HIGH = 120
+_BAR = 18
+_NAMES = 150
+_MAX_BARS = 96
+_CHART_CHAR = 7.4
+"""Pixels of a bold character, or less."""
+_LETTER = 9
+"""Pixels below which a part has no letter."""
 
 
 class Note(NamedTuple):
-    """A moment or a stretch of time with its words; `us` on the monotonic clock."""
+    """A moment or a span of time with its label; `us` on the monotonic clock."""
 
     begin_us: int
     end_us: int
@@ -48,7 +60,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class MapFrame:
-    """What all maps of a report share."""
+    """Columns, scale, marks and gaps that all maps of a report share."""
 
     columns: MapColumns
     scale: LatencyScale
@@ -62,33 +74,33 @@ class MapFrame:
 
     @property
     def row(self) -> int:
-        """How high a row is: maps of few rows are no strips."""
+        """Return the height of a row, bounded so that a map with few rows isn't too low."""
         return min(max(_HIGH // self.scale.rows, _ROWS[0]), _ROWS[1])
 
     def y(self, us: int, bottom: int) -> float:
-        """Where a latency is, between the edges of its bucket in proportion."""
+        """Return the position of a latency, in proportion between the edges of its bucket."""
         index = bucket_index(us)
         low, high = bucket_bounds(index)
         at = (index + (us - low) / (high - low) - self.scale.low) / self.scale.step
         return round(bottom - min(max(at, 0.0), float(self.scale.rows)) * self.row, 1)
 
     def x(self, mono_us: int) -> float:
-        """Where a moment is; outside of the capture at its edge."""
+        """Return the position of a time; one outside of the capture is at its edge."""
         share = (mono_us - self.columns.begin_us) / (self.columns.width_us * self.count)
         return round(LEFT + (RIGHT - LEFT) * min(max(share, 0.0), 1.0), 1)
 
 
 def latency_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
-    """Decades, with a line each."""
+    """Yield a line for each decade."""
     for us in _DECADES:
         y = frame.y(us, bottom)
-        if top < y < bottom - 6:  # a decade within a lowest row that is folded has no place of its own
+        if top < y < bottom - 6:  # a decade within a folded lowest row has no position
             yield f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y}H{RIGHT}"/>'
             yield f'<text x="{LEFT - 5}" y="{y + 4}" text-anchor="end">{spelled(us)}</text>'
 
 
 def threshold(frame: MapFrame, us: int | None, bottom: int) -> Iterator[str]:
-    """A line, and which latency it is."""
+    """Yield the threshold's line with its latency."""
     if us is None:
         return
     y = frame.y(us, bottom)
@@ -98,7 +110,7 @@ def threshold(frame: MapFrame, us: int | None, bottom: int) -> Iterator[str]:
 
 
 def time_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
-    """Round times of day, in UTC."""
+    """Yield round times of day, in UTC."""
     columns = frame.columns
     seconds = columns.width_us * frame.count / 1e6
     wanted = seconds * _STAMP / (RIGHT - LEFT)
@@ -117,7 +129,7 @@ def time_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
 
 
 def hatching(key: str) -> str:
-    """What fills time that was not measured; ids are the whole page's, so each map has its own."""
+    """Return the pattern of time that was not measured. Each map has its own: ids belong to the whole page."""
     return (
         f'<defs><pattern id="hatch-{key}" width="6" height="6" patternUnits="userSpaceOnUse" '
         'patternTransform="rotate(45)"><path class="hatch" stroke="#af0000" d="M0 0v6"/></pattern></defs>'
@@ -125,7 +137,7 @@ def hatching(key: str) -> str:
 
 
 def gaps(frame: MapFrame, top: int, bottom: int, key: str) -> Iterator[str]:
-    """Time that was not measured, each with its reason."""
+    """Yield the times that were not measured, each with its reason."""
     for one in frame.gaps:
         x = frame.x(one.begin_us)
         width = max(frame.x(one.end_us) - x, 2)
@@ -136,7 +148,7 @@ def gaps(frame: MapFrame, top: int, bottom: int, key: str) -> Iterator[str]:
 
 
 def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
-    """Lines with number and note, in lanes so that notes don't lie on each other."""
+    """Yield lines with number and note, in lanes so that notes don't overlap."""
     ends = [float(LEFT)] * LANES
     for at, one in enumerate(frame.marks, 1):
         x = frame.x(one.begin_us)
@@ -156,7 +168,7 @@ def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
 
 
 def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, what: str) -> Iterator[str]:
-    """The most I/Os in the driver of each column, below the map, with the limit where it is near."""
+    """Yield each column's most I/Os in the driver, below the map, and the limit if it is near."""
     most = max(*depths.values(), 1)
     near = limit if limit is not None and limit <= 4 * most else None
     high = max(most, near or 0)
@@ -176,12 +188,12 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
 
 
 def legend(top: int, y: int) -> Iterator[str]:
-    """What the steps mean, from a single I/O to the fullest cell."""
+    """Yield the levels with their counts, from a single I/O to the fullest cell."""
     begins = [1, *(max(2, math.ceil((top + 1) ** (at / (LEVELS - 1)))) for at in range(LEVELS - 1))]
     yield f'<text class="dim" x="{LEFT}" y="{y + 11}">I/Os in a cell:</text>'
     x = LEFT + 90
     for step, colour in enumerate(heat(light()), 1):
-        if begins[step - 1] in begins[step:]:  # of a map with few I/Os not every step is used
+        if begins[step - 1] in begins[step:]:  # a map with few I/Os doesn't use every step
             continue
         said = f"{begins[step - 1]:,}" + ("+" if step == LEVELS else "")
         height = 10 if step > 1 else 7
@@ -192,7 +204,7 @@ def legend(top: int, y: int) -> Iterator[str]:
 
 
 def edge(scale: LatencyScale, row: int) -> str:
-    """The lower edge of a row in words."""
+    """Return the lower edge of a row in words."""
     return "0" if row == 0 and scale.open_below else spelled(scale.edge_us(row))
 
 
@@ -204,7 +216,7 @@ def _when(wall: float) -> datetime | None:
 
 
 def clock(wall: float) -> str:
-    """Time of day, UTC."""
+    """Return the time of day, UTC."""
     when = _when(wall)
     return f"{when:%H:%M:%S}" if when else "--:--:--"
 
@@ -216,18 +228,94 @@ def _stamp(wall: float, every: int) -> str:
     return f"{when:%H:%M:%S}" if every < 60 else f"{when:%H:%M}" if every < 7200 else f"{when:%m-%d %H:%M}"  # noqa: PLR2004  a minute, two hours
 
 
-_CHART_HIGH = 120
-_BAR = 18
-_NAMES = 150
-_MAX_BARS = 96
-_CHART_CHAR = 7.4
-"""Pixels of a bold character, or less."""
-_LETTER = 9
-"""Pixels below which a part has no letter."""
+def map_frame(columns: MapColumns, marks: Sequence[Note], gaps: Sequence[Note]) -> MapFrame:
+    """Return scales for all devices; rows become higher, then columns wider, until the cells are few enough."""
+    every = [counts for column in columns.columns.values() for counts in column.counts.values() if counts]
+    low = min((min(one) for one in every), default=bucket_index(64)) // _HALF * _HALF
+    high = (max((max(one) for one in every), default=bucket_index(16_384)) // _HALF + 1) * _HALF - 1
+    scale = latency_scale(Extent(low, high), MAP_ROWS)
+    if _cells(columns, scale) > MAX_CELLS:
+        scale = latency_scale(Extent(low, high), MAP_ROWS // 2)
+    while _cells(columns, scale) > MAX_CELLS and columns.count > 1:
+        columns.widen(2)
+    full = (fullest(counts) for column in columns.columns.values() for counts in column.counts.values())
+    top = 4 ** max(3, math.ceil(math.log(max(full, default=1) or 1, 4)))
+    return MapFrame(columns, scale, top, tuple(marks), tuple(gaps))
+
+
+def _cells(columns: MapColumns, scale: LatencyScale) -> int:
+    return sum(
+        len({scale.row(index) for index in counts})
+        for column in columns.columns.values()
+        for counts in column.counts.values()
+    )
+
+
+def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int | None, key: str) -> str:
+    """Return the picture; empty if the device has no timed I/O. `key` makes its ids unique on the page."""
+    found = frame.columns.of(device)
+    if not found:
+        return ""
+    plot_y = TOP + LANE * min(len(frame.marks), LANES)
+    bottom = plot_y + frame.scale.rows * frame.row
+    depths = {at: one.depths[device] for at, one in frame.columns.columns.items() if device in one.depths}
+    what = "in flight" if device in frame.columns.gauged else "in driver"
+    legend_y = bottom + 24 + (STRIP + 12 if depths else 0)
+    ios = sum(sum(counts.values()) for counts in found.values())
+    label = (
+        f"Latency heat map of {device}: {number(ios)} I/Os, time across in {frame.count} columns, "
+        f"latency up from {edge(frame.scale, 0)} to {edge(frame.scale, frame.scale.rows)}"
+    )
+    left, right, rows = LEFT, RIGHT - LEFT, frame.row
+    size = f'viewBox="0 0 {WIDTH} {legend_y + 20}" role="img" aria-label="{text(label)}"'
+    cells = f"translate({left} {plot_y}) scale({round(right / frame.count, 5)} {rows})"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+        hatching(key),
+        f'<rect class="frame" fill="none" x="{left}" y="{plot_y}" width="{right}" height="{bottom - plot_y}"/>',
+        *latency_axis(frame, plot_y, bottom),
+        *gaps(frame, plot_y, bottom, key),
+        f'<g class="cells" transform="{cells}">',
+        *_levels(found, frame),
+        "</g>",
+        *threshold(frame, threshold_us, bottom),
+        *time_axis(frame, plot_y, bottom),
+        *marks(frame, bottom),
+        *(strip(frame, depths, bottom + 24, limit, what) if depths else ()),
+        *legend(frame.top, legend_y),
+        "</svg>",
+    ]
+    return "\n".join(parts)
+
+
+def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
+    """Yield the cells by level; the cell of a single I/O is less high, as on the screen."""
+    scale, colours = frame.scale, heat(light())
+    drawn: dict[int, list[str]] = {}
+    names = [f"{edge(scale, row)} to {edge(scale, row + 1)}" for row in range(scale.rows)]
+    width_us = frame.columns.width_us
+    for at, counts in sorted(found.items()):
+        wide = frame.columns.columns[at].wide
+        at_clock = clock(frame.columns.wall(frame.columns.begin_us + at * width_us))
+        rows: dict[int, int] = {}
+        for index, n in counts.items():
+            rows[scale.row(index)] = rows.get(scale.row(index), 0) + n
+        for row, n in rows.items():
+            shape = _shape(scale.rows - 1 - row, n, wide)
+            cell = f'<path d="M{at} {shape}"><title>{at_clock} {names[row]}: {n:,}</title></path>'
+            drawn.setdefault(level(n, frame.top, LEVELS), []).append(cell)
+    for step in sorted(drawn):
+        yield f'<g class="h{step}" fill="{colours[step - 1]}">'
+        yield from drawn[step]
+        yield "</g>"
+
+
+def _shape(row: int, n: int, wide: int) -> str:
+    return f"{row}h{wide}v1h-{wide}z" if n > 1 else f"{row}.15h{wide}v.7h-{wide}z"
 
 
 def histogram(device: str, one: Histogram) -> str:
-    """I/Os per bucket, both axes logarithmic: the one slow I/O of millions is a bar as well; with its quantiles."""
+    """Return I/Os per bucket with the quantiles; on logarithmic axes one slow I/O of millions is visible."""
     if not one:
         return ""
     first, last = one.buckets[0][0], one.buckets[-1][0] + 1
@@ -263,12 +351,12 @@ def histogram(device: str, one: Histogram) -> str:
 
 
 def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str]:
-    told = [(name, one.quantile(q)) for name, q in QUANTILES.items()] + [("max", one.max)]
+    reported = [(name, one.quantile(q)) for name, q in QUANTILES.items()] + [("max", one.max)]
     ends = [0.0, 0.0, 0.0]
-    for name, us in told:
+    for name, us in reported:
         if us is None:
             continue
-        # a quantile is its bucket's upper bound: the bar to its left is the last that it holds
+        # a quantile is its bucket's upper bound: its mark is at the right edge of that bar
         at = x(bucket_index(max(us - 1, 0), one.bits) + 1)  # type: ignore[operator]
         said = f"{name} {spelled(us)}"
         lane = next((n for n, end in enumerate(ends) if end <= at), None)
@@ -284,11 +372,13 @@ def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str
 
 
 def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """Return a stacked bar per row: what part of its I/Os' time each stage (by its column's name) has, 0..1."""
+    """Return a stacked bar per row: each stage's share (0..1) of the time, by its column's name."""
     rows = [(name, parts) for name, parts in rows if parts]
     if not rows:
         return ""
-    said = "; ".join(f"{name}: " + ", ".join(f"{share(v)} {k}" for k, v in _ordered(parts)) for name, parts in rows)
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{share(v)} {k}" for k, v in ordered(parts, COLUMNS)) for name, parts in rows
+    )
     parts = [_open(len(rows) * (_BAR + 8) + 2, f"Stages of {device}. {said.replace('&lt;', 'less than')}")]
     for at, (name, shares) in enumerate(rows):
         y = at * (_BAR + 8) + 2
@@ -303,13 +393,13 @@ def ribbon(stages_us: Mapping[str, int], unaccounted_us: int, total_us: int) -> 
     whole = sum(parts.values())
     if not whole or not stages_us:
         return ""
-    said = ", ".join(f"{stage} {time_of(us)}" for stage, us in _ordered(parts) if us)
+    said = ", ".join(f"{stage} {time_of(us)}" for stage, us in ordered(parts, COLUMNS) if us)
     drawn = _stack({k: v / whole for k, v in parts.items()}, 0, 1, WIDTH, {k: time_of(v) for k, v in parts.items()})
     return "\n".join([_open(_BAR + 2, f"{time_of(total_us)}: {said}"), *drawn, "</svg>"])
 
 
 def swatches(stages: Sequence[str]) -> list[str]:
-    """Each stage's colour and letter, as HTML."""
+    """Return each stage's colour and letter, as HTML."""
     return [
         f'<svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" {_ink(one)}/></svg> '
         f"<b>{LETTERS.get(one, '')}</b> {text(one)}"
@@ -318,7 +408,7 @@ def swatches(stages: Sequence[str]) -> list[str]:
 
 
 def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what: str) -> str:
-    """A bar per depth, or per few neighbours, by share of time; the limit as a line where it is near."""
+    """Return a bar per depth, or per few neighbours, by share of time; the limit is a line if it is near."""
     if not shares:
         return ""
     most = max(shares)
@@ -362,8 +452,8 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
 
 
 def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Mapping[str, str]) -> Iterator[str]:
-    """Parts side by side; one that has room has its letter."""
-    for stage, part in _ordered(shares):
+    """Yield parts side by side; a part that is wide enough has its letter."""
+    for stage, part in ordered(shares, COLUMNS):
         wide = part * width
         if wide <= 0:
             continue
@@ -378,17 +468,11 @@ def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Ma
 
 
 def _ink(stage: str) -> str:
-    """A stage's colour is a step of the map's, in the order of time; what is unaccounted has none."""
-    known, stage = STAGES[:-1], STAGE_OF.get(stage, stage)
-    if stage not in known:
+    """Return a stage's colour: a step of the map's colours, in the order of time; unaccounted time has none."""
+    step = heat_step(stage, LEVELS)
+    if not step:
         return 'class="left" fill="none" stroke="#6c6c6c"'
-    step = 2 + round(known.index(stage) * (LEVELS - 2) / (len(known) - 1))
     return f'class="part h{step}" fill="{heat(light())[step - 1]}"'
-
-
-def _ordered(parts: Mapping[str, float]) -> list[tuple[str, float]]:
-    known = {name: at for at, name in enumerate(COLUMNS)}
-    return sorted(parts.items(), key=lambda one: known.get(one[0], len(known)))
 
 
 def _open(height: float, label: str) -> str:

@@ -1,17 +1,17 @@
 """HTML elements: escaped text, tables, numbers, and the style sheet.
 
-Every foreign string passes `text` on its way into the page, as content or as an attribute.
-
-Paper is always light. The colours of the maps are the screen's: cividis, in order of brightness for every eye.
+Foreign strings are escaped by `text`, as content and as attributes. Paper is always light. The colours of the maps are
+the screen's: cividis, which is in order of brightness for colour-blind readers too.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from latmon.model.histogram import BITS
+from latmon.report.columns import WORDS, Column, ReportTable, most_first
 from latmon.support.paths import data_dir
 from latmon.support.theme import Theme, read_theme
 from latmon.support.units import UNKNOWN, bound, duration, in_words
@@ -21,23 +21,23 @@ _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 _MAX = 2000
 _FINE = 2**BITS
 _ROUGH = 2
-"""Parts of an octave: a bucket as wide has no second digit."""
+"""Buckets per octave up to which a value has only one digit."""
 
 
 def text(value: object) -> str:
-    """A value as HTML text or within a double-quoted attribute: escaped, one line, nothing that turns directions."""
+    """Return a value as HTML text or attribute: escaped, on one line, without bidirectional controls."""
     said = str(value).translate(_BIDI)[:_MAX]
     shown = said if said.isprintable() else "".join(c if c.isprintable() else " " for c in said)
     return html.escape(shown, quote=True)
 
 
 def name(value: object) -> str:
-    """A foreign name as an element of its own, so that its direction of writing turns nothing beside it."""
+    """Return a foreign name in an element of its own, which isolates its writing direction."""
     return f"<bdi>{text(value)}</bdi>"
 
 
 def time_of(us: float | None) -> str:
-    """Microseconds to the digit: 85 us, 18.250 ms, 1.238999 s; a mean with the tenth that it has."""
+    """Return microseconds to the digit: 85 us, 18.250 ms, 1.238999 s; a mean has a tenth."""
     if us is None:
         return UNKNOWN
     if isinstance(us, int) or us >= 1000:  # noqa: PLR2004  below a millisecond a tenth is said
@@ -46,12 +46,12 @@ def time_of(us: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands apart."""
+    """Return a count with separators of thousands."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def share(value: float | None) -> str:
-    """Per cent with two decimals, never 100 for less."""
+    """Return per cent with two decimals, 100 only for all."""
     if value is None:
         return UNKNOWN
     return f"{min(value * 100, 99.99 if value < 1 else 100):.2f} %" if value >= 0.0001 or not value else "&lt; 0.01 %"  # noqa: PLR2004  what rounds away
@@ -60,7 +60,7 @@ def share(value: float | None) -> str:
 def table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[int] = (0,), kind: str = ""
 ) -> str:
-    """A table whose first cells are the rows' heads. All of it is HTML; `words`: columns that hold no numbers."""
+    """Return a table of HTML cells whose first column heads the rows; `words`: columns without numbers."""
     left = frozenset(words)
 
     def cell(at: int, inner: str) -> str:
@@ -80,59 +80,105 @@ def table(
     )
 
 
+def left_out(rows: int, limit: int) -> str:
+    """Return the end of a caption for a table that has more rows than are shown."""
+    return f"; the first {limit} of {rows:,}, the JSON report has all" if rows > limit else ""
+
+
+def column_table(one: ReportTable, limit: int) -> str:
+    """Return a table of the report with at most `limit` rows; empty without rows."""
+    if not one.rows:
+        return ""
+    shown = sorted((column for column in one.columns if column.html is not None), key=lambda c: c.title != one.first)
+    said = "; ".join(filter(None, (one.title, one.note, one.more)))
+    words = [at for at, column in enumerate(shown) if column.format in WORDS]
+    rows = (cells(shown, row) for row in one.rows[:limit])
+    heads = [column.html or column.title for column in shown]
+    return table(f"{text(said)}{left_out(len(one.rows), limit)}", heads, rows, words=words)
+
+
+def cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
+    """Return a row's values as HTML."""
+    return [_cell(column, row) for column in columns]
+
+
+def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    value = column.value(row)
+    if isinstance(value, str) and column.format not in WORDS:
+        return text(value)
+    return UNKNOWN if value is None else _FORMATS[column.format](value)
+
+
+def _shares(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name(each)} {share(n)}" for each, n in most_first(counts, 4))
+
+
 def listed(items: Iterable[str], kind: str = "") -> str:
-    """A list of HTML items; nothing without any."""
+    """Return a list of HTML items; empty without items."""
     inner = "".join(f"<li>{one}</li>\n" for one in items)
     named = f' class="{kind}"' if kind else ""
     return f"<ul{named}>\n{inner}</ul>\n" if inner else ""
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Words and what they are, both HTML; pairs without a value are left out."""
+    """Return a list of terms and values, both HTML; pairs without a value are left out."""
     return "<dl>\n" + "".join(f"<dt>{word}</dt><dd>{said}</dd>\n" for word, said in pairs if said) + "</dl>\n"
 
 
 def figure(svg: str, caption: str, kind: str = "") -> str:
-    """A picture with what there is to say of it."""
+    """Return a picture with its caption."""
     named = f' class="{kind}"' if kind else ""
     return f"<figure{named}>\n{svg}\n<figcaption>{caption}</figcaption></figure>\n" if svg else ""
 
 
 def maximum(q: Any) -> str:
-    """The exact maximum of the report's Q, or what it can't be above, or is at least."""
+    """Return the exact maximum of Q, or its upper (≤) or lower (≥) bound."""
     if "max" in q.get("or_more", ()):
         return f"≥ {time_of(q['open_from'])}"
     return f"≤ {time_of(q['max_bound'])}" if q.get("max_bound") is not None else time_of(q["max"])
 
 
 def quantile(q: Any, name: str) -> str:
-    """One of the report's Q; `≥` where nobody knows how much more it was, `~` where a bucket is wider than latmon's."""
+    """Return a quantile of Q: `≥` if its bucket has no upper bound, `~` if it is wider than latmon's own."""
     if name in q.get("or_more", ()):
         return f"≥ {time_of(q[name])}"
     value, parts = q[name], q.get("octave_parts", _FINE)
     if value is None or value == q["max"]:
         return time_of(value)
     if parts >= _FINE:
-        return in_words(bound(value, q["max"]))  # in the digits that it has: as the text's
+        return in_words(bound(value, q["max"]))  # the digits of the text report
     return f"~ {in_words(duration(value, 1 if parts <= _ROUGH else 2, up=True))}"
 
 
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "count": number,
+    "whole": number,
+    "number": number,
+    "time": time_of,
+    "mean": time_of,
+    "share": share,
+    "quantile": lambda value: maximum(value[0]) if value[1] == "max" else quantile(*value),
+    "name": name,
+    "words": text,
+    "shares": _shares,
+}
+"""Formats of report.columns as HTML."""
 LEVELS = 9
-"""Of a map's cells: a single I/O, then eight steps."""
+"""Levels of a map's cells: a single I/O, then eight steps."""
 
 
 def heat(theme: Theme) -> tuple[str, ...]:
-    """The colours of the levels."""
+    """Return the colours of the levels."""
     return (theme.floor, *theme.steps)
 
 
 def light() -> Theme:
-    """The theme of paper."""
+    """Return the theme for paper."""
     return read_theme(data_dir("themes") / "light.yaml")
 
 
 def style_sheet() -> str:
-    """All of it; needs nothing from anywhere else."""
+    """Return the style sheet; it loads nothing."""
     paper = _variables(light(), "#ffffff", "#f3f3f3", "#b0b0b0")
     screen = _variables(read_theme(data_dir("themes") / "dark.yaml"), "", "#1e1e1e", "#5a5a5a")
     levels = "".join(f".h{n}{{fill:var(--h{n})}}" for n in range(1, LEVELS + 1))
@@ -164,7 +210,7 @@ table.narrow caption{white-space:nowrap}
 .what{color:var(--dim)}
 .verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
 .verdict.lost{border-color:var(--bad);color:var(--bad)}
-.told{font-size:1.02rem;color:var(--strong)}
+.key{font-size:1.02rem;color:var(--strong)}
 .small,figcaption,caption{font-size:.86rem;color:var(--dim)}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.6rem 0}
 dt{color:var(--dim)}

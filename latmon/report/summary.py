@@ -1,10 +1,9 @@
 """The summary of a recording: schema latmon.report/1, additive changes only.
 
-A key whose feature isn't measured is absent, never 0. Pure: a recording in, plain JSON values out; the parts are made
-by devices.py, outstanding.py, stages.py, interrupts.py and outliers.py.
+A key whose feature isn't measured is absent, never 0. Pure: a recording in, plain JSON values out. devices.py,
+outstanding.py, interrupts.py and outliers.py make the parts.
 
-The header of such a recording says where each series' last row begins. It is foreign: what isn't as it should be is
-passed over.
+The header of an imported recording has the begin of each series' open last row; malformed entries are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from latmon.aggregate.rollup import Minute
+from latmon.aggregate.accumulator import COUNTERS, Minute
 from latmon.analysis.attribution import added, untraced_share
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.devices import NONE
@@ -22,19 +21,23 @@ from latmon.model.histogram import MAX_US
 from latmon.recording.encode import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
-from latmon.report.devices import devices, irqs, older, sampling, softirqs, taskqs, wakeups
-from latmon.report.findings import Judged
-from latmon.report.formatting import missing, opened, rfc3339, rounded
-from latmon.report.totals import COUNTERS, Missed, Totals, outliers
+from latmon.report.devices import devices, sampling
+from latmon.report.findings import Evaluated
+from latmon.report.formatting import missing, opened, rounded
+from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
+from latmon.report.outliers import outliers
+from latmon.report.outstanding import older_counts
+from latmon.report.totals import Missed, Totals
+from latmon.support.units import rfc3339
 
 _NAMES = 3
-"""Device, op, stage."""
+"""Parts of a series' name: device, op, stage."""
 
 
 def opens(devices: Mapping[str, Any], imported: object) -> None:
-    """Into the report's devices."""
-    told = imported.get("open") if isinstance(imported, Mapping) else None
-    for one in told if isinstance(told, list) else ():
+    """Apply the header's open rows to the devices of the report."""
+    reported = imported.get("open") if isinstance(imported, Mapping) else None
+    for one in reported if isinstance(reported, list) else ():
         series, from_us = (one.get("series"), one.get("from_us")) if isinstance(one, Mapping) else (None, None)
         if type(from_us) is not int or not 0 <= from_us <= MAX_US:
             continue
@@ -52,24 +55,23 @@ Item = Frame | Gap | Mark | End
 
 
 def summarise(recording: Recording | Parts, settings: Settings = DEFAULT) -> dict[str, Any]:
-    """One pass over the recording; `damage` is in it when there was any. `settings` are the rules'."""
-    judged = Judged(recording, settings)
-    return summary_of(recording, added_up(recording, judged.add, whole=judged.by_windows)) | judged.summary()
+    """Return the summary, with `damage` if there is any; `settings` are the rules'."""
+    evaluated = Evaluated(recording, settings)
+    return summary_of(recording, added_up(recording, evaluated.add, whole=evaluated.by_windows)) | evaluated.summary()
 
 
 def added_up(recording: Recording | Parts, *others: Callable[[Item | Minute], None], whole: bool = False) -> Totals:
-    """One pass over the recording, for its totals and for whoever else wants each item of it; `whole`: no Minutes."""
+    """Return totals after one pass, which also feeds `others`; `whole`: windows only, no roll-ups."""
     totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
     for item in recording if whole else recording.summed():
         totals.add(item)
         for add in others:
             add(item)
-    totals.finish()
     return totals
 
 
 def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
-    """What totals of this recording come to."""
+    """Return the summary of these totals."""
     summary = _whole(recording.origin, totals)
     opens(summary["devices"], recording.origin.extra.get("imported"))
     live = {"live": True} if recording.is_live else {}
@@ -97,9 +99,9 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
-        **softirqs(totals.deep.softirqs),
-        **irqs(totals.deep.handlers),
-        **wakeups(totals.deep.wakeups, totals.wakeups_left_out),
+        **softirqs(totals.on_demand.softirqs),
+        **irqs(totals.on_demand.handlers),
+        **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),
         **taskqs(totals.taskqs),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
         **_noted(origin, totals),
@@ -123,9 +125,9 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "probes_wanted": last.probes_wanted,
         "probes_missing": missing(origin.probes_missing),
         **{name: totals.counters[name] for name in COUNTERS},
-        **({"suppressed": totals.deep.suppressed} if totals.thresholds_us else {}),
+        **({"suppressed": totals.on_demand.suppressed} if totals.thresholds_us else {}),
         **(_traced(totals.traced) if totals.traced.one_in and origin.traces_stages else {}),
-        **(older(totals.outstanding.ages) if totals.depths or totals.outstanding.probed else {}),
+        **(older_counts(totals.outstanding.ages) if totals.gauges or totals.outstanding.probed else {}),
         "skipped": totals.skipped,
         "self_cpu_percent": rounded(totals.cpu.mean, 2),
         **({} if totals.probe_cpu.mean is None else {"probe_cpu_percent": rounded(totals.probe_cpu.mean, 2)}),
@@ -134,24 +136,24 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
 
 
 def _notices(totals: Totals) -> dict[str, Any]:
-    told = [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]
-    return {"notices": told} if told else {}
+    reported = [{"time": rfc3339(wall), "text": text} for wall, text in totals.notices]
+    return {"notices": reported} if reported else {}
 
 
 def _noted(origin: Origin, totals: Totals) -> dict[str, Any]:
-    """How the host was set when the capture began, and what was noted since, with what had changed by then."""
+    """Return the settings at the begin, and the marks with the settings that had changed by then."""
     settings = {section: dict(values) for section, values in origin.settings.items()}
     marks = [{"time": rfc3339(one.wall), "text": one.text, "changed": _plain(one.changed)} for one in totals.marks]
     return {**({"settings": settings} if settings else {}), **({"marks": marks} if marks else {})}
 
 
 def _plain(changed: HostSettings | None) -> dict[str, dict[str, str]] | None:
-    """None: nobody read them."""
+    """Return plain dictionaries; None if settings were not read."""
     return None if changed is None else {name: dict(of) for name, of in changed.items()}
 
 
 def _traced(traced: Traced) -> dict[str, Any]:
-    """How many requests the deep probes traced, how many of them they lost the path of, and why."""
+    """Return how many requests were traced, how many could not be followed, and why."""
     return {
         "untraced_share": rounded(untraced_share(traced), 6),
         "traced": {
@@ -168,7 +170,7 @@ def _start(origin: Origin, first: Frame | None) -> float:
 
 
 def _duration_s(totals: Totals) -> float:
-    """From the first window's begin to the last one's end, gaps included."""
+    """Return the time from the first window's begin to the last one's end, gaps included."""
     if totals.first is None or totals.last is None:
         return 0.0
     return round((totals.last.mono_us - totals.first.mono_us + totals.first.dt_us) / 1e6, 6)

@@ -1,6 +1,6 @@
-"""The summary as text for a ticket: 80 columns, no colour, every number with what it includes.
+"""The summary as text for a ticket: 80 columns, no colour, with definitions of its numbers.
 
-Reads the summary alone, so that nothing is in the text that a script can't have too.
+Made of the summary alone, so that scripts have all of its numbers too.
 """
 
 from __future__ import annotations
@@ -8,25 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latmon.model.stages import called
-from latmon.report import formatting, sections
-from latmon.report.devices import NOT_PASSED
-from latmon.report.formatting import QUANTILES, wrapped
-from latmon.support.units import UNKNOWN, duration, part, rate, spelled
-from latmon.views.units import count
+from latmon.findings.finding import NOT_RUN
+from latmon.report import outliers, outstanding, sections
+from latmon.report.columns import heads, line, text_table
+from latmon.report.devices import LATENCY, NOT_PASSED, latency_rows, stages_without, volume
+from latmon.report.formatting import wrapped
+from latmon.report.interrupts import host_tables
+from latmon.support.units import UNKNOWN
 
 MAX_LISTED = 20
-_HEADS = f"    {'':<11}{'timed':>10}" + "".join(f"{title:>7}" for title in ("mean", *QUANTILES, "max"))
+MAX_MARKS = 20
+MAX_SECTIONS = 40
+MAX_NAMES = 12
+"""Settings of a section."""
+_MAIN = ("kernel", "tool", "clock", "module ", "device ")
+"""Prefixes of the sections in the text report, in this order; probes and their hashes are in the JSON."""
+MAX_FINDINGS = 20
 _Json = Mapping[str, Any]
 
 
 def render_text(summary: _Json) -> str:
-    """The whole report, with a newline at its end."""
-    blocks = [_head(summary), sections.findings(summary), _trust(summary), sections.marks(summary)]
+    """Return the whole report, with a newline at its end."""
+    blocks = [_head(summary), findings(summary), _trust(summary), marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
-    blocks += [sections.outliers(summary), sections.interrupts(summary)[:-1], sections.remarks(summary)]
-    blocks.append(sections.settings(summary))
+    blocks += [outliers.text(summary), interrupts(summary)[:-1], outstanding.remarks(summary)]
+    blocks.append(settings(summary))
     blocks += [_idle(summary), [line for said in sections.meaning(summary) for line in wrapped(said)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -46,7 +53,7 @@ def _head(summary: _Json) -> list[str]:
 
 
 def _trust(summary: _Json) -> list[str]:
-    """How far the numbers can be trusted."""
+    """Return the lines on completeness: trust, gaps, notices, damage, verdict."""
     lines = [line for said in sections.trust(summary) for line in wrapped(said)]
     lines += wrapped(f"gaps: {sections.gaps(summary)}")
     lines += _listed(
@@ -60,8 +67,8 @@ def _trust(summary: _Json) -> list[str]:
 
 
 def _busy(summary: _Json) -> list[tuple[str, _Json]]:
-    """Devices with a block of their own: I/Os completed, or some never did."""
-    return [(name, one) for name, one in summary["devices"].items() if one["ops"] or sections.is_told(one)]
+    """Return the devices with a block of their own."""
+    return [(name, one) for name, one in summary["devices"].items() if outstanding.is_busy(one)]
 
 
 def _idle(summary: _Json) -> list[str]:
@@ -83,67 +90,17 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     if not device["ops"]:
         yield "  no I/O completed"
     else:
-        yield _HEADS + (f"{'share':>6}" if any(one["stages"] for one in device["ops"].values()) else "")
+        shown = LATENCY if any(one["stages"] for one in device["ops"].values()) else LATENCY[:-1]
+        yield f"{'':<15}{heads(shown)}"
     for op, one in device["ops"].items():
-        yield from wrapped(f"{op}: {_volume(one, seconds)}", "  ")
-        yield from _stages(one, begins)
-    yield from _not_passed(device["ops"])
+        yield from wrapped(f"{op}: {volume(one, seconds)}", "  ")
+        yield from (f"    {row['name']:<11}{line(LATENCY, row)}" for row in latency_rows(one, begins))
+    for why, stages in stages_without(device["ops"]).items():
+        if why.startswith(NOT_PASSED):
+            yield from wrapped(f"n/a: {', '.join(stages)} ({why.removeprefix(NOT_PASSED)})", "  ")
     if sentence := sections.tail_sentence(name, device):
         yield from wrapped(sentence, "  ")
-    yield from sections.device(device)
-
-
-def _stages(op: _Json, begins: str) -> Iterator[str]:
-    """The latency, then the stages with their shares of all the time of the I/Os whose stages they are.
-
-    Where the latency `begins` at the issue, a traced total holds more, even of as many I/Os.
-    """
-    latency, traced = op.get("latency_us"), op.get("of", {}).get("latency_us")
-    base = traced or latency
-    whole = (base["mean"] or 0) * base["count"] if base else 0
-    if latency:
-        yield _row("total", latency)
-    longer = begins == "issue" and "queue" in op["stages"]
-    if traced and (not latency or longer or traced["count"] != latency["count"]):
-        yield _row("of traced", traced)
-    rows = op["stages"] | ({"unaccounted": op["unaccounted"]} if "unaccounted" in op else {})
-    for stage, figures in rows.items():
-        known = whole and figures["sum"] is not None and stage != "resume"
-        of_all = f"{part(min(1.0, figures['sum'] / whole)):>6}" if known else ""
-        yield _row(called(stage, figures.get("includes", ())).column, figures) + of_all
-
-
-def _not_passed(ops: _Json) -> Iterator[str]:
-    """Stages that are measured and that none of the device's I/Os passed."""
-    reasons: dict[str, list[str]] = {}
-    for stage, why in {stage: why for op in ops.values() for stage, why in op["stages_absent"].items()}.items():
-        if why.startswith(NOT_PASSED) and all(stage not in op["stages"] for op in ops.values()):
-            reasons.setdefault(why.removeprefix(NOT_PASSED), []).append(stage)
-    for why, stages in reasons.items():
-        yield from wrapped(f"n/a: {', '.join(stages)} ({why})", "  ")
-
-
-def _volume(op: _Json, seconds: float) -> str:
-    said = f"{op['count']:,} I/Os"
-    if seconds:
-        said += f", {rate(op['count'] / seconds)}/s"
-        said += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
-    kernel = op.get("kernel")
-    if "untimed" in op:
-        said += f"; {op['untimed']:,} of them not timed"
-    if kernel and kernel["count"] != op["count"]:
-        said += f"; the kernel counted {kernel['count']:,}"
-    if kernel and "latency_us" not in op and "mean_us" in kernel:
-        said += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
-        if "queue_mean_us" in kernel:
-            queue, driver = (spelled(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
-            said += f": {queue} queued above the driver + {driver} in it"
-    return said
-
-
-def _row(stage: str, q: _Json) -> str:
-    cells = [duration(q["mean"]), *(formatting.cell(q, name) for name in QUANTILES), formatting.top(q)]
-    return f"    {stage:<11}{count(q['count']):>10}" + "".join(f"{cell:>7}" for cell in cells)
+    yield from outstanding.lines(device)
 
 
 def _listed(lines: list[str]) -> list[str]:
@@ -155,9 +112,85 @@ _PLAIN = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text as `encoding` can say it, each character still one: a line stays as long as it was."""
+    """Return the text with characters that `encoding` has; the length of lines stays."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
     return text
+
+
+def findings(summary: _Json) -> list[str]:
+    """Return the findings, the most urgent first; `findings: none` with the rules; empty if none was evaluated."""
+    if "findings" not in summary:
+        return []
+    found = summary["findings"]
+    if not found:
+        return wrapped(f"findings: none ({sections.evaluated(summary)})")
+    lines = wrapped(f"findings ({sections.evaluated(summary)}):")
+    for one in found[:MAX_FINDINGS]:
+        lines += _finding(one)
+    return [*lines, *([f"  and {len(found) - MAX_FINDINGS:,} more"] if len(found) > MAX_FINDINGS else [])]
+
+
+def _finding(one: _Json) -> Iterator[str]:
+    device = f"  {one['device']}" if one["device"] else ""
+    yield from wrapped(f"{one['severity'].upper()}  {one['id']}{device}  {sections.when(one)}", "  ")
+    yield from wrapped(f"{one['summary']}.", "    ")
+    for fact in one["evidence"].values():
+        yield from wrapped(f"- {sections.fact_said(fact)}", "    ")
+    yield from wrapped(f"shown on: {sections.shown_on(one)}", "    ")
+    for step in one["next_steps"]:
+        yield from wrapped(f"next: {step.get('what', step['text'])} (risk: {step['risk']})", "    ")
+        for command in step.get("commands", ()):  # on a line of its own, so that it can be pasted
+            yield f"        {command['line']}{'' if command['ran'] else NOT_RUN}"
+    yield from wrapped(f"refuted by: {one['refuted_by']}", "    ")
+
+
+def marks(summary: _Json) -> list[str]:
+    """Return a line per mark, and the settings that differ from the start."""
+    found = summary.get("marks", [])
+    if not found:
+        return []
+    lines = ["marks:"]
+    for one in found[:MAX_MARKS]:
+        lines += wrapped(f"{one['time'] or UNKNOWN}  {one['text'] or '(no note)'}", "  ")
+        lines += [line for said in sections.changes(one["changed"]) for line in wrapped(said, "    ")]
+    return [*lines, *_rest(len(found) - MAX_MARKS, "marks")]
+
+
+def settings(summary: _Json) -> list[str]:
+    """Return a paragraph per section; equal sections of several devices are one."""
+    found = summary.get("settings", {})
+    reported = sorted((one for one in found if _rank(one) < len(_MAIN)), key=lambda one: (_rank(one), one))
+    lines = ["settings at the start:"] if reported else []
+    same: dict[str, list[str]] = {}
+    for section in reported:
+        same.setdefault("; ".join(_named(found[section])), []).append(section)
+    for said, equal in list(same.items())[:MAX_SECTIONS]:
+        kind = equal[0].partition(" ")[0]
+        names = ", ".join(one.partition(" ")[2] for one in equal)
+        lines += wrapped(f"{kind} {names}".strip() + f": {said}", "  ")
+    lines += _rest(len(same) - MAX_SECTIONS, "sections")
+    others = len(found) - len(reported)
+    return lines + ([f"  and {others:,} sections that --json has"] if others and reported else [])
+
+
+def _named(values: Mapping[str, str]) -> Iterator[str]:
+    for name, value in list(values.items())[:MAX_NAMES]:
+        yield f"{name} {value}"
+    if len(values) > MAX_NAMES:
+        yield f"and {len(values) - MAX_NAMES:,} more"
+
+
+def _rank(section: str) -> int:
+    return next((at for at, begin in enumerate(_MAIN) if section.startswith(begin)), len(_MAIN))
+
+
+def _rest(more: int, what: str) -> list[str]:
+    return [f"  and {more:,} more {what} (--json has them)"] if more > 0 else []
+
+
+def interrupts(summary: _Json) -> list[str]:
+    """Return the tables of softirqs, handlers, wake-ups and task queues, as far as they were measured."""
+    return [line for table in host_tables(summary) for line in text_table(table)]

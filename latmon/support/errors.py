@@ -1,6 +1,6 @@
 """Every error that latmon reports, each with its exit code. A message is one sentence that names the remedy.
 
-Owns the exit codes (ARCHITECTURE.md, the command line). Knows nothing of who raises or prints them.
+Owns the exit codes (ARCHITECTURE.md, the command line). Knows neither where they are raised nor how they are printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXIT_UNREADABLE = 5
 
 
 class LatmonError(Exception):
-    """A failure with a sentence for the user; `exit_code` is what the process ends with."""
+    """A failure with a sentence for the user; `exit_code` is the process's."""
 
     exit_code = EXIT_FAILED
 
@@ -42,13 +42,13 @@ class UntrustedError(LatmonError):
 
 
 class RecordingError(LatmonError):
-    """A recording can't be read: damaged, not one of ours, or from a newer latmon."""
+    """A recording can't be read: damaged, not latmon's, or from a newer latmon."""
 
     exit_code = EXIT_UNREADABLE
 
 
 class TooManyError(RecordingError):
-    """A recording names more than any host has; nothing behind that place is read."""
+    """A recording names more than any host has; it is not read any further."""
 
 
 class ManifestError(LatmonError):

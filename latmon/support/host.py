@@ -1,6 +1,6 @@
 """Facts about the host that measurements depend on: name, kernel, boot, timer tick, distribution.
 
-Read-only, from roots given as arguments. Must not know backends, checks or what is done with the facts.
+Reads only, from roots that are arguments. Must not know backends, checks or the use of the facts.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _FAMILIES = {
     "dnf install": ("fedora", "rhel", "centos"),
     "pacman -S": ("arch",),
 }
-"""What installs a package, and on whose systems."""
+"""Command that installs a package -> systems that have it."""
 _INIT_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the first pid namespace this number on every boot (PROC_PID_INIT_INO)."""
 _CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
 
 
 def name() -> str:
-    """The host's name, cleaned."""
+    """Return the host's name, cleaned."""
     return clean(socket.gethostname())
 
 
 def kernel() -> str:
-    """System and release, such as `Linux 6.1.0-29-amd64`."""
+    """Return system and release, such as `Linux 6.1.0-29-amd64`."""
     return clean(f"{platform.system()} {platform.release()}")
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:
-    """Tells one boot from the next; empty where the system has none."""
+    """Return the kernel's id of this boot; empty where the system has none."""
     return clean(content(proc / "sys/kernel/random/boot_id").strip())
 
 
 def hz(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> int | None:
-    """The kernel's timer ticks per second, from its configuration; None when that isn't readable.
+    """Return the kernel's timer ticks per second from its configuration; None when that isn't readable.
 
     `getconf CLK_TCK` is no answer: it is 100 on every kernel.
     """
@@ -64,7 +64,7 @@ def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> byt
 
 
 def install_command(package: str, etc: Path = Path("/etc")) -> str:
-    """What root types to install a package, by /etc/os-release; empty for a system that we don't know."""
+    """Return root's command that installs a package, by /etc/os-release; empty for an unknown system."""
     fields = dict(
         line.partition("=")[::2] for line in content(etc / "os-release").decode("utf-8", "replace").splitlines()
     )
@@ -73,15 +73,15 @@ def install_command(package: str, etc: Path = Path("/etc")) -> str:
 
 
 def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
-    """Which kind of container this runs in; empty on a host of its own.
+    """Return the kind of container that latmon runs in; empty outside of one.
 
-    The marker files alone prove nothing: a virtual machine made from a container image has them too.
+    Marker files alone prove nothing: a virtual machine made from a container image has them too.
     """
     try:
         if (proc / "self/ns/pid").readlink().name == _INIT_PID_NAMESPACE:
             return ""
     except OSError:
-        pass  # no namespaces here, or not ours to see: the marks decide
+        pass  # no namespaces, or not readable: the marks decide
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -94,9 +94,9 @@ def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
 
 
 def suspended_us() -> int:
-    """How long this boot has been suspended in all: what CLOCK_MONOTONIC leaves out. 0 where no clock tells.
+    """Return the time that this boot was suspended, which CLOCK_MONOTONIC leaves out; 0 where no clock counts it.
 
-    The two clocks can't be read at once: less than 1 ms between them is the reading, not a suspend.
+    The two clocks can't be read at once: a difference below 1 ms is not a suspend.
     """
     if sys.platform != "linux":
         return 0

@@ -1,8 +1,7 @@
 """Paths: XDG directories, data files of the installation, small kernel files.
 
-Asks the environment only; whoever writes makes the directory.
-
-Files of /proc and /sys vanish while they are read: absence is no fault. A user's file may be anything.
+Directories are computed from the environment, and made by the code that writes to them. Files of /proc and /sys may
+vanish while they are read: absence is no error. A user's file may be anything.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from latmon.support.errors import UnavailableError
 
 
 def state(environ: Mapping[str, str]) -> Path:
-    """Return the directory for what is kept from run to run: crashes, recordings that could be written nowhere else.
+    """Return the directory for crash logs, and for recordings that could be written nowhere else.
 
     Root makes no directory in another user's home, nor a home that doesn't exist: it uses its own home instead.
     """
@@ -31,7 +30,7 @@ def state(environ: Mapping[str, str]) -> Path:
 
 
 def config(environ: Mapping[str, str]) -> Path:
-    """For the user's settings."""
+    """Return the directory of the user's settings."""
     return _base(environ, "XDG_CONFIG_HOME", ".config")
 
 
@@ -48,7 +47,7 @@ def _existing(path: Path) -> Path:
 
 
 def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
-    """`variable` when it is absolute, as the XDG specification wants it."""
+    """Return latmon's directory below `variable` if that is absolute (XDG), else below the home directory."""
     named = Path(environ.get(variable, ""))
     return (named if named.is_absolute() else Path(environ.get("HOME", "/")) / below_home) / "latmon"
 
@@ -59,7 +58,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def data_dir(name: str) -> Path:
     """Return the directory of bundled data called `name` ("probes", "themes"); UnavailableError where there is none.
 
-    A zip archive holds none: bpftrace, a root process, must be given files that nobody else unpacked or can write to.
+    A zip archive has none: bpftrace runs as root and must get files that no other user unpacked or can write to.
     """
     found = next((one for one in (_PACKAGE / name, _PACKAGE.parent / name) if one.is_dir()), None)
     if found is None:
@@ -74,7 +73,7 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def content(path: Path) -> bytes:
-    """The bytes; empty when there is no such file, no longer, or not for us."""
+    """Return a file's bytes; empty when it doesn't exist or can't be read."""
     try:
         return path.read_bytes()
     except OSError:
@@ -82,7 +81,7 @@ def content(path: Path) -> bytes:
 
 
 def text(path: Path) -> str:
-    """The same as ASCII; what isn't ASCII is replaced."""
+    """Return a file's text as ASCII, with other bytes replaced; empty when it can't be read."""
     return content(path).decode("ascii", "replace")
 
 

@@ -1,10 +1,8 @@
 """Privileges: the invoking user under sudo, dropping root, and the capabilities that a probe tool needs.
 
-The UI settles at once, the collector when its backend is open. Where root stays root, execve can give nothing more
-(no_new_privs). Outside Linux nobody keeps root for the probes that start later (Solaris has no setresuid either), so
-under sudo latmon stays root there. Knows nothing of probes or files.
-
-Owns which ones and who has them: this process, or whatever it starts. Knows no tool.
+The user interface drops root at once, the collector when its backend is open. Where root stays root, execve can gain
+nothing (no_new_privs). Outside Linux latmon stays root under sudo: no process there keeps root for the probes that
+start later, and Solaris has no setresuid. Knows no probe, tool or file.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class Invoker:
 
 
 def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) -> Invoker | None:
-    """The user behind sudo; None without sudo, without root, for a root that calls sudo, and outside Linux."""
+    """Return the user who called sudo; None without sudo, without root, for root itself, and outside Linux."""
     uid, gid = sudo_uid(environ), _identity(environ.get("SUDO_GID", ""))
     if (platform or sys.platform) != "linux" or euid != 0 or not uid or gid is None:
         return None
@@ -51,12 +49,12 @@ def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) 
 
 
 def sudo_uid(environ: Mapping[str, str]) -> int | None:
-    """The uid of the user who called sudo, on every system; None without sudo."""
+    """Return the uid of the user who called sudo, on every system; None without sudo."""
     return _identity(environ.get("SUDO_UID", ""))
 
 
-def settle(user: Invoker | None) -> None:
-    """Become the invoking user for good; where root stays, promise that no program we start gains more."""
+def drop_root(user: Invoker | None) -> None:
+    """Become the invoking user permanently; where root stays, prevent that started programs gain privileges."""
     os.umask(0o077)
     if user is not None:
         _become(user)
@@ -65,7 +63,7 @@ def settle(user: Invoker | None) -> None:
 
 
 def adopt_home(user: Invoker | None, environ: MutableMapping[str, str]) -> None:
-    """HOME and XDG of the invoking user: what sudo left of root's would put files where that user can't see them."""
+    """Set HOME and drop XDG_* of root, which would put files where the invoking user can't read them."""
     if user is None:
         return
     environ.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
@@ -76,7 +74,7 @@ def adopt_home(user: Invoker | None, environ: MutableMapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def acting_as(user: Invoker | None) -> Iterator[None]:
-    """For a moment the invoking user in every check the kernel makes on files; root again afterwards."""
+    """Be the invoking user for the kernel's file checks inside of the block."""
     back = act_as(user)
     try:
         yield
@@ -85,7 +83,7 @@ def acting_as(user: Invoker | None) -> Iterator[None]:
 
 
 def act_as(user: Invoker | None) -> Callable[[], None]:
-    """The same until the call that is returned; that one waits for all threads, so none of them may hang."""
+    """Be the invoking user for file checks until the returned function is called, which waits for all threads."""
     if user is None:
         return lambda: None
     groups, gid, uid = os.getgroups(), os.getegid(), os.geteuid()
@@ -102,7 +100,7 @@ def act_as(user: Invoker | None) -> Callable[[], None]:
 
 
 def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
-    """UnavailableError where that user can't read our own modules: Python loads some of them late."""
+    """Raise UnavailableError where that user can't read latmon's modules, some of which load late."""
     if user is None:
         return
     with acting_as(user):
@@ -115,7 +113,7 @@ def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
 
 
 def no_new_privileges() -> None:
-    """prctl(PR_SET_NO_NEW_PRIVS); quietly nothing where there is no prctl: it only ever takes away."""
+    """Call prctl(PR_SET_NO_NEW_PRIVS); do nothing where there is no prctl."""
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -126,7 +124,7 @@ def _become(user: Invoker) -> None:
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
-        raise AssertionError("root was not given up")  # a kernel that says yes and does no: go no further
+        raise AssertionError("root was not given up")  # the calls succeeded and changed nothing: stop here
 
 
 def _identity(text: str) -> int | None:
@@ -134,34 +132,34 @@ def _identity(text: str) -> int | None:
 
 
 _WANTED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_DAC_READ_SEARCH": 2, "CAP_DAC_OVERRIDE": 1}
-"""Each one of them is asked for by bpftrace 0.27, one behind the other."""
+"""Capabilities that bpftrace 0.27 requires, with their numbers."""
 _SYS_ADMIN = 21
-"""Holds the first two."""
+"""Number of CAP_SYS_ADMIN, which includes the first two."""
 _SETS = {name: re.compile(rf"^{name}:\s*([0-9a-f]+)".encode(), re.MULTILINE) for name in ("CapEff", "CapAmb")}
 
 
 def missing(proc: Path = Path("/proc")) -> frozenset[str]:
-    """Those that this process doesn't have."""
+    """Return the required capabilities that this process doesn't have."""
     return _without(proc, "CapEff")
 
 
 def missing_in_children(proc: Path = Path("/proc")) -> frozenset[str]:
-    """Those that a program which we start as a plain user won't have: it inherits the ambient ones alone."""
+    """Return those that a program started as a plain user doesn't have: it inherits only ambient ones."""
     return _without(proc, "CapAmb")
 
 
 def can_mount_in_children(proc: Path = Path("/proc")) -> bool:
-    """True when a program which we start as a plain user may mount."""
-    return bool(_held(proc, "CapAmb") >> _SYS_ADMIN & 1)
+    """Return whether a program started as a plain user may mount."""
+    return bool(_capabilities(proc, "CapAmb") >> _SYS_ADMIN & 1)
 
 
 def _without(proc: Path, kind: str) -> frozenset[str]:
-    held = _held(proc, kind)
-    if held >> _SYS_ADMIN & 1:
-        held |= 1 << _WANTED["CAP_BPF"] | 1 << _WANTED["CAP_PERFMON"]
-    return frozenset(name for name, bit in _WANTED.items() if not held >> bit & 1)
+    bits = _capabilities(proc, kind)
+    if bits >> _SYS_ADMIN & 1:
+        bits |= 1 << _WANTED["CAP_BPF"] | 1 << _WANTED["CAP_PERFMON"]
+    return frozenset(name for name, bit in _WANTED.items() if not bits >> bit & 1)
 
 
-def _held(proc: Path, kind: str) -> int:
+def _capabilities(proc: Path, kind: str) -> int:
     found = _SETS[kind].search(content(proc / "self/status"))
     return int(found[1], 16) if found else 0

@@ -2,10 +2,6 @@
 
 Reads /proc (a parameter) and follows `task/*/children`, so that a host with 50,000 processes costs no more than an
 empty one. Knows nothing of frames.
-
-`ThreadPoolExecutor` won't do: the interpreter joins its threads at exit, however long they take.
-
-Knows not what is called.
 """
 
 from __future__ import annotations
@@ -30,12 +26,12 @@ from latmon.support.paths import content, text
 from latmon.support.units import show_duration
 
 _STARTTIME = 22 - 3
-"""By its number in proc_pid_stat(5), behind pid and comm; ticks of CLOCK_BOOTTIME."""
+"""Index of starttime in proc_pid_stat(5) after pid and comm; ticks of CLOCK_BOOTTIME."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _SLACK_US = 20_000
-"""A start is known to a tick of 10 ms."""
+"""Tolerance for the start of a process, which has a resolution of 10 ms."""
 _MOST_GONE = 256
-"""Processes that are remembered after their end: an outlier is known some frames after it began."""
+"""Ended processes that are kept, because an outlier is reported some frames after its begin."""
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of include/linux/proc_ns.h: there probes and /proc number processes alike."""
 
@@ -45,7 +41,7 @@ PIPE_BYTES = 1 << 20
 def widen(pipe: int) -> None:
     """Give a pipe room for PIPE_BYTES: a child that prints goes on for longer while its reader is stopped.
 
-    Where the user's pipes hold too much already, 64 KiB have to do.
+    It keeps 64 KiB where the user's pipes are at their limit.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -55,7 +51,7 @@ def widen(pipe: int) -> None:
 def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
     """Return children, their children and so on; a process that ends meanwhile is left out.
 
-    It costs what the family costs, not what the host has.
+    The cost depends on the number of descendants, not of the host's processes.
     """
     todo = [pid]
     while todo:
@@ -66,7 +62,7 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
 
 @dataclass(slots=True)
 class _Life:
-    """When a process began, and when it was first missed; None while it is there."""
+    """Lifetime of a process: its start, and when it was first missing; None while it exists."""
 
     begun_us: int
     gone_us: int | None = None
@@ -76,9 +72,9 @@ class _Life:
 
 
 class Family:
-    """The processes of one latmon: its own, the probe tool's, and whatever these start.
+    """The processes of one latmon: its own, the probe tool's, and all that these start.
 
-    `refresh` looks who is there; a process that lives between two looks is never known. Times are CLOCK_MONOTONIC, us.
+    `refresh` samples them; a process that lives between two samples stays unknown. Times are CLOCK_MONOTONIC, us.
     """
 
     def __init__(
@@ -90,16 +86,16 @@ class Family:
         now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
         suspended_us: Callable[[], int] = host.suspended_us,
     ) -> None:
-        """`parent`: the user interface of a collector; its other children don't count."""
+        """Start with process `pid`; `parent` is a collector's user interface, whose other children don't count."""
         self._roots = (pid,) if parent is None else (pid, parent)
         self._proc, self._now_us, self._suspended_us = proc, now_us, suspended_us
         self._lives: dict[tuple[int, int], _Life] = {}
-        """By pid and start, as a pid is used again."""
+        """Lifetimes by pid and start, because pids are reused."""
         self._names: set[str] = set()
         self._numbers_suffice = _link(proc / "self/ns/pid") == _INITIAL_NAMESPACE
 
     def refresh(self) -> None:
-        """Note who is there now and who is gone."""
+        """Record new processes and the end of missing ones."""
         now_us, asleep_us = self._now_us(), self._suspended_us()
         there = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
         for key, life in self._lives.items():
@@ -125,17 +121,17 @@ class Family:
         yield from descendants(self._roots[0], self._proc)
 
     def _started(self, pid: int) -> int | None:
-        """Ticks from boot to its start; None where it is gone."""
+        """Return the ticks from boot to its start; None where it has ended."""
         fields = content(self._proc / str(pid) / "stat").rpartition(b")")[2].split()
         return int(fields[_STARTTIME]) if len(fields) > _STARTTIME and fields[_STARTTIME].isdigit() else None
 
     def _comms(self, pid: int) -> Iterator[str]:
-        """Of each of its threads: the tool's compiler has some with names of their own."""
+        """Yield the names of its threads, which may differ from the process's."""
         return (name for one in self._proc.glob(f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
 
 
 def _link(path: Path) -> str:
-    """Where a link leads to; empty where that can't be read."""
+    """Return the target of a link; empty where it can't be read."""
     try:
         return str(path.readlink())
     except OSError:
@@ -144,11 +140,11 @@ def _link(path: Path) -> str:
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _UTIME = 11
-"""Index of utime in /proc/PID/stat behind the comm; stime, cutime and cstime follow."""
+"""Index of utime in /proc/PID/stat after the comm; stime, cutime and cstime follow."""
 
 
 class OwnCpu:
-    """Percent of one CPU since the call before; exact for this process, in clock ticks (10 ms) for its children."""
+    """Sampler of own CPU use: exact for this process, in clock ticks (10 ms) for its children."""
 
     def __init__(
         self, proc: Path = Path("/proc"), pid: int | None = None, clock: Callable[[], float] = time.monotonic
@@ -157,7 +153,10 @@ class OwnCpu:
         self._before = (clock(), self._spent())
 
     def percent(self) -> float | None:
-        """None when no time has passed. A child that was never waited for takes its time with it: never negative."""
+        """Return percent of one CPU since the previous call; None when no time has passed.
+
+        An ended child that was never waited for takes its time with it; the result is never negative.
+        """
         now, spent = self._clock(), self._spent()
         (earlier, before), self._before = self._before, (now, spent)
         return None if now <= earlier else round(100 * max(0.0, spent - before) / (now - earlier), 2)
@@ -175,10 +174,10 @@ T = TypeVar("T")
 
 
 class SideThread(Executor):
-    """Makes the calls one behind the other, for `run_in_executor`; `shutdown` ends it behind the last one.
+    """Executor with one daemon thread, for `run_in_executor`; `shutdown` ends it after the last call.
 
-    A call that sits in the kernel and can't be killed (D state) holds the process all the same: no thread of any kind
-    can be left behind by then.
+    ThreadPoolExecutor doesn't work here: the interpreter joins its threads at exit, however long they take. A call in
+    the kernel that can't be killed (D state) blocks the end of the process even so.
     """
 
     def __init__(self, name: str) -> None:
@@ -191,7 +190,7 @@ class SideThread(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - Executor's own words
-        """No call behind those already made; never waits for them."""
+        """Accept no further calls; never wait for those already made."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -201,7 +200,7 @@ class SideThread(Executor):
                 continue
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it, as from any executor
+            except BaseException as error:  # noqa: BLE001 - it is raised at the future, as by any executor
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -214,7 +213,10 @@ PATIENCE_S = 30.0
 async def patiently(
     call: Callable[[], T], what: str, say: Callable[[str], None], within: tuple[float, float] = (SILENT_S, PATIENCE_S)
 ) -> T:
-    """What the call gives. `what` is waited for: said after the first time, UnavailableError after the second."""
+    """Return the call's result.
+
+    After the first time of `within` report that `what` is waited for, after the second raise UnavailableError.
+    """
     side = SideThread("patience")
     answer = asyncio.get_running_loop().run_in_executor(side, call)
     side.shutdown()
@@ -228,4 +230,4 @@ async def patiently(
             raise UnavailableError(f"{what} did not answer within {show_duration(round(most_s * 1e6))}")
         return answer.result()
     finally:
-        answer.cancel()  # nobody asks for it any more
+        answer.cancel()  # the result is no longer needed

@@ -1,11 +1,7 @@
 """Streams: private new files, standard input as a file, standard output whose errors are sentences.
 
-Owns how a file comes to be that isn't a recording, and how one of ours goes again: never by its name alone, which may
-be somebody else's by then. Knows nothing of what goes into it.
-
-Owns the process's sys.stdout. Knows nothing of what is written to it.
-
-Owns the process's standard input. Knows nothing of what is in the copy.
+Owns the creation and removal of files other than recordings. A file is never removed by its name alone, which another
+file may have by then. Owns the process's standard input and output. Knows nothing of their contents.
 """
 
 from __future__ import annotations
@@ -26,13 +22,13 @@ from latmon.support.errors import RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
 
 STANDARD = Path("-")
-"""Standard input or output, wherever a file is named on the command line."""
+"""Name of standard input or output on the command line."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def create(path: Path) -> BinaryIO:
-    """A new file that only its owner reads; UnavailableError when there can't be one."""
+    """Create a file that only its owner can read. Raises UnavailableError if it exists or can't be created."""
     try:
         descriptor = os.open(path, _FLAGS, 0o600)
     except FileExistsError:
@@ -47,9 +43,9 @@ def create(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """A new file that is on disk behind the block, or gone where the block failed: half of one looks like a whole one.
+    """Create a file that is synced after the block, or removed if the block fails.
 
-    An OSError of the block is one of writing: UnavailableError says so.
+    An OSError in the block becomes an UnavailableError.
     """
     file = create(path)
     try:
@@ -59,7 +55,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             unlink(path, file.fileno())
-        with contextlib.suppress(OSError):  # closing tells again what writing told
+        with contextlib.suppress(OSError):  # closing repeats the error of writing
             file.close()
         if isinstance(error, OSError):
             raise UnavailableError(f"can't write {named(path)}: {error.strerror or error}") from None
@@ -68,9 +64,9 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def unlink(path: Path, descriptor: int) -> bool:
-    """Take its name from the file that is open as `descriptor`, and from no other that bears it by now; whether it did.
+    """Remove the name of the file that is open as `descriptor`, unless another file has it; return whether it did.
 
-    An open file's inode number is nobody else's, so two that are the same are one file.
+    An open file's inode number is not reused, so equal numbers mean the same file.
     """
     directory = os.open(path.parent, _DIRECTORY)
     try:
@@ -84,7 +80,7 @@ def unlink(path: Path, descriptor: int) -> bool:
 
 
 def named(path: Path) -> str:
-    """A path as a message may say it; of what is written, `-` is standard output."""
+    """Return a path for a message; `-` is standard output."""
     return "standard output" if path == STANDARD else clean(str(path), 200)
 
 
@@ -93,10 +89,12 @@ if TYPE_CHECKING:
 
 
 class StdoutError(OSError):
-    """It doesn't take what is written to it; a reader who has gone away is a BrokenPipeError as ever."""
+    """Standard output can't be written to; a closed pipe is a BrokenPipeError as usual."""
 
 
 class _Output(io.FileIO):
+    """Raw standard output that raises StdoutError."""
+
     def write(self, some: ReadableBuffer, /) -> int:
         try:
             return super().write(some)
@@ -113,7 +111,7 @@ def explain(error: StdoutError) -> UnavailableError:
 
 
 def install() -> None:
-    """For the whole process; it encodes, and ends its lines, as it did."""
+    """Replace sys.stdout by one that raises StdoutError; its encoding and buffering stay."""
     old = sys.stdout
     raw = _Output(old.fileno(), "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
@@ -122,18 +120,18 @@ def install() -> None:
 
 
 def drop() -> None:
-    """What it has not taken goes nowhere, instead of failing once more at the very end."""
+    """Discard the unwritten output, which would otherwise fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 MAX_BYTES = 1 << 30
-"""Of the copy: three days of 24 devices."""
+"""Limit of the copy of standard input: three days of 24 devices."""
 _PIECE = 1 << 20
 _NAME = "standard input"
 
 
 class _Spooled(PosixPath):
-    """A file that is opened by its descriptor and named by where its bytes came from."""
+    """Path of the copy of standard input, which is opened by its descriptor and named after its source."""
 
     def __fspath__(self) -> str:
         return super().__str__()

@@ -1,7 +1,4 @@
-"""Strict YAML: values only, no aliases, no duplicate keys, bounded depth.
-
-Knows no file.
-"""
+"""Strict YAML: values only, no aliases, no duplicate keys, bounded depth. Opens no file."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ except ImportError:
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 MAX_DEPTH = 20
-"""libyaml's composer calls itself once per level."""
+"""Levels of nesting: libyaml's composer recurses once per level."""
 
 
 def _refusal(problem: str, mark: Any) -> yaml.MarkedYAMLError:
@@ -23,19 +20,21 @@ def _refusal(problem: str, mark: Any) -> yaml.MarkedYAMLError:
 
 
 class _Strict(_Loader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The last of two equal keys would win, and nobody would know."""
+    """Loader that refuses duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, on_demand: bool = False) -> dict[Any, Any]:
+        """Refuse equal keys, of which only the last would count."""
         known: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in known:
                     raise _refusal(f"key {key.value!r} is there twice", key.start_mark)
                 known.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
+        return super().construct_mapping(node, on_demand)
 
 
 def load(raw: bytes) -> Any:
-    """The tree, None for an empty file; yaml.YAMLError, or on some nonsense ValueError or RecursionError."""
+    """Return the tree, None for an empty file. Raises YAMLError, and for some input ValueError or RecursionError."""
     depth = 0
     for event in yaml.parse(raw, _Loader):
         if isinstance(event, yaml.AliasEvent):  # ten levels of them can grow a small file beyond all memory

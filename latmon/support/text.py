@@ -1,8 +1,8 @@
 """clean(): the one filter for every foreign string (comm, device, host, handler, anything in a recording).
 
-Called once, at the decoder; drawing only asserts `is_clean`. A terminal obeys control characters, C1 codes, OSC 52
-and bidirectional overrides; a markup parser obeys brackets. After `clean` only printable text of bounded length is left
-(brackets stay: what is drawn is never parsed as markup).
+The decoder calls it once; drawing only asserts `is_clean`. A terminal obeys control characters, C1 codes, OSC 52 and
+bidirectional overrides. After `clean` the text is printable and of bounded length. Brackets stay, because drawn text is
+never parsed as markup.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ MAX_CELLS = 64
 
 
 def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
-    r"""Printable text of at most `limit` characters; what is not printable is shown as its escape (`\x1b`).
+    r"""Return printable text of at most `limit` characters, with escapes (`\x1b`) for other characters.
 
-    A blank is printable, a newline, a tab, a zero-width or bidirectional control is not. Cut text ends in `…`.
+    A blank is printable; a newline, a tab, a zero-width or bidirectional control is not. Cut text ends in `…`.
     """
     text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
@@ -21,7 +21,7 @@ def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
 
 
 def is_clean(text: str) -> bool:
-    """True when drawing `text` can do nothing but show it."""
+    """Return whether all characters are printable."""
     return text.isprintable()
 
 

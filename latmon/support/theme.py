@@ -1,7 +1,7 @@
 """Themes: YAML files read into one validated value. Knows colours, not drawing.
 
-A theme file is foreign input: at most 64 KiB, known keys only, no aliases, every colour parsed; what is wrong is said
-with file and key in a ThemeError. The user's own directories come before ours, so that a theme can be replaced by name.
+A theme file is foreign input: at most 64 KiB, known keys only, no aliases, every colour parsed; a ThemeError names file
+and key. The user's directories come before latmon's, so that a theme can be replaced by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STEPS = range(4, 17)
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours by role. Without colours it is a mono theme; without heat map steps the map is a ramp of glyphs."""
+    """Colours by role. A theme without colours is monochrome; without steps the heat map is a ramp of glyphs."""
 
     name: str
     dark: bool = True
@@ -45,19 +45,19 @@ class Theme:
 
 
 def theme_dirs() -> tuple[Path, ...]:
-    """Where themes are looked for, the user's first."""
+    """Return the directories of themes, the user's first."""
     return paths.config(os.environ) / "themes", Path("/etc/xdg/latmon/themes"), data_dir("themes")
 
 
 def theme_names(dirs: tuple[Path, ...] | None = None) -> tuple[str, ...]:
-    """Every theme there is: ours in our order, then others by name."""
+    """Return the names of all themes: latmon's, then others in alphabetical order."""
     found = {path.stem for directory in dirs or theme_dirs() for path in _files(directory)}
     ours = ("dark", "light", "high-contrast", "mono")
     return tuple(n for n in ours if n in found) + tuple(sorted(found.difference(ours)))
 
 
 def load_theme(name: str, dirs: tuple[Path, ...] | None = None) -> Theme:
-    """The theme called `name`; ThemeError names the ones there are."""
+    """Return the theme called `name`. Raises ThemeError that lists the themes."""
     for directory in dirs or theme_dirs():
         path = directory / f"{name}.yaml"
         if path in _files(directory):
@@ -66,7 +66,7 @@ def load_theme(name: str, dirs: tuple[Path, ...] | None = None) -> Theme:
 
 
 def read_theme(path: Path) -> Theme:
-    """One file, validated."""
+    """Return the validated theme of a file. Raises ThemeError."""
     try:
         raw = paths.regular(path, MAX_BYTES + 1)
     except OSError as error:

@@ -1,13 +1,9 @@
-"""Trust in files that decide what runs as root (owner, mode, links, directories above), and where a probe tool is.
+"""Trust in files that decide what runs as root (owner, mode, links, directories above), and the search for probe tools.
 
-Owns the rule and its sentence. A tool must be root's alone; latmon's own installation may also belong to the user who
-called sudo, because sudo on it makes that user root anyway. Opens and runs nothing.
-
+A tool must be changeable only by root, and is never searched in the current directory; latmon's own installation may
+also belong to the user who called sudo, because sudo on it makes that user root anyway. Opens and runs nothing.
 A path that passes can only be changed by its owners, so it may be opened by name afterwards. Not checked: what a file
 server or a FUSE file system returns the next time, NFSv4 access lists, what a tool loads (libraries, other programs).
-
-A tool runs as root: one that merely lies where latmon was started must not be it. A latmon that is root itself refuses
-a tool that another user can change. Must not run anything.
 """
 
 from __future__ import annotations
@@ -48,16 +44,16 @@ _OTHERS = (
     "pygments",
     "typing_extensions",
 )
-"""Packages that latmon imports, and those that they import in turn."""
+"""Packages that latmon imports directly or indirectly."""
 _MODULES = (".py", ".pth", ".so")
 """Files in a directory of sys.path that Python may run by themselves."""
 _WHAT = f"latmon, which runs from {_PACKAGE},"
 _INSTALL_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
 _IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
 _MAX_LINKS = 40
-"""As many as the kernel follows."""
+"""Symbolic links in one path that the kernel follows."""
 _SYSTEM_GIDS = range(1000)
-"""This host lists every member of such a group; a domain's group may have members that it doesn't list."""
+"""Groups whose members this host lists completely; a domain's group may have more members."""
 _ACL = "system.posix_acl_access"
 
 
@@ -67,7 +63,7 @@ class Flaw:
 
     at: Path
     why: str
-    """What is wrong with `at`, as "belongs to eve (uid 1001)"."""
+    """The flaw of `at`, as "belongs to eve (uid 1001)"."""
     mend: str
     """The command that corrects it; empty where there is no single one."""
 
@@ -92,7 +88,7 @@ def flaw(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
             if found := _entered(at, step, allowed):
                 return found
             target = step.readlink() if step.is_symlink() else None
-        except (FileNotFoundError, NotADirectoryError):  # whoever can write to `at` decides what will be there
+        except (FileNotFoundError, NotADirectoryError):  # users that can write to `at` decide what will be there
             return changeable(at, allowed)
         except OSError as error:
             return Flaw(step, f"can't be examined: {error.strerror}", "")
@@ -209,7 +205,7 @@ def _run_or_imported(allowed: frozenset[int]) -> Iterator[Path]:
 
 
 def _packages(*names: str) -> list[Path]:
-    """The directories of the packages that are installed, or the file of a single module; imports none of them.
+    """Return the directories of installed packages, or the file of a single module, without importing them.
 
     A package without `__init__.py` may have several directories.
     """
@@ -223,7 +219,7 @@ def _packages(*names: str) -> list[Path]:
 
 
 def _cwd() -> Path:
-    """The current directory; `/` for one that was removed, where nothing can be."""
+    """Return the current directory; `/` if it was removed."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -235,7 +231,7 @@ def _real(path: Path) -> Path:
 
 
 def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path]:
-    """Yield what is below, but for files that need no closer look: of some hundred files that are all but a few."""
+    """Yield the files below that need a check of their links or of their owners and modes."""
     for entry, status in _entries(directory):
         if not _is_plain(status, allowed):
             yield Path(entry.path)
@@ -260,7 +256,7 @@ def _is_plain(status: os.stat_result, allowed: frozenset[int]) -> bool:
 
 
 def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | None:
-    """What is wrong with the directory that `step` is looked up in. OSError where there is no `step`.
+    """Return the flaw of the directory that `step` is looked up in. Raises OSError where there is no `step`.
 
     In a directory with the sticky bit others can't replace what isn't theirs.
     """
@@ -272,13 +268,13 @@ def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | Non
 
 
 def _foreign(path: Path, status: os.stat_result) -> Flaw:
-    """A directory of another user's is not to be given to root: what matters is moved out of it."""
+    """Return the flaw of another owner. No command is given for a directory, which should not be given to root."""
     mend = f"chown root {_quoted(path)}" if stat.S_ISREG(status.st_mode) else ""
     return Flaw(path, f"belongs to {_user(status.st_uid)}", mend)
 
 
 def _has_others(gid: int, allowed: frozenset[int]) -> bool:
-    """True when the group has a member outside `allowed`, or may have one that this host doesn't list.
+    """Return whether the group has a member outside `allowed`, or may have one that this host doesn't list.
 
     Some distributions give system accounts the primary group 0.
     """
@@ -321,26 +317,26 @@ def _quoted(path: Path) -> str:
 
 
 VARIABLES = ("LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT")
-"""Each names a tool."""
+"""Environment variables that name a tool."""
 _ADMIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where root's tools are, and often not in a user's search path."""
+"""Directories of root's tools, which are often missing in a user's search path."""
 _TOOL_REMEDY = "put it where only root can write, such as /usr/local/bin"
 _MAX_INTERPRETERS = 5
-"""A script's interpreter may be a script; the kernel goes no deeper."""
+"""Nested interpreters of scripts that the kernel allows."""
 _FIRST_LINE = 256
 
 
 def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:
-    """The tool's absolute path: `$variable` when it is set, else `name` on the search path.
+    """Return the tool's absolute path: `$variable` when it is set, else `name` on the search path.
 
-    UnavailableError where there is none. UntrustedError where latmon is root and others can change it.
+    Raises UnavailableError where there is none, UntrustedError where latmon is root and others can change it.
     """
     named = environ.get(variable, "")
     if named:
         path = _named(Path(named), variable)
         require(path, f"{variable}={path}")
         return path
-    # Behind the trusted directories all of them, for the sentence that says why what is there doesn't count.
+    # then all directories, so that the error explains why a tool in an untrusted one is refused
     found = shutil.which(name, path=search_path(environ)) or shutil.which(name, path=_whole_path(environ))
     if found is None:
         raise UnavailableError(f"{name} is not installed (looked in PATH and for {variable}).")
@@ -349,7 +345,7 @@ def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:
 
 
 def search_path(environ: Mapping[str, str]) -> str:
-    """PATH without its relative parts, and with the administrators' directories; for root where only root writes."""
+    """Return PATH without relative parts and with root's directories; for root only those that only root can change."""
     whole = _whole_path(environ).split(os.pathsep)
     return os.pathsep.join(whole if os.geteuid() else [part for part in whole if flaw(Path(part)) is None])
 
@@ -403,7 +399,7 @@ def _whole_path(environ: Mapping[str, str]) -> str:
 
 
 def _interpreter(path: Path) -> Path | None:
-    """What the first line of a script names; None for another program, and for one that isn't there."""
+    """Return the interpreter in the first line of a script; None for another program or a missing file."""
     try:
         line, *_ = paths.regular(path, _FIRST_LINE).splitlines() or [b""]
     except OSError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 from latmon.support.errors import UsageError
@@ -20,7 +20,7 @@ KILO = 1000
 
 
 def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
-    """Microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for a number that is an upper bound."""
+    """Format microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for upper bounds."""
     if us is None:
         return UNKNOWN
     if us >= MINUTE_US - 500_000:
@@ -34,18 +34,18 @@ def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
 
 
 def bound(us: float | None, top_us: int | None) -> str:
-    """An upper bound in the two digits that it has, rounded up, but never above the exact maximum."""
+    """Format an upper bound with two digits, rounded up, but never above the exact maximum."""
     above = us is not None and top_us is not None and (us == top_us or _rounded_up(us) > top_us)
     return duration(us) if above else duration(us, 2, up=True)
 
 
 def spelled(us: float) -> str:
-    """The same for a sentence, without idle zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
+    """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
     return in_words(duration(us))
 
 
 def in_words(text: str) -> str:
-    """What `duration` or `bound` made, as a sentence has it."""
+    """Convert the result of `duration` or `bound` to the form of `spelled`."""
     units = {"u": "us", "m": "ms", "s": "s"}
     if text[-1] not in units:
         return f"{text} min"
@@ -54,7 +54,7 @@ def in_words(text: str) -> str:
 
 
 def rate(value: float | None) -> str:
-    """412, 11.2k, 0.3: at most five cells."""
+    """Format a rate in at most five cells: 412, 11.2k, 0.3."""
     if value is None:
         return UNKNOWN
     if value == 0:
@@ -68,17 +68,17 @@ def rate(value: float | None) -> str:
 
 
 def whole(value: int) -> str:
-    """A count in at most five cells: 3, 412, 11.2k."""
+    """Format a count in at most five cells: 3, 412, 11.2k."""
     return str(value) if abs(value) < KILO else rate(value)
 
 
 def counted(number: int, noun: str) -> str:
-    """1 window, 2,000 windows."""
+    """Format a count with its noun: 1 window, 2,000 windows."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def part(share: float | None) -> str:
-    """A share in at most four cells: 0%, <1%, 97%, >99% and 100% only when it is all."""
+    """Format a share in at most four cells: 0%, <1%, 97%, >99%, and 100% only for 1."""
     if share is None:
         return UNKNOWN
     if share <= 0 or share >= 1:
@@ -87,7 +87,7 @@ def part(share: float | None) -> str:
 
 
 def significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:
-    """So many digits and no unit; `up` rounds up, `whole` has none behind the point."""
+    """Format a number with `digits` digits and no unit; `up` rounds up, `whole` leaves out decimals."""
     if value <= 0:
         return "0"
     decimals = digits - 1 - math.floor(math.log10(value))
@@ -104,7 +104,7 @@ def significant(value: float, digits: int, *, up: bool = False, whole: bool = Fa
 
 
 def _rounded_up(us: float) -> float:
-    """What `duration(us, 2, up=True)` says, in us."""
+    """Return the value of `duration(us, 2, up=True)` in us."""
     step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
     return math.ceil(us / step - 1e-9) * step
 
@@ -126,17 +126,17 @@ _SIZES = {
 
 
 def duration_us(text: str) -> int:
-    """Microseconds of `250ms`, `1s`, `5m`, `1h`; a bare number is seconds. ValueError says what was expected."""
+    """Parse `250ms`, `1s`, `5m`, `1h` or a bare number of seconds to us. Raises ValueError with the expected form."""
     return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5m")
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of `512M`, `2G`, `100k`, in powers of 1024; a bare number is bytes. ValueError says what was expected."""
+    """Parse `512M`, `2G`, `100k` (powers of 1024) or bytes without a unit. Raises ValueError with the expected form."""
     return _scaled(text, _SIZES, "a size such as 512M or 2G")
 
 
 def show_duration(us: int) -> str:
-    """The shortest of the forms that `duration_us` reads: 1s, 250ms, 1.5s."""
+    """Format us in the shortest form that `duration_us` parses: 1s, 250ms, 1.5s."""
     for unit in ("h", "m", "s", "ms", "us"):
         if us >= _DURATIONS[unit] and (us % _DURATIONS[unit] == 0 or unit == "s"):
             return f"{us / _DURATIONS[unit]:.12g}{unit}"
@@ -144,7 +144,7 @@ def show_duration(us: int) -> str:
 
 
 def show_size(count: int) -> str:
-    """Bytes in powers of 1000 with one digit behind the point: 812 B, 3.4 MB."""
+    """Format bytes in powers of 1000 with one decimal: 812 B, 3.4 MB."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if round(value, 1) < _THOUSAND:
@@ -165,12 +165,12 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,9})?)?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _DAYS = (timedelta(-1), timedelta(0), timedelta(1))
 _LAST_S = 253_402_300_800.0
-"""The year 10000: no calendar goes further."""
+"""The year 10000, the end of Python's calendar."""
 EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"
 
 
 def wall_of(text: str, here: float) -> float:
-    """Seconds since 1970; `here`: where the user stands. A clock without a date is the nearest such time."""
+    """Parse a time to seconds since 1970; offsets and clock times without a date are relative to `here`."""
     asked = text.strip()
     if asked[:1] in ("-", "+"):
         there = here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
@@ -193,8 +193,8 @@ def wall_of(text: str, here: float) -> float:
     return min(walls, key=lambda one: abs(one - here)) + float(found[4] or 0)
 
 
-def _day(asked: str, told: str) -> date:
-    found = _DATE.fullmatch(told)
+def _day(asked: str, reported: str) -> date:
+    found = _DATE.fullmatch(reported)
     if found is None:
         raise _nonsense(asked)
     return date(*map(int, found.groups()))
@@ -209,3 +209,11 @@ def _distance_s(asked: str) -> float:
 
 def _nonsense(asked: str) -> UsageError:
     return UsageError(f"{asked!r} is no time such as {EXAMPLES}")
+
+
+def rfc3339(wall: float, timespec: str = "milliseconds") -> str | None:
+    """Format a Unix time as RFC 3339 in UTC; None beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(wall, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None

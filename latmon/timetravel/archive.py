@@ -1,9 +1,7 @@
 """The archive of a live session: compressed members of the recording's lines, decoded when shown.
 
-Owns how far back it goes, in time and in bytes, and what is known without decoding: stamps, devices, moments. The
-same questions are answered of recordings by recorded.py. Knows no screen.
-
-archive.py keeps such a past while a capture runs, recorded.py reads one from files.
+It is limited in time and in bytes. Time stamps, devices and events are available without decoding. `Past` is the
+interface that recorded.py implements for recordings.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from latmon.recording.decode import decode_frame
 from latmon.recording.encode import encode_frame, to_bytes
 from latmon.recording.packed_tables import totals_alone
 from latmon.recording.validate import may_hold_booleans, parse
-from latmon.timetravel.events import Before, Moment, moments
+from latmon.timetravel.events import Before, TimelineEvent, moments
 
 
 class Stamp(NamedTuple):
@@ -33,32 +31,32 @@ class Stamp(NamedTuple):
 
 
 class Past(Protocol):
-    """Anything that was captured and can be looked at again."""
+    """Captured data, to be read at any time of the past."""
 
-    moments: deque[Moment]
+    moments: deque[TimelineEvent]
 
     @property
     def stamps(self) -> Stamps: ...
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
-        """Those that end behind `after_us` and not behind `until_us`, oldest first.
+        """Yield the frames that end in (after_us, until_us], oldest first.
 
-        `totals`: of the always-on probe's histograms those of `total` will do.
+        `totals`: of the always-on probe's histograms only those of `total` are needed.
         """
         ...
 
     def known(self, at_us: int) -> tuple[Device, ...]:
-        """The devices as they were then."""
+        """Return the devices at that time."""
         ...
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
-        """What was waiting at some time then or before, and that time; None where that isn't known."""
+        """Return the state of I/Os in flight at a time not after `at_us`, and that time; None where it isn't known."""
         ...
 
 
 @dataclass
 class Stamps:
-    """Of all frames that are kept, oldest first."""
+    """Time stamps of all kept frames, oldest first."""
 
     mono_us: list[int] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -77,21 +75,21 @@ class Stamps:
         del self.mono_us[:many], self.wall[:many]
 
     def beside(self, mono_us: int, by: int) -> Stamp:
-        """The frame `by` further than the one at `mono_us`, or the last that there is."""
+        """Return the frame `by` frames after the one at `mono_us`, or the last one in that direction."""
         at = bisect_left(self.mono_us, mono_us) if by >= 0 else bisect_right(self.mono_us, mono_us) - 1
         return self[min(max(at + by, 0), len(self) - 1)]
 
     def nearest(self, mono_us: int) -> Stamp:
-        """The frame that holds this time; where none does, the closest."""
+        """Return the frame that contains this time, else the closest one."""
         at = bisect_left(self.mono_us, mono_us)
         if at == 0 or (at < len(self) and self.mono_us[at] - mono_us <= mono_us - self.mono_us[at - 1]):
             return self[min(at, len(self) - 1)]
         return self[at - 1]
 
     def at_wall(self, wall: float, near_us: int = 0) -> Stamp:
-        """The frame that ends closest to that time, by the wall clock as it was set.
+        """Return the frame that ends closest to that time of the wall clock.
 
-        A clock that was set back has shown some times twice: the one closer to `near_us` is meant.
+        A clock that was set back has shown some times twice; the one closer to `near_us` is returned.
         """
 
         def off(at: int) -> float:
@@ -106,7 +104,7 @@ class Stamps:
 
 
 def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Frame]:
-    """The same, the first with all devices as they were before it too: readable from there on."""
+    """Yield the frames, the first one with all devices known before it."""
     first = True
     for frame in frames:
         if first:
@@ -119,46 +117,46 @@ def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Fram
 
 KEEP_US = 3_600_000_000
 MAX_BYTES = 24_000_000
-"""An hour of 24 devices x 3 series takes 18 MB; deep probes on all devices fill it sooner."""
+"""An hour of 24 devices x 3 series takes 18 MB, with all devices traced more."""
 _MEMBER_FRAMES = 5
-"""In one member: 15 % smaller than each alone, and a seek unpacks at most so many in vain."""
+"""Frames of one member: 15 % smaller than single ones, and a seek unpacks few needlessly."""
 _CHECKPOINT = 10
 MAX_MOMENTS = 10_000
 
 
-class _Told(NamedTuple):
+class _DeviceChange(NamedTuple):
     mono_us: int
     devices: tuple[Device, ...]
     removed: tuple[str, ...]
 
 
 class DevicesThen:
-    """Which devices there were, at any time of what is kept."""
+    """The devices at any time of a history."""
 
     def __init__(self, devices: tuple[Device, ...] = ()) -> None:
         self._before = {one.name: one for one in devices}
-        self._told: deque[_Told] = deque()
+        self._reported: deque[_DeviceChange] = deque()
 
     def add(self, frame: Frame) -> None:
         if frame.devices or frame.removed:
-            self._told.append(_Told(frame.mono_us, frame.devices, frame.removed))
+            self._reported.append(_DeviceChange(frame.mono_us, frame.devices, frame.removed))
 
     def forget(self, before_us: int) -> None:
-        while self._told and self._told[0].mono_us <= before_us:
-            _apply(self._before, self._told.popleft())
+        while self._reported and self._reported[0].mono_us <= before_us:
+            _apply(self._before, self._reported.popleft())
 
     def at(self, mono_us: int) -> tuple[Device, ...]:
         found = dict(self._before)
-        for one in self._told:
+        for one in self._reported:
             if one.mono_us > mono_us:
                 break
             _apply(found, one)
         return tuple(found.values())
 
 
-def _apply(devices: dict[str, Device], told: _Told) -> None:
-    devices.update((one.name, one) for one in told.devices)
-    for name in told.removed:
+def _apply(devices: dict[str, Device], reported: _DeviceChange) -> None:
+    devices.update((one.name, one) for one in reported.devices)
+    for name in reported.removed:
         devices.pop(name, None)
 
 
@@ -170,10 +168,10 @@ class _Member(NamedTuple):
 
 
 class Archive:
-    """The last `keep_us` of a live capture, in `max_bytes` at most."""
+    """The last `keep_us` of a live capture in at most `max_bytes`."""
 
     def __init__(self, keep_us: int = KEEP_US, max_bytes: int = MAX_BYTES) -> None:
-        self.moments: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
         self._keep_us, self._max_bytes = keep_us, max_bytes
         self._members: deque[_Member] = deque()
         self._open: list[tuple[int, bytes]] = []
@@ -190,11 +188,11 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Bytes of what is kept."""
+        """Size in bytes."""
         return self._bytes + sum(len(line) for _, line in self._open)
 
     def append(self, frame: Frame, line: bytes | None = None) -> None:
-        """One more frame; `line`: as it came. Time that went backwards (another boot) starts anew."""
+        """Add a frame; `line`: its encoded form. Time that went backwards (another boot) clears the archive."""
         stamps = self._stamps
         before = Before(*stamps[-1]) if len(stamps) else None
         if before is not None and frame.mono_us <= before.mono_us:
@@ -215,7 +213,7 @@ class Archive:
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past."""
-        # frames arrive while a long stretch is read, in turns or by another thread
+        # frames may be added while this generator runs, also by another thread
         opened, closed = tuple(self._open), tuple(self._members)
         if closed:
             opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
@@ -267,5 +265,5 @@ def _decoded(line: bytes, *, totals: bool) -> Frame:
     return decode_frame(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
 
 
-def _stamp_of(one: Moment | tuple[int, Waiting]) -> int:
-    return one.mono_us if isinstance(one, Moment) else one[0]
+def _stamp_of(one: TimelineEvent | tuple[int, Waiting]) -> int:
+    return one.mono_us if isinstance(one, TimelineEvent) else one[0]

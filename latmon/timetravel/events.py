@@ -1,6 +1,6 @@
 """Events on the time axis: marks, gaps, losses, restarts, suspends, clock steps. Pure.
 
-Knows frames, not how a moment is drawn; `LETTERS` is what a person sees of its kind.
+`LETTERS` are the signs of their kinds on screens.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from latmon.support.units import show_duration
 LETTERS: Mapping[str, str] = MappingProxyType(
     {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
 )
-"""By kind, in the order in which one is preferred where several share a cell."""
+"""Kind -> letter, in order of preference where several share a cell."""
 STEP_S = 0.5
-"""Wall clock and monotonic clock drift apart by less than this in a frame, unless somebody set the former."""
+"""Difference of wall clock and monotonic clock in a frame from which on the former was set."""
 _KINDS = MappingProxyType({"probe-restart": "restart", "suspended": "suspended"})
 _SAID = MappingProxyType(
     {
@@ -30,28 +30,28 @@ _SAID = MappingProxyType(
 )
 
 
-class Moment(NamedTuple):
-    """One of LETTERS, when, and what in words."""
+class TimelineEvent(NamedTuple):
+    """An event: its kind (one of LETTERS), time and description."""
 
     kind: str
     mono_us: int
     wall: float
     text: str
     changed: Settings | None = None
-    """A mark's."""
+    """Changed settings of a mark."""
 
 
 class Before(NamedTuple):
-    """What the next frame is held against: where the last one ended on both clocks."""
+    """End of the previous frame on both clocks."""
 
     mono_us: int
     wall: float
 
 
-def moments(frame: Frame, before: Before | None) -> Iterator[Moment]:
-    """What happened in a frame, and between it and the one before."""
+def moments(frame: Frame, before: Before | None) -> Iterator[TimelineEvent]:
+    """Yield the events in a frame, and between it and the previous one."""
     for one in frame.marks:
-        yield Moment("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
+        yield TimelineEvent("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
         yield _here(frame, kind, _SAID.get(kind) or _SAID.get(frame.gap, f"gap: {frame.gap}"))
@@ -70,7 +70,7 @@ def moments(frame: Frame, before: Before | None) -> Iterator[Moment]:
         yield _here(frame, "lost", f"lost: {', '.join(some)}")
 
 
-def _between(frame: Frame, before: Before) -> Iterator[Moment]:
+def _between(frame: Frame, before: Before) -> Iterator[TimelineEvent]:
     missing = frame.mono_us - frame.dt_us - before.mono_us
     if missing > frame.dt_us // 2 and not frame.gap:
         yield _here(frame, "gap", f"gap: nothing for {show_duration(missing)}")
@@ -80,11 +80,11 @@ def _between(frame: Frame, before: Before) -> Iterator[Moment]:
         yield _here(frame, "clock", f"the clock was set {way} by {show_duration(round(abs(stepped) * 10) * 100_000)}")
 
 
-def _here(frame: Frame, kind: str, text: str) -> Moment:
-    return Moment(kind, frame.mono_us, frame.wall, text)
+def _here(frame: Frame, kind: str, text: str) -> TimelineEvent:
+    return TimelineEvent(kind, frame.mono_us, frame.wall, text)
 
 
-def letter(some: list[Moment]) -> str:
-    """The one that stands for them all."""
+def letter(some: list[TimelineEvent]) -> str:
+    """Return the letter of the preferred event."""
     kinds = {one.kind for one in some}
     return next((sign for kind, sign in LETTERS.items() if kind in kinds), "")

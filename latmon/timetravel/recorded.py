@@ -1,8 +1,7 @@
-"""A recording as an archive: any moment of the file, read where it is.
+"""Time travel in recordings: `Recorded` reads any time of a recording from its file.
 
-`told` makes frames of its lines: gap and mark lines become a part of the next window, damage and a missing end its
-notice. Stamps are known at once from the members' heads; what happened beside the I/O is known as far as `scan` has
-come. Knows neither a screen nor the file's layout.
+`reported` makes frames of its lines: gap and mark lines become a part of the next window, damage and a missing end its
+notice. Time stamps are read at once from the members' heads; events and devices are known as far as `scan` has read.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from latmon.recording.parts import Parts, is_nameless, part_of
 from latmon.recording.reader import Item, Recording, item_of, open_recording, raw_lines
 from latmon.support.errors import RecordingError, UsageError
 from latmon.timetravel.archive import MAX_MOMENTS, DevicesThen, Stamps
-from latmon.timetravel.events import Before, Moment, moments
+from latmon.timetravel.events import Before, TimelineEvent, moments
 
 _PLAIN = re.compile(
     rb'\{"type":"window","seq":(\d{1,18}),"t":(\d{1,12}(?:\.\d{1,12})?),"mono":(\d{1,18}),"dt":(\d{1,18}),'
 )
-"""How our own windows begin: all that is asked of most of them."""
+"""Begin of a window's line as latmon writes it, with all that `scan` needs of most windows."""
 _WORTH = tuple(
     f'"{key}":'.encode()
     for key in (
@@ -35,9 +34,11 @@ _WORTH = tuple(
 )
 
 
-def told(items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()) -> Iterator[Frame]:
-    """Windows alone; one is read ahead, to know the last one. `damage`: what the reading has found by now."""
-    held: Frame | None = None
+def reported(
+    items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()
+) -> Iterator[Frame]:
+    """Yield the frames, reading one ahead to know the last one. `damage`: the damage found so far."""
+    ahead: Frame | None = None
     reason, said = "", 0
     marks: list[Mark] = []
     for item in items:
@@ -46,22 +47,22 @@ def told(items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tupl
         elif isinstance(item, Mark):
             marks.append(item)
         elif isinstance(item, Frame):
-            if held is not None:
-                yield held
+            if ahead is not None:
+                yield ahead
             frame = item
             if reason or known or marks:
-                devices = together(known, item.devices)
+                devices = merge_devices(known, item.devices)
                 frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
                 reason, known, marks = "", (), []
             found = damage()
-            held = _noticed(frame, found[said:]) if len(found) > said else frame
+            ahead = _noticed(frame, found[said:]) if len(found) > said else frame
             said = len(found)
-    if held is not None:
-        yield _noticed(held, damage()[said:])
+    if ahead is not None:
+        yield _noticed(ahead, damage()[said:])
 
 
-def together(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Devices of the header and of the first window; the window's are the newer."""
+def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Merge devices of the header and of the first window, which are newer."""
     return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
 
 
@@ -75,7 +76,7 @@ def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
 
 
 class Several:
-    """Recordings of one boot, one behind the other; where they overlap, what has been told isn't told again."""
+    """Several recordings of one boot in order; where they overlap, no window is read twice."""
 
     def __init__(self, recordings: Sequence[Recording | Parts]) -> None:
         first = recordings[0]
@@ -113,12 +114,12 @@ class Several:
 
 
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
-    """The parts of one capture, and other captures of the same boot behind each other."""
+    """Open the parts of one capture, and other captures of the same boot, as one recording."""
     opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
     several = {part.capture for _, part in opened if part}
     captures: dict[str, list[Recording]] = {}
     for at, (one, part) in enumerate(opened):
-        # one whose header is lost may be a part
+        # one without a header may be a part
         alone = next(iter(several)) if len(several) == 1 and is_nameless(one) else f" {at}"
         captures.setdefault(part.capture if part else alone, []).append(one)
     joined = [some[0] if len(some) == 1 else Parts(some) for some in captures.values()]
@@ -130,11 +131,11 @@ def _source(origin: Origin) -> tuple[str, str, str]:
 
 
 class Recorded:
-    """See archive.Past."""
+    """The Past of a recording."""
 
     def __init__(self, recording: Recording | Parts | Several) -> None:
         self.origin: Origin = recording.origin
-        self.moments: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
         self.scanned = False
         self._recording = recording
         self._stamps = _guessed(recording)
@@ -145,19 +146,19 @@ class Recorded:
         return self._stamps
 
     def play(self, after_us: int = -1, *, totals: bool = False) -> Iterator[Frame]:
-        """All frames that end behind `after_us`, and how the recording ends."""
+        """Return the frames that end after `after_us`; the last one has the recording's end as notice."""
         known = () if after_us >= 0 else self._recording.devices
         recording = self._recording
         items = recording.since(max(after_us + 1, 0), totals=totals)
-        return (one for one in told(items, lambda: recording.damage, known) if one.mono_us > after_us)
+        return (one for one in reported(items, lambda: recording.damage, known) if one.mono_us > after_us)
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
-        """See Past; the last one says how the recording ends."""
+        """See Past; the last frame has the recording's end as notice."""
         if self._is_end(until_us):
             found = self.play(after_us, totals=totals)
         else:
             items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
-            found = told(items, lambda: self._recording.damage)
+            found = reported(items, lambda: self._recording.damage)
         for frame in found:
             if frame.mono_us > until_us:
                 return
@@ -171,11 +172,11 @@ class Recorded:
         return self._devices.at(at_us)
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:  # noqa: ARG002  the protocol's
-        """See Past: never known, so a wait is told since the first frame that is read."""
+        """See Past: never known, so ages are lower bounds since the first frame that is read."""
         return None
 
     def scan(self) -> Iterator[None]:
-        """Learn stamps, devices and moments, a member with each step; the recording may be played meanwhile."""
+        """Read time stamps, devices and events, one member with each step; the recording may be played meanwhile."""
         stamps = Stamps()
         before: Before | None = None
         marks: list[Mark] = []
@@ -205,7 +206,7 @@ def _all(recording: Recording | Parts | Several) -> Sequence[Recording]:
 
 
 def _guessed(recording: Recording | Parts | Several) -> Stamps:
-    """From the members' heads: exact where a member is a window, and as long as nobody set the clock."""
+    """Return the time stamps of the members' heads: exact where each member is a window and the clock was not set."""
     origin = recording.origin
     ends = sorted({us for one in _all(recording) for us in one.ends()})
     offset = origin.start_wall - origin.start_mono_us / 1e6
@@ -213,7 +214,7 @@ def _guessed(recording: Recording | Parts | Several) -> Stamps:
 
 
 def _glanced(line: bytes) -> Item | None:
-    """A line's value; of an ordinary window its stamps alone."""
+    """Decode a line; of a window without events only its time stamps."""
     plain = _PLAIN.match(line)
     if plain is not None and not any(key in line for key in _WORTH):
         seq, wall, mono_us, dt_us = plain.groups()

@@ -1,11 +1,12 @@
-"""The Textual app: gives frames and keys to the view state, paints it, and ends with an exit code.
+"""The Textual app: passes frames and keys to the scene, paints it, and ends with an exit code.
 
-`run` is the only entry. Knows no backend: a live feed, a replay and the demo look the same from here.
+`run` is the only entry. It works with any backend: a live feed, a replay or the demo.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
-from textual.events import Key
+from textual.events import Event, Key
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -33,18 +34,18 @@ from latmon.tui.canvas import HelpScreen, MainScreen
 from latmon.tui.commands import STEPS
 from latmon.tui.compare import Comparing
 from latmon.tui.keys import bindings, foot, tour_keys, works
-from latmon.tui.prompt import FILTER, Asked, Typed
+from latmon.tui.prompt import FILTER, InputLine, Prompt
 from latmon.tui.style import face, next_theme, textual_theme
 from latmon.tui.terminal import colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
-from latmon.views.findings_state import Watched
+from latmon.views.findings_state import FindingsState
 from latmon.views.screen import Scene
-from latmon.views.selection import Choice, after
+from latmon.views.selection import Selection, after
 
 
 class FrameArrived(Message):
-    """The scene holds a frame more; several of them are one repaint."""
+    """The scene has another frame; several of these messages are one repaint."""
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, FrameArrived)
@@ -55,7 +56,7 @@ class SourceOpened(Message):
 
 
 class SourceEnded(Message):
-    """There will be no more frames; `why` in a few words."""
+    """There will be no more frames; `why`: the reason in a few words."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class SourceEnded(Message):
 
 
 class SourceRefused(Message):
-    """The source could not even be opened."""
+    """The source could not be opened."""
 
     def __init__(self, failure: LatmonError) -> None:
         super().__init__()
@@ -74,11 +75,11 @@ async def _all(source: Backend, scene: Scene, post: Callable[[Message], object])
     async for frame in source.frames():
         scene.append(frame, source.line if isinstance(source, Lined) else None)
         post(FrameArrived())
-        await asyncio.sleep(0)  # a backlog that never waits would keep keys waiting
+        await asyncio.sleep(0)  # otherwise keys wait during a backlog of frames
 
 
 async def follow(source: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
-    """Until the source ends. A failure is data: one on the way is said, one at the opening is a refusal."""
+    """Post frames until the source ends; post a failure as SourceRefused at the opening, else as SourceEnded."""
     try:
         async with source as opened:
             scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
@@ -97,64 +98,66 @@ async def follow(source: Backend, scene: Scene, post: Callable[[Message], object
 
 
 _AT_ONCE_S = 0.01
-_JUDGING_REST_S = 0.02
-"""At least; a part that took longer rests longer, so that this is a third of the time at most."""
+_BEFORE_S = 0.15
+"""From a picture to the first part of deferred work: by then the terminal shows the picture."""
+_EVALUATING_REST_S = 0.02
+"""Least pause between two parts; a longer part pauses longer, so that evaluation takes a third of the time at most."""
 _SHARE = 2
 
 
-class Judging:
-    """Goes on until nothing is left to be judged. `later` calls back after so many seconds."""
+class FindingsEvaluation:
+    """The evaluation of findings in parts between keys. `later(s, call)` calls back after `s` seconds."""
 
     def __init__(
         self,
-        watched: Watched,
+        findings_state: FindingsState,
         later: Callable[[float, Callable[[], None]], object],
         changed: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
-        self._watched, self._later, self._changed, self._say = watched, later, changed, say
+        self._findings_state, self._later, self._changed, self._say = findings_state, later, changed, say
         self._coming = False
 
     def wake(self) -> None:
-        """Something may have come."""
-        if not self._coming and self._watched.behind:
+        """Start the evaluation, where frames are queued."""
+        if not self._coming and self._findings_state.is_pending:
             self._coming = True
-            self._later(_JUDGING_REST_S, self._some)
+            self._later(_BEFORE_S, self._some)
 
     def _some(self) -> None:
         began = time.monotonic()
         changed = False
         try:
-            while self._watched.behind and not changed and time.monotonic() - began < _AT_ONCE_S:
-                changed = self._watched.proceed()
-        except LatmonError as error:  # a file that is gone
-            self._watched.fail(str(error))
+            while self._findings_state.is_pending and not changed and time.monotonic() - began < _AT_ONCE_S:
+                changed = self._findings_state.proceed()
+        except LatmonError as error:  # a removed file
+            self._findings_state.fail(str(error))
             self._say(str(error))
             changed = True
         finally:
             self._coming = False
-        if self._watched.behind:
+        if self._findings_state.is_pending:
             self._coming = True
-            self._later(max(_JUDGING_REST_S, _SHARE * (time.monotonic() - began)), self._some)
+            self._later(max(_EVALUATING_REST_S, _SHARE * (time.monotonic() - began)), self._some)
         if changed:
             self._changed()
 
 
 _REPAINT_S = 0.1
 _PACE_SHARE = 4
-"""A backlog's pictures take at most one part of so many of the time: a picture is dear on a sick or small host."""
+"""Pictures of a backlog take at most a quarter of the time: a picture is expensive on a slow host."""
 
 
-class Pace:
-    """Painting is due at once, but ten times a second at most; what comes meanwhile is in the next picture."""
+class RepaintPace:
+    """The limit of repaints: at once, but at most ten times a second."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self.coming = False
-        """A picture is due later and has been asked for."""
+        """A picture is scheduled."""
 
     def due(self, now: float) -> float | None:
-        """Seconds until the next picture, 0 for at once; None when one is coming already."""
+        """Return the seconds until the next picture, 0 for at once; None when one is scheduled."""
         if self.coming:
             return None
         wait = max(self._next - now, 0.0)
@@ -162,14 +165,14 @@ class Pace:
         return wait
 
     def painted(self, began: float, ended: float) -> None:
-        """A picture was made."""
+        """Record a picture."""
         self._next = began + max(_REPAINT_S, _PACE_SHARE * (ended - began))
         self.coming = False
 
 
-LOOK_S = 10.0
-"""Said again so often: a capture forgets after a minute."""
-STAGES_SAID = MappingProxyType(
+REQUEST_S = 10.0
+"""Period of requests for tracing: a capture ends it a minute after the last one."""
+STAGES_TEXTS = MappingProxyType(
     {
         "auto": "stages auto: traced while a screen shows them, or a device is slow",
         "basic": "stages basic: never traced, only what is always on",
@@ -186,29 +189,34 @@ SORTED_BY = MappingProxyType(
 STAGES_START = "; the probes are starting, up to a minute"
 
 
-def looked_at(choice: Choice, shown: str = "") -> tuple[str, ...] | None:
+def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | None:
     """Return the devices whose stages are on the screen, empty for all; None where it shows no stages.
 
     `shown`: the device that the screen selects while the user has selected none.
     """
-    selected = choice.selected or shown
-    if choice.screen in ("overview", "findings"):
+    selected = selection.selected or shown
+    if selection.screen in ("overview", "findings"):
         return None
-    if choice.screen == "outstanding" or (choice.screen == "stages" and choice.opened):
+    if selection.screen == "outstanding" or (selection.screen == "stages" and selection.opened):
         return (selected,) if selected else ()
-    if choice.screen == "outliers" and choice.region is not None:
-        return (choice.region.device,)
+    if selection.screen == "outliers" and selection.region is not None:
+        return (selection.region.device,)
     return ()
 
 
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
-"""A first picture is on the terminal by then: Textual sends one sixty times a second."""
-_BEFORE_S = 0.15
-"""Until another time is read: what is in memory is on the terminal by then, and a held key reads nothing."""
+"""Time until a first picture is on the terminal: Textual sends one sixty times a second."""
 _REST_S = 0.005
-"""Between two parts of what is read."""
+"""Pause between two parts of reading an earlier time."""
+_YOUNG_ONLY = 1_000_000
+"""Collections of the middle generation before the interpreter starts a full one by itself: never."""
+_COLLECT_S = 5.0
+_QUIET_S = 0.5
+"""Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
+_ALL = 30
+"""One full collection in 30 examines all objects, for some 0.3 s; the others those made since the last one."""
 
 
 class LatmonApp(App[int]):
@@ -226,11 +234,11 @@ class LatmonApp(App[int]):
         *,
         theme: Theme,
         depth: str,
-        choice: Choice,
+        selection: Selection,
         mode: str = "LIVE",
         toggle_recording: Callable[[], None] | None = None,
         set_stages: Callable[[str], None] | None = None,
-        deepen: Callable[[tuple[str, ...]], None] | None = None,
+        request_tracing: Callable[[tuple[str, ...]], None] | None = None,
         mark: Callable[[str], None] | None = None,
         history_us: int | None = None,
         redact: bool = False,
@@ -239,38 +247,53 @@ class LatmonApp(App[int]):
     ) -> None:
         super().__init__(ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)
-        self.scene = Scene(choice, mode=mode, archive=archive, findings=findings)
+        self.scene = Scene(selection, mode=mode, archive=archive, findings=findings)
         self._depth = depth
         self._wear(theme)
         self.failure: LatmonError | None = None
         self._source = source
         self._toggle_recording = toggle_recording
         self._set_stages = set_stages
-        self._deepen = deepen
+        self._request_tracing = request_tracing
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
-        self._asked: Asked | None = None
-        self._pace = Pace()
+        self._asked: Prompt | None = None
+        self._pace = RepaintPace()
         self._comparing = Comparing(self.scene, self.say, mark)
         self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
         self._unsaying: Timer | None = None
-        self.scene.at_once = self.scene.watched.at_once = False
-        self._judging = Judging(self.scene.watched, self.set_timer, self._repaint, self.say)
-        self._looking: Timer | None = None
+        self.scene.at_once = self.scene.findings_state.at_once = False
+        self._evaluating = FindingsEvaluation(self.scene.findings_state, self.set_timer, self._repaint, self.say)
+        self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
+        self._pressed, self._collections = 0.0, 0
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(REQUEST_S, self._repeat_request)
+        self.set_timer(_COLLECT_S, self._collect)
+
+    def _collect(self) -> None:
+        """Collect garbage between keys: Textual's strips refer to themselves."""
+        if time.monotonic() - self._pressed < _QUIET_S:
+            self.set_timer(_QUIET_S, self._collect)
+            return
+        self.scene.release()
+        self._collections += 1
+        if self._collections % _ALL == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self.set_timer(_COLLECT_S, self._collect)
 
     def _begin(self) -> None:
-        self._repaint()  # what begins, before it takes its time
+        self._repaint()  # the source is opened after the first picture
         self.set_timer(_PAINTED_S, self._open)
 
     def _open(self) -> None:
-        """The source is opened when the first picture is on the terminal: probes take a second, a user doesn't wait."""
+        """Open the source when the first picture is on the terminal, since probes take a second."""
         self.run_worker(follow(self._source, self.scene, self.post_message), name="source", exclusive=True)
 
     def on_frame_arrived(self) -> None:
@@ -297,55 +320,55 @@ class LatmonApp(App[int]):
         self.failure = message.failure
         self.exit(return_code=message.failure.exit_code)
 
-    def _look_on(self) -> None:
-        """More of a look at an earlier time; painted when it is ready."""
-        self._looking = None
+    def _read_more(self) -> None:
+        """Read more of an earlier time; paint it when it is complete."""
+        self._reading = None
         if self._travel.arrive():
             self._repaint()
         else:
-            self._looking = self.set_timer(_REST_S, self._look_on)
+            self._reading = self.set_timer(_REST_S, self._read_more)
 
     def _repaint(self) -> None:
-        if self._looking is None and self._travel.reads:
-            self._looking = self.set_timer(_BEFORE_S, self._look_on)
+        if self._reading is None and self._travel.reads:
+            self._reading = self.set_timer(_BEFORE_S, self._read_more)
         began = time.monotonic()
         switched = self._set_stages is not None
-        line = foot(self.scene.sight, self._asked, self._worn.name, self.size.width, switched=switched)
+        line = foot(self.scene.view, self._asked, self._worn.name, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
-        self._judging.wake()
+        self._evaluating.wake()
 
-    def _choose(self, choice: Choice) -> None:
-        before, screen, sort = self._looked_at(), self.scene.choice.screen, self.scene.choice.sort
+    def _choose(self, selection: Selection) -> None:
+        before, screen, sort = self._traced_devices(), self.scene.selection.screen, self.scene.selection.sort
         try:
-            self.scene.choose(choice)
-        except LatmonError as error:  # a file that is gone: what is shown stays
+            self.scene.choose(selection)
+        except LatmonError as error:  # a removed file: the screen stays as it is
             self.say(str(error))
-        if choice.screen != screen and self._unsaying is not None:  # it was said of the screen before
+        if selection.screen != screen and self._unsaying is not None:  # it was about the previous screen
             self._unsay()
-        if choice.sort != sort:  # at 80 columns neither the line of keys nor a column of the table shows it
-            self.say(f"rows sorted by {SORTED_BY.get(choice.sort, choice.sort)}")
+        if selection.sort != sort:  # at 80 columns neither the line of keys nor a column of the table shows it
+            self.say(f"rows sorted by {SORTED_BY.get(selection.sort, selection.sort)}")
         self._repaint()
-        if self._looked_at() != before:
-            self._look()
+        if self._traced_devices() != before:
+            self._repeat_request()
 
-    def _looked_at(self) -> tuple[str, ...] | None:
-        choice = self.scene.choice
-        if self._deepen is None or choice.selected or not looked_at(choice, "shown"):
-            return looked_at(choice)
-        return looked_at(choice, next((one.choice.selected for one in self.scene.sight.subjects()), ""))
+    def _traced_devices(self) -> tuple[str, ...] | None:
+        selection = self.scene.selection
+        if self._request_tracing is None or selection.selected or not traced_devices(selection, "shown"):
+            return traced_devices(selection)
+        return traced_devices(selection, next((one.selection.selected for one in self.scene.view.subjects()), ""))
 
-    def _look(self) -> None:
-        """Tell a live capture what is looked at, as long as it is."""
-        devices = self._looked_at()
-        if self._deepen is not None and devices is not None and self.scene.ended is None:
-            self._deepen(devices)
+    def _repeat_request(self) -> None:
+        """Request tracing of the devices on the screen, repeated as long as they are shown."""
+        devices = self._traced_devices()
+        if self._request_tracing is not None and devices is not None and self.scene.ended is None:
+            self._request_tracing(devices)
 
     def say(self, text: str) -> None:
-        """A sentence on the screen for some seconds."""
+        """Show a sentence for some seconds."""
         self.scene.message = clean(text, 200)
         self._repaint()
-        self._hush()  # the timer is the sentence's before
+        self._hush()  # the timer of the previous sentence
         self._unsaying = self.set_timer(_MESSAGE_S, self._unsay)
 
     def _unsay(self) -> None:
@@ -354,10 +377,15 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def _hush(self) -> None:
-        """What is said now stays."""
+        """Stop the timer that removes the sentence."""
         if self._unsaying is not None:
             self._unsaying.stop()
             self._unsaying = None
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key):
+            self._pressed = time.monotonic()
+        await super().on_event(event)
 
     def action_stop(self) -> None:
         self.exit(return_code=EXIT_DONE)
@@ -374,13 +402,16 @@ class LatmonApp(App[int]):
 
     def action_choose(self, step: str, by: int) -> None:
         self._guide.stay()
-        self._choose(STEPS[step](self.scene.sight, by))
+        self._choose(STEPS[step](self.scene.view, by))
         if step == "evidence":
             self._travel.to_finding()
             self._repaint()
 
     def action_travel(self, name: str, by: int) -> None:
         TRAVEL[name](self._travel, by)
+        if self._reading is not None:  # reading begins after the picture of this key
+            self._reading.stop()
+            self._reading = None
         self._repaint()
 
     def action_record(self) -> None:
@@ -393,11 +424,11 @@ class LatmonApp(App[int]):
         if self._set_stages is None:
             self.say("stages can't be switched here: this isn't a live capture")
             return
-        choice = self.scene.choice
-        mode = after(STAGES_MODES, choice.stages)
+        selection = self.scene.selection
+        mode = after(STAGES_MODES, selection.stages)
         self._set_stages(mode)
-        self._choose(replace(choice, stages=mode))
-        self.say(STAGES_SAID[mode] + (STAGES_START if self.scene.starting(mode) else ""))
+        self._choose(replace(selection, stages=mode))
+        self.say(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
     def action_compare(self) -> None:
         self._comparing.step()
@@ -423,7 +454,7 @@ class LatmonApp(App[int]):
         self.run_worker(self._beside(call), name="aside")
 
     async def _beside(self, call: Callable[[], str]) -> None:
-        """A call that takes its time; what it comes to is said."""
+        """Run a slow call off the event loop, and show its result."""
         side = SideThread("aside")
         answer = asyncio.get_running_loop().run_in_executor(side, call)
         side.shutdown()
@@ -435,14 +466,14 @@ class LatmonApp(App[int]):
 
     def _ask(self, purpose: str, text: str = "") -> None:
         """Begin a typed line."""
-        self._asked = Asked(purpose, Typed(text))
+        self._asked = Prompt(purpose, InputLine(text))
         self._repaint()
 
     def action_filter(self) -> None:
-        self._ask(FILTER, self.scene.choice.pattern)
+        self._ask(FILTER, self.scene.selection.pattern)
 
     def on_key(self, event: Key) -> None:
-        """While a line is typed, every key belongs to it; a filter holds at once."""
+        """Pass every key to the line that is typed; apply a filter at once."""
         if self._asked is None:
             return
         event.stop()
@@ -450,23 +481,23 @@ class LatmonApp(App[int]):
         asked = self._asked.after(event.key, event.character)
         self._asked = None if asked.typed.done else asked
         if asked.purpose == FILTER:
-            self._choose(replace(self.scene.choice, pattern=asked.typed.text))
+            self._choose(replace(self.scene.selection, pattern=asked.typed.text))
             return
         if asked.typed.done and asked.kept:
             self._travel.typed(asked.purpose, asked.typed.text)
         self._repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key is a command where the table says so; while a line is typed, or the help is open, only quit is."""
+        """Return whether an action is allowed now; while a line is typed or the help is open, only quit is."""
         if self._asked is not None or isinstance(self.screen, HelpScreen):
             return action == "stop_now"
         if action == "tour":
             return self._guide.leads
         name, by = parameters if action in ("choose", "travel") else (action, 0)
-        return works(str(name), int(str(by)), self.scene.choice.context)
+        return works(str(name), int(str(by)), self.scene.selection.context)
 
     def _print_error_renderables(self) -> None:
-        """Nothing: an unexpected error is raised again by `run`, once the terminal is the user's, not painted on it."""
+        """Print nothing: `run` raises an unexpected error again, once the terminal is restored."""
 
     def _display(self, screen: Screen[object], renderable: object) -> None:
         super()._display(screen, narrow(renderable))  # type: ignore[arg-type]  # a CompositorUpdate, as before
@@ -483,7 +514,7 @@ def run(
     backend: str = "auto",
     stages: str = "auto",
     set_stages: Callable[[str], None] | None = None,
-    deepen: Callable[[tuple[str, ...]], None] | None = None,
+    request_tracing: Callable[[tuple[str, ...]], None] | None = None,
     mark: Callable[[str], None] | None = None,
     history_us: int | None = None,
     sweep: bool = False,
@@ -491,24 +522,23 @@ def run(
     findings: Settings = DEFAULT,
     tour: Tour | None = None,
 ) -> int:
-    """The TUI on any source, until it is left; returns the exit code. `title` is live, demo or replay.
+    """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
 
-    `set_stages` takes one of STAGES_MODES, `deepen` the devices that are looked at, `mark` a note; only a live capture
-    has them. `history_us`: how far back can be gone; the config's default where it is None.
-    `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of what is saved;
-    `findings`: the config's thresholds of rules;
-    `tour`: shown from its first stop on.
+    `set_stages` takes one of STAGES_MODES, `request_tracing` the devices on the screen, `mark` a note; only a live
+    capture has them. `history_us`: the time that can be travelled back; None: the config's default.
+    `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
+    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
         source,
         theme=load_theme(theme or DEFAULT_THEME),
         depth=depth,
-        choice=Choice(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep),
+        selection=Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep),
         mode=title.upper(),
         toggle_recording=toggle_recording,
-        set_stages=None if title == "demo" else set_stages,  # it measures nothing that could be switched
-        deepen=deepen,
+        set_stages=None if title == "demo" else set_stages,  # the demo measures nothing
+        request_tracing=request_tracing,
         mark=mark,
         history_us=history_us,
         redact=redact,
@@ -532,6 +562,10 @@ async def _run(app: LatmonApp) -> int:
         asked.append(code)
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
+    # Frames have no reference cycles, but reading an earlier time allocates so many of them that the interpreter would
+    # start a full collection at every second key. The app collects between keys instead.
+    gc.set_threshold(*gc.get_threshold()[:2], _YOUNG_ONLY)
+    gc.freeze()  # modules and classes, half of all objects, aren't examined again
     with leaving(ask):
         await app.run_async(mouse=False)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED

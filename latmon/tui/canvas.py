@@ -1,6 +1,6 @@
-"""The canvas widget, which repaints only changed cells, and the screens that hold it.
+"""The canvas widget, which repaints only changed cells, and the Textual screens that use it.
 
-Every text passes here and is asserted to be clean; nothing here parses markup. Knows no content.
+Every text is asserted to be clean here; nothing parses markup.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from latmon.views.lines import BLANK, Line, Span, fit
 from latmon.views.screen import Scene, screen_lines
 
 _JOIN = 6
-"""Changed cells with fewer unchanged ones between them are one repaint: moving the cursor costs as much as these."""
+"""Changed cells with at most so many unchanged ones between them are one repaint: moving the cursor costs as much."""
 
 
 class Colourless(LineFilter):
-    """Takes every colour code away, even "default": NO_COLOR means none, Textual's own filters leave grey or 39;49."""
+    """A filter that removes every colour code for NO_COLOR; Textual's own filters leave grey or 39;49."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  the interface
         return [Segment(text, _bare(style) if style else None, control) for text, style, control in segments]
 
 
 class Canvas(Widget):
-    """Lines in, cells out."""
+    """A widget that shows lines."""
 
     DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
     ALLOW_SELECT = False
@@ -53,7 +53,7 @@ class Canvas(Widget):
         self._colourless = colourless
 
     def show(self, lines: Sequence[Line], face: Face | None = None) -> None:
-        """Show these lines instead; only what differs is repainted."""
+        """Show other lines; only cells that differ are repainted."""
         if face is not None and face is not self._face:
             self._face = face
             self._lines = []
@@ -77,7 +77,7 @@ class Canvas(Widget):
         return Strip([Segment(span.text, styles[span.role]) for span in fitted], self.size.width)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """None of Textual's: the face has the colours that this terminal can show."""
+        """Return no filter of Textual: the face has the colours of this terminal."""
         return (Colourless(),) if self._colourless else ()
 
     @staticmethod
@@ -86,7 +86,7 @@ class Canvas(Widget):
 
 
 def changes(old: Line, new: Line) -> Iterator[tuple[int, int]]:
-    """The runs of cells [begin, end) that differ between two lines of one width."""
+    """Yield the runs of cells [begin, end) that differ between two lines of one width."""
     if old == new:
         return
     begin = end = -1
@@ -103,7 +103,7 @@ def changes(old: Line, new: Line) -> Iterator[tuple[int, int]]:
 
 
 def _cells(line: Line) -> list[tuple[str, str]]:
-    """(character, role) per cell; a wide character takes its cells."""
+    """Return (character, role) per cell; a wide character takes two."""
     cells: list[tuple[str, str]] = []
     for text, role in line:
         if text.isascii():
@@ -124,7 +124,7 @@ def _bare(style: Style) -> Style:
 
 
 class MainScreen(Screen[None]):
-    """The scene says what is on each line; the canvas sends what changed."""
+    """The main screen: the lines of the scene on a canvas."""
 
     def __init__(self, scene: Scene, face: Face, *, colourless: bool) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class MainScreen(Screen[None]):
         self.call_after_refresh(self.repaint)
 
     def repaint(self, foot: Line | None = None, face: Face | None = None) -> None:
-        """Draw the scene as it is now."""
+        """Draw the scene."""
         if foot is not None:
             self._foot = foot
         width, height = self._canvas.size
@@ -148,7 +148,7 @@ class MainScreen(Screen[None]):
 
 
 class HelpScreen(ModalScreen[None]):
-    """Scrolls; ?, q and Esc close it."""
+    """The help page, which scrolls; ?, q and Esc close it."""
 
     BINDINGS = [  # noqa: RUF012  Textual's own form
         Binding("escape,question_mark,f1,q,H,enter", "dismiss", "close", priority=True),

@@ -1,8 +1,7 @@
-"""The compare key: A is what the screen shows, B is what comes after it.
+"""The compare key: A is the window on the screen, B the time after it.
 
-Knows the scene, not a widget. A live capture is marked at both moments, where A and where B end: its recording can be
-compared again by `latmon diff FILE@60s..A FILE@..B`, and the
-settings that the two marks tell are those of A and of B, whatever had been changed before.
+A live capture gets a mark at the end of A and of B. Its recording can be compared again by
+`latmon diff FILE@60s..A FILE@..B`, and the settings in the two marks are those of A and of B.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latmon.diff.blocks import Stretch, stretch_of
+from latmon.diff.blocks import CaptureSpan, period_of
 from latmon.diff.comparison import compare
 from latmon.diff.device_time import with_marks
 from latmon.model.frame import Frame, Mark, Origin, Settings
@@ -18,35 +17,35 @@ from latmon.views.screen import Scene
 from latmon.views.units import clock
 
 _FEWEST = 6
-"""Frames that a side needs to be compared."""
+"""Least frames of a side."""
 _LONGEST_US = 600_000_000
-"""Of what came since A: reading more would hold up the keys."""
+"""Longest B: reading more would delay keys."""
 
 
 @dataclass(slots=True)
 class _Side:
-    """A stretch, and the mark that was put when the key was pressed."""
+    """A period, and the mark that was set when the key was pressed."""
 
-    stretch: Stretch
+    period: CaptureSpan
     noted: Settings
-    """By the header, and the marks that somebody put before its end."""
+    """Settings by the header and the marks before its end."""
     behind_us: int | None
-    """The mark comes in a frame behind this one; None: none will, that tells this side's settings."""
+    """The mark is in a frame after this time; None: no mark with this side's settings is expected."""
     read: Settings | None = None
-    """What that mark told."""
+    """Settings in that mark."""
     put_us: int = 0
-    """When it was put, once that is known."""
+    """Time of the mark, once it is known."""
 
     def take(self, origin: Origin, frame: Frame) -> None:
-        """Look for the mark in a frame that is behind it."""
+        """Look for the mark in a frame."""
         for mark in frame.marks:
-            if mark.text == self.stretch.name:
+            if mark.text == self.period.name:
                 self.behind_us, self.put_us = None, mark.mono_us
                 self.read = None if mark.changed is None else with_marks(origin.settings, [mark])
 
 
 class Comparing:
-    """One side, or both."""
+    """The comparison of A and B while the key is used."""
 
     def __init__(self, scene: Scene, say: Callable[[str], None], mark: Callable[[str], None] | None = None) -> None:
         self._scene, self._say, self._mark = scene, say, mark
@@ -54,16 +53,16 @@ class Comparing:
         self._b: _Side | None = None
 
     def step(self) -> None:
-        """The key was pressed: A, B, or back."""
-        if self._scene.beside is not None:
-            self._scene.beside = self._a = self._b = None
+        """Handle the key: set A, set B, or leave the comparison."""
+        if self._scene.comparison is not None:
+            self._scene.comparison = self._a = self._b = None
         elif self._a is None:
             self._begin()
         else:
             self._end(self._a)
 
     def arrived(self) -> None:
-        """A mark comes a moment after its key: the settings that it tells are its side's."""
+        """Read the marks, which arrive after their keys, with the settings of their sides."""
         edge = self._scene.edge.store
         if edge.origin is None:
             return
@@ -81,11 +80,11 @@ class Comparing:
             self._say("there is nothing to compare yet")
             return
         self._a = self._side("A", origin, frames)
-        a = self._a.stretch
+        a = self._a.period
         self._say(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, D again is B")
 
     def _end(self, one: _Side) -> None:
-        a = one.stretch
+        a = one.period
         frames = self._since(one)
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
@@ -94,11 +93,11 @@ class Comparing:
             return
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)
-        self._scene.beside = compare(a, self._b.stretch)
+        self._scene.comparison = compare(a, self._b.period)
 
     def _since(self, one: _Side) -> list[Frame]:
-        """Of a live capture all that came since, else what is shown; the frame with A's mark is of neither side."""
-        end_us = one.stretch.end_us
+        """Return the frames of B: of a live capture all since A, else those shown; without the frame of A's mark."""
+        end_us = one.period.end_us
         shown = list(self._scene.history.window.frames)
         if not shown or shown[-1].mono_us < end_us:
             return shown
@@ -108,18 +107,18 @@ class Comparing:
         return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
 
     def _side(self, name: str, origin: Origin, frames: list[Frame]) -> _Side:
-        made = stretch_of(name, origin, self._scene.store.devices.values(), frames)
+        made = period_of(name, origin, self._scene.store.devices.values(), frames)
         noted = with_marks(origin.settings, self._noted(made.end_us))
         made.settings = noted
         newest_us = self._scene.edge.until_us
         if self._mark is not None:
             self._mark(name)
-        # what is set now says nothing of an earlier time
+        # present settings aren't those of an earlier time
         is_now = self._mark is not None and made.end_us >= newest_us
         return _Side(made, noted, newest_us if is_now else None)
 
     def _noted(self, until_us: int) -> list[Mark]:
-        """What is shown may begin behind them."""
+        """Return the marks before a time, also those before the window."""
         moments = tuple(self._scene.archive.moments)
         return [
             Mark(one.text, one.mono_us, one.wall, one.changed)
@@ -129,12 +128,15 @@ class Comparing:
 
 
 def _settle(a: _Side, b: _Side) -> None:
-    """Both by what was read at the key, or both by what was noted: else a change before A would lie between the two."""
+    """Use for both sides the settings read at the keys, or for both the noted ones.
+
+    A mixture would show a change before A as a difference between A and B.
+    """
     pending = a.behind_us is not None or b.behind_us is not None
     known = a.read if b.read is None else b.read
     if a.read is not None and b.read is not None:
-        a.stretch.settings, b.stretch.settings = a.read, b.read
-    elif known is not None or pending:  # what one side alone tells is no difference, and nothing is one yet
-        a.stretch.settings = b.stretch.settings = a.noted if known is None else known
+        a.period.settings, b.period.settings = a.read, b.read
+    elif known is not None or pending:  # settings known for one side only are no difference
+        a.period.settings = b.period.settings = a.noted if known is None else known
     else:
-        a.stretch.settings, b.stretch.settings = a.noted, b.noted
+        a.period.settings, b.period.settings = a.noted, b.noted

@@ -1,4 +1,4 @@
-"""The table of keys: source of the bindings, the footer and the help."""
+"""The table of keys, from which bindings, the line of keys and the help are made."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from textual.binding import Binding
 
 from latmon.support.units import EXAMPLES
 from latmon.tui.commands import STEPS
-from latmon.tui.prompt import FILTER, SEEK, WORDS, Asked
+from latmon.tui.prompt import FILTER, SEEK, WORDS, Prompt
 from latmon.tui.time_travel import TRAVEL
-from latmon.views.context import Sight
+from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, width
 from latmon.views.selection import SCREENS
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a key does: a step, `by` so much, or else an action of the app's own.
+    """An action of a key: a command of STEPS or TRAVEL with its argument `by`, or an action of the app.
 
-    `keys` are Textual's names, `shown` what a person reads; `brief` puts it on the last line. `on`: the contexts of a
-    choice in which it works; empty: all.
+    `keys` are Textual's names, `shown` is the text for users; `brief`: the text on the last line, empty for none.
+    `on`: the contexts in which it works; empty: all.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Action:
 
     @property
     def call(self) -> str:
-        """What Textual runs."""
+        """Return the action as Textual calls it."""
         if self.name in STEPS:
             return f"choose({self.name!r}, {self.by})"
         if self.name in _TOUR:
@@ -55,7 +55,7 @@ _MARK = "the selected device alone, and a cursor on its heat map"
 ACTIONS = (
     Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
     Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
-    Action("screen", "3", "3", "outstanding I/O: how many, the limit, and what still waits", "outstanding", 2),
+    Action("screen", "3", "3", "outstanding I/O: depth, limit, and I/Os in flight", "outstanding", 2),
     Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
     Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "irqs", 4),
     Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
@@ -82,7 +82,7 @@ ACTIONS = (
         on=_WAITING,
     ),
     Action("mark", "v", "v", _MARK, "mark", on=("zoom",)),
-    Action("mark", "v", "v", "hold this corner and move the other; again: let go", "hold", on=_CURSOR),
+    Action("mark", "v", "v", "pin this corner and move the other; again: release", "pin", on=_CURSOR),
     Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
     Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
     Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
@@ -109,9 +109,9 @@ ACTIONS = (
     Action("newest", "G", "G", "the newest: back to live"),
     Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"),
     Action("save", "w", "w", "save what is on the screen as a recording"),
-    Action("note", "m", "m", "put a mark with a note beside what happens now"),
+    Action("note", "m", "m", "set a mark with a note at the present time"),
     Action("fold", "f", "f", "where in the second events fell, folded to the tick, then the heat map", on=_OVERVIEW),
-    Action("compare", "D", "D", "what is shown is A; after a change again: B beside it; again: back"),
+    Action("compare", "D", "D", "the window on the screen is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("record", "R", "R", "start and stop a recording"),
@@ -142,7 +142,7 @@ ACTIONS = (
     Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
     Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
-    Action("through", "pageup,b", "PgUp", "up the list of what is still in flight", by=-1, on=("outstanding",)),
+    Action("through", "pageup,b", "PgUp", "up the list of I/Os in flight", by=-1, on=("outstanding",)),
     Action("through", "pagedown,f", "PgDn", "down that list, each I/O by itself", by=1, on=("outstanding",)),
     Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings")),
     Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings")),
@@ -152,7 +152,7 @@ ACTIONS = (
     Action("across", "end", "End", "cursor to the newest", by=1000, on=_CURSOR),
     Action("up", "up,k", "↑ k", "cursor to slower", by=1, on=_CURSOR),
     Action("up", "down,j", "↓ j", "cursor to faster", by=-1, on=_CURSOR),
-    Action("grow_across", "shift+left", "Shift-←", "the same with the corner held (as after v)", by=-1, on=_CURSOR),
+    Action("grow_across", "shift+left", "Shift-←", "the same with the corner pinned (as after v)", by=-1, on=_CURSOR),
     Action("grow_across", "shift+right", "Shift-→", "", by=1, on=_CURSOR),
     Action("grow_up", "shift+up", "Shift-↑", "", by=1, on=_CURSOR),
     Action("grow_up", "shift+down", "Shift-↓", "", by=-1, on=_CURSOR),
@@ -160,7 +160,7 @@ ACTIONS = (
 
 
 _FIRST = ("stop_now", "next_panel", "part")
-"""Before any widget: quitting always works, and Textual would move the focus with Tab."""
+"""Keys with priority over widgets: quitting always works, and Textual would move the focus with Tab."""
 _SECTIONS = (
     ("Keys", ()),
     ("Keys of the overview (1)", _OVERVIEW),
@@ -176,17 +176,17 @@ _LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
 
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
-    """The same table as Textual's bindings: several for a key that means something else on another screen."""
+    """Return the table as Textual's bindings; a key with several meanings has several of them."""
     return [Binding(a.keys, a.call, a.does, show=False, priority=a.name in _FIRST) for a in actions]
 
 
 def works(name: str, by: int, context: str) -> bool:
-    """Whether an action is one of this context."""
+    """Return whether an action works in a context."""
     return any((a.name, a.by) == (name, by) and (not a.on or context in a.on) for a in ACTIONS)
 
 
 def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """For the help: a title, and (keys, what they do); each action once, in the first section that is about it."""
+    """Return the sections of the help: titles with (keys, effect); each action is in one section."""
     found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
     for a in ACTIONS:
         title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
@@ -196,9 +196,9 @@ def sections() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
-    """The last line: keys and what they do now, as many as fit, the first of the table first.
+    """Return the last line: keys with their present effect, as many as fit, in the order of the table.
 
-    `states` maps an action's name to its current value, empty where it does nothing; `now` is the number of the screen.
+    `states` maps an action's name to its current value, empty where it has no effect; `now`: number of the screen.
     """
     some = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
     entries = [_entry(a, states.get(a.name, a.brief), here=a.name == "screen" and a.by == now) for a in some]
@@ -213,7 +213,7 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
 
 
 def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: int) -> list[Line]:
-    """What Enter does, help and back before the screens, which are digits alone; then the rest."""
+    """Return the entries of a narrow line: Enter, help and back, the screens as digits only, then the rest."""
     begin = [i for i, a in enumerate(some) if (i < first and a.name != "screen") or a.name == "leave"]
     rest = [i for i, a in enumerate(some) if i not in begin and a.name != "screen"]
     numbers = [a.shown for a in some if a.name == "screen"]
@@ -225,7 +225,7 @@ def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: 
 
 
 def tour_keys() -> Line:
-    """Those of a tour, for the band that has its text."""
+    """Return the keys of a tour, for the banner with its text."""
     entries = [_entry(action, action.brief, here=False) for action in ACTIONS if action.on == _TOUR]
     return tuple(span for entry in entries for span in entry)[:-1]
 
@@ -236,38 +236,38 @@ def _entry(action: Action, text: str, *, here: bool) -> Line:
 
 
 _SEEN = 60
-"""Characters of what is typed."""
+"""Characters of a typed line that are shown."""
 
 
-def foot(sight: Sight, asked: Asked | None, theme: str, cells: int, *, switched: bool = True) -> Line:
-    """The line for this moment. `switched`: the deep probes can be switched from here."""
+def foot(view: ViewState, asked: Prompt | None, theme: str, cells: int, *, switched: bool = True) -> Line:
+    """Return the last line. `switched`: the stages mode can be changed from here."""
     if asked is not None:
-        return _typing(sight, asked)
-    choice = sight.choice
+        return _typing(view, asked)
+    selection = view.selection
     states = {
-        "sort": choice.sort,
-        "order": choice.order,
-        "ops": choice.op if choice.screen != "outstanding" else "",
-        "next_panel": "table" if choice.panel == "maps" else "maps",
-        "zoom": "unzoom" if choice.panel == "zoom" else "zoom",
-        "busy": "idle too" if choice.busy else "busy",
-        "mark": "let go" if choice.cursor and choice.cursor.corner else "hold" if choice.cursor else "mark",
-        "hold": "go on" if sight.away else "pause",
-        "stages": f"stages {choice.stages}" if switched else "",
+        "sort": selection.sort,
+        "order": selection.order,
+        "ops": selection.op if selection.screen != "outstanding" else "",
+        "next_panel": "table" if selection.panel == "maps" else "maps",
+        "zoom": "unzoom" if selection.panel == "zoom" else "zoom",
+        "busy": "idle too" if selection.busy else "busy",
+        "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
+        "hold": "go on" if view.away else "pause",
+        "stages": f"stages {selection.stages}" if switched else "",
         "theme": theme,
     }
-    if choice.pattern:
-        states["filter"] = choice.pattern
-    return key_line(choice.context, states, cells, SCREENS.index(choice.screen))
+    if selection.pattern:
+        states["filter"] = selection.pattern
+    return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
 
 
-def _typing(sight: Sight, asked: Asked) -> Line:
-    """What is typed is seen to its end, however long it is."""
+def _typing(view: ViewState, asked: Prompt) -> Line:
+    """Return the line that is typed, with its end."""
     if asked.purpose == FILTER:
-        text = f"  {len(sight.subjects())} of {len(sight.history.store.devices)} devices  "
+        text = f"  {len(view.subjects())} of {len(view.history.store.devices)} devices  "
         does, undoes = "keep", "clear"
     else:
-        text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note beside what happens now  "
+        text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note at the present time  "
         text = "  " if asked.typed.text else text
         does, undoes = "go" if asked.purpose == SEEK else "put", "leave"
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))

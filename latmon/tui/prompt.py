@@ -8,22 +8,22 @@ _MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """The text so far, and whether it is ready."""
+class InputLine:
+    """A line that is typed: its text, and whether it is complete."""
 
     text: str = ""
     done: bool = False
 
-    def after(self, key: str, character: str | None, most: int = _MAX) -> Typed:
-        """One key further: Enter keeps the text, Esc clears it."""
+    def after(self, key: str, character: str | None, most: int = _MAX) -> InputLine:
+        """Return the line after a key: Enter keeps the text, Esc clears it."""
         if key == "enter":
             return replace(self, done=True)
         if key == "escape":
-            return Typed("", done=True)
+            return InputLine("", done=True)
         if key == "backspace":
-            return Typed(self.text[:-1])
+            return InputLine(self.text[:-1])
         added = character if character and character.isprintable() else ""
-        return Typed((self.text + added)[:most])
+        return InputLine((self.text + added)[:most])
 
 
 FILTER, SEEK, NOTE = "filter", "seek", "note"
@@ -32,14 +32,14 @@ MAX_NOTE = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A purpose and the line so far; `kept` is false after Esc."""
+class Prompt:
+    """A line with its purpose; `kept` is false after Esc."""
 
     purpose: str
-    typed: Typed
+    typed: InputLine
     kept: bool = True
 
-    def after(self, key: str, character: str | None) -> Asked:
-        """One key further."""
+    def after(self, key: str, character: str | None) -> Prompt:
+        """Return the prompt after a key."""
         typed = self.typed.after(key, character, MAX_NOTE) if self.purpose == NOTE else self.typed.after(key, character)
         return replace(self, typed=typed, kept=key != "escape")

@@ -1,4 +1,4 @@
-"""The theme as this terminal can show it: roles to Rich styles by colour depth."""
+"""The theme on this terminal: Rich styles by role and colour depth."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from rich.style import Style
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as TextualTheme
 
+from latmon.model.stages import FACTS
 from latmon.support.theme import Theme, load_theme, theme_names
 from latmon.views.heatmap import RAMP, Ink
 
 _FULL = ("truecolor", "256")
-_STAGES_16 = ("blue", "magenta", "yellow", "red", "green", "cyan", "bright_magenta")
-"""In the order in which a request passes them; neighbours are far apart."""
 _PLAIN = {
     "text": Style(),
     "dim": Style(),
@@ -38,27 +37,27 @@ class Face:
 
 
 def face(theme: Theme, depth: str) -> Face:
-    """Truecolor and 256 paint the theme's background; 16 colours and none keep the terminal's, whatever it is."""
+    """Return the styles of a theme; 16 colours and none keep the terminal's background."""
     if depth in _FULL and theme.colours:
         return Face(theme.name, MappingProxyType(_coloured(theme, depth)), _ink(theme), plain=False)
     styles = dict(_PLAIN)
     staged = depth != "none" and bool(theme.colours_16)
     if staged:
-        styles |= {f"stage{i}": Style(color=Color.parse(c)) for i, c in enumerate(_STAGES_16, 1)}
+        styles |= {f"stage{i}": Style(color=Color.parse(one.colour)) for i, one in enumerate(FACTS, 1) if one.colour}
     if depth != "none":
         styles |= {role: styles[role] + Style(color=Color.parse(c)) for role, c in theme.colours_16.items()}
     return Face(theme.name, MappingProxyType(styles), replace(RAMP, staged=staged), plain=True)
 
 
 def next_theme(theme: Theme) -> Theme:
-    """The one after this, round and round; a ThemeError when its file is wrong."""
+    """Return the theme after this one, after the last the first; raise ThemeError for an invalid file."""
     names = theme_names()
     at = names.index(theme.name) if theme.name in names else -1
     return load_theme(names[(at + 1) % len(names)])
 
 
 def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
-    """What Textual itself needs to know: the background behind everything, or that it is the terminal's own."""
+    """Return the theme for Textual itself: the background, or the terminal's own."""
     c = theme.colours
     if plain or not c:
         return BUILTIN_THEMES["ansi-dark"]

@@ -1,10 +1,10 @@
-"""The terminal: colour depth, signals, hang-up, restore on exit, minimal repaints. Knows no widget.
+"""The terminal: colour depth, signals, hang-up, restore on exit, minimal repaints.
 
-Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop stands
-still when the tty does; so the way out must work without that loop.
+Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop blocks
+when the tty does; therefore the exit must work without that loop.
 
-Textual 8.2 writes a changed line from its widget's left edge to the last changed cell; one column at the right of a
-heat map would cost every row whole, 8 KB/s instead of 1. Touches the compositor's update and nothing else.
+Textual 8.2 writes a changed line from its widget's left edge to the last changed cell: one column at the right of a
+heat map would send whole rows, 8 KB/s instead of 1. `NarrowUpdate` changes only the compositor's update.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RESTORE = (
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # mouse
     b"\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[0m\x1b[?1049l\x1b[?25h"
 )
-"""What Textual switches on, off again: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
+"""Switches off what Textual switches on: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
 _SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
 
 
 def colour_depth(env: Mapping[str, str]) -> str:
-    """none, 16, 256 or truecolor: NO_COLOR first, then what the terminal says of itself."""
+    """Return none, 16, 256 or truecolor, by NO_COLOR, else by the terminal's own variables."""
     if env.get("NO_COLOR"):
         return "none"
     if env.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
@@ -48,7 +48,7 @@ def colour_depth(env: Mapping[str, str]) -> str:
 
 @contextmanager
 def leaving(ask: Callable[[int], None]) -> Iterator[None]:
-    """While inside, SIGTERM, SIGHUP, SIGINT and a hang-up end the program: `ask(code)`, after GRACE_S by force."""
+    """End the program on SIGTERM, SIGHUP, SIGINT and a hang-up: by `ask(code)`, after GRACE_S by force."""
     attributes = _attributes()
     left = threading.Event()
 
@@ -77,7 +77,7 @@ def _attributes() -> Attributes:
 
 
 def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
-    """poll() for nothing but the hang-up: asleep until it comes, even when SIGHUP is ignored."""
+    """Wait for the hang-up with poll(), which reports it even when SIGHUP is ignored."""
     poll = select.poll()
     poll.register(0, 0)
     while not left.is_set():
@@ -87,7 +87,7 @@ def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
 
 
 def _force(code: int, attributes: Attributes, left: threading.Event) -> None:
-    """The way out that needs no event loop and never waits for the terminal."""
+    """Exit without the event loop, and without waiting for the terminal."""
     if not left.wait(GRACE_S):
         _restore(attributes)
         os._exit(code)
@@ -103,7 +103,7 @@ def _restore(attributes: Attributes) -> None:
 
 
 class NarrowUpdate(CompositorUpdate):
-    """The same update, each span cut at both ends."""
+    """A partial update whose spans are cut at both ends."""
 
     def __init__(self, update: ChopsUpdate) -> None:
         self._update = update
@@ -122,5 +122,5 @@ class NarrowUpdate(CompositorUpdate):
 
 
 def narrow(update: object) -> object:
-    """A partial update made narrow; anything else as it is."""
+    """Return a partial update with narrow spans; anything else unchanged."""
     return NarrowUpdate(update) if isinstance(update, ChopsUpdate) else update

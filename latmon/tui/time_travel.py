@@ -1,4 +1,4 @@
-"""Keys that move in time: each as a change of the view state, a mark or a file. Knows no widget."""
+"""Keys that move in time: each changes the scene, sets a mark or saves a file. Uses no widget."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from latmon.views.screen import Scene
 from latmon.views.units import clock
 
 AT_ONCE_S = 0.015
-"""Of the event loop at once for reading another time, so that a key waits for no more."""
+"""Most time of the event loop per part of reading, so that a key waits no longer."""
 _NEAR_S = 0.5
-"""Beside a frame's interval, of a time that is called the one that was asked for."""
-NOTHING = "nothing was seen yet"
+"""Tolerance, besides a frame's interval, of a time that counts as the requested one."""
+NOTHING = "nothing was captured yet"
 
 
 class Travel:
-    """The user's way through what was captured. `say` puts a sentence on the screen, `ask` begins a typed line.
+    """The time travel of a session. `say` shows a sentence, `ask` begins a typed line.
 
-    `aside` makes a call that takes its time, off the event loop, and says what it comes to; `redact`: in what is saved.
+    `aside` runs a slow call off the event loop and shows its result; `redact`: leave foreign names out of saved files.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Travel:
         self._aside, self._redact = aside, redact
         self._played = source if isinstance(source, Seekable) else None
         self._is_to_go_on = False
-        """Whether a replay goes on from the time that is being read."""
+        """Whether a replay continues once the time is read."""
 
     def hold(self, _by: int) -> None:
-        """Pause, or go on: live to the newest, in a replay from what is shown."""
+        """Pause, or continue: live at the newest frame, in a replay from the time that is shown."""
         scene = self._scene
         if scene.goal is None:
             self._stay()
@@ -66,25 +66,25 @@ class Travel:
         self._is_to_go_on = False
         try:
             self._scene.go_on()
-        except LatmonError as error:  # a file that is gone: what is shown stays
+        except LatmonError as error:  # a removed file: the screen stays as it is
             self._say(str(error))
         else:
             played.go_on(self._scene.edge.until_us)
 
     @property
     def reads(self) -> bool:
-        """Whether something of another time is still to be read."""
+        """Return whether another time is still being read."""
         return self._scene.towards is not None
 
     def arrive(self) -> bool:
-        """Whether a look at another time is ready, after some more of what it takes; keys have their turn meanwhile."""
+        """Read another time for AT_ONCE_S at most; return whether it is complete."""
         until = time.monotonic() + AT_ONCE_S
         try:
             while self._scene.towards is not None:
                 if time.monotonic() > until:
                     return False
                 self._scene.proceed()
-        except LatmonError as error:  # a file that is gone: what is shown stays
+        except LatmonError as error:  # a removed file: the screen stays as it is
             self._is_to_go_on = False
             self._say(str(error))
         if self._is_to_go_on and self._played is not None:
@@ -92,7 +92,7 @@ class Travel:
         return True
 
     def step(self, by: int) -> None:
-        """So many intervals forward, or back."""
+        """Move by a number of intervals, forward or back."""
         stamps = self._scene.archive.stamps
         if not len(stamps):
             self._say(NOTHING)
@@ -104,13 +104,13 @@ class Travel:
         self._go(there)
 
     def oldest(self, _by: int) -> None:
-        """To the oldest that is kept."""
+        """Go to the oldest stored frame."""
         stamps = self._scene.archive.stamps
         if len(stamps):
             self._go(stamps[0])
 
     def newest(self, _by: int) -> None:
-        """To the edge; in a replay to the end of the recording."""
+        """Go to the live edge; in a replay to the end of the recording."""
         stamps = self._scene.archive.stamps
         if self._played is None:
             self._scene.resume()
@@ -118,16 +118,16 @@ class Travel:
             self._go(stamps[-1])
 
     def opened(self) -> None:
-        """The source is open: a replay that is to be done at once begins at its end."""
+        """Show the end of a replay without a pace, once it is open."""
         if self._played is not None and self._played.speed == 0:
             self.newest(0)
 
     def seek(self, _by: int) -> None:
-        """To a time that is typed."""
+        """Ask for a time to go to."""
         self._ask(SEEK)
 
     def save(self, _by: int) -> None:
-        """What is on the screen, as a recording."""
+        """Save the window that is shown as a recording."""
         scene = self._scene
         origin = scene.store.origin
         last = scene.history.window.last
@@ -148,21 +148,21 @@ class Travel:
         self._aside(saved)
 
     def note(self, _by: int) -> None:
-        """A mark, with a note that is typed."""
+        """Ask for the note of a mark."""
         if self._mark is None:
-            self._say("a recording isn't changed: marks are put while it is made")
+            self._say("a recording isn't changed: set marks during the capture")
         else:
             self._ask(NOTE)
 
     def to_finding(self) -> None:
-        """To the end of a finding that is over, whose evidence was asked for."""
-        key, found = self._scene.choice.finding, self._scene.watched.standing
+        """Go to the end of the selected finding, where it has ended."""
+        key, found = self._scene.selection.finding, self._scene.findings_state.current
         over = next((one for one in found.over if key_of(one) == key), None)
         if over is not None and len(self._scene.archive.stamps):
             self._go(self._scene.archive.stamps.nearest(over.end_us))
 
     def typed(self, purpose: str, text: str) -> None:
-        """A line that was asked for is ready."""
+        """Use a typed line."""
         if purpose == NOTE and self._mark is not None and text.strip():
             self._mark(text.strip())
             self._say(f"marked: {text.strip()}")
@@ -185,7 +185,7 @@ class Travel:
         self._go(found)
         if abs(found.wall - wall) > interval_s + _NEAR_S:
             first, last = (clock(stamps[at].wall) for at in (0, -1))
-            self._say(f"{clock(wall)} isn't there: {clock(found.wall)} is the closest; there is {first} to {last}")
+            self._say(f"{clock(wall)} wasn't captured: {clock(found.wall)} is the closest; there is {first} to {last}")
 
     def _here_us(self) -> int:
         at = self._scene.goal
@@ -196,7 +196,7 @@ class Travel:
         self._scene.travel(there)
 
     def _stay(self) -> None:
-        """A replay stands while another time of it is looked at; a live capture goes on."""
+        """Hold a replay while another time of it is shown; a live capture continues."""
         self._is_to_go_on = False
         if self._played is not None:
             self._played.hold()

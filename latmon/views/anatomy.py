@@ -1,7 +1,7 @@
-"""The composition of a device's latency as one value: a row per stage, and the stage that makes slow I/Os slow. Pure.
+"""The composition of a device's latency: a row per stage, and the stages' shares in slow I/Os. Pure.
 
-`anatomy` is made once per frame (it sums over buckets), drawing only reads it. One population at a time: the traced
-requests where the deep probes run, else the always-on stages, never both in one number.
+`anatomy` sums over buckets once per frame; drawing only reads its result. The numbers are of the traced requests where
+the tracer runs, else of the always-on stages, never of both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import PARTS, stages_of, tail_cut, total_of, untraced_share
-from latmon.model.frame import UNACCOUNTED, Missing, Origin, Series, Traced
+from latmon.model.frame import Missing, Origin, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import by_column, called
+from latmon.model.stages import FACTS_OF, by_column, called
 from latmon.support.units import part, spelled
 from latmon.views.units import sampled_as
 
@@ -21,17 +21,12 @@ ALL_OPS = "all ops"
 Parts = Mapping[str, float]
 """Stage -> time in us."""
 NO_WAITER = "no I/O had a thread waiting in the kernel (libaio has none)"
-"""Of D scripts, which hang on the kernel's own waits."""
-_NOT_PASSED = {
-    "requeue": "none was requeued",
-    "resume": "no waiting thread was seen",
-    UNACCOUNTED: "nothing is left over",
-}
+"""Reason of D scripts, which probe the kernel's own waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """One stage. Shares are of all time and of the time of the I/Os above the cut; `reason`: why there is no number."""
+    """A stage. `share`: of all time; `tail`: of the time above the threshold; `reason`: for a missing number."""
 
     stage: str
     histogram: Histogram = EMPTY
@@ -46,8 +41,8 @@ class StageRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """The I/Os between two latencies (`high_us` None: no end): how many, and what their time was."""
+class LatencyBand:
+    """The I/Os between two latencies (`high_us` None: no end): their number and their time by stage."""
 
     low_us: int
     high_us: int | None
@@ -64,23 +59,23 @@ class Anatomy:
     total: Histogram = EMPTY
     rows: tuple[StageRow, ...] = ()
     whole: Parts = field(default_factory=lambda: MappingProxyType({}))
-    """The time of all its I/Os."""
-    bands: tuple[Band, ...] = ()
-    """The faster half, from there to the cut, above the cut; empty without deep probes or with too few I/Os."""
-    deep: bool = False
+    """The time of all I/Os by stage."""
+    bands: tuple[LatencyBand, ...] = ()
+    """Up to p50, from there to the threshold, and above it; empty without tracing or with too few I/Os."""
+    on_demand: bool = False
     sampled: str = ""
     """1 in so many, where not all are traced."""
     untraced_share: float | None = None
-    """Of the device's traced requests, of whatever op, those whose path could not be followed; None: they have none."""
+    """Share of the device's traced requests, of all ops, whose path could not be followed; None: no traced requests."""
     unfollowed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     paths: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Stage -> the stages whose time it holds."""
+    """Stage -> the stages whose time it includes."""
     why: str = ""
-    """Why it isn't deep, or why there is no tail."""
+    """Why it isn't traced, or why there is no tail."""
 
     @property
-    def tail(self) -> Band | None:
+    def tail(self) -> LatencyBand | None:
         return _tail(self.bands)
 
     def by_column(self, parts: Parts) -> Parts:
@@ -100,9 +95,10 @@ def anatomy(
     op_label: str = ALL_OPS,
     detailed: bool = True,
 ) -> Anatomy:
-    """`total` and `basic`: the always-on latency of these ops, and stages; `cut_us`: the user's threshold, else p99.
+    """Return the composition of a device's latency.
 
-    Not `detailed`: without rows, which a bar doesn't need and which are half of the work.
+    `total` and `basic`: the always-on latency and stages of these ops; `cut_us`: the user's threshold, else p99.
+    `detailed`: with rows, which take half of the time and which a bar doesn't need.
     """
     of_traced = total_of(traced, device, ops)
     if not of_traced:
@@ -122,7 +118,7 @@ def anatomy(
         rows=_rows(device, traced, stages_of(traced, device, ops), whole, tail) if detailed else (),
         whole=whole,
         bands=bands,
-        deep=True,
+        on_demand=True,
         sampled=sampled_as(*traced.sampled),
         untraced_share=untraced_share(traced, device),
         unfollowed=traced.unfollowed.get(device, {}),
@@ -133,17 +129,17 @@ def anatomy(
 
 
 def share(parts: Parts, stage: str) -> float | None:
-    """A stage's share of all time; None when there is none, or when nobody tells the stage's."""
+    """Return a stage's share of all time; None when there is no time, or the stage's is not measured."""
     total = sum(parts.values())
     return parts[stage] / total if total > 0 and stage in parts else None
 
 
-def _tail(bands: tuple[Band, ...]) -> Band | None:
+def _tail(bands: tuple[LatencyBand, ...]) -> LatencyBand | None:
     return bands[-1] if bands and bands[-1].count else None
 
 
 def _rows(
-    device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: Band | None
+    device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: LatencyBand | None
 ) -> tuple[StageRow, ...]:
     paths = traced.paths.get(device, {})
     return tuple(
@@ -160,20 +156,23 @@ def _rows(
 
 
 def _share_of(stages: Mapping[str, Histogram], parts: Parts, stage: str) -> float | None:
-    """The same of a stage that was passed; a sum that is 0 isn't told, and is known where no I/O took 1 us in it."""
+    """Return the share of a stage that I/Os passed.
+
+    A sum of 0 is not recorded, so it is known only where no I/O took more than 1 us in the stage.
+    """
     if stage not in stages:
         return None
-    told = share(parts, stage)
-    return 0.0 if told is None and parts and (stages[stage].max_bound or 0) <= 1 else told
+    reported = share(parts, stage)
+    return 0.0 if reported is None and parts and (stages[stage].max_bound or 0) <= 1 else reported
 
 
 def largest(parts: Parts) -> str:
-    """The stage with the most time."""
+    """Return the stage with the most time."""
     return max(parts, key=lambda stage: parts[stage]) if parts else ""
 
 
 def tail_sentence(one: Anatomy) -> str:
-    """`sdc above 20 ms: 97 % softirq (31 I/Os)`, or why it can't be said."""
+    """Return `sdc above 20 ms: 97 % softirq (31 I/Os)`, or the reason for a missing tail."""
     tail = one.tail
     if tail is None or not (top := largest(tail.parts)):
         return f"{one.device}: {one.why}" if one.why else ""
@@ -217,14 +216,14 @@ def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int])
     why = next((m.reason for m in absent if m.name == stage), "")
     if why:
         return f"not measured here: {why}"
-    if stage in _NOT_PASSED:
-        return _NOT_PASSED[stage]
+    if stage in FACTS_OF and FACTS_OF[stage].not_passed:
+        return FACTS_OF[stage].not_passed
     ways = sorted(paths, key=lambda p: -paths[p])
     return f"n/a: completes by {', '.join(ways)}" if ways else "n/a: no I/O passed it"
 
 
 def _part_bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None:
-    """The first bucket behind the faster half, and the first above the cut; None without one."""
+    """Return the first bucket above p50, and the first above the threshold; None without a threshold."""
     if cut_us is None:
         return None
     first = bucket_index(cut_us)
@@ -234,13 +233,13 @@ def _part_bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None
 def _times(
     traced: Traced, device: str, ops: tuple[str, ...], bounds: tuple[int, int] | None
 ) -> dict[str, tuple[float, float, float]]:
-    """Stage -> us in each band; in one pass, because this is the most that a screen computes."""
+    """Return stage -> us in each band; in one pass, since this is the largest computation of a screen."""
     middle, first = bounds or (0, 0)
     found = {}
     for stage in PARTS:
         fast = between = slow = 0
-        told = [by for op in ops if (by := traced.by_total.get(Series(device, op, stage))) is not None]
-        for by in told:
+        reported = [by for op in ops if (by := traced.by_total.get(Series(device, op, stage))) is not None]
+        for by in reported:
             for index, us in by.items():
                 if index >= first:
                     slow += us
@@ -248,20 +247,20 @@ def _times(
                     between += us
                 else:
                     fast += us
-        if told:
+        if reported:
             found[stage] = (float(fast), float(between), float(slow))
     return found
 
 
 def _bands(
     total: Histogram, times: Mapping[str, tuple[float, float, float]], bounds: tuple[int, int] | None
-) -> tuple[Band, ...]:
+) -> tuple[LatencyBand, ...]:
     if bounds is None:
         return ()
     edges = (0, *bounds)
     ends = (*bounds, None)
     return tuple(
-        Band(
+        LatencyBand(
             bucket_bounds(low)[0],
             None if high is None else total.cap(bucket_bounds(high)[0]),
             sum(n for index, n in total.buckets if index >= low and (high is None or index < high)),
@@ -272,7 +271,7 @@ def _bands(
 
 
 def _rank(total: Histogram, q: float) -> int:
-    """The bucket that holds a quantile."""
+    """Return the bucket of a quantile."""
     seen = 0
     for index, n in total.buckets:
         seen += n

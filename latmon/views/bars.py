@@ -1,49 +1,43 @@
 """Bars: stacked stages, shares, and histograms one glyph high. Pure.
 
-`stacked` a bar of stages, `legend` its letters, `share_bar` one share, `profile` a histogram as a sparkline,
-`short` a stage's name in seven cells. Stages are keyed by their column names (model/stages.py). A stage has a letter
-and a fill, so a bar reads without colour; its colour is the heat map's, ordered as the stages are in time, because
-those steps are distinct for every eye.
+Stages are keyed by their column names (model/stages.py). A stage has a letter and a fill, so that a bar can be read
+without colours; its colour is a step of the heat map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
-from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, LETTERS, STAGE_OF
+from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF, STAGES, UNACCOUNTED, heat_step
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 
-_STAGES = STAGES[:-1]
-_FILLS: Mapping[str, str] = MappingProxyType(dict(zip((*_STAGES, UNACCOUNTED), "·:░▒▓█=?", strict=True)))
-_SHORT = {"completion": "compl", UNACCOUNTED: "unacc"}
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
 def short(stage: str) -> str:
-    """A stage's name in at most seven cells."""
-    return _SHORT.get(stage, stage)
+    """Return a stage's name in at most seven cells."""
+    facts = FACTS_OF.get(stage)
+    return facts.short or stage if facts else stage
 
 
 def role(stage: str, ink: Ink) -> str:
-    """The role of a stage's cells: steps 2 and up of the heat map, evenly; one that says nothing is dim."""
+    """Return the role of a stage's cells; what is unaccounted is dim."""
+    if ink.coloured:
+        step = heat_step(stage, ink.levels)
+        return f"heat{step}" if step else "dim"
+    stage = STAGE_OF.get(stage, stage)
     if stage == UNACCOUNTED:
         return "dim"
-    stage = STAGE_OF.get(stage, stage)
-    if not ink.coloured:
-        return f"stage{_STAGES.index(stage) + 1}" if ink.staged and stage in _STAGES else "text"
-    step = 2 + round(_STAGES.index(stage) * (ink.levels - 2) / (len(_STAGES) - 1)) if stage in _STAGES else 0
-    return f"heat{step}" if step else "dim"
+    return f"stage{STAGES.index(stage) + 1}" if ink.staged and stage in STAGES else "text"
 
 
 def apportion(parts: Sequence[float], cells: int) -> list[int]:
-    """Whole cells in proportion, exactly `cells` in sum (largest remainder); all 0 when there is nothing."""
+    """Return whole cells in proportion, exactly `cells` in sum (largest remainder); all 0 when all parts are 0."""
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
@@ -56,7 +50,7 @@ def apportion(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def stacked(parts: Mapping[str, float], cells: int, ink: Ink) -> Line:
-    """A bar of exactly `cells`: each stage its letter, then its fill. Below half a cell a stage isn't drawn."""
+    """Return a bar of exactly `cells`: each stage its letter, then its fill. A stage below half a cell is left out."""
     names = [p for p in COLUMNS if parts.get(p, 0) > 0]
     sizes = apportion([parts[n] for n in names], cells)
     if not any(sizes):
@@ -65,7 +59,7 @@ def stacked(parts: Mapping[str, float], cells: int, ink: Ink) -> Line:
 
 
 def legend(stages: Iterable[str], width: int, ink: Ink) -> list[Line]:
-    """The letters of the stages that are in sight, in as many lines as they need."""
+    """Return the letters of the stages that are shown, in as many lines as they need."""
     wanted = set(stages)
     lines: list[Line] = []
     for name in COLUMNS:
@@ -79,7 +73,7 @@ def legend(stages: Iterable[str], width: int, ink: Ink) -> list[Line]:
 
 
 def share_bar(share: float | None, cells: int, ink: Ink, role: str = "text") -> Line:
-    """One share as a bar of exactly `cells`; more than nothing is never drawn as nothing."""
+    """Return a share as a bar of exactly `cells`; a share above 0 has at least the smallest glyph."""
     if not share or share <= 0 or cells <= 0:
         return (Span(" " * max(cells, 0)),)
     steps = _EIGHTHS if ink.coloured else "▌█"
@@ -90,13 +84,12 @@ def share_bar(share: float | None, cells: int, ink: Ink, role: str = "text") -> 
 
 
 def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: Ink) -> Line:
-    """I/Os between two latencies, one glyph per step of the logarithm; a single I/O can be seen."""
+    """Return the I/Os between two latencies, one glyph per logarithmic step; a single I/O is visible."""
     glyphs = SPARKS if ink.coloured else RAMP_SPARKS
     low, high = bucket_index(low_us), bucket_index(high_us)
     columns = [0] * max(cells, 0)
-    for index, n in histogram.buckets:
-        here = index if histogram.bits == BITS else bucket_index(bucket_bounds(index, histogram.bits)[0])
-        at = (here - low) * cells // max(high - low + 1, 1)
+    for index, n in fine(histogram).items():
+        at = (index - low) * cells // max(high - low + 1, 1)
         if cells > 0:
             columns[min(max(at, 0), cells - 1)] += n
     steps = len(glyphs) - 1
@@ -104,7 +97,18 @@ def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: In
     return runs((glyphs[level(n, top, steps)], "strong" if n == 1 else "text") for n in columns)
 
 
+def fine(histogram: Histogram) -> dict[int, int]:
+    """Return counts by buckets of latmon's resolution, whatever the source's is."""
+    if histogram.bits == BITS:
+        return dict(histogram.buckets)
+    found: dict[int, int] = {}
+    for index, n in histogram.buckets:
+        here = bucket_index(bucket_bounds(index, histogram.bits)[0])
+        found[here] = found.get(here, 0) + n
+    return found
+
+
 def _segment(name: str, cells: int, ink: Ink) -> Line:
     own = role(name, ink)
-    fill = "█" if ink.coloured and name != UNACCOUNTED else _FILLS[STAGE_OF[name]]
+    fill = "█" if ink.coloured and name != UNACCOUNTED else FACTS_OF[STAGE_OF[name]].fill
     return (Span(LETTERS[name], "strong"), *([Span(fill * (cells - 1), own)] if cells > 1 else []))

@@ -1,6 +1,6 @@
-"""The column table: columns that appear and grow with the width, for values of any kind. Pure.
+"""The column table that all panels use: columns that appear and grow with the width, for rows of any type. Pure.
 
-`layout` places columns, `heads` and `row` draw with them, `around` scrolls to the selected row.
+`layout` chooses the columns and their widths, `heads` and `row` draw them, `around` scrolls to the selected row.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from latmon.views.lines import Line, Span, cell, fit
 T = TypeVar("T")
 _MARK = 1
 _ROOM = 16
-"""Cells that must be left for bars and words to grow, for each rank above 1: one more column isn't worth them."""
+"""Cells that must be left for bars and words to grow, for each rank above 1, before a column is added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """A column: `make` is given the value and the cells there are. Rank 0 is always there, higher ones come later.
+    """A column: `make` gets the value and the width in cells. Rank 0 is always shown, higher ranks need more width.
 
-    `most`: it takes cells that are left over until it has so many.
+    `most`: width up to which the column grows into cells that are left over.
     """
 
     title: str
@@ -34,23 +34,23 @@ class Field(Generic[T]):
 
 
 Placed = tuple[tuple[Field[T], int], ...]
-"""Columns with the cells they have."""
+"""Columns with their widths in cells."""
 
 
 def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
-    """The columns that fit, more the wider it is; where not even the first do, the last of them go."""
+    """Return the columns that fit; where rank 0 alone doesn't fit, the last columns are dropped."""
     for rank in range(max(f.rank for f in fields), -1, -1):
         some = [f for f in fields if f.rank <= rank]
-        left = _left(some, width)
+        left = left_over(some, width)
         if left >= _ROOM * max(rank - 1, 0):
             return _grown(some, left)
-    while _left(some, width) < 0 and len(some) > 1:
+    while left_over(some, width) < 0 and len(some) > 1:
         some.pop()
-    return _grown(some, max(_left(some, width), 0))
+    return _grown(some, max(left_over(some, width), 0))
 
 
 def heads(placed: Placed[T], sorted_by: str = "", *, above: int = 0) -> Line:
-    """The titles; the one that rows are sorted by stands out. `above`: rows that are scrolled away there."""
+    """Return the titles; the title of the sort column is highlighted. `above`: number of rows scrolled away above."""
     spans = [Span("↑" if above else " ", "accent")]
     for field, cells in placed:
         role = "accent" if sorted_by and field.title == sorted_by else "dim"
@@ -59,7 +59,7 @@ def heads(placed: Placed[T], sorted_by: str = "", *, above: int = 0) -> Line:
 
 
 def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
-    """One value in its cells."""
+    """Return the cells of one value."""
     spans = [Span("▸" if selected else " ", "accent")]
     for number, (field, cells) in enumerate(placed):
         made = field.make(value, cells)
@@ -74,7 +74,7 @@ def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
 def table(
     fields: Sequence[Field[T]], some: Sequence[T], selected: int, size: tuple[int, int], *, why: str
 ) -> list[Line]:
-    """Titles and as many rows as fit around the selected one; without any, why there is none."""
+    """Return titles and the rows that fit around the selected one; `why`: the reason for an empty table."""
     cells, height = size
     if not some:
         return [fit((Span(f"  {why}"),), cells)][:height]
@@ -85,18 +85,24 @@ def table(
 
 
 def around(total: int, selected: int, rows: int) -> range:
-    """The rows to show of `total`: as many as fit, the selected one among them."""
+    """Return the rows to show of `total`: as many as fit, with the selected one."""
     shown = max(min(rows, total), 0)
     begin = max(0, min(max(selected, 0) - shown + 1, total - shown))
     return range(begin, begin + shown)
 
 
-def _left(fields: Sequence[Field[T]], width: int) -> int:
+def left_over(fields: Sequence[Field[T]], width: int) -> int:
+    """Return the cells that columns of their least width leave; negative where they don't fit."""
     return width - _MARK - sum(f.width + 1 for f in fields)
 
 
+def as_wide(fields: Sequence[Field[T]]) -> Placed[T]:
+    """Return columns with their least width."""
+    return tuple((field, field.width) for field in fields)
+
+
 def _grown(fields: Sequence[Field[T]], left: int) -> Placed[T]:
-    """What is left over goes to words before bars: a cut word is worse than a short bar, and bars grow the furthest."""
+    """Return the columns grown into the cells left over: words before bars, since a truncated word is worse."""
     cells = [f.width for f in fields]
     for most in sorted({f.most for f in fields}):
         able = [i for i, f in enumerate(fields) if f.most == most and cells[i] < most]

@@ -9,63 +9,62 @@ from latmon.analysis.device_order import Order, in_flight_us
 from latmon.model.frame import OPS, STARTING, Frame, Origin, Traced
 from latmon.views import empty
 from latmon.views.device_table import Subject, order
-from latmon.views.findings_state import NOTHING, Standing
+from latmon.views.findings_state import NOTHING, CurrentFindings
 from latmon.views.heatmap import Ink
-from latmon.views.heatmap_state import Sweep
+from latmon.views.heatmap_state import HeatmapState
 from latmon.views.history import History
-from latmon.views.lines import BLANK, Line, Span, wrap
-from latmon.views.selection import Choice, shown
+from latmon.views.selection import Selection, shown
 
 OFF = "off"
 MEASURING = empty.MEASURING
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One look at everything."""
+class ViewState:
+    """Everything that a picture of the screen depends on."""
 
     history: History
-    sweep: Sweep
-    choice: Choice
+    latency_map: HeatmapState
+    selection: Selection
     ink: Ink
-    waits: Sweep
-    """Of the delays of softirqs, as `sweep` is of latencies."""
-    depths: Sweep
-    """Of how many I/Os were outstanding."""
+    delay_map: HeatmapState
+    """Softirq delays."""
+    depth_map: HeatmapState
+    """Numbers of outstanding I/Os."""
     recorded: bool = False
-    """A recording is played: what isn't in it can't be asked for."""
+    """A recording is played: nothing more can be measured."""
     tracing: str = ""
-    """What the deep probes do as of the newest frame, by `tracing_state`."""
+    """The state of the tracer as of the newest frame, by `tracing_state`."""
     away: bool = False
-    """An earlier time is looked at."""
-    found: Standing = NOTHING
-    """What rules found by then."""
+    """An earlier time is shown, not the live edge."""
+    found: CurrentFindings = NOTHING
+    """The findings at the time that is shown."""
     order: Order = field(default_factory=Order)
-    """Keeps rows in their place."""
+    """Keeps rows in place."""
 
     @property
     def origin(self) -> Origin | None:
         return self.history.store.origin
 
     def subjects(self) -> list[Subject]:
-        """The devices in the order of their rows, the selected one known to each; without trends."""
+        """Return the devices in the order of their rows, without trends; each knows the selected device."""
         history, gone = self.history, self.history.store.removed
-        devices = shown(history.devices(), self.choice)
+        devices = shown(history.devices(), self.selection)
         rows = order(
             [
-                Subject(d, history.window, self.choice, history.times_peers.get(d.name), gone=d.name in gone)
+                Subject(d, history.window, self.selection, history.times_peers.get(d.name), gone=d.name in gone)
                 for d in devices
             ],
-            self.choice.sort,
+            self.selection.sort,
             frozenset(one.device for one in self.found.urgent),
             steady=self.order,
             keep=history.is_glimpse or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
-        if not rows or any(s.device.name == self.choice.selected for s in rows):
+        if not rows or any(s.device.name == self.selection.selected for s in rows):
             return rows
-        choice = replace(self.choice, selected=rows[0].device.name)
-        return [replace(s, choice=choice) for s in rows]
+        selection = replace(self.selection, selected=rows[0].device.name)
+        return [replace(s, selection=selection) for s in rows]
 
 
 def tracing_state(frame: Frame) -> str:
@@ -77,7 +76,7 @@ def tracing_state(frame: Frame) -> str:
 
 
 def traced_share(traced: Traced, window: Window) -> float | None:
-    """Of the I/Os that the always-on probe timed, on the devices that are traced, those that were traced too."""
+    """Return the share of traced I/Os among those that the always-on probe timed, on the devices that are traced."""
     by_device: dict[str, int] = {}
     for series, one in traced.histograms.items():
         if series.stage == "total":
@@ -88,23 +87,17 @@ def traced_share(traced: Traced, window: Window) -> float | None:
 
 
 def selected(subjects: list[Subject]) -> Subject | None:
-    """The selected device; the first one until the user selects, so that the worst is what is looked at."""
-    return next((s for s in subjects if s.device.name == s.choice.selected), None)
+    """Return the selected device; the first, worst one until the user selects."""
+    return next((s for s in subjects if s.device.name == s.selection.selected), None)
 
 
-def no_rows(sight: Sight) -> str:
-    """Why there is no device to show."""
+def no_rows(view: ViewState) -> str:
+    """Return the reason for an empty device table."""
     return empty.no_rows(
-        sight.origin,
-        frames=len(sight.history.window.frames),
-        devices=len(sight.history.store.devices),
-        pattern=sight.choice.pattern,
-        globs=sight.choice.globs,
-        backend=sight.choice.backend,
+        view.origin,
+        frames=len(view.history.window.frames),
+        devices=len(view.history.store.devices),
+        pattern=view.selection.pattern,
+        globs=view.selection.globs,
+        backend=view.selection.backend,
     )
-
-
-def sentence(text: str, width: int, room: int) -> list[Line]:
-    """Why there is nothing else to see."""
-    lines: list[Line] = [BLANK, *((Span(f"  {part}", "text"),) for part in wrap(text, width - 4))]
-    return lines[:room]

@@ -1,6 +1,7 @@
 """The device table: columns that fit the width, rows, and the order of rows. Pure.
 
-A column's width never depends on its numbers, so nothing jumps. What isn't known is `-`; why is said by empty.py.
+A column's width doesn't depend on its numbers, so that columns don't move. An unknown number is `-`; empty.py gives the
+reason.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, rate, whole
+from latmon.views.columns import Field, Placed, as_wide, heads, left_over
+from latmon.views.columns import row as field_row
 from latmon.views.lines import Line, Span, cell
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon.views.units import maximum, quantile, rounded
 
 MIX = 6
@@ -29,25 +32,25 @@ _OUT, _OUT_CELLS = "out/lim", 7
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One device with all that a row is made of."""
+    """A device with the data of its row."""
 
     device: Device
     window: Window
-    choice: Choice
+    selection: Selection
     times_peers: float | None = None
     gone: bool = False
     trend: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
-        found = {op: self.window.completed(self.device.name, op) for op in self.choice.ops}
+        found = {op: self.window.completed(self.device.name, op) for op in self.selection.ops}
         return {op: c.count for op, c in found.items() if c}
 
     @property
     def is_counted(self) -> bool:
-        """Nobody counts the I/Os of what only deep probes tell of: that they are 0 isn't known."""
+        """Return whether I/Os of the device are counted; those of a device that only the tracer sees are not."""
         name = self.device.name
-        return self.device.timed or any(self.window.completed(name, op) for op in self.choice.ops)
+        return self.device.timed or any(self.window.completed(name, op) for op in self.selection.ops)
 
     @property
     def ios(self) -> int:
@@ -59,16 +62,16 @@ class Subject:
 
     @property
     def bytes_per_second(self) -> float:
-        found = (self.window.completed(self.device.name, op) for op in self.choice.ops)
+        found = (self.window.completed(self.device.name, op) for op in self.selection.ops)
         return sum(c.bytes for c in found if c) * self.per_second
 
     @property
     def mean_us(self) -> float | None:
-        """From the histograms where there are any, else from the kernel's sums."""
-        histogram = self.window.latency(self.device.name, self.choice.ops)
+        """Return the mean from the histograms where there are any, else from the kernel's sums."""
+        histogram = self.window.latency(self.device.name, self.selection.ops)
         if histogram:
             return histogram.mean
-        found = [c for op in self.choice.ops if (c := self.window.completed(self.device.name, op)) and c.count]
+        found = [c for op in self.selection.ops if (c := self.window.completed(self.device.name, op)) and c.count]
         times = [c.time_us for c in found]
         known = [t for t in times if t is not None]
         return sum(known) / sum(c.count for c in found) if found and len(known) == len(times) else None
@@ -80,7 +83,7 @@ class Subject:
 
     @property
     def limit(self) -> int | None:
-        """The most I/Os that its driver can hold, where that is known."""
+        """Return the limit of I/Os in the driver; None where it isn't known."""
         found = ceiling(self.device.limits)
         return int(found.value) if found else None
 
@@ -91,7 +94,7 @@ class Subject:
 
 
 def of_limit(now: int | None, limit: int | None) -> str:
-    """3/3, 31/1023, 412/1k: in seven cells; the limit loses digits before the number does."""
+    """Return `3/3`, `31/1023` or `412/1k` in seven cells; the limit is rounded before the number is."""
     if limit is None or now is None:
         return _number(now)
     most = _thousands(limit)
@@ -104,59 +107,63 @@ def _thousands(value: int) -> str:
 
 
 def of_counted(subject: Subject, per_second: float) -> str:
-    """A rate of what somebody counts."""
+    """Return a rate; `-` where the device's I/Os are not counted."""
     return rate(per_second) if subject.is_counted else UNKNOWN
 
 
-def _latency(q: float) -> Callable[[Subject], str]:
-    return lambda s: quantile(s.window.latency(s.device.name, s.choice.ops), q)
+def _latency(q: float) -> Callable[[Subject, int], str]:
+    return lambda s, _: quantile(s.window.latency(s.device.name, s.selection.ops), q)
 
 
 def _number(value: int | None) -> str:
     return UNKNOWN if value is None else whole(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnOf:
-    """A column: its title, its width, how a cell is made, and how early it appears (0 is always)."""
-
-    title: str
-    width: int
-    make: Callable[[Subject], str]
-    rank: int = 0
-    right: bool = True
-    role: str = "text"
-    needs: str = ""
-    """`distribution`, `mean only`, or empty for always."""
+def _mean(subject: Subject, _cells: int) -> str:
+    return duration(subject.mean_us)
 
 
-COLUMNS = (
-    ColumnOf("device", 9, lambda s: s.device.name, right=False),
-    ColumnOf("label", 14, lambda s: s.device.label, rank=5, right=False, role="dim"),
-    ColumnOf("driver", 9, lambda s: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
-    ColumnOf("model", 18, lambda s: s.device.model, rank=4, right=False, role="dim"),
-    ColumnOf("mix", MIX, lambda s: mix(s.counts), rank=1, right=False, role="dim"),
-    ColumnOf("IOPS", 5, lambda s: of_counted(s, s.ios * s.per_second)),
-    ColumnOf("MB/s", 5, lambda s: of_counted(s, s.bytes_per_second / 1e6)),
-    ColumnOf("mean", 5, lambda s: duration(s.mean_us), rank=3, role="dim", needs="distribution"),
-    ColumnOf("mean", 5, lambda s: duration(s.mean_us), needs="mean only"),
-    ColumnOf("p50", 5, _latency(0.5), needs="distribution"),
-    ColumnOf("p90", 5, _latency(0.9), rank=2, needs="distribution"),
-    ColumnOf("p99", 5, _latency(0.99), needs="distribution"),
-    ColumnOf("p99.9", 5, _latency(0.999), needs="distribution"),
-    ColumnOf("p99.99", 6, _latency(0.9999), rank=3, needs="distribution"),
-    ColumnOf("max", 5, lambda s: maximum(s.window.latency(s.device.name, s.choice.ops)), needs="distribution"),
-    ColumnOf(_OUT, _OUT_CELLS, lambda s: of_limit(s.outstanding.in_driver, s.limit)),
-    ColumnOf("queue", 5, lambda s: _number(s.outstanding.queued), rank=2),
-    ColumnOf("peers", 5, lambda s: "" if s.times_peers is None else f"{rounded(round(s.times_peers))}x", role="accent"),
+def _out(subject: Subject, cells: int) -> Line:
+    text = of_limit(subject.outstanding.in_driver, subject.limit)
+    return (Span(cell(text, cells, right=True), "bad" if subject.at_limit else "text"),)
+
+
+def _peers(subject: Subject, _cells: int) -> str:
+    return "" if subject.times_peers is None else f"{rounded(round(subject.times_peers))}x"
+
+
+_BEFORE: tuple[Field[Subject], ...] = (
+    Field("device", 9, lambda s, _: s.device.name, right=False),
+    Field("label", 14, lambda s, _: s.device.label, rank=5, right=False, role="dim"),
+    Field("driver", 9, lambda s, _: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
+    Field("model", 18, lambda s, _: s.device.model, rank=4, right=False, role="dim"),
+    Field("mix", MIX, lambda s, _: mix(s.counts), rank=1, right=False, role="dim"),
+    Field("IOPS", 5, lambda s, _: of_counted(s, s.ios * s.per_second)),
+    Field("MB/s", 5, lambda s, _: of_counted(s, s.bytes_per_second / 1e6)),
 )
+_LATENCIES: tuple[Field[Subject], ...] = (
+    Field("mean", 5, _mean, rank=3, role="dim"),
+    Field("p50", 5, _latency(0.5)),
+    Field("p90", 5, _latency(0.9), rank=2),
+    Field("p99", 5, _latency(0.99)),
+    Field("p99.9", 5, _latency(0.999)),
+    Field("p99.99", 6, _latency(0.9999), rank=3),
+    Field("max", 5, lambda s, _: maximum(s.window.latency(s.device.name, s.selection.ops))),
+)
+_MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", 5, _mean),)
+"""Instead of the quantiles, where the source has no distribution."""
+_AFTER: tuple[Field[Subject], ...] = (
+    Field(_OUT, _OUT_CELLS, _out),
+    Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
+    Field("peers", 5, _peers, role="accent"),
+)
+COLUMNS = (*_BEFORE, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
 TREND_MIN = 6
 TREND_MAX = 60
-_MARK = 1
 
 
 def mix(counts: Mapping[str, int]) -> str:
-    """The op mix as letters, in proportion, each op that happened at least one: rrrwwf."""
+    """Return the op mix as letters in proportion, at least one for each op that occurred: rrrwwf."""
     total = sum(counts.values())
     present = [op for op in OPS if counts.get(op)]
     if not total:
@@ -169,44 +176,35 @@ def mix(counts: Mapping[str, int]) -> str:
     return "".join(op[0] * sizes[op] for op in present)
 
 
-def fitting(width: int, *, distribution: bool) -> tuple[tuple[ColumnOf, ...], int]:
-    """The columns that fit, more the wider it is, and the cells left for the trend."""
-    without = "mean only" if distribution else "distribution"
-    wanted = [c for c in COLUMNS if c.needs != without]
-    for rank in range(max(c.rank for c in wanted), -1, -1):
-        some = tuple(c for c in wanted if c.rank <= rank)
-        left = width - _MARK - sum(c.width + 1 for c in some)
+def fitting(width: int, *, distribution: bool) -> tuple[Placed[Subject], int]:
+    """Return the columns that fit, more the wider it is, and the cells left for the trend."""
+    wanted = (*_BEFORE, *(_LATENCIES if distribution else _MEAN_ONLY), *_AFTER)
+    for rank in range(max(field.rank for field in wanted), -1, -1):
+        some = [field for field in wanted if field.rank <= rank]
+        left = left_over(some, width)
         if left >= TREND_MIN + (12 if rank else 0):
-            return some, min(left, TREND_MAX)
-    kept = [c for c in wanted if c.rank == 0]
-    while kept and _MARK + sum(c.width + 1 for c in kept) > width:
-        kept.pop()
-    return tuple(kept), 0
+            return as_wide(some), min(left, TREND_MAX)
+    while some and left_over(some, width) < 0:
+        some.pop()
+    return as_wide(some), 0
 
 
-def header(columns: tuple[ColumnOf, ...], trend: int, choice: Choice, some: str = "", *, above: bool = False) -> Line:
-    """The titles; the column that rows are sorted by stands out. `some`: said instead of the trend's title.
+def header(columns: Placed[Subject], trend: int, selection: Selection, some: str = "", *, above: bool = False) -> Line:
+    """Return the titles; the title of the sort column is highlighted.
 
-    `above`: rows are scrolled away there.
+    `some`: words that replace the trend's title; `above`: rows above the first one are scrolled away.
     """
-    spans = [Span("↑" if above else " ", "accent")]
-    for c in columns:
-        role = "accent" if c.title == _sorted_column(choice) else "dim"
-        spans.append(Span(f"{cell(c.title, c.width, right=c.right)} ", role))
-    return (*spans, Span(cell(some or "trend", trend), "dim")) if trend else tuple(spans)
+    titles = heads(columns, _sorted_column(selection), above=above)
+    return (*titles, Span(cell(some or "trend", trend), "dim")) if trend else titles
 
 
-def row(subject: Subject, columns: tuple[ColumnOf, ...], trend: int) -> Line:
-    """One device. A device that is gone keeps its row, dim, while the window remembers it."""
-    selected = subject.device.name == subject.choice.selected
-    spans = [Span("▸" if selected else " ", "accent")]
-    for c in columns:
-        role = "dim" if subject.gone else "accent" if selected and c.title == "device" else c.role
-        if c.title == _OUT and subject.at_limit and not subject.gone:
-            role = "bad"
-        spans.append(Span(f"{cell(c.make(subject), c.width, right=c.right)} ", role))
+def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:
+    """Return the row of a device. The row of a removed device is dim, as long as it is in the window."""
+    mark, *cells = field_row(columns, subject, selected=subject.device.name == subject.selection.selected)
+    if subject.gone:
+        cells = [Span(text, "dim") for text, _ in cells]
     text = "gone" if subject.gone else subject.trend
-    return (*spans, Span(cell(text, trend), "dim")) if trend else tuple(spans)
+    return (mark, *cells, Span(cell(text, trend), "dim")) if trend else (mark, *cells)
 
 
 def order(
@@ -220,7 +218,7 @@ def order(
 ) -> list[Subject]:
     """Return the rows by the order of devices, or by a column and that order among equals.
 
-    `found`: devices that a finding more urgent than a notice names; `steady`: the order that keeps rows in their place;
+    `found`: devices with a finding more urgent than a notice; `steady`: the order that keeps rows in place;
     `keep`: leave it as it is, since findings or samples are still missing; `in_flight_us`: how long I/Os that have not
     completed have waited.
     """
@@ -228,8 +226,8 @@ def order(
     place = {name: at for at, name in enumerate((steady or Order()).sort(ranks, keep=keep))}
     keys: dict[str, Callable[[Subject], float | tuple[object, ...]]] = {
         "name": lambda s: (s.gone, not s.ios, natural(s.device.name)),
-        "p99": lambda s: -(s.window.latency(s.device.name, s.choice.ops).quantile(0.99) or 0),
-        "max": lambda s: -(s.window.latency(s.device.name, s.choice.ops).max_bound or 0),
+        "p99": lambda s: -(s.window.latency(s.device.name, s.selection.ops).quantile(0.99) or 0),
+        "max": lambda s: -(s.window.latency(s.device.name, s.selection.ops).max_bound or 0),
         "IOPS": lambda s: -s.ios,
         "MB/s": lambda s: -s.bytes_per_second,
         "out": _fullest,
@@ -240,7 +238,7 @@ def order(
 
 def _ranks(subjects: list[Subject], found: frozenset[str], in_flight_us: Mapping[str, int]) -> list[Rank]:
     ios = {s.device.name: s.ios for s in subjects}
-    busy = {n: s.window.busy_us(n, s.choice.ops) + in_flight_us.get(n, 0) for s in subjects if (n := s.device.name)}
+    busy = {n: s.window.busy_us(n, s.selection.ops) + in_flight_us.get(n, 0) for s in subjects if (n := s.device.name)}
     share = shares(ios.items(), busy.items())
     return [
         Rank(
@@ -258,14 +256,14 @@ def _ranks(subjects: list[Subject], found: frozenset[str], in_flight_us: Mapping
 
 
 def _fullest(subject: Subject) -> tuple[float, int]:
-    """By the share of the limit, as the column is; then, and where no limit is known, by the number."""
+    """Return the sort key: share of the limit, then the number of outstanding I/Os."""
     now, limit = subject.outstanding, subject.limit
     share = (now.in_driver or 0) / limit if limit else 0.0
     return -share, -now.known
 
 
 def sparkline(values: list[float | None], width: int, bounds: tuple[float, float], glyphs: str = SPARKS) -> str:
-    """A height per value in the logarithm between the bounds, which all devices share; blank is no I/O."""
+    """Return a glyph per value, its height logarithmic between the bounds that all devices share; blank for no I/O."""
     low, high = bounds
     octaves = math.log(max(high, 2 * low, 2) / max(low, 1))
     steps = len(glyphs) - 2
@@ -275,5 +273,5 @@ def sparkline(values: list[float | None], width: int, bounds: tuple[float, float
     )
 
 
-def _sorted_column(choice: Choice) -> str:
-    return {"unlike": "peers", "name": "device", "out": _OUT}.get(choice.sort, choice.sort)
+def _sorted_column(selection: Selection) -> str:
+    return {"unlike": "peers", "name": "device", "out": _OUT}.get(selection.sort, selection.sort)

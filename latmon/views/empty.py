@@ -15,7 +15,7 @@ QUANTILES = ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
 def no_rows(
     origin: Origin | None, *, frames: int, devices: int, pattern: str, globs: tuple[str, ...], backend: str = "auto"
 ) -> str:
-    """Why the table has no row. `backend`: the one that was asked for."""
+    """Return the reason for an empty device table. `backend`: the requested one."""
     if origin is None:
         return "; ".join(one for one in ("starting: opening the backend", compiling(backend)) if one)
     if not frames and origin.backend == "demo":
@@ -29,7 +29,7 @@ def no_rows(
 
 
 def no_distribution(origin: Origin) -> str:
-    """Why this backend has no latency histograms; empty when it has."""
+    """Return why the backend has no latency histograms; empty when it has."""
     if "total" in origin.measured:
         return ""
     reasons = {m.name: m.reason for m in origin.absent}
@@ -38,9 +38,9 @@ def no_distribution(origin: Origin) -> str:
 
 
 def no_map(subject: Subject, origin: Origin) -> str:
-    """Why a device's heat map is empty; empty text when it isn't."""
-    device, window, choice = subject.device, subject.window, subject.choice
-    if window.latency(device.name, choice.ops):
+    """Return why a device's heat map is empty; empty text when it isn't."""
+    device, window, selection = subject.device, subject.window, subject.selection
+    if window.latency(device.name, selection.ops):
         return ""
     if subject.gone:
         return f"{device.name} is gone"
@@ -48,12 +48,14 @@ def no_map(subject: Subject, origin: Origin) -> str:
         return untimed
     if without := no_distribution(origin):
         return without
-    what = "" if choice.op == "all" else f"{choice.op} "
+    what = "" if selection.op == "all" else f"{selection.op} "
     if subject.ios:
         return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
-    held = subject.outstanding.known
-    done, still = ("completed ", f"; {count(held)} {'of any op ' if what else ''}in flight") if held else ("", "")
-    return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{still}"
+    in_flight = subject.outstanding.known
+    done, more = (
+        ("completed ", f"; {count(in_flight)} {'of any op ' if what else ''}in flight") if in_flight else ("", "")
+    )
+    return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{more}"
 
 
 def not_traced(
@@ -65,10 +67,9 @@ def not_traced(
     recorded: bool = False,
     state: str = "",
 ) -> str:
-    """Why the deep probes tell nothing of `what` (stages, interrupts, wake-ups), and how to get it.
+    """Return why nothing is traced of `what` (stages, interrupts, wake-ups), and how to start it.
 
-    `state`: what they do now, where they were asked; `parts`: the stages and tables, of which one that can be traced
-    here is enough.
+    `state`: the tracer's state, where tracing was requested; `parts`: stages and tables, one must be traceable.
     """
     if origin is None:
         return "starting: opening the backend"
@@ -86,14 +87,14 @@ def not_traced(
 
 
 def no_softirqs(origin: Origin) -> str:
-    """Why nobody will ever tell of softirqs there; empty where somebody may."""
+    """Return why softirqs can't be measured on the host; empty where they can."""
     if origin.backend == "dtrace":
         return "softirqs are the Linux kernel's, and no D script measures them"
     return "not on this system: softirqs are the Linux kernel's" if origin.kernel.startswith("SunOS") else ""
 
 
 def unknown_quantiles(histogram: Histogram) -> str:
-    """Which quantiles of a row are `-`, and what they need."""
+    """Return which quantile of a row is `-`, and how many I/Os it needs."""
     missing = [(label, q) for q, label in QUANTILES if histogram.quantile(q) is None]
     if not histogram or not missing:
         return ""

@@ -1,12 +1,8 @@
-"""Heat maps: latency, depth or delay over time, with their scales. Pure; roles, no colours.
+"""Heat maps: latency, depth or delay over time, with their axes and scales. Pure; roles, no colours.
 
-`bands` cuts 0 to the highest; nothing is left out, and where a limit ends a band begins. `label` names one.
-
-`delay_frames` makes frames of the delays that a Timeline (or the sweep) can cut into columns, with the vector as the
-device and OPS as its ops; `delay_map` draws one vector.
-
-`depth_frames` makes frames of the log's entries that a Timeline (or the sweep) can cut into columns, with moments as
-the I/Os and numbers of I/Os as the latency; `depth_map` draws one device.
+All three are drawn from a Timeline. `delay_frames` and `depth_frames` turn delays and depths into the frames that a
+Timeline cuts into columns: delays with the vector as the device, depths with samples as the I/Os and numbers of I/Os as
+the latency. `bands` groups numbers of I/Os into the rows of a depth map.
 """
 
 from __future__ import annotations
@@ -24,9 +20,9 @@ from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import duration, part, rate
 from latmon.timetravel.events import letter
-from latmon.views.lines import Line, Span, cell, cell_len, fit, runs, width, wrap
+from latmon.views.lines import Line, Span, cell, cell_len, fit, paragraph, runs, width, wrap
 from latmon.views.scale import LatencyScale, level
-from latmon.views.timeline import Begin, Column, Timeline
+from latmon.views.timeline import Begin, TimeColumn, Timeline
 from latmon.views.units import clock, count, rounded, span
 
 LABEL = 6
@@ -42,7 +38,7 @@ _COARSE = 24
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How a cell is drawn: one glyph per level, and whether each level has a colour of its own."""
+    """The glyphs of cells: one per level, and whether each level has a colour of its own."""
 
     glyphs: str = "▪████████"
     coloured: bool = True
@@ -57,17 +53,17 @@ class Ink:
         return len(self.glyphs)
 
     def cell(self, step: int) -> tuple[str, str]:
-        """(glyph, role) of a level >= 1."""
+        """Return (glyph, role) of a level >= 1."""
         return self.glyphs[step - 1], f"heat{step}" if self.coloured else "strong" if step == 1 else "text"
 
 
 RAMP = Ink(glyphs="·:░▒▓█", coloured=False)
-"""For 16 colours and none: the amount of ink is the amount of I/O, a single one is a bold dot."""
+"""For 16 colours and none: darker glyphs are more I/Os, a single I/O is a bold dot."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapStyle:
-    """Everything about a map that isn't data."""
+    """Everything that a map is drawn with besides its data."""
 
     scale: LatencyScale
     top: int
@@ -79,14 +75,14 @@ class MapStyle:
 
     @property
     def limit_row(self) -> int:
-        """The row of the threshold; -1 without one, and where a row is too coarse for a line to tell anything."""
+        """Return the row of the threshold; -1 without one, and where rows are too coarse for a line."""
         if self.threshold_us is None or self.scale.step > _COARSE:
             return -1
         return self.scale.row_of(self.threshold_us)
 
 
 def rows_of(counts: dict[int, int], scale: LatencyScale) -> list[int]:
-    """I/Os per row, from below."""
+    """Return the I/Os per row, from below."""
     rows = [0] * scale.rows
     for index, n in counts.items():
         rows[scale.row(index)] += n
@@ -104,7 +100,7 @@ def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
 
 
 def _row(columns: list[list[tuple[str, str]]], row: int, text: str | None, timeline: Timeline, style: MapStyle) -> Line:
-    """Return one row; `text` stands in its columns without data."""
+    """Return one row; `text` is written over its columns without data."""
     empty = timeline.empty if text is not None else 0
     cells = runs((_wide(glyph, style), role) for glyph, role in (column[row] for column in columns[empty:]))
     return cells if text is None else (Span(cell(f" {text}", empty * style.cell_width), "dim"), *cells)
@@ -123,7 +119,7 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
 
 
 def labelled(timeline: Timeline, device: str, style: MapStyle, cells: int) -> list[Line]:
-    """The cells with the latency axis at the left; at the right the I/Os per row, where `cells` reach with bars."""
+    """Return the cells, the latency axis at the left, and the I/Os per row at the right, with bars where they fit."""
     sums = rows_of(total_counts(timeline, device), style.scale)
     longest = cells - LABEL - timeline.slots * style.cell_width - TOTALS - 2
     return [
@@ -133,7 +129,7 @@ def labelled(timeline: Timeline, device: str, style: MapStyle, cells: int) -> li
 
 
 def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
-    """A device's I/Os per bucket over all columns of the map."""
+    """Return a device's I/Os per bucket over all columns of the map."""
     sums: dict[int, int] = {}
     for column in timeline.columns:
         for index, n in column.counts.get(device, {}).items():
@@ -142,7 +138,7 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """The axis with the lower edge of a row where an octave begins, or with the threshold in the row of its line.
+    """Return the axis with the lower edge of a row where an octave begins, or with the threshold in its row.
 
     The lowest row that begins at 0 has its upper edge: `<8u`, because `0u` would look like no time at all.
     """
@@ -157,21 +153,21 @@ def label(style: MapStyle, row: int) -> Span:
 
 
 def limit(style: MapStyle) -> str:
-    """What the line is; empty where there is none."""
+    """Return the label of the threshold line; empty where there is none."""
     return (
         "" if style.threshold_us is None or style.limit_row < 0 else f"{style.ink.line}{duration(style.threshold_us)}"
     )
 
 
 def axis(timeline: Timeline, style: MapStyle) -> Line:
-    """The time axis below a map with labels."""
+    """Return the time axis below a map with labels."""
     return (Span(" " * (LABEL - 1) + "└", "dim"), *times(timeline, style))
 
 
 def times(timeline: Timeline, style: MapStyle) -> Line:
     """Return round wall-clock stamps that end under their column, and the time of the newest column at the right edge.
 
-    A sweep has a ▲ under the column that is written next instead. Letters are what happened beside the I/O.
+    A sweep has a ▲ under the column that is written next instead. Letters are events (timetravel/events.py).
     """
     wide = style.cell_width
     letters = {timeline.slot(c.number) * wide: sign for c in timeline.columns if (sign := letter(c.moments))}
@@ -181,44 +177,44 @@ def times(timeline: Timeline, style: MapStyle) -> Line:
     return runs(time_axis(ends, timeline.column_us, wide, label, size=size, letters=letters))
 
 
-class Placed(NamedTuple):
-    """Cells of an axis from `begin` on."""
+class AxisLabel(NamedTuple):
+    """A label on an axis: its cells from `begin` on."""
 
     begin: int = 0
     cells: tuple[tuple[str, str], ...] = ()
 
 
-def newest_label(wall: float | None, size: int, letters: Collection[int] = ()) -> Placed:
+def newest_label(wall: float | None, size: int, letters: Collection[int] = ()) -> AxisLabel:
     """Return the time at the right edge of an axis; nothing where letters need its cells, or there is no time yet."""
     begin = size - _CLOCK - 1
     if wall is None or begin < 0 or any(x >= begin for x in letters):
-        return Placed()
-    return Placed(begin, (("─", "dim"), *((char, "text") for char in clock(wall))))
+        return AxisLabel()
+    return AxisLabel(begin, (("─", "dim"), *((char, "text") for char in clock(wall))))
 
 
-def _marker(timeline: Timeline, style: MapStyle, size: int) -> Placed:
+def _marker(timeline: Timeline, style: MapStyle, size: int) -> AxisLabel:
     """Return the label of a sweep's marker, which is under the column that is written next."""
     x, mark = timeline.slot(timeline.newest() + 1) * style.cell_width, f"▲{style.now}"
     if not timeline.columns or size <= len(mark):
-        return Placed()
+        return AxisLabel()
     is_left = x + len(mark) > size
     word = mark[1:] + mark[0] if is_left else mark
     cells = tuple((char, "accent" if char == mark[0] else "dim") for char in word)
-    return Placed(x + 1 - len(mark) if is_left else x, cells)
+    return AxisLabel(x + 1 - len(mark) if is_left else x, cells)
 
 
 def time_axis(
     ends: Iterable[tuple[int, float]],
     column_us: int,
     cell_width: int,
-    label: Placed,
+    label: AxisLabel,
     *,
     size: int,
     letters: Mapping[int, str] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
     """Return `size` cells of an axis with round wall-clock stamps, where neither the label nor a letter is.
 
-    `ends`: for each column the cell behind it and the time in s when it ends; `letters`: by their cell.
+    `ends`: for each column the cell after its last one and its end in s; `letters`: by their cell.
     """
     cells = [("─", "dim")] * size
     every = _tick_s(column_us, cell_width)
@@ -234,7 +230,7 @@ def time_axis(
 
 
 def legend(style: MapStyle, cells: int) -> Line:
-    """Which latency the line is, and what a cell's step means: from a single I/O to the fullest; what fits of it."""
+    """Return the threshold and the steps of cells from a single I/O to the fullest cell, as far as they fit."""
     steps = (*(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels)), Span(rounded(style.top), "dim"))
     line = Span(limit(style), "accent")
     several: list[Line] = [(line, Span(" "), *steps), (line, *steps)] if line.text else []
@@ -248,13 +244,13 @@ def _tick_s(column_us: int, cell_width: int) -> int:
 
 
 def _wide(glyph: str, style: MapStyle) -> str:
-    """A cell of the map's width; the mark of a single I/O stays single."""
+    """Return a glyph repeated to the width of a cell; the mark of a single I/O is not repeated."""
     alone = glyph in (style.ink.glyphs[0], style.ink.now)
     return f"{glyph:<{style.cell_width}}" if alone else glyph * style.cell_width
 
 
 def _row_total(n: int, most: int, longest: int) -> Line:
-    """How many I/Os a row holds; a single one is a number that can't be overlooked."""
+    """Return the I/Os of a row, a single one highlighted, and a logarithmic bar where it fits."""
     text = count(n) if n else ""
     total = Span(f"{text if len(text) < TOTALS else rate(n):>{TOTALS}}", "strong" if n == 1 else "dim")
     if longest < _MIN_BAR or not n:
@@ -262,7 +258,7 @@ def _row_total(n: int, most: int, longest: int) -> Line:
     return total, Span(" " + "━" * max(1, round(longest * math.log(n + 1) / math.log(most + 1))), "dim")
 
 
-def _column(column: Column | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
+def _column(column: TimeColumn | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
     ink, rows, limit = style.ink, style.scale.rows, style.limit_row
     if column is not None and column.gap == "missing":
         return [(ink.gap, "gap")] * rows
@@ -279,15 +275,15 @@ BAND_LABEL = 7
 """Cells that every name of a band fits in."""
 
 
-class Band(NamedTuple):
-    """The numbers `low` to `high`, both included."""
+class DepthBand(NamedTuple):
+    """A range of numbers of I/Os, `low` to `high`, both included."""
 
     low: int
     high: int
 
 
-def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[Band]:
-    """From 0 up, at most `rows` of them; `ends`: numbers that are the last of their band, as long as there is room."""
+def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[DepthBand]:
+    """Return at most `rows` bands from 0 up; `ends`: numbers that end their band, as long as there is room."""
     own = [end for end in ends if 0 <= end < highest]
     octaves = _ends(highest, 1)
     several = [_ends(highest, parts) for parts in (_FINEST, 4, 2)]
@@ -297,16 +293,16 @@ def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[Band]:
             found = _cut(highest, sorted({*some, *wanted, highest}))
             if len(found) <= rows:
                 return found
-    return [Band(0, highest)]
+    return [DepthBand(0, highest)]
 
 
-def exact(highest: int, rows: int, ends: Iterable[int] = ()) -> list[Band]:
-    """A band for each number where they fit, else as `bands`."""
-    return [Band(n, n) for n in range(highest + 1)] if highest < rows else bands(highest, rows, ends)
+def exact(highest: int, rows: int, ends: Iterable[int] = ()) -> list[DepthBand]:
+    """Return a band for each number where they fit, else as `bands`."""
+    return [DepthBand(n, n) for n in range(highest + 1)] if highest < rows else bands(highest, rows, ends)
 
 
-def of(counts: Mapping[int, int], cut: Sequence[Band]) -> list[int]:
-    """What each band holds; numbers are never above the last one."""
+def of(counts: Mapping[int, int], cut: Sequence[DepthBand]) -> list[int]:
+    """Return the sum of the counts in each band; no number is above the last band."""
     found = [0] * len(cut)
     at = 0
     for number in sorted(counts):
@@ -316,8 +312,8 @@ def of(counts: Mapping[int, int], cut: Sequence[Band]) -> list[int]:
     return found
 
 
-def band_label(band: Band) -> str:
-    """3, 5-6, 257+: in seven cells."""
+def band_label(band: DepthBand) -> str:
+    """Return the label of a band in seven cells: 3, 5-6, 257+."""
     if band.low == band.high:
         return str(band.low)
     text = f"{band.low}-{band.high}"
@@ -325,7 +321,7 @@ def band_label(band: Band) -> str:
 
 
 def _ends(highest: int, parts: int) -> list[int]:
-    """The last numbers of bands: each number alone to `parts`, then `parts` in each octave."""
+    """Return the last numbers of bands: one number each up to `parts`, then `parts` bands per octave."""
     found = list(range(min(parts, highest) + 1))
     for octave in range(_OCTAVES):
         low = parts << octave
@@ -333,8 +329,8 @@ def _ends(highest: int, parts: int) -> list[int]:
     return [end for end in found if end < highest]
 
 
-def _cut(highest: int, ends: Sequence[int]) -> list[Band]:
-    return [Band(before + 1, end) for before, end in zip([-1, *ends], ends, strict=False) if end <= highest]
+def _cut(highest: int, ends: Sequence[int]) -> list[DepthBand]:
+    return [DepthBand(before + 1, end) for before, end in zip([-1, *ends], ends, strict=False) if end <= highest]
 
 
 OPS = ("delay",)
@@ -342,7 +338,7 @@ _SECOND_US = 1_000_000
 
 
 def delay_frames(delays: Iterable[tuple[int, Mapping[str, Histogram]]], last: Frame) -> Iterator[Frame]:
-    """`delays`: (a frame's end, vector -> delays), oldest first; `last`: a frame that tells the clocks' distance."""
+    """Yield delays as frames. `delays`: (a frame's end, vector -> delays), oldest first; `last`: relates the clocks."""
     before: int | None = None
     for number, (mono_us, by_vector) in enumerate(delays):
         dt_us = last.dt_us if before is None else min(mono_us - before, max(2 * last.dt_us, 1))
@@ -352,7 +348,7 @@ def delay_frames(delays: Iterable[tuple[int, Mapping[str, Histogram]]], last: Fr
 
 
 def tick_us(hz: int | None) -> int | None:
-    """The kernel's tick; None where CONFIG_HZ isn't known."""
+    """Return the kernel's tick in us; None where CONFIG_HZ isn't known."""
     return _SECOND_US // hz if hz else None
 
 
@@ -370,12 +366,12 @@ def delay_map(
     drawn = replace(style, threshold_us=tick)
     head = fit((Span(f" {vector}", "accent"), Span(f" delay  {said}"), Span(line, "dim")), width)
     if not waits:
-        return [head, *((Span(f"  {t}"),) for t in wrap(said, width - 4))]
+        return [head, *paragraph(said, width, margin=2)]
     return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
 
 
-def delay_room(width: int) -> int:
-    """Cells that a delay map has for its columns."""
+def room(width: int) -> int:
+    """Return the cells for the columns of a map with labels and totals."""
     return max(width - LABEL - TOTALS, 2)
 
 
@@ -384,19 +380,19 @@ _MAX_PIECES = 64
 
 @dataclass(frozen=True)
 class DepthScale(LatencyScale):
-    """Rows are bands of numbers of I/Os, the same as those of the bars where they have as many lines."""
+    """A scale whose rows are bands of numbers of I/Os, equal to those of the depth bars of the same height."""
 
-    cut: tuple[Band, ...] = ()
+    cut: tuple[DepthBand, ...] = ()
 
     def row(self, index: int) -> int:
-        """Each of some hundred columns asks for the same few."""
+        """Return the row of a bucket; cached, since hundreds of columns have the same few buckets."""
         found = self._rows.get(index)
         if found is None:
             found = self._rows[index] = self.row_of(bucket_bounds(index)[0])
         return found
 
     def row_of(self, us: int) -> int:
-        """The row of a number; what is beyond lies in the outermost one."""
+        """Return the row of a number; a number outside is in the outermost row."""
         return max(bisect_right(self._lows, us) - 1, 0)
 
     @cached_property
@@ -409,24 +405,24 @@ class DepthScale(LatencyScale):
 
 
 def ops(device: str) -> tuple[str, ...]:
-    """What a timeline is of: another device's is another one."""
+    """Return the ops of a depth timeline: the device is part of them, since each device has its own timeline."""
     return (f"depth of {device}",)
 
 
 def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interval_us: int) -> Iterator[Frame]:
-    """`entries`: oldest first, in pieces of an interval, so that a column holds a whole number of them.
+    """Yield depths as frames of one interval each; the samples of an entry are spread evenly over its time.
 
-    What a stretch counted lies evenly in it. `last`: a frame that tells the clocks' distance.
+    `entries`: oldest first; `last`: a frame that relates the clocks.
     """
     for one in entries:
         length_us = one.mono_us - one.begin_us
         pieces = min(max(round(length_us / max(interval_us, 1)), 1), _MAX_PIECES)
         counts, end_us = _counts(one, device), one.begin_us
         for i in range(pieces):
-            part = {index: n * (i + 1) // pieces - n * i // pieces for index, n in counts.items()}
+            share = {index: n * (i + 1) // pieces - n * i // pieces for index, n in counts.items()}
             before_us, end_us = end_us, one.begin_us + length_us * (i + 1) // pieces
             wall = last.wall + (end_us - last.mono_us) / 1e6
-            found = Histogram.of({index: n for index, n in part.items() if n})
+            found = Histogram.of({index: n for index, n in share.items() if n})
             series = {Series(device, ops(device)[0], "total"): found} if found else {}
             yield Frame(0, wall, end_us, end_us - before_us, series)
 
@@ -434,7 +430,7 @@ def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interv
 def depth_map(
     timeline: Timeline, device: str, size: tuple[int, int], ink: Ink, *, limit: int | None, busy: bool = False
 ) -> list[Line]:
-    """Title, rows, time axis; at the right a row's share of the time. `busy`: without the time at 0."""
+    """Return title, rows with their share of the time, and the time axis. `busy`: without the time at 0."""
     width, height = size
     sums = total_counts(timeline, device)
     if height < 4 or not sums:  # noqa: PLR2004  a title, two rows and an axis
@@ -459,28 +455,23 @@ def depth_map(
 
 
 def depth_scale(highest: int, rows: int, limit: int | None, *, busy: bool = False) -> DepthScale:
-    """The finest rows up to `highest`, and no more of them than it takes; `busy`: from 1 up."""
+    """Return the finest scale of at most `rows` rows up to `highest`; `busy`: from 1 up."""
     ends = () if limit is None else (limit, limit - 1)
     found = tuple(band for band in exact(highest, rows + busy, ends) if band.high or not busy)
     return DepthScale(0, 1, len(found), cut=found)
 
 
-def room(width: int) -> int:
-    """Cells that the map has for its columns."""
-    return max(width - LABEL - TOTALS, 2)
-
-
 def _counts(entry: DepthEntry, device: str) -> dict[int, int]:
     counts: dict[int, int] = {}
-    if device in entry.told:
-        for depth, moments in zip(*entry.told[device].in_driver, strict=True):
+    if device in entry.reported:
+        for depth, moments in zip(*entry.reported[device].in_driver, strict=True):
             index = bucket_index(depth)
             counts[index] = counts.get(index, 0) + moments
     return counts
 
 
 def _without_idle(timeline: Timeline, device: str) -> Timeline:
-    """A copy with the device's columns alone, and none of its moments with nothing in the driver."""
+    """Return a copy with this device only, and without the samples with no I/O in the driver."""
     found = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
     found.begin = timeline.begin
     for one in timeline.columns:

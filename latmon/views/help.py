@@ -1,12 +1,12 @@
-"""The help page: keys, what each number includes here, what is not measured. Pure."""
+"""The help page: keys, the meaning of each number, and what is not measured here. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from latmon.analysis.priorities import scales
-from latmon.model.frame import STAGES, Missing, Origin
-from latmon.model.stages import called
+from latmon.model.frame import Missing, Origin
+from latmon.model.stages import FACTS, STAGES, called
 from latmon.views.lines import BLANK, Line, Span, wrap
 
 Pairs = Iterable[tuple[str, str]]
@@ -16,69 +16,56 @@ _FROM = {
     "issue": "latency (total) runs from the issue to the driver to completion: time queued above it is not in it",
 }
 _MERGED = (
-    "on Linux the io provider tells the end of a request's first bio alone: those merged into it are seen, not timed"
+    "on Linux the io provider reports the end of a request's first bio only: bios merged into it are seen, not timed"
 )
 _STAGES = (
-    ("queue", "from the request's begin until the driver gets it"),
-    ("requeue", "from the first time the driver got it until the last: it was refused in between"),
-    ("hba", "from the driver until the interrupt that completes it: driver, controller, wire, device"),
-    (
-        "irq",
-        "the interrupt until its handler was done (Linux: raised the softirq); handlers before it on the vector too",
-    ),
-    (
-        "softirq",
-        "Linux: from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed",
-    ),
-    ("completion", "a completion thread's wait and work, where a thread completes requests"),
-    ("resume", "from the completion until the thread that waited for it runs"),
-    ("unaccounted", "what the stages leave of the total: never hidden, never in another stage"),
-    ("total", "to completion, in every table and map; an outlier's runs on to its waiter where `resume` is known"),
-    ("", "stages follow each other: they add up to the total, and what an I/O doesn't pass isn't counted for it"),
+    *((one.name, one.help) for one in FACTS),
+    ("total", "to completion, in every table and map; an outlier's runs to its waiter where `resume` is known"),
+    ("", "stages follow each other and add up to the total; a stage counts only the I/Os that pass it"),
 )
 _OUTSTANDING = (
-    ("↑ ↓", "choose the device; 3 opens on one with an I/O in flight for 10 s, else on one limited by a setting"),
-    ("in the driver", "share of the time with so many in driver and device; busy: of the time with any there"),
-    ("at issue", "the number that each I/O met at its issue to the driver, itself counted; only a probe measures it"),
+    ("↑ ↓", "select the device; 3 selects one with an I/O in flight for 10 s, else one limited by a setting"),
+    ("in the driver", "share of the time with this many I/Os in driver and device; busy: of the time with any"),
+    ("at issue", "the number at each issue to the driver, this I/O included; only a probe measures it"),
     (
         "latency by all",
-        "mean time to completion of the I/Os that came as so many were outstanding: in the driver, queued",
+        "mean time to completion of the I/Os that arrived with this many outstanding: in the driver, queued",
     ),
     ("", "and the new one"),
     (
         "queued",
-        "share of the time with so many above the driver: in the block layer (Solaris: in sd's queue); on Linux",
+        "share of the time with this many above the driver: in the block layer (Solaris: in sd's queue); on Linux",
     ),
-    ("", "`or finishing`: those too that the device is done with and the kernel isn't, as they wait for a softirq"),
+    ("", "`or finishing`: includes those that the device has completed and that wait for a softirq"),
     ("wait, active", "iostat of Solaris has the queue as wait (time: wsvc_t), the driver as actv (time: asvc_t)"),
     (
         "┄ limit",
-        "the least of what bounds the driver: it can't have more. More in the queue at that time: it is the limit",
+        "the lowest limit of the driver. More in the queue at that depth: the limit is reached",
     ),
-    ("mode most", "the number that was there for most of the time; the largest that was seen"),
+    ("mode, max", "the number with the most time; the largest number seen"),
     (
         "IOPS = ..",
         "Little's law, from three measurements; `+ 2 stuck`: in flight, and older than any I/O that completed",
     ),
-    ("age", "since it was begun; WSF are op and flags; the list is of all devices, oldest first"),
-    ("≥", "at least so long: nothing completed since; no probe follows it, or it began before (doctor says why)"),
-    ("30x", "so many alike, the age is the oldest's; PgDn lists each"),
-    ("passed", "overtaken by: I/Os of the device that came later and have completed"),
+    ("age", "since its begin; WSF are op and flags; the list is of all devices, oldest first"),
+    ("≥", "at least this long: nothing completed since; no probe follows it, or it began earlier (see latmon doctor)"),
+    ("30x", "30 equal I/Os, with the age of the oldest; PgDn lists each"),
+    ("passed", "overtaken by: I/Os of the device that began later and have completed"),
     (
         "audit: usual",
-        "the number in the driver for most of the busy time; most: the largest; queue: the largest above it",
+        "the number in the driver for most of the busy time; max: the largest; queue: the largest above it",
     ),
-    ("held", "limited to: the number in the driver while more waited; blank: not seen"),
-    ("off", "what to look at, by name; it is explained below the table, at the setting; notes are usual defaults"),
+    ("limited", "limited to: the number in the driver while more were queued; blank: not seen"),
+    ("off", "the problem by name, explained below the table at its setting; notes are usual defaults"),
 )
 _FINDINGS = (
     ("!! critical", "I/Os that a program waits for are stuck, or nearly all of their time is lost"),
-    ("! warning", "I/Os are slow for this; below the map of the overview stands the most urgent, and how many more"),
+    ("! warning", "I/Os are slow because of it; the overview shows the most urgent one, and how many more"),
     ("· notice", "worth knowing; only in the list"),
     ("when", "rules are evaluated every 5 s, over the last minute; `or before`: no rule was evaluated before that"),
-    ("not evaluated", "a rule's inputs are not measured here: that it finds nothing then means nothing"),
-    ("(of 31)", "how many samples a number is of"),
-    ("back in time", "the findings of that time; the list says where they are of less than a minute"),
+    ("not evaluated", "a rule's inputs are not measured here: no finding doesn't mean no problem"),
+    ("(of 31)", "sample size of a number"),
+    ("back in time", "the findings of that time; the list says so where they cover less than a minute"),
 )
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
@@ -88,49 +75,49 @@ _NUMBERS = (
     ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     (
         "out/lim",
-        "I/Os in the driver now, of as many as it may have (by sysfs or a probe); queue: I/Os above it",
+        "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",
     ),
-    ("mix", "r read, w write, f flush, d discard, o other: each that happened has a letter"),
+    ("mix", "r read, w write, f flush, d discard, o other: each op that occurred has a letter"),
     (
         "volumes",
-        "an I/O of a volume (dm, md, a ZFS pool) is there again at its disks: their rows are never to be added up",
+        "an I/O of a volume (dm, md, a ZFS pool) is counted again at its disks: don't add up their rows",
     ),
     (
         "peers",
-        "third slowest I/O, in times of that of like devices; a finding compares p50, p90, p99 and p99.9 too",
+        "third slowest I/O, as a multiple of that of like devices; findings compare p50, p90, p99 and p99.9 too",
     ),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
-    ("probes", "attached, of those wanted here"),
+    ("probes", "attached, of those requested here"),
     (
         "coverage",
-        "completions that the probe saw, of those the kernel counted; below 99.9 %: docs/COVERAGE.md says why",
+        "completions that the probe saw, of those the kernel counted; below 99.9 %: see docs/COVERAGE.md",
     ),
     ("lost", "events that the probe tool could not deliver; the numbers lack them"),
     (
         "in flight",
-        "I/Os that have not completed, by their age; ≥: without a probe, at least so long: none completed since",
+        "I/Os not yet completed, by age; ≥: without a probe, at least this long: none completed since",
     ),
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
     (
         "stages off",
-        "tracing starts with a screen that shows stages, or with S; a notice says if the budget ended it",
+        "tracing starts with a screen that shows stages, or with S; a notice reports if the budget ended it",
     ),
     ("tracing", "the devices whose requests the tracer follows, and one in how many of them"),
     ("traced", "share of the timed I/Os that the tracer followed too, where it is less than all"),
     ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
-    ("left out", "outliers that the rate limit kept from the log; they are counted above the threshold all the same"),
-    ("own: bpftrace", "an I/O of latmon itself or of its probe tool; no finding is about it"),
+    ("left out", "outliers that the rate limit kept out of the log; they are counted above the threshold too"),
+    ("own: bpftrace", "an I/O of latmon or of its probe tool; findings ignore it"),
     ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
-    ("skipped", "probe runs that the kernel left out, because programs nested; coverage says how much they matter"),
+    ("skipped", "probe runs that the kernel skipped, because programs nested; coverage shows their effect"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
     ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
     (
         "heat map",
-        "a column is a stretch of time, the newest at the right edge (config sweep: true: at ▲now, over the oldest)",
+        "a column is a span of time, the newest at the right edge (config sweep: true: at ▲now, over the oldest)",
     ),
     ("", "a row is a range of latency, its lower edge at the left (<8u: all below), its I/Os at the right"),
     ("", "all maps share both scales; ┄ is the threshold, in the row that holds it"),
-    ("above", "the threshold: each I/O is counted. Shares of stages are cut at the next bucket's bound, and so is"),
+    ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
     ("", "`above 2.05m (┄2.00m)`, where the threshold isn't the one that the probe counts by"),
     (
         "D2C",
@@ -138,26 +125,26 @@ _NUMBERS = (
     ),
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
-    ("▪ ·", "a single I/O: it has a mark of its own, however many millions are beside it"),
+    ("▪ ·", "a single I/O: it has a mark of its own, so that it is visible beside millions"),
     ("╎", "time without data"),
     (
         "M ! R S C L G W",
         "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set,",
     ),
-    ("", "losses, a gap, a wide window that was read late; it is named where the cursor or the step stands"),
+    ("", "losses, a gap, a wide window that was read late; it is named at the cursor or the step"),
     (
         "PAUSED 13:04:12",
-        "the screen as it was then, and how much came since (in a replay: is still to come); data keeps arriving",
+        "the screen of that time, and the time since then (in a replay: to the end); data keeps arriving",
     ),
     (
         "bars",
-        "of a histogram: the logarithm of its I/Os, so that one is seen beside a million; of a share: in proportion",
+        "of a histogram: logarithmic, so that one I/O is visible beside a million; of a share: in proportion",
     ),
 )
 
 
 def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: int) -> list[Line]:
-    """Everything, one under the other; `sections`: keys and what they do, under titles."""
+    """Return the help page; `sections`: keys and their effects, by title."""
     lines: list[Line] = []
     for title, keys in sections:
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
@@ -187,10 +174,10 @@ def _source(origin: Origin) -> Pairs:
         yield "merged", _MERGED
     for stage in STAGES:
         if stage in origin.measured:
-            held = origin.measured[stage]
-            name = called(stage, held)
+            included = origin.measured[stage]
+            name = called(stage, included)
             about = f"{name.sentence}; " if name.sentence != name.column else ""
-            yield name.column, f"{about}measured; includes {', '.join(held)}" if held else "measured"
+            yield name.column, f"{about}measured; includes {', '.join(included)}" if included else "measured"
 
 
 def _missing(title: str, missing: tuple[Missing, ...], width: int) -> list[Line]:

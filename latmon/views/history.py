@@ -1,7 +1,6 @@
-"""The history of a screen: the store, and sums over the selected window.
+"""The history of a screen: the store of frames, and sums over the selected window.
 
-Frames come in, sums are read. The live edge is one; a look at an earlier time is another one, made for that time.
-Knows no panel, no key and no size.
+The live edge has one history; an earlier time has another one, made for that time.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
 
-from latmon.aggregate.accumulator import DepthSum
+from latmon.aggregate.depth_sum import DepthSum
 from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.window import STRETCHES, DeepWindow, DepthWindow, Trends
+from latmon.aggregate.window import PERIODS, DepthWindow, OnDemandWindow, Trends
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.frame import OPS, Device, Frame
 from latmon.model.inflight import Ages, Issue
 from latmon.timetravel.archive import Past
-from latmon.timetravel.events import Before, Moment, moments
+from latmon.timetravel.events import Before, TimelineEvent, moments
 
 T = TypeVar("T")
 
@@ -30,28 +29,46 @@ def needed_from(at_us: int, window_us: int, interval_us: int) -> int:
     return part_us - window_us - 2 * interval_us
 
 
+def near(windows: Iterable[Window | None], at_us: int, length_us: int) -> Window | None:
+    """Return the window closest to one that ends at `at_us`; None where a new one is cheaper."""
+    found: Window | None = None
+    closest_us = length_us // 3
+    for window in windows:
+        if window is not None and window.length_us == length_us and window.last is not None:
+            distance_us = abs(window.last.mono_us - at_us)
+            if distance_us < closest_us:
+                found, closest_us = window, distance_us
+    return found
+
+
 class History:
-    """The past as far as it is shown."""
+    """The frames and sums that the screen shows."""
 
     def __init__(
-        self, window_us: int, ops: tuple[str, ...], store: Store | None = None, waiting: Waiting | None = None
+        self,
+        window_us: int,
+        ops: tuple[str, ...],
+        store: Store | None = None,
+        waiting: Waiting | None = None,
+        window: Window | None = None,
     ) -> None:
+        """`window`: one of the same length that is moved to the end of the store."""
         self.store = store or Store()
         self._compared: tuple[int, dict[str, float]] = (-1, {})
         self._due_us = -1
         self._traced_us: int | None = None
         self._made: dict[Hashable, Any] = {}
-        self._deep_until_us = 0
+        self._on_demand_until_us = 0
         self._waiting = waiting or Waiting()
         self.ages = Ages()
-        """What has not completed at the end of what is shown."""
+        """I/Os in flight at the end of the window."""
         self.is_glimpse = False
-        """Whether only frames in memory are known, without ages, depths and deep values."""
-        self.look(window_us, ops)
+        """Whether only frames in memory are known, without ages, depths and traced values."""
+        self.look(window_us, ops, window)
 
     @property
     def until_us(self) -> int:
-        """Where what is shown ends."""
+        """Return the end of the window in us; 0 before the first frame."""
         return self.window.last.mono_us if self.window.last else 0
 
     @property
@@ -61,20 +78,20 @@ class History:
         return frames[0].mono_us - frames[0].dt_us if frames else 0
 
     @property
-    def deep(self) -> DeepWindow:
-        """The same window over what the deep probes told; summed up to now only when it is asked for."""
-        if self._deep_until_us != self.until_us:
-            self._deep_until_us = self.until_us
-            self._deep.advance(self.until_us)
-        return self._deep
+    def on_demand(self) -> OnDemandWindow:
+        """Return the traced values of the window; they are summed only when they are read."""
+        if self._on_demand_until_us != self.until_us:
+            self._on_demand_until_us = self.until_us
+            self._on_demand.advance(self.until_us)
+        return self._on_demand
 
     @property
     def folded(self) -> list[Folded]:
-        """The window's outliers, identical neighbours as one; made once per frame."""
-        return self.made("folded", lambda: fold(self.deep.outliers))
+        """Return the window's outliers with identical neighbours folded; made once per frame."""
+        return self.made("folded", lambda: fold(self.on_demand.outliers))
 
     def made(self, what: Hashable, make: Callable[[], T]) -> T:
-        """What panels and keys make of the sums: made once per frame that is shown. `what` names all it depends on."""
+        """Return a value derived from the sums, made once per frame. `what` names all that it depends on."""
         if what not in self._made:
             self._made[what] = make()
         found: T = self._made[what]
@@ -82,21 +99,21 @@ class History:
 
     @property
     def depth_window(self) -> DepthWindow:
-        """How many I/Os devices had outstanding, in the window; summed up to now only when it is asked for."""
+        """Return the depths of the window; they are summed only when they are read."""
         self._depths.advance(self.until_us)
         return self._depths
 
     def depth_sum(self, device: str, *, brief: bool = False) -> DepthSum | None:
-        """The same of one device as one; None where nobody counted."""
+        """Return the sum of a device's depths over the window; None where they are not measured."""
         return self.depth_window.read(device, brief=brief)
 
     def issues(self, device: str) -> tuple[Issue, ...]:
-        """The last burst of requests as they went to its driver."""
+        """Return the last burst of issues to a device's driver."""
         return self.store.depths.burst(device, self.until_us)
 
     @property
     def any_traced(self) -> bool:
-        """Whether a request was traced in the window; asks no sum."""
+        """Return whether a request was traced in the window; needs no sum."""
         return self._traced_us is not None and self._traced_us > self.until_us - self.window.length_us
 
     @property
@@ -106,50 +123,56 @@ class History:
 
     @property
     def origin_us(self) -> int | None:
-        """Where the capture began."""
+        """Return the begin of the capture in us; None where it isn't known."""
         origin = self.store.origin
         return origin.start_mono_us if origin and origin.start_mono_us else None
 
-    def moments(self) -> list[Moment]:
-        """What happened beside the I/O in the window."""
+    def moments(self) -> list[TimelineEvent]:
+        """Return the events of the window."""
         return self.made("moments", self._moments)
 
-    def _moments(self) -> list[Moment]:
-        found: list[Moment] = []
+    def _moments(self) -> list[TimelineEvent]:
+        found: list[TimelineEvent] = []
         before: Before | None = None
         for frame in self.window.frames:
             found += moments(frame, before)
             before = Before(frame.mono_us, frame.wall)
         return found
 
-    def glimpse(self, at_us: int, window_us: int, ops: tuple[str, ...], past: Past) -> History | None:
-        """Return the history at the end of an earlier frame from the frames in memory; None where they are too few."""
+    def glimpse(
+        self, at_us: int, window_us: int, ops: tuple[str, ...], past: Past, window: Window | None = None
+    ) -> History | None:
+        """Return the history at the end of an earlier frame from the frames in memory; None where they are too few.
+
+        `window`: as in the constructor.
+        """
         frames, after_us = self.store.frames, needed_from(at_us, window_us, self.interval_us)
         if not frames or not len(past.stamps) or frames[-1].mono_us < at_us:
             return None
         if frames[0].mono_us > max(after_us + self.interval_us, past.stamps[0].mono_us):
             return None
-        other = History(window_us, ops, self.store.until(after_us, at_us, past.known(after_us)))
+        store = self.store.until(after_us, at_us, past.known(after_us))
+        other = History(window_us, ops, store, window=window and window.copy())
         other.is_glimpse = True
         if (other._due_us, window_us, ops) == (self._due_us, self.window.length_us, self._ops):
             other._compared = self._compared  # peers are compared at most every tenth second, for 20 ms
         return other if other.window.frames else None
 
     def append(self, frame: Frame) -> Frame:
-        """One more frame, kept at once; returned as it is kept."""
+        """Add a frame; return it as it is stored."""
         kept = self.recall(frame)
         self.ages = self._waiting.ages
         self.window.advance(kept)
         return kept
 
     def move(self, window: Window) -> None:
-        """What was recalled is all: the sums over it, by a window of the same length that is moved here."""
+        """Sum the frames that were recalled, by a window of the same length that is moved here."""
         window.move(self.store.frames)
         self.window, self.ages = window, self._waiting.ages
-        self._deep_until_us = 0
+        self._on_demand_until_us = 0
 
     def recall(self, frame: Frame) -> Frame:
-        """As `append`, without the sums of the window; `move` gives them."""
+        """Add a frame without the sums of the window; `move` makes them."""
         if self.store.frames and frame.mono_us < self.store.frames[-1].mono_us:  # another boot
             self._waiting = Waiting()
         self._waiting.add(frame)
@@ -161,47 +184,51 @@ class History:
         self._compare(kept)
         return kept
 
-    def look(self, window_us: int, ops: tuple[str, ...]) -> None:
-        """Sum anew, over another window or other ops."""
+    def look(self, window_us: int, ops: tuple[str, ...], window: Window | None = None) -> None:
+        """Sum over another window or other ops; `window`: as in the constructor."""
         self._ops = ops
-        frames, stretch_us = self.frames(), max(window_us // STRETCHES, 1)
+        frames, period_us = self.frames(), max(window_us // PERIODS, 1)
         last_us = frames[-1].mono_us if frames else 0
-        self.window = Window(window_us, (one for one in frames if one.mono_us > last_us - window_us))
-        recent_us = last_us - window_us - 2 * stretch_us
-        self.trends = Trends(stretch_us, ops, (one for one in frames if one.mono_us > recent_us))
-        self._begin_deep()
+        if window is None:
+            self.window = Window(window_us, (one for one in frames if one.mono_us > last_us - window_us))
+        else:
+            self.window = window
+            window.move(frames)
+        recent_us = last_us - window_us - 2 * period_us
+        self.trends = Trends(period_us, ops, (one for one in frames if one.mono_us > recent_us))
+        self._begin_on_demand()
         self._part = -1
         self._compared = (-1, {})
         for one in frames:
             self._compare(one)
 
-    def keep_deep(self, groups: Iterable[str]) -> Iterator[None]:
-        """Sum groups of deep values that will be read again, in steps of some milliseconds."""
-        yield from self.deep.keep(groups)
+    def keep_on_demand(self, groups: Iterable[str]) -> Iterator[None]:
+        """Sum groups of traced values that will be read again, in steps of some milliseconds."""
+        yield from self.on_demand.keep(groups)
 
-    def _begin_deep(self, deep: DeepWindow | None = None) -> None:
+    def _begin_on_demand(self, on_demand: OnDemandWindow | None = None) -> None:
         length_us = self.window.length_us
-        self._deep = deep or DeepWindow(length_us, self.store.deep, self.until_us)
+        self._on_demand = on_demand or OnDemandWindow(length_us, self.store.on_demand, self.until_us)
         self._depths = DepthWindow(length_us, self.store.depths, self.until_us)
         self._made = {}
-        self._deep_until_us = self.until_us
+        self._on_demand_until_us = self.until_us
 
     def fork(self) -> History:
-        """Return what is shown now as a history that stays so; this one goes on by itself."""
-        still, deep = copy(self), self._deep
+        """Return the present state as a history that doesn't change; this one continues."""
+        frozen, on_demand = copy(self), self._on_demand
         self.store = self.store.copy()
         self.window = self.window.copy()
         self.trends = self.trends.copy()
         self._waiting = self._waiting.copy()
-        self._begin_deep(deep.copy(self.store.deep))
-        return still
+        self._begin_on_demand(on_demand.copy(self.store.on_demand))
+        return frozen
 
     def frames(self) -> list[Frame]:
-        """All that may be shown, oldest first."""
+        """Return all stored frames, oldest first."""
         return list(self.store.frames)
 
     def devices(self) -> list[Device]:
-        """The devices that are here, and those that are gone but did something in the window."""
+        """Return the present devices, and the removed ones with I/Os in the window."""
         gone = self.store.removed
         return [d for d in self.store.devices.values() if d.name not in gone or self._remembers(d.name)]
 
@@ -209,14 +236,14 @@ class History:
         return any((c := self.window.completed(name, op)) and c.count for op in OPS)
 
     def _compare(self, frame: Frame) -> None:
-        """The device unlike its peers is looked for anew with each part of the window that is over."""
+        """Make the comparison of peers due with each completed part of the window."""
         part = frame.mono_us * INTERVALS // self.window.length_us
         if part != self._part:
             self._part, self._due_us = part, frame.mono_us
 
     @property
     def times_peers(self) -> dict[str, float]:
-        """Device -> how many times slower its tail is than its peers', as of the last part; made when asked for."""
+        """Return device -> how many times slower its tail is than its peers', as of the last part; made on reading."""
         due, length_us = self._due_us, self.window.length_us
         if self._compared[0] != due:
             frames = [one for one in self.store.frames if due - length_us < one.mono_us <= due]

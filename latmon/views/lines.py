@@ -22,17 +22,17 @@ BLANK: Line = ()
 
 
 def width(line: Line) -> int:
-    """Cells that a line takes."""
+    """Return the width of a line in cells."""
     return sum(_size(span.text) for span in line)
 
 
 def plain(line: Line) -> str:
-    """The text alone."""
+    """Return the text without roles."""
     return "".join(span.text for span in line)
 
 
 def runs(cells: Iterable[tuple[str, str]]) -> Line:
-    """Cells (glyph, role) joined into the fewest spans."""
+    """Return cells (glyph, role) joined into the fewest spans."""
     spans: list[Span] = []
     text: list[str] = []
     role = ""
@@ -48,7 +48,7 @@ def runs(cells: Iterable[tuple[str, str]]) -> Line:
 
 
 def fit(line: Line, cells: int) -> Line:
-    """Exactly `cells` wide: cut (with an ellipsis) or padded with blanks."""
+    """Return a line of exactly `cells`: truncated with an ellipsis or padded with blanks."""
     spans: list[Span] = []
     left = cells
     for span in line:
@@ -62,7 +62,7 @@ def fit(line: Line, cells: int) -> Line:
 
 
 def cell(text: str, cells: int, *, right: bool = False) -> str:
-    """`text` in a table cell: cut with an ellipsis when too long, so that a column never moves."""
+    """Return a text of exactly `cells`: truncated with an ellipsis or padded, so that columns don't move."""
     size = _size(text)
     if size > cells:
         return set_cell_size(text, max(cells - 1, 0)) + ("…" if cells else "")
@@ -70,9 +70,9 @@ def cell(text: str, cells: int, *, right: bool = False) -> str:
 
 
 def cut(lines: Sequence[Line], height: int, top: int = 0, *, key: str = "") -> list[Line]:
-    """`height` of the lines from `top` on; where some are left out below, the last line says how many.
+    """Return `height` lines from `top` on; where lines below are left out, the last line gives their number.
 
-    `key`: what shows them, before that.
+    `key`: text before it, for the key that scrolls.
     """
     begin = max(0, min(top, len(lines) - height))
     shown = list(lines[begin : begin + max(height, 0)])
@@ -82,7 +82,7 @@ def cut(lines: Sequence[Line], height: int, top: int = 0, *, key: str = "") -> l
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """Words in lines of at most `cells`; a longer word is cut, one of wide letters is split."""
+    """Return words in lines of at most `cells`; a longer word is truncated, one of wide letters is split."""
     lines: list[str] = []
     for word in text.split():
         if cell_len(word) > max(cells, len(word)):
@@ -99,6 +99,16 @@ def wrap(text: str, cells: int) -> list[str]:
     return lines
 
 
+def paragraph(text: str, cells: int, role: str = "text", *, margin: int = 1) -> list[Line]:
+    """Return a text wrapped into lines of `cells`, with a margin at both sides."""
+    return [(Span(" " * margin + part, role),) for part in wrap(text, cells - 2 * margin)]
+
+
+def empty_panel(why: str, cells: int, height: int) -> list[Line]:
+    """Return the lines of a panel that has nothing to show but the reason for it."""
+    return [BLANK, *paragraph(why, cells, margin=2)][: max(height, 0)]
+
+
 def _size(text: str) -> int:
-    """Cells of a text; most of it is ASCII, and a screen of it is measured with each frame."""
+    """Return the width of a text; fast for ASCII, since each frame measures a whole screen."""
     return len(text) if text.isascii() else cell_len(text)

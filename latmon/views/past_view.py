@@ -11,21 +11,21 @@ from latmon.aggregate.history import Store, Window
 from latmon.model.frame import Frame, Origin
 from latmon.model.packed import Packed
 from latmon.timetravel.archive import Past, Stamp, completed
-from latmon.views.heatmap_state import Sweep
-from latmon.views.history import History, needed_from
-from latmon.views.status import Told
+from latmon.views.heatmap_state import HeatmapState
+from latmon.views.history import History, near, needed_from
+from latmon.views.status import Notices
 from latmon.views.timeline import Timeline
 
 _SLICE = 3
-"""Frames of which a history is made at once: some 10 ms with 24 devices, and keys have their turn."""
+"""Frames that are added to a history between two chances for keys: some 10 ms with 24 devices."""
 _MANY = 150
-"""Frames from which on they share what they have in common: as objects ten minutes would be 50 MB."""
+"""From this number of frames on, equal buckets are shared: ten minutes would take 50 MB."""
 
 
-class Look(NamedTuple):
-    """What is looked at: the end, the length, the ops; `totals`: no histogram of a stage is needed.
+class PastSelection(NamedTuple):
+    """A requested view of an earlier time: end, length and ops of its window.
 
-    `groups`: of deep values, which will be read.
+    `totals`: histograms of stages are not needed; `groups`: groups of traced values that will be read.
     """
 
     at: Stamp
@@ -35,16 +35,16 @@ class Look(NamedTuple):
     groups: tuple[str, ...] = ()
 
 
-class Seen(NamedTuple):
-    """What is found there; `timeline`: that of the maps, filled, where one of its shape was drawn before."""
+class PastView(NamedTuple):
+    """A view of an earlier time; `timeline`: the filled timeline of the maps, where one was drawn before."""
 
     history: History
-    told: Told
+    reported: Notices
     timeline: Timeline | None
 
 
-class Glass:
-    """Looks back, and keeps what the latest look was made of: the next one is mostly made of the same frames."""
+class PastReader:
+    """The reader of earlier times; it keeps the frames of the last view, since the next one needs most of them."""
 
     def __init__(self) -> None:
         self._frames: list[Frame] = []
@@ -52,75 +52,74 @@ class Glass:
         self._totals = False
         self._window: Window | None = None
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
-        self._coming: Iterator[Seen | None] = iter(())
-        self.look: Look | None = None
-        """What is on its way."""
+        self._coming: Iterator[PastView | None] = iter(())
+        self.wanted: PastSelection | None = None
+        """The view that is being read."""
 
-    def set_out(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> None:
-        """Begin a look, and give up the one that was on its way."""
-        self.look, self._coming = look, self._looks(past, origin, sweep, look)
+    def begin(self, past: Past, origin: Origin | None, heatmap: HeatmapState, wanted: PastSelection) -> None:
+        """Begin to read a view; cancel the one that is being read."""
+        self.wanted, self._coming = wanted, self._read_view(past, origin, heatmap, wanted)
 
-    def proceed(self) -> Seen | None:
-        """A part of what a look takes, some milliseconds; what is seen when it is ready."""
-        found: Seen | None = None
+    def proceed(self) -> PastView | None:
+        """Read for some milliseconds; return the view when it is complete."""
+        found: PastView | None = None
         try:
             found = next(self._coming)
         finally:
             if found is not None or sys.exception() is not None:
-                self.look = None
+                self.wanted = None
         return found
 
-    def _looks(self, past: Past, origin: Origin | None, sweep: Sweep, look: Look) -> Iterator[Seen | None]:
-        """Only what the screen needs is decoded, a window and what peers are compared over. None: there is more."""
-        at_us, window_us = look.at.mono_us, look.window_us
+    def _read_view(
+        self, past: Past, origin: Origin | None, heatmap: HeatmapState, wanted: PastSelection
+    ) -> Iterator[PastView | None]:
+        """Decode the frames of the window and of the comparison of peers. Yield None while there is more."""
+        at_us, window_us = wanted.at.mono_us, wanted.window_us
         begin = needed_from(at_us, window_us, origin.interval_us if origin else 1_000_000)
         waiting = past.waiting(begin)
         begin = waiting[0] if waiting else begin
-        for _ in self._read(past, begin, at_us, totals=look.totals):
+        for _ in self._read(past, begin, at_us, totals=wanted.totals):
             yield None
-        store, told = Store(brief=True), Told()
+        store, reported = Store(brief=True), Notices()
         store.origin = origin
-        history = History(window_us, look.ops, store, waiting[1] if waiting else None)
-        near = self._near(at_us, window_us)
+        history = History(window_us, wanted.ops, store, waiting[1] if waiting else None)
+        window = near((self._window,), at_us, window_us)
         frames = [one for one in self._frames if begin < one.mono_us <= at_us]
         for number, frame in enumerate(completed(frames, past.known(begin))):
-            told.add(frame)
+            reported.add(frame)
             kept = history.recall(frame)
-            if near is None and kept.mono_us > at_us - window_us:
+            if window is None and kept.mono_us > at_us - window_us:
                 history.window.advance(kept)
             if number % _SLICE == 0:
                 yield None
-        timeline = sweep.ahead(look.ops, interval_us=history.interval_us, origin_us=history.origin_us)
+        timeline = heatmap.ahead(wanted.ops, interval_us=history.interval_us, origin_us=history.origin_us)
         if timeline is not None:
             for number, frame in enumerate(history.frames()):
                 timeline.advance(frame)
                 if number % _SLICE == 0:
                     yield None
-        history.move(near or history.window)
+        history.move(window or history.window)
         self._window = history.window
-        for _ in history.keep_deep(look.groups):
+        for _ in history.keep_on_demand(wanted.groups):
             yield None
-        yield Seen(history, told, timeline)
+        yield PastView(history, reported, timeline)
+
+    def cancel(self) -> None:
+        """Cancel the view that is being read; its frames are kept for the next one."""
+        self.wanted, self._coming = None, iter(())
 
     def forget(self) -> None:
-        """Another past is looked at, or none."""
-        self.look, self._coming = None, iter(())
+        """Cancel, and release the frames too, once no earlier time is shown. Freeing them takes some 20 ms."""
+        self.cancel()
         self._frames, self._span, self._window, self._pairs = [], (0, 0), None, {}
 
-    def _near(self, at_us: int, window_us: int) -> Window | None:
-        """The window of the latest look, if it has more in common with the next one than not."""
-        window = self._window
-        if window is None or window.length_us != window_us or window.last is None:
-            return None
-        return window if abs(window.last.mono_us - at_us) < window_us // 3 else None
-
     def _read(self, past: Past, after_us: int, until_us: int, *, totals: bool) -> Iterator[None]:
-        """What isn't at hand; what was read is kept, also of a look that is given up."""
+        """Read the frames that are missing; they are kept even if the view is cancelled."""
         first, last = self._span
         if until_us <= first or after_us >= last or (self._totals and not totals):
             self._frames, self._totals = [], totals
             first = last = after_us
-        # decoded with all stages or without: what is wanted now is what will be wanted of them
+        # frames with stages serve a view without them, not the other way round
         lean = self._totals
         if after_us < first:
             before: list[Frame] = []
@@ -139,7 +138,7 @@ class Glass:
         self._frames = [one for one in self._frames if self._span[0] < one.mono_us <= self._span[1]]
 
     def _plain(self, frame: Frame) -> Frame:
-        """With histograms that are made once; those of stages aren't."""
+        """Return a frame whose total histograms are decoded, and which has no others, where stages are not needed."""
         if not self._totals:
             return frame
         found = frame.histograms

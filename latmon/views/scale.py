@@ -1,7 +1,7 @@
 """Scales that all heat maps of a screen share: latency rows, and steps of I/Os per cell. Pure.
 
-Scales grow at once and shrink late: a map that is redrawn for every new maximum can't be compared with what it was a
-second ago, and costs the whole screen over ssh.
+Scales grow at once and shrink late. A map that is rescaled for every new maximum can't be compared with the previous
+picture, and each rescaling sends the whole screen over ssh.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from latmon.model.histogram import BITS, bucket_bounds, bucket_index
-from latmon.views.timeline import Column
+from latmon.views.timeline import TimeColumn
 
 _OCTAVE = 1 << BITS
 _HALF = _OCTAVE // 2
 _STEPS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 128, 256)
 """Parts of an octave, then whole octaves: the edges of rows stay powers of two, and the same from run to run."""
 _FOLD = 2 * _OCTAVE
-"""What the lowest row may hold below its own step, when rows become half as high by it; never for coarse rows."""
+"""Buckets below its step that the lowest row may hold, where that halves the other rows; not for coarse rows."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _BASE = 4
 
@@ -33,37 +33,37 @@ class LatencyScale:
     folded: bool = False
 
     def row(self, index: int) -> int:
-        """The row of a bucket; what is outside lies in the outermost row, never nowhere."""
+        """Return the row of a bucket; a bucket outside is in the outermost row."""
         return min(max((index - self.low) // self.step, 0), self.rows - 1)
 
     def row_of(self, us: int) -> int:
         return self.row(bucket_index(us))
 
     def is_octave(self, row: int) -> bool:
-        """True where a row begins at a power of two: the round edges, which are labelled."""
+        """Return whether a row begins at a power of two: these edges are labelled."""
         return (self.low + row * self.step) % _OCTAVE == 0
 
     def edge_us(self, row: int) -> int:
-        """The lower edge of a row in microseconds."""
+        """Return the lower edge of a row in us."""
         return bucket_bounds(self.low + row * self.step)[0]
 
     @property
     def open_below(self) -> bool:
-        """True where row 0 has no lower edge but 0."""
+        """Return whether the lower edge of row 0 is 0."""
         return self.folded or self.low == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the data asked for so far: lowest and highest bucket, and the fullest cell as a power of four."""
+    """The range of the data so far: lowest and highest bucket, and the fullest cell as a power of four."""
 
     low: int = _DEFAULT[0]
     high: int = _DEFAULT[1]
     top: int = _BASE**4
 
 
-def extent(columns: Iterable[Column]) -> Extent:
-    """The extent of some columns over all devices, in half octaves; the fullest cell is that of an octave."""
+def extent(columns: Iterable[TimeColumn]) -> Extent:
+    """Return the extent of some columns over all devices, in half octaves; the fullest cell is that of an octave."""
     lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
     top = _top(full)
     for column in columns:
@@ -82,15 +82,15 @@ def _top(full: int) -> int:
 
 
 def fullest(counts: dict[int, int]) -> int:
-    """The count of the fullest octave."""
+    """Return the count of the fullest octave."""
     cells = [0] * (max(counts, default=0) // _OCTAVE + 1)
     for index, n in counts.items():
         cells[index // _OCTAVE] += n
     return max(cells)
 
 
-def settle(old: Extent | None, new: Extent) -> Extent:
-    """The extent to draw: at least the new one; the old one is kept until the new is two octaves (16-fold) smaller."""
+def merge(old: Extent | None, new: Extent) -> Extent:
+    """Return the extent to draw: at least the new one; the old one until the new is two octaves (16-fold) smaller."""
     if old is None:
         return new
     keep = 2 * _OCTAVE
@@ -102,9 +102,9 @@ def settle(old: Extent | None, new: Extent) -> Extent:
 
 
 def latency_scale(span: Extent, rows: int) -> LatencyScale:
-    """The finest rows that hold the whole extent, and no more of them than it takes.
+    """Return the finest scale of at most `rows` rows that holds the whole extent.
 
-    The two fastest octaves may share the lowest row: what is looked for is at the other end.
+    The two fastest octaves may share the lowest row, since slow I/Os matter most.
     """
     for step in _STEPS:
         low = span.low // step * step
@@ -119,7 +119,7 @@ def latency_scale(span: Extent, rows: int) -> LatencyScale:
 
 
 def level(n: int, top: int, levels: int) -> int:
-    """0 for nothing, 1 for a single I/O, then evenly in the logarithm up to `levels` at `top`."""
+    """Return 0 for no I/O, 1 for a single one, then even logarithmic steps up to `levels` at `top`."""
     if n <= 1:
         return max(n, 0)
     return min(levels, 2 + int((levels - 1) * math.log(n) / math.log(top + 1)))

@@ -1,7 +1,6 @@
-"""The whole screen as lines, from view context and size.
+"""The whole screen as lines: frames and selections come in, lines go out.
 
-Mutable, but knows no widget and no clock: frames and choices come in, lines go out, so that a whole screen is tested
-by comparing text. What a panel shows is that panel's module.
+`Scene` is mutable, but knows no widget and no clock, so that a whole screen is tested by comparing text.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from latmon.findings.rule import Settings
 from latmon.model.frame import STARTING, Frame, Origin
 from latmon.timetravel.archive import Archive, Past, Stamp
 from latmon.views import empty, status
-from latmon.views.context import Sight, sentence, traced_share
-from latmon.views.findings_state import Watched
+from latmon.views.context import ViewState, traced_share
+from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
-from latmon.views.heatmap_state import NOW, Sweep
-from latmon.views.history import History
-from latmon.views.lines import Line, Span, fit
+from latmon.views.heatmap_state import NOW, HeatmapState
+from latmon.views.history import History, near
+from latmon.views.lines import Line, Span, empty_panel, fit
 from latmon.views.panels.compare import panel
 from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
@@ -32,18 +31,17 @@ from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
-from latmon.views.panels.tour import Band, banded
-from latmon.views.past_view import Glass, Look
-from latmon.views.selection import Choice, carried
-from latmon.views.status import Told, finding, notices
+from latmon.views.past_view import PastReader, PastSelection
+from latmon.views.selection import Selection, carried
+from latmon.views.status import Notices, TourBanner, banner_lines, finding, notices
 from latmon.views.units import clock
 
 MIN_SIZE = (40, 10)
 _OF_FRAMES = frozenset({"overview", "findings"})
-"""Screens that show, but for a map of offsets, only what the frames in memory have."""
+"""Screens that need only the frames in memory, except for a map of offsets."""
 _OF_STAGES = frozenset({"stages"})
-"""Screens that show more of the always-on probe's histograms than the totals."""
-Draw = Callable[[Sight, int, int], list[Line]]
+"""Screens that need the always-on probe's histograms of stages."""
+Draw = Callable[[ViewState, int, int], list[Line]]
 SCREENS: Mapping[str, Draw] = MappingProxyType(
     {
         "overview": overview,
@@ -54,12 +52,12 @@ SCREENS: Mapping[str, Draw] = MappingProxyType(
         "findings": findings_panel,
     },
 )
-"""What stands between the title and the notices, by the choice's screen: (sight, width, room) -> lines."""
+"""Screen -> function that draws its panel: (view state, width, lines) -> lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A whole screen but its last line."""
+    """A whole screen except the line of keys."""
 
     title: Line
     body: list[Line]
@@ -68,65 +66,65 @@ class Panels:
 
 
 class Scene:
-    """All that the screen shows."""
+    """The state of the screen: live edge, earlier time, selection, maps and messages."""
 
     def __init__(
         self,
-        choice: Choice,
+        selection: Selection,
         *,
         mode: str = "LIVE",
         ink: Ink = Ink(),  # noqa: B008  frozen
         archive: Past | None = None,
         findings: Settings | None = None,
     ) -> None:
-        """`findings`: the thresholds of rules; None: none is asked."""
-        self.edge = History(choice.window_us, choice.ops)
-        """Where frames arrive."""
+        """`findings`: the thresholds of rules; None: no rule is evaluated."""
+        self.edge = History(selection.window_us, selection.ops)
+        """The live edge: frames are added here."""
         self.archive: Past = archive or Archive()
-        """What can be gone back to; one that keeps what arrives, unless the source has one."""
+        """The frames for time travel: the source's archive, else one that stores the arriving frames."""
         self.at: Stamp | None = None
-        """Where the user stands, away from the edge; None: at the edge."""
-        self._looked: tuple[History, Told] | None = None
-        self._told = Told()
-        self.watched = Watched(findings)
-        """What rules find, at the edge and where the user stands."""
-        self._glass = Glass()
+        """The earlier time that is shown; None: the live edge."""
+        self._past: tuple[History, Notices] | None = None
+        self._reported = Notices()
+        self.findings_state = FindingsState(findings)
+        """The findings at the live edge and at the time that is shown."""
+        self._past_reader = PastReader()
         self.at_once = True
-        """Whether a look is waited for; else it is ready after some calls of `proceed`."""
+        """Whether `travel` waits until the earlier time is read; else some calls of `proceed` read it."""
         self._lean = self._edge_lean = False
-        """Looked at without the histograms of stages."""
+        """Whether the view, and the edge, were read without histograms of stages."""
         self._is_frozen = False
-        """Whether what is shown is the edge as it was when the user paused."""
-        self.choice = choice
+        """Whether the edge is shown as it was when the user paused."""
+        self.selection = selection
         self.ink = ink
-        self.beside: Comparison | None = None
-        """Two stretches side by side, instead of a panel."""
+        self.comparison: Comparison | None = None
+        """A comparison of two periods that replaces the panel."""
         self.message = ""
-        self.band: Band | None = None
-        """What a tour says of the screen."""
+        self.banner: TourBanner | None = None
+        """The text of a tour on this screen."""
         self.ended: str | None = None
         self._mode = mode
-        self._sweep, self._waits, self._depths = Sweep(), Sweep(), Sweep()
+        self._latency_map, self._delay_map, self._depth_map = HeatmapState(), HeatmapState(), HeatmapState()
         self._order = Order()
 
     @property
     def history(self) -> History:
-        """What is shown."""
-        return self.edge if self._looked is None else self._looked[0]
+        """Return the history that is shown."""
+        return self.edge if self._past is None else self._past[0]
 
     @property
-    def told(self) -> Told:
-        """What is said of it."""
-        return self._told if self._looked is None else self._looked[1]
+    def reported(self) -> Notices:
+        """Return the notices of the history that is shown."""
+        return self._reported if self._past is None else self._past[1]
 
     @property
     def towards(self) -> Stamp | None:
-        """Where a look is on its way to; what is shown is still what was before."""
-        return self._glass.look.at if self._glass.look else None
+        """Return the time that is being read; until it is complete, the previous one is shown."""
+        return self._past_reader.wanted.at if self._past_reader.wanted else None
 
     @property
     def goal(self) -> Stamp | None:
-        """Where the user stands or is on his way to; None: at the edge."""
+        """Return the time that is shown or being read; None: the live edge."""
         return self.towards or self.at
 
     @property
@@ -134,84 +132,84 @@ class Scene:
         return self.history.store
 
     @property
-    def sight(self) -> Sight:
-        return Sight(
+    def view(self) -> ViewState:
+        return ViewState(
             self.history,
-            self._sweep,
+            self._latency_map,
             self._asked(),
             self.ink,
-            self._waits,
-            self._depths,
+            self._delay_map,
+            self._depth_map,
             self._mode == "REPLAY",
-            self.told.tracing,
+            self.reported.tracing,
             self.at is not None,
-            self.watched.standing,
+            self.findings_state.current,
             self._order,
         )
 
-    def _asked(self) -> Choice:
-        """A recording's threshold is the one of its capture, unless the user has one now."""
-        origin, choice = self.store.origin, self.choice
-        if origin is None or choice.threshold_us is not None or origin.threshold_us is None:
-            return choice
-        return replace(choice, threshold_us=origin.threshold_us)
+    def _asked(self) -> Selection:
+        """Return the selection; without a threshold of its own, with that of the recording's capture."""
+        origin, selection = self.store.origin, self.selection
+        if origin is None or selection.threshold_us is not None or origin.threshold_us is None:
+            return selection
+        return replace(selection, threshold_us=origin.threshold_us)
 
     @property
-    def mode(self) -> status.Mode:
+    def mode(self) -> status.ScreenMode:
         if self.at is not None:
             why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_glimpse
-            return status.Mode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
-        return status.Mode(self._mode) if self.ended is None else status.Mode("ENDED", 0, self.ended)
+            return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
+        return status.ScreenMode(self._mode) if self.ended is None else status.ScreenMode("ENDED", 0, self.ended)
 
     @property
     def behind_us(self) -> int:
-        """How much there is behind what is shown."""
+        """Return the time from what is shown to the newest frame."""
         stamps = self.archive.stamps
         return max(stamps[-1].mono_us - self.at.mono_us, 0) if self.at and len(stamps) else 0
 
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
-        """The source is open; `archive`: it has all that it will tell."""
+        """Record the origin of the opened source; `archive`: all of its frames, where it has them already."""
         self.edge.store.origin = origin
         if archive is not None:
             self.archive = archive
 
     def append(self, frame: Frame, line: bytes | None = None) -> None:
-        """One more frame: kept at once, shown at the edge. `line`: as it came."""
+        """Add a frame to the archive and the live edge. `line`: the frame's line in the recording."""
         if isinstance(self.archive, Archive):
             self.archive.append(frame, line)
-        self._told.add(frame)
-        self.watched.take(frame, self.edge.store.origin)
+        self._reported.add(frame)
+        self.findings_state.take(frame, self.edge.store.origin)
         kept = self.edge.append(frame)
-        self._give_back(frame.removed)
+        self._reselect(frame.removed)
         if self.at is None:
-            self._sweep.advance(kept)
-        else:  # else coming back would sum a minute of them
-            deep = self.edge.deep
-            deque(deep.keep(deep.groups), 0)
+            self._latency_map.advance(kept)
+        else:  # otherwise the return to the edge would sum a minute of them
+            on_demand = self.edge.on_demand
+            deque(on_demand.keep(on_demand.groups), 0)
 
-    def _give_back(self, removed: Collection[str]) -> None:
-        """Select by the order again where the selected device was removed; a cursor on its map stays."""
-        choice = self.choice
-        if self.at is None and choice.selected in removed and choice.cursor is None:
-            self.choice = replace(choice, selected="", offered="")
+    def _reselect(self, removed: Collection[str]) -> None:
+        """Select by the order again where the selected device was removed, unless a cursor is on its map."""
+        selection = self.selection
+        if self.at is None and selection.selected in removed and selection.cursor is None:
+            self.selection = replace(selection, selected="", offered="")
 
     @property
     def known(self) -> Origin | None:
-        """The origin, without what it says is not measured and is traced now."""
+        """Return the origin without the stages that it names as not measured and that are traced now."""
         origin = self.store.origin
         if origin is None or not self.history.any_traced:
             return origin
-        traced = {series.stage for series in self.history.deep.traced.histograms}
+        traced = {series.stage for series in self.history.on_demand.traced.histograms}
         return replace(origin, absent=tuple(one for one in origin.absent if one.name not in traced))
 
     def travel(self, at: Stamp) -> None:
-        """Look at what was seen at the end of a frame; frames keep arriving."""
-        self._set_out(at, lean=self.choice.screen not in _OF_STAGES)
+        """Show the time at the end of a frame; frames keep arriving."""
+        self._begin_reading(at, lean=self.selection.screen not in _OF_STAGES)
 
-    def _set_out(self, at: Stamp, *, lean: bool) -> None:
-        choice = self.choice
-        look = Look(at, choice.window_us, choice.ops, lean, self.edge.deep.groups)
-        self._glass.set_out(self.archive, self.edge.store.origin, self._sweep, look)
+    def _begin_reading(self, at: Stamp, *, lean: bool) -> None:
+        selection = self.selection
+        wanted = PastSelection(at, selection.window_us, selection.ops, lean, self.edge.on_demand.groups)
+        self._past_reader.begin(self.archive, self.edge.store.origin, self._latency_map, wanted)
         self._lean = lean
         self._is_frozen = False
         if self.at_once:
@@ -220,22 +218,23 @@ class Scene:
             self._glimpse(at)
 
     def _glimpse(self, at: Stamp) -> None:
-        """Show what memory has of a moment, while the rest of it is read."""
-        choice, shown = self.choice, self._looked[0] if self._looked else None
+        """Show a time as far as its frames are in memory, while the rest is read."""
+        selection, shown = self.selection, self._past[0] if self._past else None
+        window = near((memory.window for memory in (self.edge, shown) if memory), at.mono_us, selection.window_us)
         for memory in (self.edge, shown):
-            seen = memory and memory.glimpse(at.mono_us, choice.window_us, choice.ops, self.archive)
+            seen = memory and memory.glimpse(at.mono_us, selection.window_us, selection.ops, self.archive, window)
             if seen:
-                self._show(seen, Told(), at)
+                self._show(seen, Notices(), at)
                 return
 
-    def _show(self, history: History, told: Told, at: Stamp) -> None:
-        """Look at another moment than the edge."""
-        is_judged = self.at is not None and self.at.mono_us == at.mono_us
-        self._looked, self.at = (history, told), at
-        if last := history.window.last:  # by the heads of a recording's members a wall clock is a guess
+    def _show(self, history: History, reported: Notices, at: Stamp) -> None:
+        """Show another time than the live edge."""
+        is_evaluated = self.at is not None and self.at.mono_us == at.mono_us
+        self._past, self.at = (history, reported), at
+        if last := history.window.last:  # the archive knows wall clocks only roughly
             self.at = Stamp(last.mono_us, last.wall)
-        if not is_judged:
-            self.watched.look(self.archive, self.edge.store.origin, self.at, self.choice.window_us)
+        if not is_evaluated:
+            self.findings_state.look(self.archive, self.edge.store.origin, self.at, self.selection.window_us)
         self._restart(clock(self.at.wall))
 
     def _arrive(self) -> None:
@@ -243,73 +242,78 @@ class Scene:
             self.proceed()
 
     def _read_stages(self) -> None:
-        """What was looked at for its totals alone."""
+        """Read the time that is shown again, with histograms of stages."""
         if (there := self.goal) is not None:
             if self._lean:
                 self.travel(there)
         elif self._edge_lean:
             last = self.edge.window.last
             if last is not None:
-                self._set_out(Stamp(last.mono_us, last.wall), lean=False)
+                self._begin_reading(Stamp(last.mono_us, last.wall), lean=False)
                 self.go_on()
 
     def proceed(self) -> None:
-        """A part of what a look takes; `towards` is None when it is ready, and what is shown is that."""
-        at, seen = self.towards, self._glass.proceed()
+        """Read a part of the earlier time; when it is complete, `towards` is None and the time is shown."""
+        at, seen = self.towards, self._past_reader.proceed()
         if at is None or seen is None:
             return
-        self._show(seen.history, seen.told, at)
+        self._show(seen.history, seen.reported, at)
         if seen.timeline is not None:
-            self._sweep.take(seen.timeline)
+            self._latency_map.take(seen.timeline)
 
     def pause(self) -> None:
-        """Freeze the edge as it is shown: nothing is read, and nothing is drawn anew."""
+        """Freeze the live edge as it is shown; nothing is read."""
         last = self.edge.window.last
         if last is None:
             return
-        self._glass.forget()
-        self._looked, self.at = (self.edge.fork(), self._told.copy()), Stamp(last.mono_us, last.wall)
+        self._past_reader.cancel()
+        self._past, self.at = (self.edge.fork(), self._reported.copy()), Stamp(last.mono_us, last.wall)
         self._lean, self._is_frozen = self._edge_lean, True
-        self.watched.hold(self.archive, self.at, self.choice.window_us)
+        self.findings_state.freeze(self.archive, self.at, self.selection.window_us)
         for one in self._maps:
             one.now = clock(last.wall)
 
     def resume(self) -> None:
-        """Go to the edge."""
-        self.at = self._looked = None
+        """Show the live edge."""
+        self.at = self._past = None
         self._is_frozen = False
-        self._give_back(self.edge.store.removed)
-        self._glass.forget()
-        self.watched.forget()
+        self._reselect(self.edge.store.removed)
+        self._past_reader.cancel()
+        self.findings_state.forget()
         self._restart()
 
+    def release(self) -> None:
+        """Release the frames that were read for an earlier time, once none is shown; called between keys."""
+        if self.at is None:
+            self._past_reader.forget()
+
     def go_on(self) -> None:
-        """Make what is shown the edge: frames go on from there."""
+        """Continue the live edge from the time that is shown."""
         self._arrive()
-        if self._looked is not None and not self._is_frozen:
-            self.edge, self._told = self._looked
+        if self._past is not None and not self._is_frozen:
+            self.edge, self._reported = self._past
             self._edge_lean = self._lean
-            self.watched.go_on()
+            self.findings_state.go_on()
         self.resume()
 
-    def choose(self, choice: Choice) -> None:
-        """Look at something else; only what depends on the change is summed anew."""
-        old, self.choice = self.choice, choice
-        if (old.window_us, old.ops) != (choice.window_us, choice.ops):
-            self.edge.look(choice.window_us, choice.ops)
+    def choose(self, selection: Selection) -> None:
+        """Change the selection; only sums that depend on the change are made again."""
+        old, self.selection = self.selection, selection
+        if (old.window_us, old.ops) != (selection.window_us, selection.ops):
+            self.edge.look(selection.window_us, selection.ops)
             there = self.goal
             self._restart(clock(there.wall) if there else NOW)
             if self._is_frozen:
-                self.history.look(choice.window_us, choice.ops)
+                self.history.look(selection.window_us, selection.ops)
             elif there:
                 self.travel(there)
-        elif old.screen != choice.screen:
-            self._waits.restart()
-            self._depths.restart()
-            if choice.screen in _OF_STAGES:
+        elif old.screen != selection.screen:
+            self._delay_map.restart()
+            self._depth_map.restart()
+            if selection.screen in _OF_STAGES:
                 self._read_stages()
-        elif old.panel != choice.panel:
-            self._sweep.forget()
+        elif old.panel != selection.panel:
+            self._latency_map.forget()
 
     def _restart(self, now: str = NOW) -> None:
         for one in self._maps:
@@ -317,18 +321,18 @@ class Scene:
             one.now = now
 
     @property
-    def _maps(self) -> tuple[Sweep, ...]:
-        return self._sweep, self._waits, self._depths
+    def _maps(self) -> tuple[HeatmapState, ...]:
+        return self._latency_map, self._delay_map, self._depth_map
 
     def draw(self, width: int, height: int) -> Panels:
-        """Everything for a screen of this size; the caller adds the line of keys."""
-        sight, toured = self.sight, self.band is not None
+        """Return the parts of a screen of this size; the caller adds the line of keys."""
+        view, toured = self.view, self.banner is not None
         reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_glimpse else ""
-        notes = finding(sight, width, height, toured=toured) if self.beside is None else []
-        notes += notices(sight, self.told, width, reading=reading, message=self.message, toured=toured)
-        if self.band is not None:
-            notes += banded(self.band, width)
-        found = len(self.watched.standing.urgent) if self.choice.screen != "findings" else 0
+        notes = finding(view, width, height, toured=toured) if self.comparison is None else []
+        notes += notices(view, self.reported, width, reading=reading, message=self.message, toured=toured)
+        if self.banner is not None:
+            notes += banner_lines(self.banner, width)
+        found = len(self.findings_state.current.urgent) if self.selection.screen != "findings" else 0
         store, window = self.store, self.history.window
         return Panels(
             title=status.title(store.origin, window, self.mode, width),
@@ -340,43 +344,43 @@ class Scene:
         )
 
     def _tracing(self) -> status.Tracing:
-        asked = self.choice.screen != "overview"
+        asked = self.selection.screen != "overview"
         if self.history.is_glimpse:
             return status.Tracing()
         if (origin := self.store.origin) and not origin.traces_stages:
             return status.Tracing(asked=asked, stages=False)
-        starting = self.starting(self.choice.stages)
+        starting = self.starting(self.selection.stages)
         if starting or not self.history.any_traced:
             return status.Tracing(asked=asked, starting=starting)
-        traced = self.history.deep.traced
+        traced = self.history.on_demand.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
         share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
         return status.Tracing(traced.one_in, traced.devices, share, lost, asked)
 
     def starting(self, stages: str) -> bool:
-        """Whether the deep probes were asked for, by that mode of STAGES_MODES at least, and don't trace yet."""
-        state, origin = self.told.tracing, self.store.origin
+        """Return whether tracing was requested and has not begun. `stages`: one of STAGES_MODES."""
+        state, origin = self.reported.tracing, self.store.origin
         if self._mode != "LIVE" or self.ended is not None or origin is None or empty.no_distribution(origin):
             return False
         return state.startswith(STARTING) or (stages == "all" and not state)
 
     def _body(self, width: int, room: int) -> list[Line]:
-        """The panel; drawn again when its map was cut anew below the cursor."""
-        if self.beside is not None:
-            return panel(self.beside, self.choice.selected, self.ink, width, room)
-        if self.history.is_glimpse and not (self.choice.screen in _OF_FRAMES and not self.choice.fold):
-            return sentence(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
-        draw, before = SCREENS[self.choice.screen], self._sweep.drawn
-        lines = draw(self.sight, width, room)
-        cursor, after = self.choice.cursor, self._sweep.drawn
+        """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""
+        if self.comparison is not None:
+            return panel(self.comparison, self.selection.selected, self.ink, width, room)
+        if self.history.is_glimpse and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
+            return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
+        draw, before = SCREENS[self.selection.screen], self._latency_map.drawn
+        lines = draw(self.view, width, room)
+        cursor, after = self.selection.cursor, self._latency_map.drawn
         if cursor is None or before is None or after is None or before.timeline is after.timeline:
             return lines
-        self.choice = replace(self.choice, cursor=carried(cursor, before.timeline, after.timeline))
-        return draw(self.sight, width, room)
+        self.selection = replace(self.selection, cursor=carried(cursor, before.timeline, after.timeline))
+        return draw(self.view, width, room)
 
 
 def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line]:
-    """Every line of the terminal, exactly `height` of them."""
+    """Return exactly `height` lines for the terminal."""
     if width < MIN_SIZE[0] or height < MIN_SIZE[1]:
         small: list[Line] = [(Span("terminal too small", "strong"),), (Span(f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed"),)]
         return small[:height]

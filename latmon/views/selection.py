@@ -1,11 +1,7 @@
-"""The selection as one frozen value: device, screen, cursor, region. Pure.
+"""The selection as one frozen value: screen, device, cursor, region, op, window. Pure.
 
-Columns are kept by their number and latencies by their buckets, not by where they are drawn: the region stays on its
-data while time goes on and the scale changes. `at_newest` is where one begins, `clamped` keeps it on the map, `times`
-and `ios` say what is in it, `framed` draws it, `headline` and `words` tell it.
-
-A cursor is a column's number and a bucket, so it stays on its data while time goes on; with a corner held it spans a
-region. What is picked is time and latency alone: it outlives the map.
+A cursor and a region are column numbers and latency buckets, not places on the screen, so that they stay on their data
+while time passes and the scale changes. A picked region is times and latencies, which outlive the map.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from latmon.support.units import duration
 from latmon.views.heatmap import LABEL, MapStyle
 from latmon.views.lines import Line, Span, runs
 from latmon.views.scale import LatencyScale
-from latmon.views.timeline import Column, Timeline
+from latmon.views.timeline import TimeColumn, Timeline
 from latmon.views.units import clock, count
 
 
@@ -29,7 +25,7 @@ from latmon.views.units import clock, count
 class Region:
     """Columns `first` to `last` and buckets `low` to `high`, all of them included.
 
-    `open_below` and `open_above`: it reaches the edge of the map, where a row holds what is beyond it as well.
+    `open_below` and `open_above`: it reaches the edge of the map, whose row includes all latencies beyond.
     """
 
     first: int
@@ -40,12 +36,12 @@ class Region:
     open_above: bool = False
 
     def covers(self, index: int) -> bool:
-        """Whether a bucket lies in it."""
+        """Return whether a bucket lies in the region."""
         return (self.open_below or index >= self.low) and (self.open_above or index <= self.high)
 
 
 def at_newest(timeline: Timeline, device: str, scale: LatencyScale) -> Region | None:
-    """One cell: the slowest I/O of the newest column that has any; None where the map is empty."""
+    """Return the cell of the slowest I/O of the newest column with I/Os; None where the map is empty."""
     for column in reversed(timeline.columns):
         counts = column.counts.get(device)
         if counts:
@@ -56,19 +52,19 @@ def at_newest(timeline: Timeline, device: str, scale: LatencyScale) -> Region | 
 
 
 def clamped(region: Region, timeline: Timeline) -> Region | None:
-    """What is left of it on the map; None when the last of its columns was overwritten."""
+    """Return the part of a region that is still on the map; None when its last column was overwritten."""
     inside = _columns(region, timeline)
     return replace(region, first=inside[0].number, last=inside[-1].number) if inside else None
 
 
 def times(region: Region, timeline: Timeline) -> tuple[int, int]:
-    """(begin, end] on the monotonic clock, in us; both 0 where nothing of it is on the map."""
+    """Return (begin, end] on the monotonic clock, in us; both 0 where no column is on the map."""
     inside = _columns(region, timeline)
     return (inside[0].mono_us - inside[0].filled_us, inside[-1].mono_us) if inside else (0, 0)
 
 
 def ios(region: Region, timeline: Timeline, device: str) -> int:
-    """I/Os of the map in it."""
+    """Return the number of the map's I/Os in a region."""
     return sum(
         n
         for column in _columns(region, timeline)
@@ -78,7 +74,7 @@ def ios(region: Region, timeline: Timeline, device: str) -> int:
 
 
 def words(region: Region, timeline: Timeline) -> str:
-    """13:03:50-13:03:58, 65.5m to 1.05s: whose time and latency it is."""
+    """Return a region's time and latency: `13:03:50-13:03:58, 65.5m to 1.05s`."""
     inside = _columns(region, timeline)
     if not inside:
         return "its time is no longer on the map"
@@ -86,22 +82,22 @@ def words(region: Region, timeline: Timeline) -> str:
     return f"{begin}-{clock(inside[-1].wall)}, {_latencies(region)}"
 
 
-def headline(region: Region, timeline: Timeline, device: str, told: int | None) -> Line:
-    """Return what is in it, while it is chosen; `told`: outliers of the log in it, None while they are being read."""
+def headline(region: Region, timeline: Timeline, device: str, reported: int | None) -> Line:
+    """Return the headline of a region; `reported`: outliers in it, None while they are being read."""
     n = ios(region, timeline, device)
     return (
         Span(f" {device}", "accent"),
         Span(f" region {words(region, timeline)}  "),
-        Span(f"{count(n)} I/Os{'' if told is None else f', {count(told)} outliers'}", "strong"),
+        Span(f"{count(n)} I/Os{'' if reported is None else f', {count(reported)} outliers'}", "strong"),
     )
 
 
 def framed(
     lines: Sequence[Line], region: Region, timeline: Timeline, style: MapStyle, label: int = LABEL
 ) -> list[Line]:
-    """A map's lines with a frame around the region, just outside of it: what it holds stays readable.
+    """Return a map's lines with a frame just outside of the region; at an edge of the map the frame is open.
 
-    At an edge of the map the frame is open. `label`: cells before the first column.
+    `label`: cells before the first column.
     """
     left = clamped(region, timeline)
     if left is None:
@@ -121,7 +117,7 @@ def framed(
 
 
 def _marked(line: Line, marks: dict[int, str], first: int, last: int) -> Line:
-    """A line of a map (each character a cell) with marks over it, none on the labels and none behind the map."""
+    """Return a line of a map (each character a cell) with marks over its columns."""
     if not marks:
         return line
     cells = [(char, role) for text, role in line for char in text]
@@ -139,17 +135,17 @@ def _latencies(region: Region) -> str:
     return f"{low} and more" if region.open_above else f"{low} to {high}"
 
 
-def _columns(region: Region, timeline: Timeline) -> list[Column]:
+def _columns(region: Region, timeline: Timeline) -> list[TimeColumn]:
     return [c for c in timeline.columns if region.first <= c.number <= region.last]
 
 
 def _slots(region: Region, timeline: Timeline) -> list[tuple[int, int]]:
-    """Return the slots it is drawn in: two runs where a sweep begins anew inside of it."""
+    """Return the runs of slots of a region: two where a sweep's marker is inside of it."""
     first, last = timeline.slot(region.first), timeline.slot(region.last)
     return [(first, last)] if first <= last else [(first, timeline.slots - 1), (0, last)]
 
 
-class Point(NamedTuple):
+class MapCell(NamedTuple):
     """A cell: a column, and a bucket inside of its row."""
 
     column: int
@@ -158,25 +154,25 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the cursor is, and the corner that is held."""
+    """A cursor on a map, and the pinned corner of its region."""
 
-    at: Point
-    corner: Point | None = None
+    at: MapCell
+    corner: MapCell | None = None
 
     def moved(self, columns: int, rows: int, timeline: Timeline, scale: LatencyScale) -> Cursor:
-        """So many cells to the right and up, stopping at the map's edges; a held corner stays."""
+        """Return the cursor moved right and up by cells, at most to the map's edges; a pinned corner stays."""
         newest = timeline.newest()
         oldest = timeline.columns[0].number if timeline.columns else 0
         column = min(max(self.at.column + columns, oldest), max(newest, oldest))
         row = min(max(scale.row(self.at.bucket) + rows, 0), scale.rows - 1)
-        return replace(self, at=Point(column, scale.low + row * scale.step))
+        return replace(self, at=MapCell(column, scale.low + row * scale.step))
 
-    def held(self) -> Cursor:
-        """With this corner held; where one is, let go of it."""
+    def pinned(self) -> Cursor:
+        """Return the cursor with a corner of the region pinned here; where one is pinned, without it."""
         return replace(self, corner=None if self.corner else self.at)
 
     def region(self, scale: LatencyScale) -> Region:
-        """The cells from the held corner to the cursor."""
+        """Return the region from the pinned corner to the cursor."""
         other = self.corner or self.at
         first, last = sorted((self.at.column, other.column))
         bottom, top = sorted((scale.row(self.at.bucket), scale.row(other.bucket)))
@@ -186,7 +182,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The I/Os of a device that completed in a time and took so long."""
+    """A region by time and latency: the I/Os of a device that completed in it."""
 
     device: str
     begin_us: int
@@ -195,7 +191,7 @@ class Picked:
     words: str
 
     def holds(self, one: Outlier) -> bool:
-        """A map counts an I/O when it completes, and by its time until then: the waiter's resume comes later."""
+        """Return whether an outlier is in the region, by its completion: the waiter's resume is not in the maps."""
         took = max(one.total_us - one.stages_us.get("resume", 0), 0)
         index, region = bucket_index(took), self.region
         slow = region.open_below or index >= region.low
@@ -204,24 +200,27 @@ class Picked:
 
 
 def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None:
-    """On the slowest I/O of the newest column that has any; None where the map is empty."""
+    """Return a cursor on the slowest I/O of the newest column with I/Os; None where the map is empty."""
     cell = at_newest(timeline, device, scale)
-    return None if cell is None else Cursor(Point(cell.last, cell.low))
+    return None if cell is None else Cursor(MapCell(cell.last, cell.low))
 
 
 def across(band: tuple[int | None, int | None], timeline: Timeline, scale: LatencyScale) -> Cursor | None:
-    """Over all of the map's time, from one latency in us to another; None: to the edge. None where it is empty."""
+    """Return a cursor over all of the map's time and a range of latencies in us; None where the map is empty.
+
+    A bound of None is the edge of the map.
+    """
     if not timeline.columns:
         return None
     newest, oldest, (low, high) = timeline.newest(), timeline.columns[0].number, band
     top = scale.low + (scale.rows - 1) * scale.step
     buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
     bottom, upper = (min(max(one, scale.low), top) for one in buckets)
-    return Cursor(Point(newest, max(upper, bottom)), Point(oldest, bottom))
+    return Cursor(MapCell(newest, max(upper, bottom)), MapCell(oldest, bottom))
 
 
 def picked(cursor: Cursor, timeline: Timeline, device: str, scale: LatencyScale) -> Picked:
-    """What the cursor spans, to the end of a column that is still being filled."""
+    """Return the region of a cursor, up to the end of a column that is still being filled."""
     region = cursor.region(scale)
     begin, end = times(region, timeline)
     if region.last >= timeline.newest():
@@ -230,7 +229,7 @@ def picked(cursor: Cursor, timeline: Timeline, device: str, scale: LatencyScale)
 
 
 def carried(cursor: Cursor, old: Timeline, new: Timeline) -> Cursor | None:
-    """The same moments on another timeline; None where it doesn't reach back so far."""
+    """Return a cursor at the same times of another timeline; None where that doesn't reach back so far."""
     corner = None if cursor.corner is None else _found(cursor.corner, old, new)
     at = _found(cursor.at, old, new)
     if at is None or (cursor.corner is not None and corner is None):
@@ -238,11 +237,11 @@ def carried(cursor: Cursor, old: Timeline, new: Timeline) -> Cursor | None:
     return Cursor(at, corner)
 
 
-def _found(point: Point, old: Timeline, new: Timeline) -> Point | None:
+def _found(point: MapCell, old: Timeline, new: Timeline) -> MapCell | None:
     end = next((c.mono_us for c in old.columns if c.number == point.column), None)
     if end is None:
         return None
-    return next((Point(c.number, point.bucket) for c in new.columns if c.mono_us >= end), None)
+    return next((MapCell(c.number, point.bucket) for c in new.columns if c.mono_us >= end), None)
 
 
 WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
@@ -251,25 +250,25 @@ OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
 ASIDES = ("audit", "order")
-"""What the outstanding screen shows instead of a device's depths."""
+"""Panels of the outstanding screen that replace a device's depths."""
 FindingKey = tuple[str, str, int]
-"""Rule, device, and when it began: each time that it was found is another line."""
-_CLOSER = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
+"""Rule, device, and begin in us: each episode of a finding has its own row."""
+_OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The state of the screen that a user set; `globs`, `backend` and `sweep` come from the start and never change."""
+class Selection:
+    """The state of the screen that keys change; `globs`, `backend` and `sweep` are set at the start."""
 
     screen: str = "overview"
     opened: bool = False
-    """The screen's closer look: a device's stages, an outlier's waterfall, a vector's delays."""
+    """The selected row is opened: a device's stages, an outlier's waterfall, a vector's delays."""
     top: int = 0
-    """Lines scrolled in a closer look."""
+    """Lines scrolled."""
     panel: str = "overview"
     selected: str = ""
     offered: str = ""
-    """What a screen opened on by itself: while it is the selected one, the user has selected none."""
+    """The device that a screen selected by itself; it doesn't count as selected by the user."""
     pattern: str = ""
     sort: str = "unlike"
     op: str = "all"
@@ -277,42 +276,42 @@ class Choice:
     threshold_us: int | None = None
     globs: tuple[str, ...] = ()
     backend: str = "auto"
-    """The one that was asked for."""
+    """The requested one."""
     sweep: bool = False
     """Heat maps overwrite their oldest column instead of moving to the left."""
     stages: str = "auto"
     """One of STAGES_MODES."""
     order: str = "newest"
     outlier: Outlier | None = None
-    """The picked one; the first of the log until the user picks."""
+    """The selected one; None: the first of the log."""
     cursor: Cursor | None = None
-    """On the map of the selected device."""
+    """Cursor on the map of the selected device."""
     region: Picked | None = None
-    """What the log of outliers is about; None: all."""
+    """Filter of the outlier log; None: all."""
     fold: str = ""
-    """What the sub-second-offset map in place of the heat map is of: `second`, `tick`; empty: the heat map."""
+    """Map of sub-second offsets in place of the heat map: `second` or `tick`; empty: the heat map."""
     part: int = 0
     row: Hashable | None = None
-    """The selected table of the interrupts screen, and what its selected row is about."""
+    """The selected table of the interrupts screen, and the key of its selected row."""
     first_cpu: int = 0
     busy: bool = False
-    """Depths of busy time alone."""
+    """Depths of busy time only."""
     aside: str = ""
     """One of ASIDES, on the outstanding screen."""
     finding: FindingKey | None = None
-    """The selected one; the first of the list until the user selects."""
+    """The selected one; None: the first of the list."""
     band: tuple[int | None, int | None] | None = None
     """Latencies that are marked on the map of the selected device; None: no bound."""
-    back: Choice | None = None
-    """Where Esc leads from a finding's evidence."""
+    back: Selection | None = None
+    """The selection that Esc returns to from a finding's evidence."""
     landed: tuple[bool, ...] = ()
-    """The depth at which it was shown."""
+    """The `depth` at which the evidence was shown."""
 
     @property
     def context(self) -> str:
-        """What keys are about: the screen, its closer look, or the cursor on its map.
+        """Return the context of keys: the screen, its opened row, or the cursor on its map.
 
-        `tables`: those parts of the interrupts screen that have no closer look.
+        `tables`: the tables of the interrupts screen whose rows can't be opened.
         """
         if self.screen == "overview" and self.cursor is not None:
             return "cursor"
@@ -322,16 +321,16 @@ class Choice:
             return self.aside
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
-        return _CLOSER.get(self.screen, self.screen) if self.opened else self.screen
+        return _OPENED.get(self.screen, self.screen) if self.opened else self.screen
 
     @property
     def depth(self) -> tuple[bool, ...]:
-        """What Esc goes back from, one by one."""
+        """Return the steps that Esc goes back, one by one."""
         return self.opened, bool(self.aside), self.cursor is not None, self.region is not None, self.panel == "zoom"
 
     @property
     def is_selected(self) -> bool:
-        """Whether the user selected the device himself."""
+        """Return whether the user selected the device."""
         return self.selected not in ("", self.offered)
 
     @property
@@ -344,23 +343,23 @@ class Choice:
 
 
 def after(options: tuple[str, ...], now: str) -> str:
-    """The next of several options, round and round."""
+    """Return the option after `now`; after the last one the first."""
     return options[(options.index(now) + 1) % len(options)]
 
 
 def window_beside(now_us: int, step: int) -> int:
-    """The next longer (step 1) or shorter (-1) window, stopping at the ends."""
+    """Return the next longer (step 1) or shorter (-1) window in us."""
     at = min(range(len(WINDOWS_US)), key=lambda i: abs(WINDOWS_US[i] - now_us))
     return WINDOWS_US[min(max(at + step, 0), len(WINDOWS_US) - 1)]
 
 
-def shown(devices: Iterable[Device], choice: Choice) -> list[Device]:
-    """The devices that the command line and the filter let through."""
-    return [d for d in devices if _allowed(d, choice.globs) and matches(d, choice.pattern)]
+def shown(devices: Iterable[Device], selection: Selection) -> list[Device]:
+    """Return the devices that pass the command line and the filter."""
+    return [d for d in devices if _allowed(d, selection.globs) and matches(d, selection.pattern)]
 
 
 def matches(device: Device, pattern: str) -> bool:
-    """A glob when it has a wildcard, else a part of the name, label, driver or model; capitals don't matter."""
+    """Return whether a device matches: a glob, or a part of its name, label, driver or model. Case is ignored."""
     if not pattern:
         return True
     wanted = pattern.lower()

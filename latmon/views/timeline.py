@@ -1,9 +1,9 @@
-"""Time in columns: what each device did in each, at heat-map resolution.
+"""The time axis of a heat map: columns with the I/Os of each device by latency.
 
-A column holds a whole number of frames. Columns are numbered on and on, by the capture's intervals, so that a column
-holds the same frames whatever was shown before it. A map of n slots shows the newest column in its last slot. As a
-sweep it shows column c in slot c mod n and overwrites the oldest: a new second then repaints one column.
-Missing time makes columns of its own, so that a hole in the data is drawn as a hole.
+A column holds a whole number of frames. Its number depends on the capture's intervals only, so that it holds the same
+frames in every view. A map of n slots shows the newest column in its last slot. As a sweep it shows column c in slot
+c mod n and overwrites the oldest: a new second then repaints one column. Missing time has columns of its own, so that a
+gap in the data is drawn as a gap.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import NamedTuple
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.timetravel.events import Before, Moment, moments
+from latmon.timetravel.events import Before, TimelineEvent, moments
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
 
 
 @dataclass(slots=True)
-class Column:
-    """One stretch of time: per device the I/Os in each latency bucket, and why time is missing if it is."""
+class TimeColumn:
+    """One column: per device the I/Os in each latency bucket; `gap`: why time is missing."""
 
     number: int
     wall: float
     mono_us: int
-    """Its end, as `wall` is: of the last frame in it."""
+    """End of its last frame, as `wall` is."""
     filled_us: int = 0
     gap: str = ""
     counts: dict[str, Counts] = field(default_factory=dict)
-    moments: list[Moment] = field(default_factory=list)
-    """What happened beside the I/O."""
+    moments: list[TimelineEvent] = field(default_factory=list)
+    """Events other than I/O."""
 
 
 class Begin(NamedTuple):
-    """Where a timeline's data begins, by the wall clock; `is_start`: the capture itself began then."""
+    """The begin of a timeline's data, by the wall clock; `is_start`: the capture began then."""
 
     wall: float = math.nan
     is_start: bool = False
 
 
 class Timeline:
-    """The last `slots` columns of `column_us` each, for one choice of operations."""
+    """The last `slots` columns of `column_us` each, for one set of ops."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Timeline:
         self.slots = slots
         self.sweep = sweep
         self.ops = frozenset(ops)
-        self.columns: deque[Column] = deque(maxlen=max(slots - sweep, 1))
+        self.columns: deque[TimeColumn] = deque(maxlen=max(slots - sweep, 1))
         """Oldest first, without holes in their numbers; in a sweep one slot has the marker instead."""
         self.begin = Begin()
         self._end_us: int | None = None
@@ -74,7 +74,7 @@ class Timeline:
             self.advance(frame)
 
     def advance(self, frame: Frame) -> None:
-        """One frame further: into the open column, or a new one when that is full."""
+        """Add a frame to the open column, or to a new one when that is full."""
         if self._end_us is not None:
             if frame.mono_us < self._end_us:
                 self.columns.clear()
@@ -100,7 +100,7 @@ class Timeline:
                 _add(last.counts.setdefault(series.device, {}), histogram)
 
     def newest(self) -> int:
-        """The number of the open column, -1 before the first frame."""
+        """Return the number of the open column, -1 before the first frame."""
         return self.columns[-1].number if self.columns else -1
 
     def slot(self, number: int) -> int:
@@ -117,15 +117,15 @@ class Timeline:
         """Return how many slots have no column yet."""
         return self.slots - self.sweep - len(self.columns)
 
-    def by_slot(self) -> list[Column | None]:
+    def by_slot(self) -> list[TimeColumn | None]:
         """Return the column of each slot; None where there was nothing yet."""
-        shown: list[Column | None] = [None] * self.slots
+        shown: list[TimeColumn | None] = [None] * self.slots
         for column in self.columns:
             shown[self.slot(column.number)] = column
         return shown
 
-    def note(self, some: Iterable[Moment]) -> None:
-        """What happened beside frames that don't tell it themselves."""
+    def note(self, some: Iterable[TimelineEvent]) -> None:
+        """Add events that are not in frames."""
         begin_us = self.columns[0].mono_us - self.column_us if self.columns else 0
         for one in some:
             if one.mono_us <= begin_us:
@@ -135,8 +135,8 @@ class Timeline:
             if column is not None and one not in column.moments:
                 column.moments.append(one)
 
-    def _first(self, frame: Frame) -> Column:
-        """The column that the frame is in, as filled as if those before it had been shown too."""
+    def _first(self, frame: Frame) -> TimeColumn:
+        """Open the column of the first frame, filled as if the frames before it had been added too."""
         begin = frame.mono_us - frame.dt_us if self._origin_us is None else self._origin_us
         place = max(round((frame.mono_us - frame.dt_us - begin) / self._interval_us), 0)
         each = max(round(self.column_us / self._interval_us), 1)
@@ -144,8 +144,8 @@ class Timeline:
         column.filled_us = place % each * self._interval_us
         return column
 
-    def _open(self, wall: float, mono_us: int, gap: str = "", number: int | None = None) -> Column:
-        column = Column(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap)
+    def _open(self, wall: float, mono_us: int, gap: str = "", number: int | None = None) -> TimeColumn:
+        column = TimeColumn(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap)
         self.columns.append(column)
         return column
 

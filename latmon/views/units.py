@@ -1,7 +1,4 @@
-"""Numbers as text on a screen: significant digits with units. Pure.
-
-And the few words that go with them on the screen and in a report alike.
-"""
+"""Numbers as text on a screen, with units and significant digits, and texts that the report shares. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from latmon.support.units import (
 
 
 def mean(us: float | None) -> str:
-    """A mean in at most five cells; it may well be a part of a microsecond."""
+    """Return a mean in at most five cells; below 1 us with one decimal."""
     if us is None or us == 0 or us >= 1:
         return duration(us)
-    return f"{us:.1f}u" if us >= 0.1 else "<0.1u"  # noqa: PLR2004  what one decimal can tell
+    return f"{us:.1f}u" if us >= 0.1 else "<0.1u"  # noqa: PLR2004  one decimal
 
 
 def quantile(histogram: Histogram, q: float) -> str:
-    """A quantile in the digits its bucket has: two at 12.5 %, `~` and one for an octave; a max is exact."""
+    """Return a quantile in the digits of its bucket: two at 12.5 %, `~` and one for an octave; a max is exact."""
     value = histogram.quantile(q)
     if value is None:
         return UNKNOWN
@@ -40,19 +37,19 @@ def quantile(histogram: Histogram, q: float) -> str:
 
 
 def maximum(histogram: Histogram) -> str:
-    """The exact maximum, or the bound of the highest bucket marked as such."""
+    """Return the exact maximum, or `≤` and the bound of the highest bucket."""
     if histogram.max is not None or not histogram:
         return duration(histogram.max if histogram else None)
     return f"≤{duration(histogram.max_bound, 2, up=True)}"
 
 
 def count(value: int) -> str:
-    """24,711, or 1.02M from a million on."""
+    """Return a count: 24,711, or 1.02M from a million on."""
     return f"{value:,}" if value < 10**6 else rate(value)
 
 
 def rounded(value: int) -> str:
-    """A round number in at most four cells: 256, 4.1k, 1.0M."""
+    """Return a rounded number in at most four cells: 256, 4.1k, 1.0M."""
     for unit, factor in RATE_UNITS:
         text = str(value) if factor == 1 and value < KILO else significant(value / factor, 2)
         if float(text) < KILO:
@@ -61,13 +58,13 @@ def rounded(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """99.97% and 100% only when it is all."""
+    """Return a share as 99.97%; 100% only when it is exact."""
     text = f"{share * 100:.2f}"
     return "99.99%" if text == "100.00" and share < 1 else "100%" if text == "100.00" else f"{text}%"
 
 
 def exact(us: int) -> str:
-    """A time to the microsecond, for numbers that add up: 85 us, 18.250 ms, 1.238999 s."""
+    """Return a time to the microsecond, for numbers that add up: 85 us, 18.250 ms, 1.238999 s."""
     sign, rest = ("-" if us < 0 else ""), abs(us)
     if rest < TIME_UNITS[1][1]:
         return f"{sign}{rest} us"
@@ -75,7 +72,7 @@ def exact(us: int) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes in at most five cells, by 1,024: 512, 4K, 12.5K, 1.5M."""
+    """Return bytes in at most five cells, by 1,024: 512, 4K, 12.5K, 1.5M."""
     if value is None:
         return UNKNOWN
     for power, unit in enumerate(("", "K", "M", "G", "T")):
@@ -87,14 +84,14 @@ def size(value: int | None) -> str:
 
 
 def moment(wall: float) -> str:
-    """Wall-clock time of day to the microsecond."""
+    """Return the wall-clock time of day to the microsecond."""
     whole_us = round(wall * 1e6) if math.isfinite(wall) else 0
     time_of_day = clock(whole_us // 10**6) if math.isfinite(wall) else clock(wall)
     return f"{time_of_day}.{whole_us % 10**6:06}"
 
 
 def clock(wall: float) -> str:
-    """Wall-clock time of day; a recording may hold a stamp that is none."""
+    """Return the wall-clock time of day; `--:--:--` for an invalid stamp in a recording."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(wall))
     except (OverflowError, ValueError, OSError):
@@ -102,16 +99,16 @@ def clock(wall: float) -> str:
 
 
 def span(us: int) -> str:
-    """A window's length: 60 s, 5 min."""
+    """Return a window's length: 60 s, 5 min."""
     seconds = us / 1e6
     return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
 
 
 def sampled_as(least: int, most: int) -> str:
-    """`1 in 8`, `1 in 1 to 8` where it changed; empty where every request was traced."""
+    """Return `1 in 8`, or `1 in 1 to 8` where it changed; empty where every request was traced."""
     return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
 
 
 def until(stages: Mapping[str, int]) -> str:
-    """Where an outlier's total ends."""
+    """Return where an outlier's total ends."""
     return "to its waiter" if "resume" in stages else "to completion"

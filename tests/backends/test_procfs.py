@@ -11,7 +11,7 @@ from latmon.model.frame import STAGES, Completed, Flow
 from latmon.support.errors import UnavailableError
 from latmon_backends import procfs
 from latmon_backends.kernel.counters import difference
-from latmon_backends.kernel.psutil_counters import PsutilSampler
+from latmon_backends.kernel.system import PsutilSampler
 from latmon_backends.procfs import ProcfsBackend
 
 TICK_US = 30_000

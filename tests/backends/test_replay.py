@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Device
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError, UsageError
 from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.replay import ReplayBackend
-
-sys.path.append(str(Path(__file__).parents[1] / "unit"))
-from recorded import DISK, ORIGIN, frame
 
 
 def record(path, frames, *, origin=ORIGIN, close=True, devices=()):
@@ -83,7 +80,7 @@ async def test_a_killed_recording_says_so_with_its_last_frame(tmp_path):
     assert [one.health.notice for one in frames] == ["", "recording: ended without a closing line (killed?)"]
 
 
-async def test_damage_is_told_where_it_is(tmp_path):
+async def test_damage_is_reported_where_it_is(tmp_path):
     path = record(tmp_path / "r", [frame(i) for i in range(6)])
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 255

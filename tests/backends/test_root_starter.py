@@ -15,15 +15,15 @@ import pytest
 
 from latmon.manifest.loader import load
 from latmon.support.paths import data_dir
-from latmon_backends.bpftrace.probe import Probe
-from latmon_backends.bpftrace.program import Program, Script
-from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram
+from latmon_backends.bpftrace.tool import BpftraceTool
 from latmon_backends.dtrace import probe as dtrace_probe
 from latmon_backends.dtrace import program as dtrace_program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.decoder import Names
+from latmon_backends.dtrace.decoder import NumberedNames
 from latmon_backends.probe import launcher as probe_launcher
-from latmon_backends.probe.launcher import MAX_MESSAGE, STARTER, RootLauncher
+from latmon_backends.probe.launcher import MAX_MESSAGE, STARTER, RootLauncher, Script
 from latmon_backends.probe.process import RefusedError
 from latmon_backends.root_helper import MAX_CHILDREN, MalformedError, Starter
 
@@ -37,11 +37,11 @@ def tool(tmp_path, lines):
     path = tmp_path / "bpftrace"
     path.write_text(f"#!/bin/sh\n{lines}\n")
     path.chmod(0o755)
-    return Tool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+    return BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
 
 
 def program(**values):
-    return Program((Script(BLOCK_C, VALUES | values),), 4096)
+    return BpftraceProgram((Script(BLOCK_C, VALUES | values),), 4096)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def gone(pid, seconds=30.0):
 
 
 async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
-    probe = await Probe.start(launcher(), program())
+    probe = await BpftraceProbe.start(launcher(), program())
     assert Path(f"/proc/{probe.pid}/stat").read_text().split()[3] != str(os.getpid())  # noqa: ASYNC240 - /proc does not wait
     probe.end()
     async with asyncio.timeout(30):
@@ -87,13 +87,13 @@ async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkey
 
 async def test_a_refusal_is_heard(launcher):
     with pytest.raises(RefusedError, match="out of luck"):
-        await Probe.start(launcher("echo 'ERROR: out of luck' >&2; exit 1"), program())
+        await BpftraceProbe.start(launcher("echo 'ERROR: out of luck' >&2; exit 1"), program())
 
 
 async def test_what_is_run_is_the_manifests_program(launcher, tmp_path):
     keep = f"""for word; do :; done; printf '%s' "$word" > {tmp_path}/program"""
     with pytest.raises(RefusedError):
-        await Probe.start(launcher(keep), program(step_ms=123))
+        await BpftraceProbe.start(launcher(keep), program(step_ms=123))
     assert (tmp_path / "program").read_text() == program(step_ms=123).text()
 
 
@@ -101,10 +101,10 @@ async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
     path = tmp_path / "dtrace"
     path.write_text("#!/bin/sh\necho '@@ ready io_d 1'\nexec sleep 60\n")
     path.chmod(0o755)
-    one = RootLauncher(dtrace_tool.Tool(str(path), "linux"), 1)
+    one = RootLauncher(dtrace_tool.DtraceTool(str(path), "linux"), 1)
     values = {"step_ms": 100, "gate_ns": 900_000_000, "threshold_us": 0}
     scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
-    probe = await dtrace_probe.Probe.start(one, dtrace_program.Program(scripts), Names())
+    probe = await dtrace_probe.DtraceProbe.start(one, dtrace_program.DtraceProgram(scripts), NumberedNames())
     await probe.stop()
     with pytest.raises(OSError, match="kept root is gone"):
         await one.launch(program())
@@ -115,7 +115,7 @@ async def test_counters_of_its_own_children_and_of_nobody_else(launcher):
     one = launcher(known=os.getpid())
     assert (await one.totals(os.getpid())).skipped is None  # readable, and no tool of ours
     assert (await one.totals(1)).skipped is None
-    probe = await Probe.start(one, program())
+    probe = await BpftraceProbe.start(one, program())
     assert (await one.totals(probe.pid)).run_ns is None
     await probe.stop()
     assert (await one.totals(probe.pid)).run_ns is None
@@ -130,11 +130,11 @@ async def test_run_times_are_counted_as_long_as_asked(launcher):
 
 async def test_several_at_a_time_but_not_any_number(launcher):
     one = launcher()
-    probes = [await Probe.start(one, program()) for _ in range(MAX_CHILDREN)]
+    probes = [await BpftraceProbe.start(one, program()) for _ in range(MAX_CHILDREN)]
     with pytest.raises(OSError, match="run already"):
         await one.launch(program())
     await asyncio.gather(*(probe.stop() for probe in probes))
-    probe = await Probe.start(one, program())
+    probe = await BpftraceProbe.start(one, program())
     await probe.stop()
 
 
@@ -144,8 +144,8 @@ async def test_it_and_its_probes_end_with_latmon(tmp_path):
 import asyncio, os
 from test_root_starter import *
 async def main():
-    one = RootLauncher(Tool(**{asdict(tool(tmp_path, LIVES))}), 1)
-    probe = await Probe.start(one, program())
+    one = RootLauncher(BpftraceTool(**{asdict(tool(tmp_path, LIVES))}), 1)
+    probe = await BpftraceProbe.start(one, program())
     print(one._process.pid, probe.pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
@@ -161,7 +161,7 @@ asyncio.run(main())
 
 async def test_when_it_is_gone_nothing_can_be_had_and_nothing_hangs(launcher):
     one = launcher()
-    probe = await Probe.start(one, program())
+    probe = await BpftraceProbe.start(one, program())
     one._process.kill()
     one._process.wait()
     with pytest.raises(OSError, match="kept root is gone"):

@@ -1,6 +1,7 @@
-"""`make bench`: measures latmon beside its peers, prints every section as it is ready and writes docs/BENCHMARKS.md.
+"""`make bench`: measures latmon beside its peers, prints each section and writes .cache/benchmarks.md.
 
-A section that isn't measured this time keeps what the page says of it. Root only: it attaches probes.
+A section that isn't measured this time keeps its text in that file. docs/BENCHMARKS.md has the current medians.
+Root only: it attaches probes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import figures
 import machine
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "BENCHMARKS.md"
+PAGE = ROOT / ".cache" / "benchmarks.md"
 PARTS = (
     "cost",
     "stages",
@@ -70,7 +71,8 @@ def _measure(part: str, scratch: Path, rounds: int) -> None:
 
 
 def _write(part: str, text: str) -> None:
-    """Puts the part in its place on the page."""
+    """Put the part in its place in the file."""
+    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(figures.page(INTRODUCTION, PARTS, PAGE.read_text() if PAGE.exists() else "", {part: text}))
 
 

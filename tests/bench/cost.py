@@ -17,7 +17,7 @@ from disks import Load, file_on_disk, iops, loops
 from figures import Figure, Section
 from tracing import BIOLATENCY, BIOSNOOP, Script, always_on, ns_per_io, running, tools
 
-from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.tool import BpftraceTool
 
 LIMITS = {"A": 0.75, "C": 1.25}
 VERSION_OF = {"A": "0.23", "C": "0.17"}
@@ -82,7 +82,7 @@ def one_loop() -> Iterator[str]:
         yield paths[0]
 
 
-def _pairs(found: dict[str, Tool]) -> list[Pair]:
+def _pairs(found: dict[str, BpftraceTool]) -> list[Pair]:
     """Per tier: the peer on the same version, on the other, and the per-event one."""
     pairs = []
     for tier, version in VERSION_OF.items():

@@ -14,8 +14,8 @@ from random import Random
 from finding_cases import depths, disk, done, found, lasting, timed, traced
 from like_drives import NOISES, Host, Sick
 
-from latmon.findings.engine import Watch
-from latmon.findings.rule import TABLE, Settings
+from latmon.findings.engine import NEEDS, RuleEngine
+from latmon.findings.rule import Settings
 from latmon.model.frame import Device, Frame
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.synthesis import Mode, Shape
@@ -63,7 +63,7 @@ def _usual(seed: int, ios: int, **stages: int) -> list[tuple[int, dict[str, int]
 def _peers(*, share: float = 0.0, times: float = 0.0) -> Callable[[float, int], bool]:
     def seen(size: float, seed: int) -> bool:
         host = Host(NOISES["lognormal"], 8, odd="nvme3n1", sick=Sick(share or size / 100, times or size))
-        watch = Watch(_ORIGIN, settings=Settings(off=frozenset(TABLE) - {"peer-outlier"}))
+        watch = RuleEngine(_ORIGIN, settings=Settings(off=frozenset(NEEDS) - {"peer-outlier"}))
         return any(watch.take(one) and bool(watch.current) for one in host.seconds(Random(seed), 60))
 
     return seen
@@ -102,8 +102,8 @@ def _requeued(size: float, seed: int) -> bool:
 
 def _softirq(size: float, seed: int) -> bool:
     load = [*_usual(seed, BLOCK), (50, {"hba": 90, "softirq": round(size * 1000)})]
-    told = traced("sda", load, path="softirq")
-    return _asked("softirq-delay", lasting(traced=told, histograms=timed("sda", load)))
+    reported = traced("sda", load, path="softirq")
+    return _asked("softirq-delay", lasting(traced=reported, histograms=timed("sda", load)))
 
 
 def _mixed(rule: str, name: str) -> Callable[[float, int], bool]:
@@ -112,7 +112,7 @@ def _mixed(rule: str, name: str) -> Callable[[float, int], bool]:
     def seen(size: float, seed: int) -> bool:
         sick = INCIDENTS[name]
         pairs = zip(_minute(name, seed), _minute(sick.healthy, seed), strict=True)
-        watch = Watch(sick.origin, settings=Settings(off=frozenset(TABLE) - {rule}))
+        watch = RuleEngine(sick.origin, settings=Settings(off=frozenset(NEEDS) - {rule}))
         return any(watch.take(pair[not _nth(size / 100, n)]) and bool(watch.current) for n, pair in enumerate(pairs))
 
     return seen
@@ -130,7 +130,7 @@ def _nth(each: float, n: int) -> int:
 
 def _soon(rule: str, name: str, seconds: float, seed: int) -> bool:
     case = INCIDENTS[name]
-    watch = Watch(case.origin, settings=Settings(off=frozenset(TABLE) - {rule}))
+    watch = RuleEngine(case.origin, settings=Settings(off=frozenset(NEEDS) - {rule}))
     return any(watch.take(one) and bool(watch.current) for one in _minute(name, seed)[: round(seconds)])
 
 

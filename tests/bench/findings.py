@@ -11,12 +11,12 @@ from random import Random
 
 from figures import Figure, Section
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from finding_effects import EFFECTS
 from like_drives import NOISES, Host
 
-from latmon.findings.engine import Watch
+from latmon.findings.engine import RuleEngine
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.synthesis import Mode, Shape
 
@@ -50,7 +50,7 @@ def measure(_scratch: Path, rounds: int) -> Iterator[Section]:
     yield Section(
         "Findings: what a frame costs",
         "24 devices, all stages traced: the case qumulo, 60 frames behind another 60. CPU time, of one CPU at 1 s.",
-        [Figure("Watch.take", tuple(_cost(seed) for seed in range(rounds)), "ms per frame", 10, 1)],
+        [Figure("RuleEngine.take", tuple(_cost(seed) for seed in range(rounds)), "ms per frame", 10, 1)],
     )
 
 
@@ -64,7 +64,7 @@ def _smallest(effect: object, rounds: int) -> Figure:
 
 
 def _alarms(host: Host, seed: int) -> float:
-    watch = Watch(next(iter(INCIDENTS.values())).origin)
+    watch = RuleEngine(next(iter(INCIDENTS.values())).origin)
     for one in host.seconds(Random(seed), HOUR):
         watch.take(one)
     for one in watch.episodes:
@@ -74,7 +74,7 @@ def _alarms(host: Host, seed: int) -> float:
 
 def _cost(seed: int) -> float:
     case = INCIDENTS["qumulo"]
-    watch, frames = Watch(case.origin), list(islice(case.frames(Random(seed)), 120))
+    watch, frames = RuleEngine(case.origin), list(islice(case.frames(Random(seed)), 120))
     for one in frames[:60]:
         watch.take(one)
     begun = time.process_time()

@@ -27,22 +27,22 @@ _WRITES = 0.3
 _SIZES = (4096, 4096, 8192, 16_384, 65_536)
 
 
-def sampled(*, deep: bool = False, iops: int = IOPS, different: int = DIFFERENT) -> list[Frame]:
+def sampled(*, on_demand: bool = False, iops: int = IOPS, different: int = DIFFERENT) -> list[Frame]:
     """Each device has a middle of its own, 100 us to 5 ms, and 0.1 % of its I/Os take 30 times as long."""
     rnd = random.Random(3)
     middles = {one.name: rnd.uniform(4.6, 8.5) for one in DEVICES}
-    return [_second(rnd, middles, iops, deep=deep) for _ in range(different)]
+    return [_second(rnd, middles, iops, on_demand=on_demand) for _ in range(different)]
 
 
-def uniform(least: int, *, deep: bool = False) -> list[Frame]:
+def uniform(least: int, *, on_demand: bool = False) -> list[Frame]:
     """With `least` to 31 buckets per histogram."""
     rnd = random.Random(3)
-    flows = [Flow(one.name, op) for one in DEVICES for op in (("read", "write") if deep else ("read",))]
+    flows = [Flow(one.name, op) for one in DEVICES for op in (("read", "write") if on_demand else ("read",))]
     found = []
     for _ in range(DIFFERENT):
         done = {flow: Completed(4000 + rnd.randrange(500), 4096 * rnd.randrange(4000, 4500)) for flow in flows}
         basic = {Series(*flow, stage): _drawn(rnd, least) for flow in flows for stage in ("total", "hba", "queue")}
-        stages = _deep_stages() if deep else ()
+        stages = _on_demand_stages() if on_demand else ()
         traced = {Series(*flow, stage): _drawn(rnd, least) for flow in flows for stage in stages}
         found.append(_frame(rnd, basic, done, done, traced))
     return found
@@ -50,17 +50,17 @@ def uniform(least: int, *, deep: bool = False) -> list[Frame]:
 
 def buckets_each(frames: Iterable[Frame]) -> float:
     """The mean over all histograms that aren't empty."""
-    told = [len(one.buckets) for frame in frames for one in frame.histograms.values()]
-    return sum(told) / len(told)
+    reported = [len(one.buckets) for frame in frames for one in frame.histograms.values()]
+    return sum(reported) / len(reported)
 
 
-def _second(rnd: random.Random, middles: dict[str, float], iops: int, *, deep: bool) -> Frame:
+def _second(rnd: random.Random, middles: dict[str, float], iops: int, *, on_demand: bool) -> Frame:
     basic: dict[Series, Histogram] = {}
     traced: dict[Series, Histogram] = {}
     seen: dict[Flow, Completed] = {}
     kernel: dict[Flow, Completed] = {}
     for name, middle in middles.items():
-        writes = round(iops * _WRITES) if deep else 0
+        writes = round(iops * _WRITES) if on_demand else 0
         for op, mean in (("read", iops - writes), ("write", writes)):
             count = max(0, round(rnd.gauss(mean, mean**0.5)))
             if not count:
@@ -73,7 +73,7 @@ def _second(rnd: random.Random, middles: dict[str, float], iops: int, *, deep: b
                 basic[Series(*flow, stage)] = _histogram(times)
             size = sum(rnd.choice(_SIZES) for _ in range(count))
             seen[flow], kernel[flow] = Completed(count, size), Completed(count, size, sum(total))
-            for stage in _deep_stages() if deep else ():
+            for stage in _on_demand_stages() if on_demand else ():
                 share = 1.0 if stage == "total" else 0.7 if stage == "hba" else 0.03
                 traced[Series(*flow, stage)] = _histogram([max(1, round(share * one)) for one in total[::ONE_IN]])
     return _frame(rnd, basic, seen, kernel, traced)
@@ -105,7 +105,7 @@ def _frame(
     )
 
 
-def _deep_stages() -> tuple[str, ...]:
+def _on_demand_stages() -> tuple[str, ...]:
     return (*(one for one in STAGES if one != "resume"), UNACCOUNTED)
 
 

@@ -12,7 +12,7 @@ from figures import Figure, Section
 
 from latmon.timetravel.recorded import Recorded, open_several
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
 _SIZE = (160, 50)
 _SEEKS = 8
@@ -62,7 +62,7 @@ def looks(hour: Path, runs: range) -> Section:
 
 def _scene(hour: Path, window_s: int = 60) -> Scene:
     recorded = Recorded(open_several([hour]))
-    scene = Scene(Choice(window_us=window_s * 1_000_000), mode="REPLAY", archive=recorded)
+    scene = Scene(Selection(window_us=window_s * 1_000_000), mode="REPLAY", archive=recorded)
     scene.opened(recorded.origin, recorded)
     return scene
 
@@ -91,8 +91,8 @@ def _steps(hour: Path, window_s: int, by: int, many: int) -> list[float]:
 
 def _kept(hour: Path) -> tuple[float, float]:
     command = [sys.executable, "-c", _KEPT, str(hour)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    size, rss = (int(one) / 1e6 for one in told)
+    reported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    size, rss = (int(one) / 1e6 for one in reported)
     return size, rss
 
 

@@ -90,9 +90,9 @@ def _hour(scratch: Path, runs: range) -> Section:
 
 
 def _all_stages(scratch: Path, runs: range) -> Section:
-    deep, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("deep", "deep-worst"))
-    took = write(deep, _PART_S, sampled(deep=True))
-    write(worst, _PART_S, uniform(15, deep=True))
+    on_demand, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("deep", "deep-worst"))
+    took = write(on_demand, _PART_S, sampled(on_demand=True))
+    write(worst, _PART_S, uniform(15, on_demand=True))
     per, hours = _PART_S / 1000, HOUR_S / _PART_S
     return Section(
         title="All stages and two ops",
@@ -103,14 +103,14 @@ def _all_stages(scratch: Path, runs: range) -> Section:
             " hour."
         ),
         figures=[
-            Figure("size", (_mb(deep) * hours,), "MB/h", None, 1),
+            Figure("size", (_mb(on_demand) * hours,), "MB/h", None, 1),
             Figure("size, worst case", (_mb(worst) * hours,), "MB/h", None, 1),
             Figure("encode, sum up and write, CPU per window", (took / per,), "ms", None, 2),
-            Figure("decode, CPU per window", tuple(_cpu(lambda: _read(deep)) / per for _ in runs), "ms", None, 2),
+            Figure("decode, CPU per window", tuple(_cpu(lambda: _read(on_demand)) / per for _ in runs), "ms", None, 2),
             Figure("decode, worst case, CPU per window", tuple(_cpu(lambda: _read(worst)) / per for _ in runs), "ms",
                    None, 2),
-            Figure("report of ten minutes", tuple(_cpu(lambda: summarise(open_recording(deep))) for _ in runs), "s",
-                   None, 2),
+            Figure("report of ten minutes", tuple(_cpu(lambda: summarise(open_recording(on_demand)))
+                                                    for _ in runs), "s", None, 2),
             Figure("report of ten minutes, worst case", tuple(_cpu(lambda: summarise(open_recording(worst)))
                    for _ in runs), "s", None, 2),
         ],

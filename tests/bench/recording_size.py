@@ -16,7 +16,7 @@ from figures import Figure, Section
 from screens import LATMON, environment
 from tracing import BIOSNOOP, attached, tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, Tool
+from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
 
 _HOUR_S = 3600
 _SECONDS = 15.0
@@ -47,7 +47,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     )
 
 
-def _together(stem: Path, tool: Tool) -> dict[str, float]:
+def _together(stem: Path, tool: BpftraceTool) -> dict[str, float]:
     """MB per hour of each."""
     recording = stem.with_suffix(".latmon.jsonl.gz")
     texts = {"peer: iostat -x 1": stem.with_suffix(".iostat"), "peer: biosnoop": stem.with_suffix(".biosnoop")}
@@ -75,7 +75,7 @@ def _together(stem: Path, tool: Tool) -> dict[str, float]:
     return found
 
 
-def _started(words: list[str], output: Path | None, tool: Tool) -> subprocess.Popen[bytes]:
+def _started(words: list[str], output: Path | None, tool: BpftraceTool) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         words,
         stdin=subprocess.PIPE,

@@ -20,9 +20,9 @@ from disks import Load, file_on_disk
 from disks import iops as load_iops
 from figures import Figure, Section
 from throughput import Watcher, recording
-from tracing import BIOLATENCY, BIOSNOOP, PLAIN_MAP, Script, deep, running, tools
+from tracing import BIOLATENCY, BIOSNOOP, PLAIN_MAP, Script, on_demand, running, tools
 
-from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.tool import BpftraceTool
 
 LIMIT = 3.0
 LOST_LIMIT = 3.0
@@ -85,13 +85,13 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             yield _throughput(disk, _watchers(found, names), path, rounds, limit)
 
 
-def _run_time(found: dict[str, Tool], rounds: int) -> Section:
+def _run_time(found: dict[str, BpftraceTool], rounds: int) -> Section:
     # Tier C has no inflight: what is left of two choices is one.
     each = {
         script.name: (Pair(script, Script("plain map", found[version], _PEERS[tier])), groups)
         for tier, version in reversed(VERSION_OF.items())
         for groups in reversed(_GROUPS)
-        for script in (deep(tier, found[version], groups),)
+        for script in (on_demand(tier, found[version], groups),)
     }
     pairs = list(each.values())[::-1]
     snoops = [
@@ -115,7 +115,7 @@ def _run_time(found: dict[str, Tool], rounds: int) -> Section:
     )
 
 
-def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
+def _watchers(found: dict[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
     watchers = [Watcher("nothing (the noise)", contextlib.nullcontext)]
     for tier, version in VERSION_OF.items():
         tool = found[version]
@@ -126,7 +126,7 @@ def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
     return watchers
 
 
-def _snoop(tool: Tool) -> Script:
+def _snoop(tool: BpftraceTool) -> Script:
     return Script("biosnoop", tool, BIOSNOOP)
 
 

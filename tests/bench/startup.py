@@ -12,7 +12,7 @@ from figures import Figure, Section
 from screens import LATMON, shown
 from tracing import tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, Tool
+from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
 
 FIRST_FRAME_S, FIRST_DATA_S = 0.5, 2.5
 _PATIENCE_S = 20.0
@@ -74,7 +74,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     )
 
 
-def _starts(device: str, found: Mapping[str, Tool]) -> list[Start]:
+def _starts(device: str, found: Mapping[str, BpftraceTool]) -> list[Start]:
     row = rf"(?m)^.{device}\b.*\d"
     live = [
         Start(f"latmon, bpftrace {version}", (*LATMON, "--backend", "bpftrace"), row, environ={VARIABLE: tool.path})

@@ -19,7 +19,7 @@ from figures import Figure, Section
 from screens import LATMON, environment, shown
 from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, Tool
+from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
 
 _READY_S = 20.0
 _LEAVE_S = 8.0
@@ -58,7 +58,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
         yield _section(disk, watchers)
 
 
-def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
+def _watchers(found: dict[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
     watchers = [Watcher("nothing (the noise)", contextlib.nullcontext)]
     for tier, version in VERSION_OF.items():
         tool = found[version]
@@ -73,7 +73,7 @@ def _watchers(found: dict[str, Tool], names: Iterator[Path]) -> list[Watcher]:
 
 
 @contextlib.contextmanager
-def recording(tool: Tool, names: Iterator[Path], *options: str) -> Iterator[None]:
+def recording(tool: BpftraceTool, names: Iterator[Path], *options: str) -> Iterator[None]:
     """A headless capture, once all that these options ask for is attached."""
     words = [*LATMON, "--backend", "bpftrace", "--record", str(next(names)), *options]
     process = subprocess.Popen(
@@ -93,7 +93,7 @@ def recording(tool: Tool, names: Iterator[Path], *options: str) -> Iterator[None
 
 
 @contextlib.contextmanager
-def _on_screen(tool: Tool) -> Iterator[None]:
+def _on_screen(tool: BpftraceTool) -> Iterator[None]:
     with shown((*LATMON, "--backend", "bpftrace"), environ={VARIABLE: tool.path}) as screen:
         if attached(screen.process, 1, _READY_S) is None:
             raise RuntimeError("latmon did not start its probe")

@@ -21,8 +21,8 @@ from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace import tool as bpftrace_tool
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
-from latmon_backends.bpftrace.program import Program
-from latmon_backends.bpftrace.tool import Tool
+from latmon_backends.bpftrace.program import BpftraceProgram
+from latmon_backends.bpftrace.tool import BpftraceTool
 from latmon_backends.tracer import programs as tracer_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ class Script:
     """A program and the tool that runs it."""
 
     name: str
-    tool: Tool
+    tool: BpftraceTool
     text: str
 
     @property
@@ -77,7 +77,7 @@ class Script:
         return f"{self.name}, bpftrace {self.tool.version}"
 
 
-def tools(scratch: Path) -> dict[str, Tool]:
+def tools(scratch: Path) -> dict[str, BpftraceTool]:
     """Version ("0.17", "0.23") -> tool: the host's own, and Debian 13's from a chroot."""
     wrapper = scratch / "bpftrace-trixie"
     wrapper.write_text(f'#!/bin/sh\nexec sh "{ROOT}/tests/lab/bpftrace-in" trixie "$@"\n')
@@ -86,25 +86,25 @@ def tools(scratch: Path) -> dict[str, Tool]:
     return {".".join(tool.version.split(".")[:2]): tool for tool in found}
 
 
-def always_on(tier: str, tool: Tool) -> Script:
+def always_on(tier: str, tool: BpftraceTool) -> Script:
     """latmon's probe of that tier as latmon starts it, one tick per second."""
     ahead_ns = host.suspended_us() * 1000
     variant = next(one for one in bpftrace_program.variants(1000, ahead_ns) if one.manifest.tier == tier)
-    return Script(f"latmon tier {tier}", tool, variant.program())
+    return Script(f"latmon tier {tier}", tool, variant.text())
 
 
-def deep(tier: str, tool: Tool, groups: tuple[str, ...]) -> Script:
+def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     """latmon's deep probes of these groups, for every device and request, put together as latmon does it."""
-    sys, found = Path("/sys"), tracer.deep_manifests()
+    sys, found = Path("/sys"), tracer.on_demand_manifests()
     tracepoints = Tracepoints(sys)
     words = tracer.words(tracepoints, sys, {})
     wanted = [one for one in found if one.group in groups]
     choice = tracer.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
     values = tracer_programs.pace(1000) | tracer_programs.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
-    values |= tracer.looks(1)
+    values |= tracer.sampling(1)
     scripts = tuple(tracer.script(one, tracepoints.has, words, values) for one in choice.manifests)
-    program = Program(scripts, tool.map_keys)
+    program = BpftraceProgram(scripts, tool.map_keys)
     there = [group for group in groups if any(one.group == group for one in choice.manifests)]
     return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())
 

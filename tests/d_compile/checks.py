@@ -210,11 +210,11 @@ def _of_lines(manifest: Manifest, found: list[Clause]) -> Iterator[str]:
             kinds[:1] not in (["tick"], ["last"]) or (kinds[0] == "tick" and kinds[-1] != "done")
         ):
             yield f"line {clause.line}: maps are printed between tick and done, or after last"
-    told = {
+    reported = {
         line.split()[1] for clause in found for s in clause.statements for line in _lines(s) if len(line.split()) > 1
     }
     for kind in (*_PROTOCOL, *manifest.records):
-        if kind not in told:
+        if kind not in reported:
             yield f"tells no {kind}"
 
 

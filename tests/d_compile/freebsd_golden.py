@@ -113,7 +113,10 @@ def cam(name: str) -> str:
     def one(io: Io) -> None:
         if not io.cam:
             _stages(
-                out, io, {"queue": io.waited, "requeue": 0, "hba": io.driver, "completion": 0}, told=("queue", "hba")
+                out,
+                io,
+                {"queue": io.waited, "requeue": 0, "hba": io.driver, "completion": 0},
+                reported=("queue", "hba"),
             )
         else:
             stages = {
@@ -122,16 +125,16 @@ def cam(name: str) -> str:
                 "hba": io.hba,
                 "completion": io.completion,
             }
-            told = tuple(stage for stage in stages if stage != "requeue" or io.requeue)
-            _stages(out, io, stages, told)
+            reported = tuple(stage for stage in stages if stage != "requeue" or io.requeue)
+            _stages(out, io, stages, reported)
         out.added("path", (io.dev, 2 if not io.cam else 0 if io.dev == "nda0" else 1))
 
     return _run(out, one, lambda: out.added("path", ("da0", 64)))
 
 
-def _stages(out: Output, io: Io, stages: dict[str, int], told: tuple[str, ...] = ("queue", "hba")) -> None:
+def _stages(out: Output, io: Io, stages: dict[str, int], reported: tuple[str, ...] = ("queue", "hba")) -> None:
     key, us = (io.dev, io.op), sum(stages.values())
-    for stage in told:
+    for stage in reported:
         out.timed(stage, key, stages[stage])
         out.timed(f"{stage}_by", key, us, stages[stage])
     out.timed("total", key, us)

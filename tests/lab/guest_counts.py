@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
 
 from workload import OPS, Capture, fio  # noqa: E402 - its place is known only now
 
@@ -58,7 +58,7 @@ def main(result: Path) -> None:
         issued = fio(work, SECONDS, on_top, *(job for name in names for job in jobs(name)))
         time.sleep(SETTLED_S)
         exit_code = capture.stop()
-        told = {
+        reported = {
             "kernel": os.uname().release,
             "exit": exit_code,
             "stderr": capture.stderr,
@@ -71,7 +71,7 @@ def main(result: Path) -> None:
                 for name in names
             },
         }
-    result.write_text(json.dumps(told))
+    result.write_text(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_stages import debug_disk, mapped, run  # noqa: E402 - its place is known only now
 from terminal import wait_for  # noqa: E402
@@ -31,7 +31,7 @@ HOOKS = ("io:::wait-start", "io:::wait-done", "sched:::on-cpu", "fbt::submit_bio
 KPROBES = Path("/sys/kernel/tracing/kprobe_events")
 WILD = "wild_d"
 """A script of our own on several functions: it counts their calls as wake-ups of a thread of its name."""
-DEEP_S = 330.0
+ON_DEMAND_S = 330.0
 """A start of DTrace takes 40 s in an emulated guest on a quiet host, and the deep scripts have their own."""
 Told = dict[str, Any]
 
@@ -52,8 +52,8 @@ def listed() -> list[str]:
 def captured(disk: str, volume: str, member: str, *words: str) -> Told:
     """The report of a capture around the loads; what the kernel's counters gained while DTrace counted."""
     with Capture(WORK, "--backend", "dtrace", "--stages", "all", *words) as capture:
-        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, 2.0):
-            sys.exit(f"no stages were traced within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, 2.0):
+            sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         time.sleep(2)
         before = diskstats()
         jobs = {
@@ -87,10 +87,10 @@ def main(always: str, invasive: str, result: str) -> None:
     slow = debug_disk(DELAY_MS)
     disk = "nvme0n1"
     volume = mapped("lab", f"0 65536 linear /dev/{slow} 0")
-    told = {"before": KPROBES.read_text(), "hooks": listed()}
-    told |= captured(disk, volume, slow, *(("--invasive", WILD) if invasive == "invasive" else ()))
+    reported = {"before": KPROBES.read_text(), "hooks": listed()}
+    reported |= captured(disk, volume, slow, *(("--invasive", WILD) if invasive == "invasive" else ()))
     wait_for(lambda: not subprocess.run(["pgrep", "-x", "dtrace"], capture_output=True, check=False).stdout, 30)
-    Path(result).write_text(json.dumps(told | {"after": KPROBES.read_text()}))
+    Path(result).write_text(json.dumps(reported | {"after": KPROBES.read_text()}))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import psutil
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
 from guest_outstanding import attribute, reads, scsi_debug  # noqa: E402
-from guest_stages import DEEP_S, Told, hogs, mapped, run  # noqa: E402
+from guest_stages import ON_DEMAND_S, Told, hogs, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, now_us  # noqa: E402
 
@@ -114,7 +114,7 @@ def say(what: str) -> None:
 
 def made(load: Load) -> dict[str, Told]:
     """When the load ran alone, and when with each of its effects."""
-    told = {}
+    reported = {}
     with load.on():
         time.sleep(REST_S)  # to begin takes fio a while, in which it is urgent itself
         begun_us = now_us()
@@ -126,8 +126,8 @@ def made(load: Load) -> dict[str, Told]:
             say(f"{name} begins")
             with effect():
                 time.sleep(SICK_S)
-                told[name] = {"devices": load.sick, "calm_us": calm, "sick_us": [effect_us, now_us()]}
-    return told
+                reported[name] = {"devices": load.sick, "calm_us": calm, "sick_us": [effect_us, now_us()]}
+    return reported
 
 
 @functools.cache
@@ -244,16 +244,18 @@ def main(*words: str) -> None:
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--interval", INTERVAL) as capture:
         say("the first frame came")
         capture.watch.stop()  # it takes an emulated CPU, and nobody asks for counters
-        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, POLL_S):
-            sys.exit(f"no stages were traced within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, POLL_S):
+            sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         say("stages are traced")
         if any(load.fifo for load in loads):
             urgent()
-        told = {effect: one for load in loads for effect, one in made(load).items()}
+        reported = {effect: one for load in loads for effect, one in made(load).items()}
         time.sleep(BEHIND_S)
         code, stderr = capture.stop(), capture.stderr
     shutil.copy(capture.file, Path(result).parent / "all.latmon.jsonl.gz")
-    Path(result).write_text(json.dumps({"kernel": os.uname().release, "exit": code, "stderr": stderr, "effects": told}))
+    Path(result).write_text(
+        json.dumps({"kernel": os.uname().release, "exit": code, "stderr": stderr, "effects": reported})
+    )
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
-from guest_stages import DEEP_S, SETTLED_S, Told, mapped, run  # noqa: E402
+from guest_stages import ON_DEMAND_S, SETTLED_S, Told, mapped, run  # noqa: E402
 from terminal import wait_for  # noqa: E402
 from workload import Capture, fio, now_us  # noqa: E402
 
@@ -94,7 +94,7 @@ def reads(device: str) -> int:
     return int(Path("/sys/block", device, "stat").read_text().split()[0])
 
 
-def told_by(capture: Capture) -> Told:
+def reported_by(capture: Capture) -> Told:
     exit_code = capture.stop()
     return {
         "kernel": os.uname().release,
@@ -137,9 +137,9 @@ def _ages(frames: list[Frame]) -> Iterator[Told]:
 def follows(capture: Capture, words: tuple[str, ...]) -> None:
     """Waits for the probe that follows requests, where it was asked for."""
     if "all" in words and not wait_for(
-        lambda: any(frame.in_flight is not None for frame in capture.frames()), DEEP_S, POLL_S
+        lambda: any(frame.in_flight is not None for frame in capture.frames()), ON_DEMAND_S, POLL_S
     ):
-        sys.exit(f"no request was followed within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+        sys.exit(f"no request was followed within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
 
 
 def seen_us(frame: Frame) -> int:
@@ -164,7 +164,7 @@ def loaded(words: tuple[str, ...], *names: str) -> Told:
             catches_up(capture)
         time.sleep(SETTLED_S)
         done = {name: ops["read"].count for name, ops in issued.items()}
-        return told_by(capture) | {"by_hand": by_name, "issued": done}
+        return reported_by(capture) | {"by_hand": by_name, "issued": done}
 
 
 def ceilings(*words: str) -> Told:
@@ -203,7 +203,7 @@ class Reader:
             self.ended_us = now_us()
         return self.ended_us is not None
 
-    def told(self, device: str) -> Told:
+    def reported(self, device: str) -> Told:
         times = {"began_us": self.began_us, "ended_us": self.ended_us}
         return {"device": device, "sector": self.sector, "pid": self.process.pid, **times}
 
@@ -236,10 +236,10 @@ def held(*words: str) -> Told:
             catches_up(capture)
         time.sleep(AFTER_S)
         on = {**{name: names[name] for name in ("silent", "top", "never")}, "behind": names["silent"]}
-        told = {name: one.told(on[name]) for name, one in readers.items()}
-        told = told_by(capture) | {"names": names, "readers": told}
+        reported = {name: one.reported(on[name]) for name, one in readers.items()}
+        reported = reported_by(capture) | {"names": names, "readers": reported}
     run("dmsetup", "resume", "--noudevsync", "never")
-    return told
+    return reported
 
 
 def writes(path: str, count: int) -> None:
@@ -278,8 +278,8 @@ def created(*words: str) -> Told:
         writes("/dev/mapper/again", CREATED_WRITES)
         catches_up(capture)
         time.sleep(AFTER_S)
-        told = told_by(capture)
-    return told | {"device": name, "again": again, "writers": [one.told(name) for one in writers]}
+        reported = reported_by(capture)
+    return reported | {"device": name, "again": again, "writers": [one.reported(name) for one in writers]}
 
 
 @contextlib.contextmanager
@@ -313,7 +313,7 @@ def overtaken() -> Told:
     # blktrace first: where it begins the kernel patches tracepoints that latmon's probes would run in.
     words = ("--stages", "all", "--threshold", THRESHOLD, "--interval", f"{INTERVAL_S}s", "--device", device)
     with blktraced(device) as events, Capture(WORK, "--backend", "bpftrace", *words) as capture:
-        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, POLL_S)
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, POLL_S)
         time.sleep(SETTLED_S)
         neighbours = subprocess.Popen([sys.executable, __file__, "load", json.dumps(stream)], cwd=WORK)
         wait_for(lambda: reads(device) > 10 * IODEPTH, 60)
@@ -328,8 +328,8 @@ def overtaken() -> Told:
         subprocess.run(["killall", "fio"], check=False)  # of its own, and maybe over
         catches_up(capture)
         time.sleep(2 * INTERVAL_S)
-        told = told_by(capture)
-    return told | {"device": device, "victims": victims, "events": events.read_text()}
+        reported = reported_by(capture)
+    return reported | {"device": device, "victims": victims, "events": events.read_text()}
 
 
 INCIDENTS: dict[str, Callable[..., Told]] = {

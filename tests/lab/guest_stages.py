@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "live"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
 from terminal import wait_for  # noqa: E402
@@ -28,7 +28,7 @@ SECONDS = 4
 SETTLED_S = 4.0
 BEHIND_S = 25.0
 """On one emulated CPU bpftrace is that far behind after a load."""
-DEEP_S = 330.0
+ON_DEMAND_S = 330.0
 """Several programs of the deep probes are compiled in an emulated guest."""
 WORK = Path("/tmp/latmon-lab")
 DELAY_MS = 25
@@ -45,8 +45,8 @@ def run(*words: str) -> str:
 def traced(*words: str, **load: dict[str, object]) -> Told:
     """The report of a capture around these fio jobs (job name -> options), all at once."""
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", *words) as capture:
-        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S, 2.0):
-            sys.exit(f"no stages were traced within {DEEP_S:.0f} s: {capture.stop()} {capture.stderr}")
+        if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, 2.0):
+            sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         before = Path("/proc/interrupts").read_text()
         issued = fio(WORK, SECONDS, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
         time.sleep(SETTLED_S if len(os.sched_getaffinity(0)) > 1 else BEHIND_S)
@@ -79,8 +79,8 @@ def drivers() -> Told:
     """Every emulated disk, and a linear volume on the first."""
     member = disks()[0]
     volume = mapped("lab", f"0 65536 linear /dev/{member} 1572864")
-    told = traced(**on_every_disk(), volume={"filename": "/dev/mapper/lab", "size": "32M", "iodepth": 2})
-    return told | {"volume": volume, "member": member}
+    reported = traced(**on_every_disk(), volume={"filename": "/dev/mapper/lab", "size": "32M", "iodepth": 2})
+    return reported | {"volume": volume, "member": member}
 
 
 def debug_disk(delay_ms: float) -> str:
@@ -147,7 +147,7 @@ def pressed() -> Told:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(80))
     jobs = [{"name": name, "rw": "randread", **job} for name, job in on_every_disk(1).items()]
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all") as capture:
-        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), DEEP_S)
+        wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S)
         with hogs():
             words = ["chrt", "--other", "0", sys.executable, __file__, "load", json.dumps(jobs)]
             subprocess.run(words, check=True, cwd=WORK)

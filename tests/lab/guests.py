@@ -9,8 +9,18 @@ from pathlib import Path
 import psutil
 import yaml
 
+from latmon.manifest.loader import load
+
 CHECKOUT = Path(__file__).resolve().parents[2]
-SHARED = ("latmon", "backends", "probes", "themes", "tests/live/terminal.py", "tests/live/workload.py", "tests/lab")
+SHARED = (
+    "latmon",
+    "backends",
+    "probes",
+    "themes",
+    "tests/support/terminal.py",
+    "tests/support/workload.py",
+    "tests/lab",
+)
 TIMEOUT_S = 3600
 ATTEMPTS = 3
 PACKED = "latmon.tar"
@@ -35,10 +45,12 @@ def stage(directory):
     shutil.copytree(Path(psutil.__file__).parent, directory / "psutil", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def keep(directory, deep):
+def keep(directory, on_demand):
     """Of the deep probes only these: an emulated guest takes minutes to compile and attach all of them."""
-    for manifest in (directory / "probes/linux").glob("*.yaml"):
-        if manifest.stem not in deep and not manifest.stem.startswith("block_"):
+    found = list((directory / "probes/linux").glob("*.yaml"))
+    kept = {file for one in found if one.stem in on_demand or one.stem.startswith("block_") for file in load(one).files}
+    for manifest in found:
+        if manifest not in kept:
             manifest.unlink()
 
 
@@ -49,15 +61,15 @@ def pack(directory):
             archive.add(directory / name, name)
 
 
-def run(directory, release, script, *words, deep=None, kernel=None, packed=False):
+def run(directory, release, script, *words, on_demand=None, kernel=None, packed=False):
     """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
 
     `deep`: the deep probes that it is about; None: all of them. `kernel`: of which release; None: the same.
     `packed`: the guest copies us to its memory first.
     """
     stage(directory)
-    if deep is not None:
-        keep(directory, deep)
+    if on_demand is not None:
+        keep(directory, on_demand)
     name, *arguments = script
     root = "/host"
     if packed:

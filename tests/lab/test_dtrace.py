@@ -27,10 +27,10 @@ pytestmark = [
 def captured(directory, always, invasive):
     # One CPU: DTrace changes the kernel's code as it starts, which a second emulated one may be running.
     script = ("guest_dtrace.py", always, invasive)
-    told = run(directory, "sid", script, "--disk", "nvme", "--smp", "1", kernel="trixie")
-    print(told["report"]["health"], told["stderr"][-2000:])
-    print(told["kernel_reads"], {name: read(told, name)["count"] for name in told["kernel_reads"]})
-    return told
+    reported = run(directory, "sid", script, "--disk", "nvme", "--smp", "1", kernel="trixie")
+    print(reported["report"]["health"], reported["stderr"][-2000:])
+    print(reported["kernel_reads"], {name: read(reported, name)["count"] for name in reported["kernel_reads"]})
+    return reported
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,12 @@ def ios(tmp_path_factory):
     return captured(tmp_path_factory.mktemp("ios"), "io_d", "invasive")
 
 
-def read(told, name):
-    return told["report"]["devices"][name]["ops"]["read"]
+def read(reported, name):
+    return reported["report"]["devices"][name]["ops"]["read"]
 
 
-def threads(told):
-    return {one["thread"]: one for one in told["report"]["wakeups"]}
+def threads(reported):
+    return {one["thread"]: one for one in reported["report"]["wakeups"]}
 
 
 def test_every_request_is_counted(requests):
@@ -98,8 +98,8 @@ def test_hooks_that_need_kprobes_are_there(requests):
 
 @pytest.mark.parametrize("which", ["requests", "ios"])
 def test_nothing_is_left_behind(which, request):
-    told = request.getfixturevalue(which)
-    assert (told["exit"], told["before"], told["after"]) == (0, "", "")
+    reported = request.getfixturevalue(which)
+    assert (reported["exit"], reported["before"], reported["after"]) == (0, "", "")
 
 
 def test_an_io_through_a_volume_is_one_of_each_device(ios):

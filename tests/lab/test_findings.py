@@ -40,7 +40,7 @@ class Guest(NamedTuple):
     """Several loads in one, as long as few probes tell of all of them: to start the probes takes minutes."""
 
     loads: tuple[str, ...]
-    deep: tuple[str, ...]
+    on_demand: tuple[str, ...]
     words: tuple[str, ...] = ()
     """Of vm-run."""
 
@@ -112,11 +112,17 @@ def guests(tmp_path_factory):
     @functools.cache
     def booted(name: str):
         directory, guest = tmp_path_factory.mktemp(name), GUESTS[name]
-        told = run(
-            directory, "trixie", ("guest_findings.py", *guest.loads), *ROOMY, *guest.words, deep=guest.deep, packed=True
+        reported = run(
+            directory,
+            "trixie",
+            ("guest_findings.py", *guest.loads),
+            *ROOMY,
+            *guest.words,
+            on_demand=guest.on_demand,
+            packed=True,
         )
-        print(told["stderr"][-2000:])
-        return directory, told["effects"]
+        print(reported["stderr"][-2000:])
+        return directory, reported["effects"]
 
     return booted
 
@@ -124,10 +130,10 @@ def guests(tmp_path_factory):
 @pytest.mark.parametrize("effect", EFFECTS, ids=[f"{one.name}: {one.rule}" for one in EFFECTS])
 def test_it_is_named_first_and_calm_is_calm(guests, tmp_path, effect):
     directory, effects = guests(effect.guest)
-    whole, told = directory / "all.latmon.jsonl.gz", effects[effect.name]
-    began_us, device = told["sick_us"][0], told["devices"][effect.device]
-    assert urgent(cut(whole, *told["calm_us"], tmp_path / "calm.latmon.jsonl.gz")) == []
+    whole, reported = directory / "all.latmon.jsonl.gz", effects[effect.name]
+    began_us, device = reported["sick_us"][0], reported["devices"][effect.device]
+    assert urgent(cut(whole, *reported["calm_us"], tmp_path / "calm.latmon.jsonl.gz")) == []
     sick = cut(whole, began_us, began_us + WITHIN_US + BEHIND_US, tmp_path / "sick.latmon.jsonl.gz")
     found = urgent(sick)
     assert [rule for rule, where in found if where == device][:1] == [effect.rule]
-    assert {where for _, where in found} <= set(told["devices"])
+    assert {where for _, where in found} <= set(reported["devices"])

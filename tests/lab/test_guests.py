@@ -38,24 +38,24 @@ def guest(request, tmp_path_factory):
 
 
 def test_the_best_tier_runs(guest):
-    release, told = guest
+    release, reported = guest
     bpftrace, kernel, tier = GUESTS[release]
-    health = told["report"]["health"]
-    print(told["report"]["host"], health, told["report"]["gaps"], "skipped by the kernel:", told["skipped"])
-    assert told["kernel"].startswith(kernel)
-    assert told["report"]["host"]["tool"].startswith(f"bpftrace {bpftrace}")
-    assert health["tier"] == tier, told["report"].get("reason")
+    health = reported["report"]["health"]
+    print(reported["report"]["host"], health, reported["report"]["gaps"], "skipped by the kernel:", reported["skipped"])
+    assert reported["kernel"].startswith(kernel)
+    assert reported["report"]["host"]["tool"].startswith(f"bpftrace {bpftrace}")
+    assert health["tier"] == tier, reported["report"].get("reason")
     assert health["coverage"] >= SHARE[tier] - 0.005
     assert [health[name] for name in ("lost_events", "map_full", "undecoded_lines")] == [0, 0, 0]
-    assert told["report"]["gaps"] == []
+    assert reported["report"]["gaps"] == []
 
 
 def test_every_driver_s_ios_are_counted_and_timed(guest):
-    _, told = guest
-    share = SHARE[told["report"]["health"]["tier"]]
+    _, reported = guest
+    share = SHARE[reported["report"]["health"]["tier"]]
     wrong = []
-    for name, issued in told["issued"].items():
-        kernel, ops = told["diskstats"][name], told["report"]["devices"][name]["ops"]
+    for name, issued in reported["issued"].items():
+        kernel, ops = reported["diskstats"][name], reported["report"]["devices"][name]["ops"]
         for op, (count, size) in issued.items():
             there, seen, timed = kernel[op][0], ops[op]["count"], ops[op]["latency_us"]["count"]
             sent = there - (kernel["flush"][0] if op == "write" else 0)
@@ -67,9 +67,9 @@ def test_every_driver_s_ios_are_counted_and_timed(guest):
 
 
 def test_every_disk_is_named_with_its_controller(guest):
-    _, told = guest
-    devices = told["report"]["devices"]
-    found = {devices[name].get("driver"): devices[name] for name in told["issued"]}
+    _, reported = guest
+    devices = reported["report"]["devices"]
+    found = {devices[name].get("driver"): devices[name] for name in reported["issued"]}
     print({name: [devices[name].get(key) for key in ("driver", "controller", "model", "serial")] for name in devices})
     assert set(found) == set(CONTROLLERS.values())
     for number, driver in enumerate(CONTROLLERS.values()):
@@ -79,9 +79,9 @@ def test_every_disk_is_named_with_its_controller(guest):
 
 
 def test_a_volume_is_timed_at_its_member(guest):
-    _, told = guest
-    volume = told["volume"]
-    device = told["report"]["devices"][volume["name"]]
+    _, reported = guest
+    volume = reported["volume"]
+    device = reported["report"]["devices"][volume["name"]]
     assert (device["label"], device["kind"], device["timed"]) == ("lab", "dm", False)
     assert device["members"] == [volume["member"]]
     assert "latency_us" not in device["ops"]["read"]
@@ -98,8 +98,8 @@ TWO_PATHS = (
 
 def test_two_paths_to_one_nvme_disk(tmp_path):
     """The requests pass below, at a path that cannot be opened; the disk that people use is named beside it."""
-    told = run(tmp_path, "trixie", COUNTS, "--disk", "nvme", "--qemu", TWO_PATHS)
-    devices = told["report"]["devices"]
+    reported = run(tmp_path, "trixie", COUNTS, "--disk", "nvme", "--qemu", TWO_PATHS)
+    devices = reported["report"]["devices"]
     print({name: {key: one[key] for key in one if key not in ("ops", "outstanding")} for name, one in devices.items()})
     print({name: {op: one["ops"][op]["count"] for op in one["ops"]} for name, one in devices.items()})
     (head,) = [name for name, one in devices.items() if one["kind"] == "nvme-head"]
@@ -107,4 +107,4 @@ def test_two_paths_to_one_nvme_disk(tmp_path):
     assert len(paths) == 2
     assert all(devices[path]["kind"] == "nvme-path" and devices[path]["serial"] == "TWOPATHS" for path in paths)
     timed = sum(devices[path]["ops"].get("read", {"latency_us": {"count": 0}})["latency_us"]["count"] for path in paths)
-    assert timed >= SHARE["A"] * told["issued"][head]["read"][0] - 2
+    assert timed >= SHARE["A"] * reported["issued"][head]["read"][0] - 2

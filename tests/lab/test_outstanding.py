@@ -49,7 +49,7 @@ pytestmark = [
 ]
 
 
-DEEP = {
+ON_DEMAND = {
     "ceilings": ("inflight_a", "stages_a"),
     "controllers": (),
     "held": ("inflight_a", "bios_a", "bio_ages_a"),
@@ -61,7 +61,7 @@ DEEP = {
 
 def incident(directory, name, *arguments, disks=(), release="trixie", cpus=2):
     words = ["--smp", cpus, *(word for kind in disks for word in ("--disk", kind))]
-    return run(directory, release, ("guest_outstanding.py", name, *arguments), *words, deep=DEEP[name])
+    return run(directory, release, ("guest_outstanding.py", name, *arguments), *words, on_demand=ON_DEMAND[name])
 
 
 def remarks(device):
@@ -77,16 +77,16 @@ FOLLOWING = ("--backend", "bpftrace", "--stages", "all")
 @pytest.fixture(scope="module", params=[PROCFS, FOLLOWING], ids=["procfs", "bpftrace"])
 def ceilings(request, tmp_path_factory):
     """By gauges that an emulated host reads once a second, and by a probe that sees every request."""
-    told = incident(tmp_path_factory.mktemp("ceilings"), "ceilings", *request.param, disks=["usb,latency-ms=100"])
+    reported = incident(tmp_path_factory.mktemp("ceilings"), "ceilings", *request.param, disks=["usb,latency-ms=100"])
     for part in ("alone", "beside"):
-        print(told[part]["stderr"][-1000:], told[part]["issued"], told[part]["report"]["health"])
-        for name in told[part]["issued"]:
-            print(name, told[part]["by_hand"][name], told[part]["report"]["devices"][name])
-    return told
+        print(reported[part]["stderr"][-1000:], reported[part]["issued"], reported[part]["report"]["health"])
+        for name in reported[part]["issued"]:
+            print(name, reported[part]["by_hand"][name], reported[part]["report"]["devices"][name])
+    return reported
 
 
-def disk(told, part, which):
-    return told[part]["report"]["devices"][told["names"][which]]
+def disk(reported, part, which):
+    return reported[part]["report"]["devices"][reported["names"][which]]
 
 
 def assert_is_the_most(depths, limit):
@@ -155,12 +155,12 @@ def test_usb_storage_takes_one(ceilings):
 
 
 def test_ten_controllers_limits(tmp_path):
-    told = incident(tmp_path, "controllers", *PROCFS, disks=[f"{kind},latency-ms=20" for kind in DISKS])
-    devices = {name: told["report"]["devices"][name] for name in told["issued"]}
+    reported = incident(tmp_path, "controllers", *PROCFS, disks=[f"{kind},latency-ms=20" for kind in DISKS])
+    devices = {name: reported["report"]["devices"][name] for name in reported["issued"]}
     assert {one["driver"] for one in devices.values()} == CONTROLLERS.keys()
     assert len(devices) == len(DISKS) + 1
     for name, one in devices.items():
-        hand, depths, driver = told["by_hand"][name], one["outstanding"], one["driver"]
+        hand, depths, driver = reported["by_hand"][name], one["outstanding"], one["driver"]
         print(name, driver, depths["limit"], depths["limit_source"], "max", depths["max"], hand)
         decides = CONTROLLERS[driver]
         limit = int(hand[decides]) * (int(hand["queues"]) if decides == "nr_tags" else 1)
@@ -179,30 +179,30 @@ WAITING = {"silent": (1000, True), "behind": (9000, False), "top": (2000, None),
 
 @pytest.fixture(scope="module", params=["trixie", "sid"])
 def followed(request, tmp_path_factory):
-    told = incident(tmp_path_factory.mktemp("held"), "held", *FOLLOWING, release=request.param)
-    _print(told)
-    return told
+    reported = incident(tmp_path_factory.mktemp("held"), "held", *FOLLOWING, release=request.param)
+    _print(reported)
+    return reported
 
 
 @pytest.fixture(scope="module", params=[PROCFS, BASIC], ids=["procfs", "bpftrace"])
 def unfollowed(request, tmp_path_factory):
-    told = incident(tmp_path_factory.mktemp("held"), "held", *request.param)
-    _print(told)
-    return told
+    reported = incident(tmp_path_factory.mktemp("held"), "held", *request.param)
+    _print(reported)
+    return reported
 
 
-def _print(told):
-    print(told["stderr"][-1000:], told["names"], told["readers"], told["report"]["health"])
-    for one in told["frames"]:
+def _print(reported):
+    print(reported["stderr"][-1000:], reported["names"], reported["readers"], reported["report"]["health"])
+    for one in reported["frames"]:
         rows = [(row["device"], row["age_us"], row["at_least"], row["count"]) for row in one["ages"]]
         print(one["end_us"], rows, one["older"])
 
 
-def while_it_waits(told, reader, within_us):
+def while_it_waits(reported, reader, within_us):
     """The frames that end while it waits, from so long after it began."""
-    one = told["readers"][reader]
-    until = one["ended_us"] or told["frames"][-1]["end_us"] + 1
-    return [frame for frame in told["frames"] if one["began_us"] + within_us <= frame["end_us"] < until - 1_000_000]
+    one = reported["readers"][reader]
+    until = one["ended_us"] or reported["frames"][-1]["end_us"] + 1
+    return [frame for frame in reported["frames"] if one["began_us"] + within_us <= frame["end_us"] < until - 1_000_000]
 
 
 @pytest.mark.parametrize("reader", ["silent", "top"])
@@ -220,7 +220,7 @@ def test_something_is_in_the_age_list_soon(followed, reader):
 def test_a_held_request_is_in_the_age_list(followed, reader):
     """From 2 s after it began, at each of the probe's looks until it ends, however late a frame has the news."""
     one = followed["readers"][reader]
-    found = told_of(followed, _where(one))
+    found = reported_of(followed, _where(one))
     assert found, "never"
     began_us = found[0][1]["request"]["began_us"]
     until_us = one["ended_us"] or followed["frames"][-1]["end_us"]
@@ -251,9 +251,9 @@ def _where(one):
     return one["device"], one["sector"]
 
 
-def told_of(told, where):
+def reported_of(reported, where):
     """(frame, row) for each frame that has a request there."""
-    each = ((frame, row) for frame in told["frames"] for row in frame["ages"] if "request" in row)
+    each = ((frame, row) for frame in reported["frames"] for row in frame["ages"] if "request" in row)
     return [(frame, row) for frame, row in each if _of(row) == where]
 
 
@@ -261,8 +261,8 @@ def test_a_volume_that_is_suspended_holds_it(followed):
     """The kernel counts nothing in flight there; only the bio tells."""
     top, bottom = followed["readers"]["top"], followed["names"]["bottom"]
     assert all(frame["outstanding"].get(bottom, (0, 0))[0] in (0, None) for frame in followed["frames"])
-    above = {frame["at_us"] for frame, _ in told_of(followed, _where(top))}
-    below = {frame["at_us"] for frame, _ in told_of(followed, (bottom, top["sector"]))}
+    above = {frame["at_us"] for frame, _ in reported_of(followed, _where(top))}
+    below = {frame["at_us"] for frame, _ in reported_of(followed, (bottom, top["sector"]))}
     assert len(above ^ below) <= 2  # it goes on to the second a moment after it came to the first
 
 
@@ -270,8 +270,8 @@ def test_where_a_held_request_is(followed):
     """The disk takes one at a time: the second waits in the block layer until the first is over."""
     silent, behind = followed["readers"]["silent"], followed["readers"]["behind"]
     over_us = silent["ended_us"]
-    assert {row["request"]["issued"] for _, row in told_of(followed, _where(silent))} == {True}
-    each = [(frame["at_us"], row["request"]["issued"]) for frame, row in told_of(followed, _where(behind))]
+    assert {row["request"]["issued"] for _, row in reported_of(followed, _where(silent))} == {True}
+    each = [(frame["at_us"], row["request"]["issued"]) for frame, row in reported_of(followed, _where(behind))]
     assert {issued for at_us, issued in each if at_us < over_us - ENDING_S * 1_000_000} == {False}
     assert {issued for at_us, issued in each if at_us > over_us + ENDING_S * 1_000_000} == {True}
 
@@ -380,19 +380,19 @@ def still_before(found, sector):
 
 @pytest.fixture(scope="module", params=["trixie", "sid"])
 def created(request, tmp_path_factory):
-    told = incident(tmp_path_factory.mktemp("created"), "created", *FOLLOWING, release=request.param)
-    print(told["stderr"][-1000:], told["device"], told["writers"], told["report"]["health"])
-    for one in told["frames"]:
+    reported = incident(tmp_path_factory.mktemp("created"), "created", *FOLLOWING, release=request.param)
+    print(reported["stderr"][-1000:], reported["device"], reported["writers"], reported["report"]["health"])
+    for one in reported["frames"]:
         print(one["end_us"], one["at_us"], one["older"], one["traced"], one["removed"], one["notice"])
-    return told
+    return reported
 
 
-def looks_while(told, began_us, ended_us):
+def looks_while(reported, began_us, ended_us):
     """The probe's looks from the time after which it must know of I/Os that began then; the time of each, once."""
     until_us = ended_us - ENDING_S * 1_000_000
     return {
         frame["at_us"]: frame
-        for frame in told["frames"]
+        for frame in reported["frames"]
         if frame["at_us"] and began_us + (STARTING_S + WITHIN_S) * 1_000_000 <= frame["at_us"] < until_us
     }
 
@@ -430,9 +430,9 @@ def test_its_writes_are_counted_once_and_the_tracer_is_not_restarted(created):
 @pytest.fixture(scope="module")
 def overtaken(tmp_path_factory):
     # One CPU: of two emulated ones one runs into code that the kernel patches on the other, under this load each time.
-    told = incident(tmp_path_factory.mktemp("overtaken"), "overtaken", cpus=1)
-    print(told["stderr"][-1000:], told["report"]["health"], told["victims"])
-    return told
+    reported = incident(tmp_path_factory.mktemp("overtaken"), "overtaken", cpus=1)
+    print(reported["stderr"][-1000:], reported["report"]["health"], reported["victims"])
+    return reported
 
 
 def test_an_elevator_s_victims_were_overtaken_as_often_as_blktrace_says(overtaken):
@@ -451,7 +451,7 @@ def test_an_elevator_s_victims_were_overtaken_as_often_as_blktrace_says(overtake
         assert min(count for count, _ in counts) <= one["overtaken_by"] <= max(count for count, _ in counts)
         assert one["outstanding_at_issue"] == still_before(found, victim["sector"])
         assert one["stages_us"]["queue"] > 0.9 * one["total_us"]
-        for _, row in told_of(overtaken, (overtaken["device"], victim["sector"])):
+        for _, row in reported_of(overtaken, (overtaken["device"], victim["sector"])):
             print("while it waited:", row)
             assert row["request"]["overtaken_by"] <= one["overtaken_by"]
 

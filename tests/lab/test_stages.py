@@ -28,13 +28,13 @@ pytestmark = [
 
 
 def incident(directory, name, *words, release="trixie"):
-    told = run(directory, release, ("guest_stages.py", name), *words)
-    print(told["report"]["health"], told["stderr"][-2000:])
-    return told
+    reported = run(directory, release, ("guest_stages.py", name), *words)
+    print(reported["report"]["health"], reported["stderr"][-2000:])
+    return reported
 
 
-def reads(told, device):
-    return told["report"]["devices"][device]["ops"]["read"]
+def reads(reported, device):
+    return reported["report"]["devices"][device]["ops"]["read"]
 
 
 def sums(read):
@@ -47,8 +47,10 @@ def p50_ms(read, stage):
     return read["stages"][stage]["p50"] / 1000
 
 
-def by_driver(told):
-    return {one.get("driver"): name for name, one in told["report"]["devices"].items() if name in told["issued"]}
+def by_driver(reported):
+    return {
+        one.get("driver"): name for name, one in reported["report"]["devices"].items() if name in reported["issued"]
+    }
 
 
 @pytest.fixture(scope="module", params=["trixie", "sid"])
@@ -58,18 +60,18 @@ def every_driver(request, tmp_path_factory):
 
 
 def test_each_driver_s_own_path(every_driver):
-    told, found = every_driver, by_driver(every_driver)
+    reported, found = every_driver, by_driver(every_driver)
     for driver, name in found.items():
-        read = reads(told, name)
+        read = reads(reported, name)
         print(driver, name, read["count"], {k: (v["count"], v["p50"], v["p99"]) for k, v in read["stages"].items()})
         print("   ", read["stages_absent"])
     for driver, name in found.items():
-        read = reads(told, name)
+        read = reads(reported, name)
         assert read["stages"]["hba"]["count"] >= 0.9 * read["count"], driver
-    assert "softirq" not in reads(told, found["nvme"])["stages"]
-    assert "hard interrupt" in reads(told, found["nvme"])["stages_absent"]["softirq"]
+    assert "softirq" not in reads(reported, found["nvme"])["stages"]
+    assert "hard interrupt" in reads(reported, found["nvme"])["stages_absent"]["softirq"]
     for driver in SOFTIRQ_DRIVERS:
-        stages = reads(told, found[driver])["stages"]
+        stages = reads(reported, found[driver])["stages"]
         assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"], driver
 
 
@@ -94,9 +96,9 @@ def test_a_volume_has_its_own_time(every_driver):
 def test_slow_disks_are_slow_in_hba(tmp_path):
     kinds = ("nvme", "mptsas1068", "megasas", "virtio-scsi")
     words = [word for kind in kinds for word in ("--disk", f"{kind},latency-ms={DELAY_MS}")]
-    told = incident(tmp_path, "threads", *words)
-    for name in told["issued"]:
-        read = reads(told, name)
+    reported = incident(tmp_path, "threads", *words)
+    for name in reported["issued"]:
+        read = reads(reported, name)
         parts = sums(read)
         print(name, parts)
         assert p50_ms(read, "hba") >= DELAY_MS
@@ -104,29 +106,29 @@ def test_slow_disks_are_slow_in_hba(tmp_path):
 
 
 def test_a_disk_that_completes_from_a_timer_is_slow_in_hba(tmp_path):
-    told = incident(tmp_path, "debug_delay")
-    read = reads(told, told["device"])
+    reported = incident(tmp_path, "debug_delay")
+    read = reads(reported, reported["device"])
     parts = sums(read)
-    print(parts, told["report"]["devices"][told["device"]]["traced"])
+    print(parts, reported["report"]["devices"][reported["device"]]["traced"])
     assert p50_ms(read, "hba") >= DELAY_MS
     assert parts["hba"] >= 0.8 * sum(parts.get(stage, 0) for stage in TRACED)
 
 
 def test_a_volume_that_waits_is_slow_and_its_disk_is_not(tmp_path):
-    told = incident(tmp_path, "dm_delay")
-    assert p50_ms(reads(told, told["volume"]), "hba") >= DELAY_MS
-    below = reads(told, told["member"])
-    for one in (reads(told, told["volume"]), below):
+    reported = incident(tmp_path, "dm_delay")
+    assert p50_ms(reads(reported, reported["volume"]), "hba") >= DELAY_MS
+    below = reads(reported, reported["member"])
+    for one in (reads(reported, reported["volume"]), below):
         print(one["count"], one.get("latency_us", ""), one["stages"].get("hba"))
     assert below["latency_us"]["p50"] / 1000 < DELAY_MS / 3
 
 
 def test_threaded_interrupts(tmp_path):
-    told = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "mptsas1068", "--append", "threadirqs")
-    threads = {one["thread"]: one for one in told["report"]["wakeups"]}
+    reported = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "mptsas1068", "--append", "threadirqs")
+    threads = {one["thread"]: one for one in reported["report"]["wakeups"]}
     print({name: (one["policy"], one["priority"], one["count"]) for name, one in threads.items()})
-    (nvme,) = [name for name in told["issued"] if name.startswith("nvme")]
-    assert reads(told, nvme)["stages"]["completion"]["count"] >= 0.9 * reads(told, nvme)["count"]
+    (nvme,) = [name for name in reported["issued"] if name.startswith("nvme")]
+    assert reads(reported, nvme)["stages"]["completion"]["count"] >= 0.9 * reads(reported, nvme)["count"]
     irq_threads = [one for name, one in threads.items() if name.startswith("irq/") and "nvme" in name]
     assert irq_threads
     assert all((one["policy"], one["priority"]) == ("fifo", 49) for one in irq_threads)
@@ -134,14 +136,14 @@ def test_threaded_interrupts(tmp_path):
 
 
 def test_hogs_keep_threads_from_their_cpus(tmp_path):
-    told = incident(tmp_path, "pressed", "--disk", "nvme", "--disk", "mptsas1068", "--append", "threadirqs")
-    devices = [name for name in told["report"]["devices"] if name.startswith(("nvme", "sd"))]
+    reported = incident(tmp_path, "pressed", "--disk", "nvme", "--disk", "mptsas1068", "--append", "threadirqs")
+    devices = [name for name in reported["report"]["devices"] if name.startswith(("nvme", "sd"))]
     for name in devices:
-        parts = sums(reads(told, name))
+        parts = sums(reads(reported, name))
         print(name, parts)
         waiting = parts.get("completion", 0) + parts.get("softirq", 0) + parts.get("resume", 0)
         assert waiting > 2 * parts["hba"], parts
-    late = [wait for one in told["report"]["outliers"] for wait in one["waits"]]
+    late = [wait for one in reported["report"]["outliers"] for wait in one["waits"]]
     print(*late[:10], sep="\n")
     threads = [wait for wait in late if wait["thread"].startswith("irq/")]
     waiters = [wait for wait in late if wait["thread"] == "fio"]
@@ -149,7 +151,7 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
     assert any(wait["instead"] == "hog (prio 39)" for wait in threads), threads[:3]
     # In an emulated guest few waiters are woken as soon after the completion as it takes to tell them from others.
     assert {(wait["stage"], wait["priority"]) for wait in waiters} <= {("resume", 120)}
-    woken = [one for one in told["report"]["wakeups"] if one["thread"] == "fio"]
+    woken = [one for one in reported["report"]["wakeups"] if one["thread"] == "fio"]
     assert {one["priority"] for one in woken} == {120}
     assert any("hog (prio 39)" in one["instead"] for one in woken), woken[:3]
 
@@ -172,9 +174,9 @@ def test_a_stranger_on_the_vector_is_named(tmp_path):
         pytest.skip(f"the module can't be built: {module.stderr[-300:]}")
     # One CPU: with so many interrupts two emulated ones sooner or later run into code that the other is patching.
     words = ("--smp", "1", "--disk", "nvme", "--append", "pci=nomsi", "--qemu", HANDLERS)
-    told = incident(tmp_path, "shared", *words)
-    rows = {one["handler"]: one for one in told["report"]["irqs"] if one["irq"] == told["irq"]}
-    ran = [interrupts(text, told["irq"]) for text in told["interrupts"]]
+    reported = incident(tmp_path, "shared", *words)
+    rows = {one["handler"]: one for one in reported["report"]["irqs"] if one["irq"] == reported["irq"]}
+    ran = [interrupts(text, reported["irq"]) for text in reported["interrupts"]]
     for name, one in rows.items():
         print(name, one["device"], one["count"], one["returned"], one["run_us"], one["before_us"], one["shared_with"])
     print("interrupts", ran)
@@ -187,8 +189,8 @@ def test_a_stranger_on_the_vector_is_named(tmp_path):
     for one in (slow, admin, other):
         assert one["returned"] == {"none": one["count"]}
     assert own["returned"]["handled"] >= 0.95 * own["count"]
-    assert [one["device"] for one in (slow, admin, own, other)] == [None, *[*told["issued"]] * 2, "sda"]
-    assert slow["run_us"]["p50"] >= told["us"] / 2 ** (1 / 8)
+    assert [one["device"] for one in (slow, admin, own, other)] == [None, *[*reported["issued"]] * 2, "sda"]
+    assert slow["run_us"]["p50"] >= reported["us"] / 2 ** (1 / 8)
     # The disk's own other queue comes before it as well.
     strangers = own["before_us"] - admin["run_us"]["sum"]
     print("victim time", strangers, "slow_handler", slow["run_us"]["sum"])
@@ -202,32 +204,32 @@ def interrupts(text, irq):
 
 
 def test_irq_poll_is_seen(tmp_path):
-    told = incident(tmp_path, "irq_poll")
-    print(told["report"]["softirqs"]["IRQ_POLL"])
-    assert told["report"]["softirqs"]["IRQ_POLL"]["count"] > 100
+    reported = incident(tmp_path, "irq_poll")
+    print(reported["report"]["softirqs"]["IRQ_POLL"])
+    assert reported["report"]["softirqs"]["IRQ_POLL"]["count"] > 100
     # The one path of the multipath device that fio was given: the device itself has bios only.
-    traced = {name: one.get("traced", {}).get("paths", {}) for name, one in told["report"]["devices"].items()}
+    traced = {name: one.get("traced", {}).get("paths", {}) for name, one in reported["report"]["devices"].items()}
     (device,) = [name for name, paths in traced.items() if "IRQ_POLL softirq" in paths]
-    print(device, traced[device], sums(reads(told, device)))
-    stages = reads(told, device)["stages"]
+    print(device, traced[device], sums(reads(reported, device)))
+    stages = reads(reported, device)["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
     assert traced[device]["IRQ_POLL softirq"] >= 0.9 * sum(traced[device].values())
 
 
 def test_the_oldest_tools(tmp_path):
     """bpftrace 0.17 has no raw tracepoints with a clock: tracepoints alone, keyed by device and sector."""
-    told = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "megasas", release="bookworm")
-    assert told["report"]["health"]["tier"] == "B"
-    found = by_driver(told)
+    reported = incident(tmp_path, "threads", "--disk", "nvme", "--disk", "megasas", release="bookworm")
+    assert reported["report"]["health"]["tier"] == "B"
+    found = by_driver(reported)
     for driver, name in found.items():
-        read, parts = reads(told, name), sums(reads(told, name))
+        read, parts = reads(reported, name), sums(reads(reported, name))
         total = read["of"]["latency_us"]
         print(driver, name, read["count"], total["count"], total["sum"], parts, read["stages_absent"])
-        print("   ", told["report"]["devices"][name]["traced"])
+        print("   ", reported["report"]["devices"][name]["traced"])
         assert total["count"] >= 0.9 * read["count"]
         missing = total["sum"] - sum(parts.get(stage, 0) for stage in TRACED)
         assert abs(missing) <= len(TRACED) * total["count"], (name, parts, total)
         assert read["stages"]["resume"]["count"] > 0
-    assert "hard interrupt" in reads(told, found["nvme"])["stages_absent"]["softirq"]
-    stages = reads(told, found["megaraid_sas"])["stages"]
+    assert "hard interrupt" in reads(reported, found["nvme"])["stages_absent"]["softirq"]
+    stages = reads(reported, found["megaraid_sas"])["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]

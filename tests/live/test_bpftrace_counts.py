@@ -184,8 +184,8 @@ def test_coverage_is_what_it_was(measured):
     assert health["coverage"] >= measured.share - 0.005
     both = health["completions"]
     assert health["coverage"] == pytest.approx(min(1, both["seen"] / both["kernel"]), abs=1e-6)
-    told = sum(done.count for frame in frames for flow, done in frame.kernel.items() if flow.device in names)
-    assert seen / told == pytest.approx(seen / there, abs=0.005)
+    reported = sum(done.count for frame in frames for flow, done in frame.kernel.items() if flow.device in names)
+    assert seen / reported == pytest.approx(seen / there, abs=0.005)
     assert health["probes_attached"] == health["probes_wanted"] > 0
     assert [health[name] for name in ("lost_events", "map_full", "undecoded_lines")] == [0, 0, 0]
     assert measured.report["gaps"] == []

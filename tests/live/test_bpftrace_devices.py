@@ -60,10 +60,10 @@ def test_a_disk_that_comes_and_goes(tmp_path):
         wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 60, 0.3)
         assert capture.stop() == 0, capture.stderr
         frames = capture.frames()
-    told = [device for frame in frames for device in frame.devices if device.name == name and device.label]
+    reported = [device for frame in frames for device in frame.devices if device.name == name and device.label]
     print(f"{name}: seen {seen(capture, name)} of {issued.count}")
-    assert [Path(device.label).name for device in told] == ["late disk"]
-    assert (told[0].kind, told[0].timed) == ("loop", True)
+    assert [Path(device.label).name for device in reported] == ["late disk"]
+    assert (reported[0].kind, reported[0].timed) == ("loop", True)
     assert 0.98 * issued.count <= seen(capture, name) <= issued.count
     assert any(Series(name, "write", "total") in frame.histograms for frame in frames)
     assert any(name in frame.removed for frame in frames)

@@ -120,16 +120,16 @@ def test_nothing_stays_of_a_capture(tmp_path, number):
 
 def marked(mark):
     found = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    told = []
+    reported = []
     for line in found.splitlines():
         pid, command = line.split(None, 1)
         try:
             with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123 - as short as it can be
                 if mark.encode() in environ.read() and not command.startswith("sleep "):
-                    told.append((int(pid), command))
+                    reported.append((int(pid), command))
         except OSError:
             continue
-    return told
+    return reported
 
 
 def test_a_dtrace_that_is_killed_is_started_again(tmp_path, file):

@@ -243,22 +243,22 @@ def test_latencies_are_those_of_bpftrace(tmp_path, disk, alone, bpftrace):
                 time.sleep(SETTLED_S)
                 assert other.stop() == 0, other.stderr
             assert one.stop() == 0, one.stderr
-        told = []
+        reported = []
         for of in (one, other):
             report = of.report()
             hba = report["devices"][disk.name]["ops"]["read"]["stages"]["hba"]
-            told.append(hba)
+            reported.append(hba)
             print(
                 report["host"]["tool"], "tier", report["health"]["tier"], {k: hba[k] for k in ("count", "p50", "p99")}
             )
         print(f"fio p50 {issued.p50} p99 {issued.p99}, slat {issued.slat}")
-        apart = [buckets_apart(told[0][q] - 1, told[1][q] - 1) for q in ("p50", "p99")]
+        apart = [buckets_apart(reported[0][q] - 1, reported[1][q] - 1) for q in ("p50", "p99")]
         if max(apart) <= 1:
             break
-    assert max(apart) <= 1, told
+    assert max(apart) <= 1, reported
 
 
-def test_deep_scripts_that_cannot_run_are_named_with_their_reason(tmp_path, disk):
+def test_on_demand_scripts_that_cannot_run_are_named_with_their_reason(tmp_path, disk):
     """And nothing waits for them."""
     words = ["--device", disk.name, "--stages", "all"]
     with capture(tmp_path, *words, duration="20s") as one:
@@ -266,10 +266,10 @@ def test_deep_scripts_that_cannot_run_are_named_with_their_reason(tmp_path, disk
         assert one.ended(60) == 0, one.stderr
     report = one.report()
     missing = {entry["name"]: entry["reason"] for entry in report["health"]["probes_missing"]}
-    deep = {one.name: one for one in program.manifests("linux") if one.group != "always"}
+    on_demand = {one.name: one for one in program.manifests("linux") if one.group != "always"}
     print(missing, gaps(one.frames()), [key for key, value in report.items() if value])
     listed = subprocess.run([DTRACE, "-l"], capture_output=True, text=True, check=True).stdout
-    lacking = {name for name, of in deep.items() if not all(is_listed(hook, listed) for hook in of.hooks)}
+    lacking = {name for name, of in on_demand.items() if not all(is_listed(hook, listed) for hook in of.hooks)}
     assert set(missing) == lacking
     assert all(missing.values())
     assert report["devices"][disk.name]["ops"]["read"]["count"] > 0

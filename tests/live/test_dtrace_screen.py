@@ -67,9 +67,11 @@ def test_the_views_and_a_recording(tmp_path, disk):
     assert len(ends) == 1
     assert recording.damage == []
     assert sum(done.count for frame in frames for flow, done in frame.seen.items() if flow.device == disk.name) > 0
-    told = subprocess.run(latmon("report", str(file)), env=environment(), capture_output=True, text=True, check=True)
-    assert disk.name in told.stdout
-    assert "dtrace" in told.stdout
+    reported = subprocess.run(
+        latmon("report", str(file)), env=environment(), capture_output=True, text=True, check=True
+    )
+    assert disk.name in reported.stdout
+    assert "dtrace" in reported.stdout
     with Terminal(latmon("replay", str(file)), tmp_path) as terminal:
         shows(terminal, disk.name, "dtrace")
         terminal.type(b"q")

@@ -182,12 +182,12 @@ def test_every_read_is_counted(name, tmp_path, alone):
         last = ticks[-1].maps
         counted = sum(last.get((spec, *key), 0) - at_first.get((spec, *key), 0) for spec in timed)
         sums = last[name + ("_sum" if name == "io_d" else "_hba_sum"), *key]
-        told = f"attempt {attempt}: {counted} of {kernel.count}, fio {issued['total_ios']}"
-        assert kernel.count >= 50_000, told
-        assert counted <= kernel.count, told
+        reported = f"attempt {attempt}: {counted} of {kernel.count}, fio {issued['total_ios']}"
+        assert kernel.count >= 50_000, reported
+        assert counted <= kernel.count, reported
         if counted >= LEAST * kernel.count:
             break
-    assert counted >= LEAST * kernel.count, told
+    assert counted >= LEAST * kernel.count, reported
     assert last[f"{name}_bytes", *key] == pytest.approx(kernel.bytes, rel=0.01)
     mean = issued["clat_ns"]["mean"] / 1000
     assert 0 < sums / counted < mean, f"{sums / counted} us, fio {mean} us"

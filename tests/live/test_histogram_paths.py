@@ -14,7 +14,7 @@ from latmon.decode.framer import Framer
 from latmon.manifest.loader import load_all
 from latmon.model.frame import Series
 from latmon.model.histogram import MAX_US, TOP, Histogram, bucket_index
-from latmon_backends.bpftrace.decoder import Decoder
+from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe.events import MapPrinted
 from latmon_backends.probe.process import Child
 
@@ -45,7 +45,7 @@ VALUES = sorted({*NAMED, *(2**n + step for n in range(34) for step in (-1, 0, 1)
 
 def sortings(manifest):
     """The lines that make an index of a value, once per value that the script sorts; value and index by one name."""
-    for found, before in found_in(manifest.script.read_text()):
+    for found, before in found_in(manifest.source):
         renamed = found[0].replace(f"${found['index']} =", "$index =")
         yield before + " ".join(re.sub(rf"\${found['value']}\b", "$value", renamed).split())
 
@@ -64,7 +64,7 @@ SORTED = [one for one in MANIFESTS if any("bucket" in {part.name for part in spe
 
 @pytest.mark.parametrize("manifest", SORTED, ids=lambda manifest: manifest.name)
 def test_every_index_that_a_script_uses_is_made_by_lines_that_are_tested(manifest):
-    script = manifest.script.read_text()
+    script = manifest.source
     tested = {found["index"] for found, _ in found_in(script)}
     counted = set(COUNTED.findall(script)) - NO_INDEX
     assert tested
@@ -102,7 +102,7 @@ END {{ clear(@value); }}
 
 async def sorted_by(which, text):
     framer = Framer(next(m for m in MANIFESTS if m.name == "block_a"), lambda number: f"v{number}")
-    child, decoder = await Child.start(which.command(text)), Decoder()
+    child, decoder = await Child.start(which.command(text)), BpftraceDecoder()
     try:
         async with asyncio.timeout(TIMEOUT_S):
             while portion := await child.read():

@@ -60,26 +60,26 @@ def records(suite, directory, device, depth):
         time.sleep(FOLLOWS_S)
         job = {"name": "reads", "filename": device.path, "rw": "randread", "size": "4M", "iodepth": depth}
         fio(directory, 1, job)
-    told = [one.fields for one in run.slow if one.fields["op"] == 0]
-    known = [one for one in told if "outstanding" in one]
+    reported = [one.fields for one in run.slow if one.fields["op"] == 0]
+    known = [one for one in reported if "outstanding" in one]
     # The kernel skips a program now and then.
-    assert len(known) >= 0.9 * len(told) > 0
+    assert len(known) >= 0.9 * len(reported) > 0
     return known
 
 
 @each_bpftrace
 def test_one_at_a_time_has_nothing_beside_it(suite, loop, tmp_path):  # noqa: F811
-    told = records(suite, tmp_path, loop, 1)
-    assert {(one["outstanding"], one["overtaken"]) for one in told} == {(0, 0)}
-    assert all(one["pid"] > 0 for one in told)
+    reported = records(suite, tmp_path, loop, 1)
+    assert {(one["outstanding"], one["overtaken"]) for one in reported} == {(0, 0)}
+    assert all(one["pid"] > 0 for one in reported)
 
 
 @each_bpftrace
 def test_as_many_as_are_given_at_once(suite, loop, tmp_path):  # noqa: F811
-    told = [one["outstanding"] for one in records(suite, tmp_path, loop, DEPTH)]
-    assert DEPTH - 1 in told
+    reported = [one["outstanding"] for one in records(suite, tmp_path, loop, DEPTH)]
+    assert DEPTH - 1 in reported
     # A completion whose program the kernel skipped counts until its request comes again or is seen to be free.
-    assert sum(one > DEPTH - 1 for one in told) <= 0.05 * len(told)
+    assert sum(one > DEPTH - 1 for one in reported) <= 0.05 * len(reported)
 
 
 def expressions():
@@ -115,8 +115,8 @@ def test_the_arithmetic(suite, tmp_path):
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
         said = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
-    told = [tuple(map(int, one["data"].split())) for one in said if one["type"] == "printf"]
-    assert told == list(cases.values())
+    reported = [tuple(map(int, one["data"].split())) for one in said if one["type"] == "printf"]
+    assert reported == list(cases.values())
 
 
 @each_bpftrace
@@ -209,14 +209,14 @@ class Followed:
 
     def ticks(self):
         """What is told of waiting requests, tick by tick; the one that is being printed is the last."""
-        told = []
+        reported = []
         for one in self.said():
             text = str(one.get("data"))
             if text.startswith("tick inflight_a "):
-                told.append(Tick(int(text.split()[3])))
-            elif text.startswith("waiting ") and told:
-                told[-1].append(record(text.removesuffix("\n"), INFLIGHT.records["waiting"]))
-        return told
+                reported.append(Tick(int(text.split()[3])))
+            elif text.startswith("waiting ") and reported:
+                reported[-1].append(record(text.removesuffix("\n"), INFLIGHT.records["waiting"]))
+        return reported
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def test_requests_that_are_held_are_counted_exactly(suite, held, tmp_path, depth
             issued = gained(idle, before, "issue")
             run.until(lambda: older(run, inner) == depth)
             after = run.maps()
-            told = run.ticks()[-2]
+            reported = run.ticks()[-2]
         run.over()
         ended = run.maps()
     # One of them came to each depth, and each went to the driver.
@@ -339,12 +339,12 @@ def test_requests_that_are_held_are_counted_exactly(suite, held, tmp_path, depth
     came = gained(after, ended, "ios")
     assert sum(came.get(at, 0) > 0 for at in range(1, depth + 1)) >= 0.9 * depth
     # At most 64 are told, and one for each was.
-    assert len({one.get("sector") for one in told}) == len(told) == depth
-    assert {(one.get("issued"), one.get("overtaken"), one.text) for one in told} == {(1, 0, "fio")}
+    assert len({one.get("sector") for one in reported}) == len(reported) == depth
+    assert {(one.get("issued"), one.get("overtaken"), one.text) for one in reported} == {(1, 0, "fio")}
 
 
 @each_bpftrace
-def test_a_request_that_is_held_is_told_while_it_waits(suite, held, tmp_path):
+def test_a_request_that_is_held_is_reported_while_it_waits(suite, held, tmp_path):
     inner, freeze, thaw = held
     with Followed(suite, tmp_path, inner) as run:
         freeze()
@@ -353,7 +353,7 @@ def test_a_request_that_is_held_is_told_while_it_waits(suite, held, tmp_path):
         with subprocess.Popen(write, stderr=subprocess.DEVNULL) as writer:
             try:
                 run.until(lambda: older(run, inner) == 1)
-                told = [one for tick in run.ticks() for one in tick]
+                reported = [one for tick in run.ticks() for one in tick]
                 after = time.monotonic_ns()
             finally:
                 thaw()
@@ -361,14 +361,14 @@ def test_a_request_that_is_held_is_told_while_it_waits(suite, held, tmp_path):
         run.over()
         assert run.ticks()[-2] == []
         assert older(run, inner) == 0
-    assert {(one.get("dev"), one.get("op"), one.get("sector"), one.get("bytes")) for one in told} == {
+    assert {(one.get("dev"), one.get("op"), one.get("sector"), one.get("bytes")) for one in reported} == {
         (number(inner), 1, 64, 4096)
     }
-    assert {(one.get("pid"), one.text, one.get("issued")) for one in told} == {(writer.pid, "dd", 1)}
-    (since,) = {one.get("begun_ns") for one in told}
+    assert {(one.get("pid"), one.text, one.get("issued")) for one in reported} == {(writer.pid, "dd", 1)}
+    (since,) = {one.get("begun_ns") for one in reported}
     assert since >= begun
     assert after - since > SECOND_NS
-    assert {one.get("overtaken") for one in told} == {0}
+    assert {one.get("overtaken") for one in reported} == {0}
 
 
 @each_bpftrace
@@ -390,17 +390,17 @@ def test_one_that_the_scheduler_lets_wait_tells_how_many_overtook_it(suite, disk
                 time.sleep(0.02)
         load.result()
         run.over()
-        told = [(tick.at_ns, one) for tick in run.ticks() for one in tick if one.get("pid") == victim.pid]
-    if not told:
+        reported = [(tick.at_ns, one) for tick in run.ticks() for one in tick if one.get("pid") == victim.pid]
+    if not reported:
         pytest.skip("nobody was let wait: this scheduler has no classes, or the load left gaps")
-    for at_ns, one in told:
+    for at_ns, one in reported:
         begun = one.get("begun_ns")
         least = completed(counts, at_ns - SLACK_NS) - completed(counts, begun + SLACK_NS)
         most = completed(counts, at_ns + SLACK_NS) - completed(counts, begun - SLACK_NS)
         # Before it at most those that fio has at a time, each of them in two parts.
         assert least - 4 * DEPTH - MISSED * most <= one.get("overtaken") <= most
         assert one.get("issued") == 0
-    assert max(one.get("overtaken") for _, one in told) > 10 * DEPTH
+    assert max(one.get("overtaken") for _, one in reported) > 10 * DEPTH
 
 
 def completed(counts, at_ns):

@@ -104,7 +104,7 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
     for irq, count in after.items():
         runs = sum(of.run.count for handler, of in interval.handlers.items() if handler.irq == irq)
         assert runs >= SKIPPED * (count - before[irq]) - OFTEN
-    names = [(one.get("irq"), one.text) for one in run.told("handler")]
+    names = [(one.get("irq"), one.text) for one in run.reported("handler")]
     assert len(names) == len(set(names))
 
 
@@ -159,13 +159,13 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     (ours,) = [one for one in interval.wakeups if one.thread.pid == os.getpid()]
     # An interrupt in the completing thread may wake somebody else first.
     assert ours.delay.count >= resume.count * 0.7
-    threads = {one.get("thread"): one for one in run.told("thread")}
+    threads = {one.get("thread"): one for one in run.reported("thread")}
     assert threads[os.getpid()].text == Path("/proc/self/comm").read_text().strip()
     assert any(one.text.startswith("kworker/") for one in threads.values())
     if tier(suite) == "a":
         assert threads[pid].get("policy") == os.SCHED_FIFO  # by its last line: it began as an ordinary thread
         assert all(one.get("flags") & 0x200000 for one in threads.values() if one.text.startswith("kworker/"))
-    late = [one for one in run.told("late") if one.get("thread") == os.getpid() and one.get("instead") == pid]
+    late = [one for one in run.reported("late") if one.get("thread") == os.getpid() and one.get("instead") == pid]
     assert late
     assert {one.get("instead_priority") for one in late} == {49}
     assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
@@ -212,7 +212,7 @@ def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
     assert interval.thresholds_us == {"zram": 1}
     above = interval.above[Flow("zram", "write")]
     assert above == sum(n for bucket, n in total.buckets if bucket_bounds(bucket)[0] >= 1)
-    slow = run.told("slow")
+    slow = run.reported("slow")
     assert len(slow) + interval.suppressed == above
     for one in slow:
         assert (one.get("dev"), one.get("bytes"), one.get("pid")) == (number(zram), PAGE, os.getpid())

@@ -16,9 +16,9 @@ from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 from latmon.decode.framer import Framer
 from latmon.model.frame import Flow, Series
 from latmon.support import host
-from latmon_backends.bpftrace.probe import Probe
-from latmon_backends.bpftrace.program import Program, has_kprobes, variants
-from latmon_backends.probe.events import HelperFailed, Lost, MapPrinted, Printed, Undecoded
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram, has_kprobes, variants
+from latmon_backends.probe.events import HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
 from latmon_backends.probe.launcher import Direct
 from latmon_backends.probe.process import RefusedError
 
@@ -107,10 +107,12 @@ def protocol(seen, name):
     lines = [line for line in lines if line[0] != "slow"]  # at any time: a record of one I/O
     ticks = [int(line[2]) for line in lines if line[0] in ("tick", "last")]
     assert [line[0] for line in lines] == ["tick", "done"] * (len(ticks) - 1) + ["last"]
-    assert ticks == list(range(len(ticks)))
+    # The interval may fire once more while bpftrace detaches: its lines are lost then, its maps are in the last ones.
+    assert ticks[:-1] == list(range(len(ticks) - 1))
+    assert ticks[-1] - (len(ticks) - 1) in (0, 1)
     stamps = [int(line[3]) for line in lines if line[0] in ("tick", "last")]
     assert stamps == sorted(stamps)
-    assert not [event for event in seen if isinstance(event, Undecoded | HelperFailed | Lost)]
+    assert not [event for event in seen if isinstance(event, UndecodedLine | HelperFailed | Lost)]
     at = max(n for n, event in enumerate(seen) if isinstance(event, Printed) and event.text.startswith("last "))
     return [event for event in seen[at:] if isinstance(event, MapPrinted)]
 
@@ -120,8 +122,8 @@ def protocol(seen, name):
 async def test_it_counts_a_known_load_or_says_why_not(suite, variant, loop, tmp_path):
     path, number = loop
     try:
-        program = Program((variant.script,), 8192)
-        probe = await Probe.start(Direct(tool(suite, tmp_path)), program)
+        program = BpftraceProgram((variant,), 8192)
+        probe = await BpftraceProbe.start(Direct(tool(suite, tmp_path)), program)
     except RefusedError as refusal:
         why = str(refusal)
         probe = None

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from workload import Capture, LoopDevice, fio
 
-from latmon.diff.blocks import stretch_of
+from latmon.diff.blocks import period_of
 from latmon.diff.comparison import compare
 from latmon.diff.output import render
 from latmon.recording.reader import open_recording
@@ -38,7 +38,7 @@ def test_neighbouring_spans_of_one_load_are_not_told_apart(tmp_path):
     # the first and the last window have a part of the load
     frames = frames[1 : 1 + SPANS * WINDOWS]
     spans = [
-        stretch_of(f"{at}", recording.origin, recording.devices, frames[at : at + WINDOWS])
+        period_of(f"{at}", recording.origin, recording.devices, frames[at : at + WINDOWS])
         for at in range(0, len(frames) - WINDOWS + 1, WINDOWS)
     ]
     pairs = [compare(a, b) for a, b in pairwise(spans)]

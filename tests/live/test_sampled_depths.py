@@ -72,10 +72,10 @@ def test_the_distribution_is_fio_s_own_depth(disk, tmp_path, depth):
         before = sampler.sample()
         fio(tmp_path, 0.8, reads(disk, depth), urgent=True)
         interval = difference(before, sampler.sample())
-    told = interval.depths[disk.name]
-    assert told.highest <= depth
+    reported = interval.depths[disk.name]
+    assert reported.highest <= depth
     # The first and the last reading are some time from the samples, which a busy machine makes long.
-    assert sum(told.in_driver.values()) == pytest.approx(interval.dt_us / 1000, rel=0.3)
+    assert sum(reported.in_driver.values()) == pytest.approx(interval.dt_us / 1000, rel=0.3)
 
 
 @contextmanager
@@ -122,13 +122,13 @@ def test_requests_that_are_held_are_counted_exactly(disk, tmp_path, depth):
             early_us, before, begun_us = now_us(), sampler.sample(), now_us()
             time.sleep(0.4)
             over_us, after, late_us = now_us(), sampler.sample(), now_us()
-            told = difference(before, after)
+            reported = difference(before, after)
         finally:
             thaw()
             writing.wait(60)
         assert after.outstanding[inner.name].in_driver == depth
         assert after.outstanding[inner.name].queued == 0
-        moments = told.depths[inner.name].in_driver
+        moments = reported.depths[inner.name].in_driver
         assert moments == {depth: sum(moments.values())}
         # From the last reading of one sample to that of the other, each somewhere in the time its sample took.
         assert (over_us - begun_us) // 1000 - 1 <= moments[depth] <= (late_us - early_us) // 1000 + 1
@@ -160,9 +160,9 @@ def test_after_the_load_nothing_is_outstanding(disk, tmp_path):
 
 @pytest.mark.slow
 def test_after_the_load_nothing_is_outstanding_a_hundred_times(disk, tmp_path):
-    told = list(runs(disk, tmp_path, 100))
-    assert len(told) == 100
-    assert sum(max(moments) > 0 for moments in told) > 50
+    reported = list(runs(disk, tmp_path, 100))
+    assert len(reported) == 100
+    assert sum(max(moments) > 0 for moments in reported) > 50
 
 
 def test_a_disk_that_is_unplugged_leaves_no_file_open(tmp_path):

@@ -18,7 +18,7 @@ ALONE = """
 import sys
 from latmon.doctor.selftest.run import self_test
 found = self_test("procfs", lambda text: print(text, file=sys.stderr, flush=True))
-print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.shown), sep="\\n")
+print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.checks), sep="\\n")
 """
 """Without the doctor's own checks, which ask bpftrace for seconds."""
 GONE_S = 2.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -80,9 +80,9 @@ def test_the_kernels_counters_show_what_they_can():
     done = subprocess.run(
         [sys.executable, "-c", ALONE], env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
-    refused, *told = done.stdout.splitlines()
+    refused, *reported = done.stdout.splitlines()
     assert not refused, done.stderr
-    verdicts = dict(line.split("=") for line in told)
+    verdicts = dict(line.split("=") for line in reported)
     assert {name for name, verdict in verdicts.items() if verdict == "ok"} >= {"device", "diskstats", "depths"}, (
         verdicts
     )
@@ -118,10 +118,10 @@ def test_every_panel_shows_the_delay(suite, tmp_path):
         timeout=300,
         check=False,
     )
-    told = json.loads(done.stdout)["self_test"]
-    assert done.returncode == 0, told
-    verdicts = {one["name"]: one["status"] for one in told["checks"]}
+    reported = json.loads(done.stdout)["self_test"]
+    assert done.returncode == 0, reported
+    verdicts = {one["name"]: one["status"] for one in reported["checks"]}
     always = {"device", "counts", "diskstats", "latency map", "stages", "depths", "outliers"}
     assert {name for name, status in verdicts.items() if status == "ok"} >= always
-    assert told["measured_with"].startswith("bpftrace")
+    assert reported["measured_with"].startswith("bpftrace")
     assert "holding a write for 1,200 ms" in done.stderr

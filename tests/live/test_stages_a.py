@@ -14,12 +14,13 @@ import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
 
-from latmon.decode.framer import DeepFramer
+from latmon.decode.framer import TracerFramer
 from latmon.decode.records import record
 from latmon.manifest.loader import load
 from latmon.model.frame import UNACCOUNTED, Series
 from latmon.support.paths import data_dir
-from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.bpftrace.program import BpftraceProgram
+from latmon_backends.probe.launcher import Script
 
 DIRECTORY = data_dir("probes") / "linux"
 MANIFEST = load(DIRECTORY / "stages_a.yaml")
@@ -42,7 +43,9 @@ IO_START = Path("/sys/kernel/tracing/events/block/block_io_start")
 def program(names, **values):
     manifests = [load(DIRECTORY / f"{name}.yaml") for name in names]
     given = {**VALUES, **dict.fromkeys(("dev1", "dev2", "dev3", "threshold_us"), 0), **values}
-    return Program(tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192)
+    return BpftraceProgram(
+        tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192
+    )
 
 
 def refused(errors):
@@ -88,14 +91,14 @@ class Run:
     def __exit__(self, *_exc):
         self._process.stdin.close()
         assert self._process.wait(TIMEOUT_S) == 0
-        framer = DeepFramer(MANIFEST, {self._device: "disk"}.get)
+        framer = TracerFramer(MANIFEST, {self._device: "disk"}.get)
         maps = {}
         for line in self._output.read_text(errors="replace").splitlines():
-            told = json.loads(line) if line.startswith("{") else {}
-            if told.get("type") == "map":
-                maps.update({name.removeprefix("@"): values for name, values in told["data"].items()})
-            elif str(told.get("data")).startswith("slow "):
-                self.slow.append(record(told["data"].removesuffix("\n"), MANIFEST.records["slow"]))
+            reported = json.loads(line) if line.startswith("{") else {}
+            if reported.get("type") == "map":
+                maps.update({name.removeprefix("@"): values for name, values in reported["data"].items()})
+            elif str(reported.get("data")).startswith("slow "):
+                self.slow.append(record(reported["data"].removesuffix("\n"), MANIFEST.records["slow"]))
         for name in (spec.name for spec in MANIFEST.maps):
             framer.printed(name, {int(key): n for key, n in maps.get(name, {}).items()})
         self.traced = framer.interval(None, lambda _: pytest.fail("no thread is in its maps")).traced
@@ -133,10 +136,10 @@ def test_every_request_is_followed_and_its_stages_add_up(suite, loop, tmp_path):
     assert run.traced.histograms[Series("disk", "flush", "total")].count >= FLUSHES * 0.8
     assert run.slow
     for one in run.slow:
-        told = one.fields
-        parts = [told.get(f"{stage}_us", 0) for stage in (*STAGES, UNACCOUNTED)]
-        assert sum(parts) == told["total_us"]
-        assert told["done_ns"] - told["begun_ns"] == pytest.approx(told["total_us"] * 1000, abs=1000)
+        reported = one.fields
+        parts = [reported.get(f"{stage}_us", 0) for stage in (*STAGES, UNACCOUNTED)]
+        assert sum(parts) == reported["total_us"]
+        assert reported["done_ns"] - reported["begun_ns"] == pytest.approx(reported["total_us"] * 1000, abs=1000)
     ours = [one for one in run.slow if one.fields["op"] == 1]
     assert {one.fields["pid"] for one in ours} == {os.getpid()}
 

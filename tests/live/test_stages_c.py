@@ -78,12 +78,12 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     parts = sum(sum(traced.by_total.get(Series("disk", "write", stage), {}).values()) for stage in STAGES)
     assert abs(written["total"].sum - parts) <= written["total"].count
     assert all(int(key) >> 16 == number(loop) for spec in MANIFEST.maps for key in run.maps.get(spec.name, {}))
-    assert run.told("slow")
-    for one in run.told("slow"):
+    assert run.reported("slow")
+    for one in run.reported("slow"):
         passed = [one.get(f"{stage}_us") for stage in STAGES]
         assert sum(us for us in passed if us is not None) == one.get("total_us")
         assert one.get("dev") == number(loop)
-    writes = [one for one in run.told("slow") if one.rwbs.startswith("W")]
+    writes = [one for one in run.reported("slow") if one.rwbs.startswith("W")]
     assert writes
     for one in writes:
         assert (one.get("pid"), one.get("bytes")) == (os.getpid(), 4096)
@@ -131,15 +131,15 @@ def test_the_always_on_probe_counts_each_slow_one_and_tells_of_some(suite, loop,
     with Attached(suite, tmp_path, block_c, threshold_us=1) as run:
         longest = write(loop.path)
     ours = {name: of_device(values, number(loop)) for name, values in run.maps.items() if name.startswith("block_c")}
-    told = [one for one in run.told("slow") if one.get("dev") == number(loop)]
+    reported = [one for one in run.reported("slow") if one.get("dev") == number(loop)]
     above = sum(ours["block_c_above"].values())
     timed = sum(n for key, n in ours["block_c_hba"].items() if key & 255)
     assert above == timed
     # A record of the moment in which the tool ends may be lost.
-    assert 0 <= above - len(told) - sum(ours.get("block_c_suppressed", {}).values()) <= 2
+    assert 0 <= above - len(reported) - sum(ours.get("block_c_suppressed", {}).values()) <= 2
     assert set(ours["block_c_level"].values()) == {1}
-    assert told
-    for one in told:
+    assert reported
+    for one in reported:
         assert one.get("done_ns") - one.get("begun_ns") == one.get("total_us") * 1000
         assert one.get("bytes") == (4096 if one.rwbs.startswith("W") else 0)
         assert one.rwbs.startswith("FF") or one.get("total_us") <= longest + 1

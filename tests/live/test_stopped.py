@@ -109,11 +109,11 @@ def checked(capture):
 
 def lost_nothing(capture):
     """One wide window, read late; the same sums by the probe, the kernel and us; `report` and `check` agree."""
-    told = capture.report()
-    assert told["gaps"] == []
-    assert [one["reason"] for one in told["late"]] == ["reader-late"]
-    assert told["late"][0]["duration_s"] >= STOPPED_S
-    assert (told["health"]["lost_events"], told["health"]["map_full"]) == (0, 0)
+    reported = capture.report()
+    assert reported["gaps"] == []
+    assert [one["reason"] for one in reported["late"]] == ["reader-late"]
+    assert reported["late"][0]["duration_s"] >= STOPPED_S
+    assert (reported["health"]["lost_events"], reported["health"]["map_full"]) == (0, 0)
     said = checked(capture)
     assert "1 read late" in said
     assert " gap" not in said
@@ -126,7 +126,7 @@ def lost_nothing(capture):
         found = sum(done.count for flow, done in counts.items() if flow.device == capture.disk)
         assert counts == {} or abs(found - own) <= max(0.02 * own, 0.15 * RATE), (found, own)
     assert wide.seen or wide.kernel
-    if told["backend"] == "bpftrace":  # its maxima are of single ticks; DTrace's are of all time
+    if reported["backend"] == "bpftrace":  # its maxima are of single ticks; DTrace's are of all time
         assert all(found.max is None for found in wide.histograms.values())
 
 
@@ -282,10 +282,10 @@ def test_a_suspended_terminal(disk, tmp_path, backend, screen):
         assert wait_for(lambda: len(list(open_recording(file))) > before + 2, 60, 0.2), terminal.output[-2000:]
         terminal.type(b"q" if screen else b"\x03")
         assert terminal.left(30.0) == []
-    told = subprocess.run(
+    reported = subprocess.run(
         latmon("report", str(file), "--json"), env=environment(), capture_output=True, text=True, check=True
     ).stdout
-    summary = json.loads(told)
+    summary = json.loads(reported)
     assert summary["gaps"] == []
     assert len(summary.get("late", [])) == (0 if screen else 1)
     frames = [one for one in open_recording(file) if isinstance(one, Frame)]

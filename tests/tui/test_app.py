@@ -14,7 +14,7 @@ from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas, HelpScreen
 from latmon.tui.keys import ACTIONS, bindings, key_line, sections
 from latmon.views.lines import plain
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
 
 def make(source, *, depth="truecolor", theme="dark", **options):
@@ -22,7 +22,7 @@ def make(source, *, depth="truecolor", theme="dark", **options):
         source,
         theme=load_theme(theme, (data_dir("themes"),)),
         depth=depth,
-        choice=options.pop("choice", Choice()),
+        selection=options.pop("selection", Selection()),
         **options,
     )
 
@@ -92,7 +92,7 @@ async def test_moving_selects_and_stops_at_the_ends():
         ):
             await pilot.press(key)
             assert f"▸{name}" in screen(app)
-            assert app.scene.choice.selected == name
+            assert app.scene.selection.selected == name
 
 
 async def test_the_order_of_rows_is_said_when_it_changes():
@@ -159,7 +159,7 @@ async def test_ops_windows_sorts_and_themes():
         await pilot.press("minus", "minus")
         assert "last 30 s" in screen(app)
         await pilot.press("s")
-        assert app.scene.choice.sort == "p99"
+        assert app.scene.selection.sort == "p99"
         for name in ("light", "high-contrast", "mono", "dark"):
             await pilot.press("T")
             assert app._face.name == name
@@ -276,9 +276,9 @@ CONTEXTS = (
 def test_keys_footer_and_help_are_one_table():
     assert {b.action for b in bindings()} == {a.call for a in ACTIONS}
     said = [pair for _, pairs in sections() for pair in pairs]
-    told = [(a.shown, a.does) for a in ACTIONS]
-    assert set(said) == set(told)
-    assert sorted(pair for pair in said if pair[1]) == sorted({pair for pair in told if pair[1]})
+    reported = [(a.shown, a.does) for a in ACTIONS]
+    assert set(said) == set(reported)
+    assert sorted(pair for pair in said if pair[1]) == sorted({pair for pair in reported if pair[1]})
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -325,7 +325,7 @@ SIZES = ((80, 24), (160, 50))
     "keys", [(), ("tab",), ("enter",), ("question_mark",)], ids=["overview", "maps", "zoom", "help"]
 )
 def test_pictures(snap_compare, size, keys):
-    app = make(Source(host(8, 57, odd="nvme5n1", ios=60)), choice=Choice(threshold_us=100_000))
+    app = make(Source(host(8, 57, odd="nvme5n1", ios=60)), selection=Selection(threshold_us=100_000))
     assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, keys))
 
 
@@ -334,7 +334,7 @@ def test_pictures(snap_compare, size, keys):
 )
 def test_pictures_of_themes(snap_compare, theme, depth):
     app = make(
-        Source(host(8, 57, odd="nvme5n1", ios=60)), theme=theme, depth=depth, choice=Choice(threshold_us=100_000)
+        Source(host(8, 57, odd="nvme5n1", ios=60)), theme=theme, depth=depth, selection=Selection(threshold_us=100_000)
     )
     assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ()))
 

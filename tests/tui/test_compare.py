@@ -11,7 +11,7 @@ from latmon.tui.compare import Comparing
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
 from latmon.views.screen import Scene
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
 SECONDS = 36
 
@@ -23,7 +23,7 @@ MARK = Mark("B", 1, 1.0, {"device nvme1n1": {"scheduler": "mq-deadline"}})
 def both():
     """A scene with A and B on it, the key, and what it put into the capture; disk 1 is sick in B."""
     put = []
-    scene = Scene(Choice(), ink=RAMP)
+    scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     comparing = Comparing(scene, [].append, put.append)
     for one in host(2, SECONDS, ios=40):
@@ -58,16 +58,16 @@ def test_a_setting_that_a_mark_told_of_is_named(both):
 
 def test_the_third_press_leaves(both):
     scene, comparing, _ = both
-    beside = scene.beside
+    beside = scene.comparison
     comparing.step()
-    assert scene.beside is None
+    assert scene.comparison is None
     assert "the tail grew" not in "\n".join(map(plain, scene.draw(80, 24).body))
-    scene.beside = beside
+    scene.comparison = beside
 
 
 def test_too_soon_is_said():
     said = []
-    scene = Scene(Choice(), ink=RAMP)
+    scene = Scene(Selection(), ink=RAMP)
     comparing = Comparing(scene, said.append)
     comparing.step()
     assert said == ["there is nothing to compare yet"]
@@ -79,15 +79,15 @@ def test_too_soon_is_said():
     scene.append(frames[10])
     comparing.step()
     assert said[-1] == "only 1 window since A, a comparison takes 6: wait, then D again"
-    assert scene.beside is None
+    assert scene.comparison is None
 
 
 CHANGED = {"device nvme1n1": {"scheduler": "kyber"}}
 
 
-def pressed(told, *, at="edge", noted=()):
+def pressed(reported, *, at="edge", noted=()):
     """The settings that differ after two presses; `told`: what the marks of A and B tell, each a frame late."""
-    scene = Scene(Choice(), ink=RAMP)
+    scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     put = []
     comparing = Comparing(scene, [].append, put.append if at != "replay" else None)
@@ -95,16 +95,16 @@ def pressed(told, *, at="edge", noted=()):
     for number, one in enumerate(host(1, 40, ios=10)):
         marks = [Mark(text, one.mono_us - 1, one.wall, changed) for when, text, changed in noted if when == number]
         if waiting:
-            marks.append(Mark(waiting, one.mono_us - 1, one.wall, told[waiting]))
+            marks.append(Mark(waiting, one.mono_us - 1, one.wall, reported[waiting]))
         waiting = None
         scene.append(replace(one, marks=tuple(marks)))
         comparing.arrived()
         if number in (15, 30):
             known = len(put)
             comparing.step()
-            waiting = put[-1] if len(put) > known and put[-1] in told else None
-    assert scene.beside is not None
-    return [(one.name, one.a, one.b) for one in differing(scene.beside.a, scene.beside.b)]
+            waiting = put[-1] if len(put) > known and put[-1] in reported else None
+    assert scene.comparison is not None
+    return [(one.name, one.a, one.b) for one in differing(scene.comparison.a, scene.comparison.b)]
 
 
 def test_what_was_set_before_a_is_no_difference_between_a_and_b():
@@ -115,9 +115,11 @@ def test_what_was_set_back_between_a_and_b_is_one():
     assert pressed({"A": CHANGED, "B": {}}) == [("scheduler", "kyber", "none")]
 
 
-@pytest.mark.parametrize("told", [{"A": None, "B": CHANGED}, {"A": CHANGED, "B": None}, {"B": CHANGED}, {"A": CHANGED}])
-def test_settings_that_were_read_on_one_side_alone_are_no_difference(told):
-    assert pressed(told) == []
+@pytest.mark.parametrize(
+    "reported", [{"A": None, "B": CHANGED}, {"A": CHANGED, "B": None}, {"B": CHANGED}, {"A": CHANGED}]
+)
+def test_settings_that_were_read_on_one_side_alone_are_no_difference(reported):
+    assert pressed(reported) == []
 
 
 def test_a_replay_goes_by_the_marks_that_were_put():
@@ -125,7 +127,7 @@ def test_a_replay_goes_by_the_marks_that_were_put():
 
 
 def test_marks_that_are_not_on_the_screen_any_more_count_too():
-    scene = Scene(Choice(), ink=RAMP)
+    scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     frames = host(1, 60, ios=10)
     for number, one in enumerate(frames):
@@ -137,5 +139,5 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     for one in host(1, 75, ios=10)[60:]:
         scene.append(one)
     comparing.step()
-    assert scene.beside.a.settings == CHANGED
-    assert scene.beside.b.settings == CHANGED
+    assert scene.comparison.a.settings == CHANGED
+    assert scene.comparison.b.settings == CHANGED

@@ -16,18 +16,18 @@ from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
 from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace.backend import DtraceBackend
 from latmon_backends.dtrace.devices import NoCounters
-from latmon_backends.dtrace.tool import Tool
+from latmon_backends.dtrace.tool import DtraceTool
 from latmon_backends.replay import ReplayBackend
-from tests.backends.fake_dtrace import GOLDEN, Fake, manifests
-from tests.backends.fake_host import FakeHost
-from tests.illumos_golden import SCRUBBED
+from tests.support.fake_dtrace import GOLDEN, Fake, manifests
+from tests.support.fake_host import FakeHost
+from tests.support.illumos_golden import SCRUBBED
 
-DEEP = (
+ON_DEMAND = (
     *("sd_depth", "sd_limits", "scsi_pkt", "mpt_flags", "emlxs_sli4", "emlxs_thread"),
     *("taskqs", "intr", "callouts", "zfs_slow"),
 )
@@ -81,7 +81,7 @@ def opened(fake, options, system, scripts):
     @contextlib.asynccontextmanager
     async def opener(_):
         only = (scripts[0],)
-        async with DtraceBackend(options, find_tool=lambda: Tool(str(fake.path), system), only=only) as backend:
+        async with DtraceBackend(options, find_tool=lambda: DtraceTool(str(fake.path), system), only=only) as backend:
             yield backend
 
     return opener
@@ -91,7 +91,7 @@ def opened(fake, options, system, scripts):
 def as_a_test():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "load_all", lambda _: manifests())
-        patch.setattr("latmon.capture.capture.privileges.settle", lambda _user: None)
+        patch.setattr("latmon.capture.capture.privileges.drop_root", lambda _user: None)
         yield
 
 
@@ -105,7 +105,7 @@ def illumos(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LATMON_KSTAT", str(kstat))
         patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), "kstat"))
-        return captured(directory, "illumos", ("sd", *DEEP), options, busy=3, pace=0.5)
+        return captured(directory, "illumos", ("sd", *ON_DEMAND), options, busy=3, pace=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,8 @@ def shown(illumos, frames):
     """Draws a screen after some steps."""
     origin = open_recording(illumos).origin
 
-    def drawn(*steps, size=(160, 50), **choice):
-        text = press(scene(frames, Choice(**choice), origin, mode="REPLAY"), *steps, size=size)
+    def drawn(*steps, size=(160, 50), **selection):
+        text = press(scene(frames, Selection(**selection), origin, mode="REPLAY"), *steps, size=size)
         assert not NUMBER.search(text)
         assert all(len(line) <= size[0] for line in text.splitlines())
         return text
@@ -179,7 +179,7 @@ def test_the_report_in_words(illumos):
     text = " ".join(render_text(summarise(open_recording(illumos))).split())
     assert "sd2: un_throttle 3 is below its own minimum of 8 (un_min_throttle)" in text
     assert "tagged queueing is off, only the adapter queues; sd sends it 3 at most" in text
-    assert "held at 3 in the driver while more were queued" in text
+    assert "limited to 3 in the driver while more were queued" in text
     assert "emlxs0 emlxs not timed here: only the tracer measures it" in text
     assert re.search(r"emlxs0 write 2,048 B -/- total 1\.238999 s to completion", text)
     assert re.search(r"hba 85 us <1% irq 6 us <1% completion 1\.238903 s >99%", text)
@@ -225,7 +225,7 @@ def test_outliers(shown, size):
     assert "includes irq, softirq, completion" in opened
 
 
-def test_a_command_that_sd_does_not_send_is_told_with_its_hba_and_block(frames, shown):
+def test_a_command_that_sd_does_not_send_is_reported_with_its_hba_and_block(frames, shown):
     """scsi_pkt speaks for itself: no always-on script times an HBA."""
     found = {(one.op, one.sector) for frame in frames for one in frame.outliers if one.device == "mpt0"}
     assert {("read", SCRUBBED), ("flush", 0)} == found
@@ -280,7 +280,7 @@ def test_freebsd_from_the_golden_to_the_screens(freebsd):
     assert {"queue", "hba", "completion", "requeue"} <= set(summary["devices"]["da0"]["ops"]["write"]["stages"])
     assert "total 30.530 ms" in " ".join(render_text(summary).split())
     seen = [
-        press(scene(frames, Choice(), recording.origin, mode="REPLAY"), *steps, size=(160, 50))
+        press(scene(frames, Selection(), recording.origin, mode="REPLAY"), *steps, size=(160, 50))
         for steps in (["screen:0"], ["screen:1", "enter"], ["screen:2"], ["screen:3", "read"])
     ]
     assert re.search(r"da0 +da .* 21\.5m", seen[0])

@@ -5,27 +5,28 @@ import re
 from dataclasses import replace
 
 import pytest
-from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, deep_host, host
+from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
 from test_app import make, painted, settled
 from test_screens import press, text
 
 from latmon.findings import engine
-from latmon.findings.engine import NEEDS, RULES, Episode
+from latmon.findings.engine import Episode
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import DEFAULT, Rule
+from latmon.findings.rule import DEFAULT, LATENCIES, MISSING, Rule
+from latmon.findings.rules import RULES
 from latmon.support.errors import LatmonError
 from latmon.timetravel.archive import Archive, Stamp
-from latmon.tui.app import Judging
+from latmon.tui.app import FindingsEvaluation
 from latmon.tui.time_travel import Travel
-from latmon.views.findings_state import Standing, standing_at
+from latmon.views.findings_state import CurrentFindings, findings_at
 from latmon.views.lines import plain, width
 from latmon.views.panels.findings import evidence, listed, urgent
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon.views.units import clock
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
-FRAMES = deep_host(6, 12, ios=8)
+FRAMES = on_demand_host(6, 12, ios=8)
 S = 1_000_000
 WAKE_UP = Finding(
     "completion-wakeup",
@@ -49,8 +50,8 @@ def lasting(one, begin=20, end=55, **changed):
     return replace(made, **changed)
 
 
-def standing(*now, over=(), **changed):
-    return Standing(tuple(map(lasting, now)), tuple(over), judged=True, span_us=60 * S, **changed)
+def current(*now, over=(), **changed):
+    return CurrentFindings(tuple(map(lasting, now)), tuple(over), evaluated=True, span_us=60 * S, **changed)
 
 
 def said(lines):
@@ -65,8 +66,8 @@ def flat(lines):
 def ruled(monkeypatch):
     """One rule with a known answer in place of all."""
 
-    def rule(judge, name="completion-wakeup"):
-        monkeypatch.setattr(engine, "RULES", (Rule(name, "", judge),))
+    def rule(evaluate, name="completion-wakeup"):
+        monkeypatch.setattr(engine, "RULES", (Rule(name, "", evaluate, LATENCIES),))
 
     return rule
 
@@ -78,8 +79,8 @@ def slow(facts, _limits):
         yield replace(WAKE_UP, device=SICK, summary=f"{SICK}: {writes.count} writes by {facts.end_us - START_MONO}")
 
 
-def scene(frames, choice=Choice(), **options):  # noqa: B008  frozen
-    made = Scene(choice, findings=DEFAULT, **options)
+def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
+    made = Scene(selection, findings=DEFAULT, **options)
     made.opened(BEGUN)
     for one in frames:
         made.append(one)
@@ -127,14 +128,14 @@ def test_wide_letters_break_where_the_screen_does(many):
 
 
 def test_a_notice_stays_off_the_map():
-    assert standing(SEEN).urgent == ()
-    assert standing(WAKE_UP, SEEN).urgent == (WAKE_UP,)
+    assert current(SEEN).urgent == ()
+    assert current(WAKE_UP, SEEN).urgent == (WAKE_UP,)
 
 
 # ---- the list
 
 
-def test_an_empty_list_says_what_could_not_be_judged(ruled):
+def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     ruled(lambda *_: ())
     made = scene(host(3, 20))
     shown = " ".join(press(made, "screen:5").split())
@@ -157,14 +158,14 @@ def test_before_the_first_block_nothing_is_known(ruled):
 @pytest.mark.parametrize("at", [0, 1, 3])
 def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
     over = [lasting(replace(CEILING, device=f"sd{i}"), 1 + i, 10 + i) for i in range(9)]
-    lines = listed(standing(WAKE_UP, CEILING, over=over), at, cells, rows)
+    lines = listed(current(WAKE_UP, CEILING, over=over), at, cells, rows)
     assert len(lines) <= rows
     assert all(width(line) <= cells for line in lines)
     assert sum(plain(line).startswith("▸") for line in lines) == 1
 
 
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
-    shown = said(listed(standing(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
+    shown = said(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
     assert "▸!! completion-wakeup  nvme5n1  since " in shown
     assert "critical" in shown
     assert "  ! outstanding-ceiling  nvme1n1  since " in shown
@@ -173,7 +174,7 @@ def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
 
 
 def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
-    shown = flat(listed(standing(WAKE_UP), 0, 160, 46))
+    shown = flat(listed(current(WAKE_UP), 0, 160, 46))
     assert "97% of the time of I/Os above 100 ms (of 31)" in shown
     assert "Enter shows it: overview, nvme5n1, write, 65.5m and more" in shown
     assert "1 raise the thread's priority (risk: other threads wait instead)" in shown
@@ -193,19 +194,21 @@ def test_a_command_keeps_its_blanks_and_has_lines_of_its_own(cells):
 
 def test_the_next_step_is_seen_on_a_small_screen_and_the_key_that_shows_more():
     facts = tuple(Fact("n", i, f"number {i} of many") for i in range(16))
-    shown = said(listed(standing(replace(WAKE_UP, facts=facts), CEILING), 0, 80, 20))
+    shown = said(listed(current(replace(WAKE_UP, facts=facts), CEILING), 0, 80, 20))
     assert "1 raise the thread's priority" in shown
     assert re.search(r" … PgDn: \d+ more lines", shown)
 
 
 def test_what_lasted_when_somebody_began_to_watch_may_have_begun_before():
-    found = Standing((lasting(WAKE_UP, begin=5),), judged=True, span_us=60 * S, firsts=frozenset({START_MONO + 5 * S}))
+    found = CurrentFindings(
+        (lasting(WAKE_UP, begin=5),), evaluated=True, span_us=60 * S, firsts=frozenset({START_MONO + 5 * S})
+    )
     assert f"since {clock(START_WALL + 5)} or before" in said(listed(found, 0, 160, 46))
     assert found.moments == []
 
 
-def test_every_rule_says_what_it_lives_by():
-    assert set(NEEDS) == {rule.id for rule in RULES}
+def test_every_rule_names_the_input_that_it_needs():
+    assert {rule.needs for rule in RULES} == set(MISSING)
 
 
 # ---- to the evidence and back
@@ -221,15 +224,15 @@ def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     assert "!! nvme5n1 completion-wakeup as of 03:00:10: 97% of" in text(made)
     before = press(made, "screen:5")
     shown = press(made, "evidence")
-    assert made.choice.context == "zoom"
-    assert (made.choice.selected, made.choice.op) == (ODD, "write")
+    assert made.selection.context == "zoom"
+    assert (made.selection.selected, made.selection.op) == (ODD, "write")
     assert " nvme5n1 region " in shown
     assert " and more" in shown
     press(made, "mark")  # the region is the cursor's
-    assert made.choice.context == "cursor"
-    assert made.choice.cursor.corner is not None
+    assert made.selection.context == "cursor"
+    assert made.selection.cursor.corner is not None
     press(made, "leave")
-    assert made.choice.context == "zoom"
+    assert made.selection.context == "zoom"
     assert press(made, "leave") == before
 
 
@@ -245,34 +248,34 @@ def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
 )
 def test_each_screen_can_be_the_evidence(ruled, where, context, seen):
     ruled(shows(replace(WAKE_UP, where=where)))
-    made = scene(FRAMES, Choice(screen="findings", pattern="nvme0"))
+    made = scene(FRAMES, Selection(screen="findings", pattern="nvme0"))
     assert seen in press(made, "evidence")
-    assert made.choice.context == context
+    assert made.selection.context == context
     press(made, "leave")
-    assert (made.choice.context, made.choice.pattern) == ("findings", "nvme0")
+    assert (made.selection.context, made.selection.pattern) == ("findings", "nvme0")
 
 
 def test_what_is_opened_at_the_evidence_is_closed_first(ruled):
     ruled(shows(replace(WAKE_UP, where=Where("outliers", ODD))))
-    made = scene(FRAMES, Choice(screen="findings"))
+    made = scene(FRAMES, Selection(screen="findings"))
     press(made, "evidence", "read")
-    assert made.choice.context == "outlier"
+    assert made.selection.context == "outlier"
     press(made, "leave")
-    assert made.choice.context == "outliers"
+    assert made.selection.context == "outliers"
     press(made, "leave")
-    assert made.choice.context == "findings"
+    assert made.selection.context == "findings"
     press(made, "evidence", "screen:1", "leave")
-    assert made.choice.context == "overview"
+    assert made.selection.context == "overview"
 
 
 def test_a_device_with_a_finding_is_the_first_of_those_unlike_their_peers(ruled):
     ruled(shows(replace(WAKE_UP, device="nvme2n1")))
     made = scene(host(4, 6))
-    assert [one.device.name for one in made.sight.subjects()][:2] == ["nvme2n1", "nvme0n1"]
-    made.choose(replace(made.choice, sort="name"))
-    assert made.sight.subjects()[0].device.name == "nvme0n1"
+    assert [one.device.name for one in made.view.subjects()][:2] == ["nvme2n1", "nvme0n1"]
+    made.choose(replace(made.selection, sort="name"))
+    assert made.view.subjects()[0].device.name == "nvme0n1"
     ruled(shows(replace(SEEN, device="nvme2n1", id="completion-wakeup")))
-    assert scene(host(4, 6)).sight.subjects()[0].device.name == "nvme0n1"
+    assert scene(host(4, 6)).view.subjects()[0].device.name == "nvme0n1"
 
 
 def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
@@ -280,19 +283,19 @@ def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
     made = scene(host(4, 90))
 
     def rows():
-        return [(one.device.name, one.choice.selected) for one in made.sight.subjects()]
+        return [(one.device.name, one.selection.selected) for one in made.view.subjects()]
 
     live = rows()
     assert live[0] == ("nvme2n1", "nvme2n1")
-    made.at_once = made.watched.at_once = False
+    made.at_once = made.findings_state.at_once = False
     made.pause()
     made.travel(made.archive.stamps[20])
     seen = [rows()]
     while made.towards is not None:
         made.proceed()
         seen.append(rows())
-    while made.watched.behind:
-        made.watched.proceed()
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
         seen.append(rows())
     assert seen == [live] * len(seen)
 
@@ -300,14 +303,14 @@ def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
 def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
     other = replace(CEILING, id="completion-wakeup")
     ruled(lambda *_: (WAKE_UP, other))
-    made = scene(FRAMES[:6], Choice(screen="findings"))
+    made = scene(FRAMES[:6], Selection(screen="findings"))
     press(made, "found:1", "found:1")
-    assert made.choice.finding[:2] == other.key
+    assert made.selection.finding[:2] == other.key
     for one in FRAMES[6:]:
         made.append(one)
     assert "▸ ! completion-wakeup  nvme1n1" in press(made, "scroll:10")
     press(made, "found:-1")
-    assert (made.choice.finding[:2], made.choice.top) == (WAKE_UP.key, 0)
+    assert (made.selection.finding[:2], made.selection.top) == (WAKE_UP.key, 0)
 
 
 # ---- in time
@@ -362,91 +365,93 @@ def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
         pytest.param(136, True, marks=pytest.mark.slow),
     ],
 )
-def test_an_earlier_time_is_judged_as_it_was_then(ruled, second, jumped):
+def test_an_earlier_time_is_evaluated_as_it_was_then(ruled, second, jumped):
     ruled(slow)
-    then = scene(TIME[: second + 1], Choice(screen="findings"))
+    then = scene(TIME[: second + 1], Selection(screen="findings"))
     if jumped:  # nobody saw it: all that there is are the recording's frames
-        made = Scene(Choice(screen="findings"), findings=DEFAULT, mode="REPLAY")
+        made = Scene(Selection(screen="findings"), findings=DEFAULT, mode="REPLAY")
         archive = Archive()
         for one in TIME:
             archive.append(one)
         made.opened(BEGUN, archive)
     else:
-        made = scene(TIME, Choice(screen="findings"))
+        made = scene(TIME, Selection(screen="findings"))
     made.travel(made.archive.stamps[second])
-    found = made.watched.standing
-    assert [one.last for one in found.lasting] == [one.last for one in then.watched.standing.lasting]
-    assert found.span_us == then.watched.standing.span_us
+    found = made.findings_state.current
+    assert [one.last for one in found.lasting] == [one.last for one in then.findings_state.current.lasting]
+    assert found.span_us == then.findings_state.current.span_us
     if second != 136:  # its end is behind the window
         assert said(screen_lines(made, (), 80, 24)[1:-4]) == said(screen_lines(then, (), 80, 24)[1:-4])
 
 
 def test_one_that_is_over_is_shown_where_it_was(ruled):
     ruled(slow)
-    made = scene(TIME, Choice(screen="findings"))
+    made = scene(TIME, Selection(screen="findings"))
     press(made, "evidence")
     travel = Travel(made, Source([]), str, str, aside=str)
     travel.to_finding()
     assert made.at is not None
     assert START_MONO + 110 * S < made.at.mono_us <= START_MONO + 125 * S
-    assert made.choice.context == "zoom"
+    assert made.selection.context == "zoom"
 
 
 def later(frames, **options):
     """A scene whose frames nobody has judged yet."""
-    made = Scene(Choice(screen="findings"), findings=DEFAULT, **options)
-    made.watched.at_once = False
+    made = Scene(Selection(screen="findings"), findings=DEFAULT, **options)
+    made.findings_state.at_once = False
     made.opened(BEGUN)
     for one in frames:
         made.append(one)
     return made
 
 
-def test_rules_wait_until_somebody_has_time_and_the_first_minute_is_judged(ruled):
+def test_rules_wait_until_somebody_has_time_and_the_first_minute_is_evaluated(ruled):
     ruled(slow)
     made = later(TIME[:70])
-    assert made.watched.standing.judged is False
+    assert made.findings_state.current.evaluated is False
     waits, painted = [], []
-    judging = Judging(made.watched, lambda after, call: waits.append((after, call)), lambda: painted.append(1), str)
-    judging.wake()
-    judging.wake()
+    evaluating = FindingsEvaluation(
+        made.findings_state, lambda after, call: waits.append((after, call)), lambda: painted.append(1), str
+    )
+    evaluating.wake()
+    evaluating.wake()
     assert len(waits) == 1
     while waits:
         after, call = waits.pop()
         assert after >= 0.02
         call()
     assert painted
-    assert made.watched.behind is False
-    assert made.watched._edge.judged == 14
-    assert made.watched.standing == scene(TIME[:70]).watched.standing
+    assert made.findings_state.is_pending is False
+    assert made.findings_state._edge.evaluated == 14
+    assert made.findings_state.current == scene(TIME[:70]).findings_state.current
 
 
 def test_who_is_late_leaves_out_older_blocks_and_says_how_far_it_got(ruled):
     ruled(slow)
     made = later(TIME[:70])
-    while made.watched._edge.judged < 2:
-        made.watched.proceed()
+    while made.findings_state._edge.evaluated < 2:
+        made.findings_state.proceed()
     assert f"evaluated up to {clock(START_WALL + 10)}, 60 s behind" in text(made)
     for one in TIME[70:]:
         made.append(one)
-    made.watched.finish()
-    assert made.watched._edge.judged <= 5
+    made.findings_state.finish()
+    assert made.findings_state._edge.evaluated <= 5
     assert "behind" not in text(made)
 
 
 def test_only_what_was_found_first_after_a_hole_may_have_begun_before(ruled):
     ruled(slow)
     made = later(TIME[:70])
-    made.watched.finish()  # began in the sight of all
+    made.findings_state.finish()  # began in the sight of all
     for one in TIME[70:110]:
         made.append(one)
-    made.watched.finish()
-    assert made.watched._begun.mono_us > START_MONO + 70 * S
+    made.findings_state.finish()
+    assert made.findings_state._begun.mono_us > START_MONO + 70 * S
     assert "or before" not in text(made)
     assert f"since {clock(START_WALL + 55)}" in text(made)
-    assert [one.mono_us for one in made.watched.standing.moments] == [START_MONO + 55 * S]
+    assert [one.mono_us for one in made.findings_state.current.moments] == [START_MONO + 55 * S]
     unseen = later(TIME[:100])
-    unseen.watched.finish()
+    unseen.findings_state.finish()
     assert " or before" in text(unseen)
 
 
@@ -456,9 +461,9 @@ def test_another_boot_is_another_time(ruled):
     again = [replace(one, mono_us=one.mono_us - 50 * S, wall=one.wall + 1000) for one in TIME[60:75]]
     for one in again:
         made.append(one)
-    watched = made.watched
-    assert watched._first_us == watched._begun.mono_us == START_MONO + 10 * S
-    then = standing_at(watched._edge, Stamp(again[0].mono_us, again[0].wall), DEFAULT)
+    findings_state = made.findings_state
+    assert findings_state._first_us == findings_state._begun.mono_us == START_MONO + 10 * S
+    then = findings_at(findings_state._edge, Stamp(again[0].mono_us, again[0].wall), DEFAULT)
     assert [one.end_us for one in then.over] == [START_MONO + 80 * S]
     assert then.lasting == ()
 
@@ -479,16 +484,18 @@ def gone(made):
     return there.stamps
 
 
-def test_a_time_that_cannot_be_judged_has_no_finding_of_now(ruled):
+def test_a_time_that_cannot_be_evaluated_has_no_finding_of_now(ruled):
     ruled(slow)
     made = later(TIME[:70])
-    made.watched.finish()
+    made.findings_state.finish()
     made.at = made.archive.stamps[30]
     gone(made)
-    made.watched.look(made.archive, BEGUN, made.at, 60 * S)
+    made.findings_state.look(made.archive, BEGUN, made.at, 60 * S)
     said, painted, waits = [], [], []
-    judging = Judging(made.watched, lambda _, call: waits.append(call), lambda: painted.append(1), said.append)
-    judging.wake()
+    evaluating = FindingsEvaluation(
+        made.findings_state, lambda _, call: waits.append(call), lambda: painted.append(1), said.append
+    )
+    evaluating.wake()
     while waits:
         waits.pop()()
     assert said == ["cannot read x: it is gone"]
@@ -500,20 +507,20 @@ def test_a_time_that_cannot_be_judged_has_no_finding_of_now(ruled):
 def test_what_a_rule_does_not_catch_does_not_end_judging():
     made = later(TIME[:6])
     waits = []
-    judging = Judging(made.watched, lambda _, call: waits.append(call), str, str)
-    judging.wake()
-    made.watched._edge.taking = lambda _: iter(lambda: 1 / 0, 0)
+    evaluating = FindingsEvaluation(made.findings_state, lambda _, call: waits.append(call), str, str)
+    evaluating.wake()
+    made.findings_state._edge.taking = lambda _: iter(lambda: 1 / 0, 0)
     with pytest.raises(ZeroDivisionError):
         waits.pop()()
-    judging.wake()
+    evaluating.wake()
     assert len(waits) == 1
 
 
 def test_a_rule_that_failed_is_named(ruled):
     ruled(lambda *_: ())
-    made = scene(host(1, 10), Choice(screen="findings"))
-    made.watched._edge.failed = {"peer-outlier": "division by zero"}
-    made.watched._shown = (None, made.watched.standing)
+    made = scene(host(1, 10), Selection(screen="findings"))
+    made.findings_state._edge.failed = {"peer-outlier": "division by zero"}
+    made.findings_state._shown = (None, made.findings_state.current)
     assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 24))
 
 
@@ -522,12 +529,12 @@ def test_space_in_a_replay_whose_file_is_gone_says_so(ruled):
     made = later(TIME[:20], mode="REPLAY")
     made.at_once = False
     stamps = gone(made)
-    told = []
-    travel = Travel(made, Played([]), told.append, str, aside=str)
+    reported = []
+    travel = Travel(made, Played([]), reported.append, str, aside=str)
     made.travel(stamps[72])
     travel.hold(0)
     assert travel.arrive()
-    assert told == ["cannot read x: it is gone"]
+    assert reported == ["cannot read x: it is gone"]
     assert made.edge.until_us == stamps[19].mono_us
 
 
@@ -542,25 +549,25 @@ def test_a_replay_that_goes_on_judges_the_minute_before_in_parts(ruled):
     made.go_on()
     assert "evaluating the minute before" in text(made)
     for one in TIME[73:80]:
-        made.watched.take(one, BEGUN)
-    made.watched.finish()
-    assert [one.last for one in made.watched.standing.lasting] == [
-        one.last for one in scene(TIME[:80]).watched.standing.lasting
+        made.findings_state.take(one, BEGUN)
+    made.findings_state.finish()
+    assert [one.last for one in made.findings_state.current.lasting] == [
+        one.last for one in scene(TIME[:80]).findings_state.current.lasting
     ]
 
 
 def test_no_rule_is_asked_where_none_is_wanted():
-    made = Scene(Choice(screen="findings"))
+    made = Scene(Selection(screen="findings"))
     made.opened(BEGUN)
     for one in FRAMES:
         made.append(one)
-    assert made.watched.behind is False
+    assert made.findings_state.is_pending is False
     assert "nothing is evaluated" in text(made)
 
 
 def test_the_health_line_counts_them_where_there_is_room(ruled):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup"), replace(SEEN, id="completion-wakeup")))
-    made = scene(FRAMES, Choice(screen="outliers"))
+    made = scene(FRAMES, Selection(screen="outliers"))
     assert "2 findings" in text(made, (160, 50))
     assert "tracing" in text(made)
 
@@ -568,9 +575,9 @@ def test_the_health_line_counts_them_where_there_is_room(ruled):
 # ---- pictures
 
 
-async def _judged(pilot, keys):
+async def _evaluated(pilot, keys):
     await settled(pilot)
-    pilot.app.scene.watched.finish()
+    pilot.app.scene.findings_state.finish()
     pilot.app._repaint()
     await pilot.press(*keys)
     await painted(pilot)
@@ -589,7 +596,7 @@ async def _judged(pilot, keys):
 def test_pictures_of_findings(snap_compare, ruled, keys, size, depth):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup")))
     app = make(Source(FRAMES, origin=BEGUN), depth=depth, findings=DEFAULT)
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _judged(pilot, keys))
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _evaluated(pilot, keys))
 
 
 async def test_the_app_judges_between_pictures(ruled):
@@ -598,6 +605,6 @@ async def test_the_app_judges_between_pictures(ruled):
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         async with asyncio.timeout(60):
-            while app.scene.watched.behind:  # noqa: ASYNC110 - it has no event for that
+            while app.scene.findings_state.is_pending:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.02)
-        assert app.scene.watched.standing.judged
+        assert app.scene.findings_state.current.evaluated

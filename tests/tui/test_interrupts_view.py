@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from frames import ORIGIN, SECOND, START_MONO, deep_host, frame
+from frames import ORIGIN, SECOND, START_MONO, frame, on_demand_host
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
 from latmon.aggregate.accumulator import summed
@@ -11,15 +11,25 @@ from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Ta
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
-from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, delay_room, tick_us
+from latmon.views.columns import table
+from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us
 from latmon.views.lines import plain, width
 from latmon.views.panels import interrupts as handlers_view
 from latmon.views.panels import interrupts as softirqs_view
 from latmon.views.panels import interrupts as wakeups_view
-from latmon.views.panels.interrupts import PARTS, TASKQS, Interrupts, interrupts, interrupts_of, needed, shares, tables
+from latmon.views.panels.interrupts import (
+    PARTS,
+    TASKQS,
+    InterruptTables,
+    interrupts,
+    interrupts_of,
+    needed,
+    shares,
+    tables,
+)
 from latmon.views.scale import extent, latency_scale
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon.views.timeline import Timeline
 
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 18), (120, 30), (160, 45), (400, 120)]
@@ -86,7 +96,7 @@ def test_the_culprit_on_a_shared_vector_comes_first():
 
 
 def test_handlers_at_100():
-    lines = text(handlers_view.handlers(SHOWN.handlers, 1, (100, 8))).splitlines()
+    lines = text(table(handlers_view.HANDLER_FIELDS, SHOWN.handlers, 1, (100, 8), why="")).splitlines()
     assert lines[0].split() == [
         "irq",
         "handler",
@@ -108,14 +118,14 @@ def test_handlers_at_100():
 def test_a_handler_alone_is_no_culprit():
     alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
     assert not alone.culprit
-    assert handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_mine is None
+    assert handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_handled is None
 
 
 # ---- wake-ups
 
 
 def test_who_waited_longest_and_who_ran_instead():
-    lines = text(wakeups_view.wakeups(SHOWN.threads, 0, (120, 8))).splitlines()
+    lines = text(table(wakeups_view.WAKEUP_FIELDS, SHOWN.threads, 0, (120, 8), why="")).splitlines()
     assert lines[1].startswith("▸emlxs_thread ")
     assert "zpool-data (prio 99) x8, swapper/3 x1" in lines[1]
     assert lines[1].split()[2:6] == ["other", "97", "502", "32u"]
@@ -170,8 +180,8 @@ def test_hidden_rows_are_counted():
 
 
 def test_nothing_traced_says_why():
-    assert text(interrupts(Interrupts(), 80, 18, RAMP, why=WHY)).strip() == WHY
-    some = Interrupts(threads=SHOWN.threads)
+    assert text(interrupts(InterruptTables(), 80, 18, RAMP, why=WHY)).strip() == WHY
+    some = InterruptTables(threads=SHOWN.threads)
     assert text(interrupts(some, 80, 18, RAMP, why=WHY)).count(WHY) == 2
 
 
@@ -185,7 +195,7 @@ def test_every_size_fits_and_is_clean(size, ink, focus):
         [Wakeups(Thread(4_194_304, HOSTILE, "other", 120), runs(2**32 - 1), {HOSTILE: 10**9})],
         1e-6,
     )
-    for shown in (SHOWN, hostile, Interrupts()):
+    for shown in (SHOWN, hostile, InterruptTables()):
         for selected in (0, 2, 99):
             lines = interrupts(shown, *size, ink, focus=focus, selected=selected, first_cpu=250, why=WHY)
             assert 0 < len(lines) <= size[1]
@@ -205,7 +215,7 @@ def test_what_waits_for_a_thread_and_what_is_no_queue(cells):
     lines = text(interrupts(QUEUES, cells, 22, RAMP, focus=TASKQS, selected=1)).splitlines()
     assert lines[15].split()[:2] == ["task", "queues"]
     inst = (["inst"], ["3"], ["0"]) if cells == 160 else ([], [], [])
-    assert lines[16].split() == ["task", "queue", *inst[0], "prio", "thr", "active", "waiting", "most", "done/s", "run"]
+    assert lines[16].split() == ["task", "queue", *inst[0], "prio", "thr", "active", "waiting", "max", "done/s", "run"]
     assert lines[17].split() == ["zio_write_intr", *inst[1], "99", "8", "8", "322", "300", "120", "20u"]
     assert lines[18].split() == ["▸qlc_0_comp_thd", *inst[2], "99", "8", "8", "0", "8", "-", "-", "permanent", "loops"]
 
@@ -219,11 +229,11 @@ def test_a_host_without_task_queues_has_three_parts_and_an_idle_one_says_so():
     assert needed(idle) == needed(SHOWN) + 3
 
 
-def test_where_nothing_is_traced_the_reason_is_told_once():
-    screen = text(interrupts(replace(Interrupts(), taskqs=QUEUES.taskqs), 80, 24, RAMP, why=WHY))
+def test_where_nothing_is_traced_the_reason_is_reported_once():
+    screen = text(interrupts(replace(InterruptTables(), taskqs=QUEUES.taskqs), 80, 24, RAMP, why=WHY))
     assert screen.count(WHY) == 1
     assert "▸zio_write_intr" in screen
-    lines = text(interrupts(Interrupts(taskqs=()), 80, 24, RAMP, why=WHY)).splitlines()
+    lines = text(interrupts(InterruptTables(taskqs=()), 80, 24, RAMP, why=WHY)).splitlines()
     assert [line.strip() for line in lines] == [
         "",
         WHY,
@@ -235,21 +245,21 @@ def test_where_nothing_is_traced_the_reason_is_told_once():
 
 @pytest.mark.parametrize(("traced", "parts"), [(True, 4), (False, 1)])
 def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(traced, parts):
-    made = Scene(Choice(screen="interrupts"))
+    made = Scene(Selection(screen="interrupts"))
     made.store.origin = ORIGIN
-    for one in deep_host(6, 30):
+    for one in on_demand_host(6, 30):
         queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(one.seq)
-        deep = {} if traced else {"softirqs": {}, "handlers": {}, "wakeups": ()}
-        made.append(replace(one, taskqs=queues, **deep))
-    shown = tables(made.sight)
+        on_demand = {} if traced else {"softirqs": {}, "handlers": {}, "wakeups": ()}
+        made.append(replace(one, taskqs=queues, **on_demand))
+    shown = tables(made.view)
     assert [(s.last.name, s.executed) for s in shown.taskqs or ()] == [("zio_write_intr", 2400), ("qlc_0_comp_thd", 0)]
     for step in (*["part"] * (parts - 1), "line"):
-        made.choose(STEPS[step](made.sight, 1))
+        made.choose(STEPS[step](made.view, 1))
     assert "▸qlc_0_comp_thd" in text(screen_lines(made, (), 80, 40))
-    made.choose(STEPS["delays"](made.sight, 0))
-    assert not made.choice.opened
-    made.choose(STEPS["part"](made.sight, 1))
-    assert made.choice.part == 0
+    made.choose(STEPS["delays"](made.view, 0))
+    assert not made.selection.opened
+    made.choose(STEPS["part"](made.view, 1))
+    assert made.selection.part == 0
 
 
 @pytest.mark.parametrize("size", [(10, 1), (40, 2), *SIZES])
@@ -257,7 +267,7 @@ def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(
 def test_task_queues_fit_everywhere_and_are_clean(size, focus):
     huge = 2**63 - 1
     hostile = summed([[Taskq(HOSTILE, at, huge, huge, huge, huge, huge, huge, 1, huge, 1, huge) for at in range(99)]])
-    for others in (SHOWN, Interrupts()):
+    for others in (SHOWN, InterruptTables()):
         for queues in (QUEUES.taskqs, hostile, ()):
             for selected in (0, 98, 200):
                 lines = interrupts(replace(others, taskqs=queues), *size, RAMP, focus=focus, selected=selected, why=WHY)
@@ -301,7 +311,7 @@ def test_delays_keep_their_time_and_holes():
     made = list(delay_frames(late, replace(frame(9), wall=frame(9).wall)))
     assert [f.wall for f in made] == [frame(i).wall for i in (0, 1, 2, 9)]
     assert len(Timeline(SECOND, 31, OPS, made).columns) > 4
-    assert delay_room(80) == 68
+    assert room(80) == 68
 
 
 @pytest.mark.parametrize(
@@ -322,9 +332,9 @@ def test_priorities_are_explained_by_the_platform_of_the_host(kernel, has, has_n
 
 
 def test_a_recording_of_solaris_has_its_own_scale_on_the_screen():
-    made = Scene(Choice(screen="interrupts"))
+    made = Scene(Selection(screen="interrupts"))
     made.store.origin = replace(ORIGIN, kernel="SunOS 5.11")
-    for one in deep_host(6, 30):
+    for one in on_demand_host(6, 30):
         made.append(one)
     titles = [line for line in map(plain, made.draw(80, 24).body) if line.startswith(" wake-ups")]
     assert "SYS 60-99" in titles[0]

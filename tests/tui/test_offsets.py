@@ -13,9 +13,9 @@ from latmon.model.inflight import Issue
 from latmon.tui.commands import fold
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.panels.overview import FOLDS, Moments, draw, moments, offset_map, why_none
+from latmon.views.panels.overview import FOLDS, OffsetEvents, draw, moments, offset_map, why_none
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
 TICK = 4_000
 READ = ("read",)
@@ -33,7 +33,7 @@ def at_random(n, seed=1):
 
 
 def folded(outliers, fold_us=TICK, rows=11):
-    return offset_map(Moments(outliers=outliers), START_MONO + 60 * SECOND, 60 * SECOND, 60, rows, fold_us=fold_us)
+    return offset_map(OffsetEvents(outliers=outliers), START_MONO + 60 * SECOND, 60 * SECOND, 60, rows, fold_us=fold_us)
 
 
 @pytest.mark.parametrize("n", [31, 200, 5000])
@@ -70,7 +70,7 @@ def test_a_completion_is_before_its_waiter_ran_and_an_issue_when_it_went():
     found = moments("sda", (slow, other), (burst,), (), READ)
     assert found.outliers == (1_000_400,)
     assert found.issues == (2_000_000,)
-    assert found.said == "1 outlier by completion, 1 request by issue"
+    assert found.words == "1 outlier by completion, 1 request by issue"
 
 
 def test_short_windows_are_counted_only_where_nothing_is_finer():
@@ -80,19 +80,19 @@ def test_short_windows_are_counted_only_where_nothing_is_finer():
     short = tuple(type(f)(f.seq, f.wall, f.mono_us, 100_000, f.histograms) for f in frames)
     found = moments("nvme0n1", (), (), short, READ)
     assert sum(found.counts().values()) == 9
-    assert found.said == "I/Os of windows of 100 ms"
+    assert found.words == "I/Os of windows of 100 ms"
     both = moments("nvme0n1", (Outlier(0, 5, "nvme0n1", "read", 7),), (), short, READ)
     assert sum(both.counts().values()) == 1
 
 
 def test_nothing_fine_says_why():
-    assert "--interval 100ms" in why_none(Moments(), recorded=False)
-    assert "recording made with" in why_none(Moments(), recorded=True)
-    assert not why_none(Moments(outliers=(1,)), recorded=False)
+    assert "--interval 100ms" in why_none(OffsetEvents(), recorded=False)
+    assert "recording made with" in why_none(OffsetEvents(), recorded=True)
+    assert not why_none(OffsetEvents(outliers=(1,)), recorded=False)
 
 
 def test_a_device_that_no_request_passes_names_its_members():
-    said = why_none(Moments(), recorded=False, members=("nvme0n1", "nvme1n1"))
+    said = why_none(OffsetEvents(), recorded=False, members=("nvme0n1", "nvme1n1"))
     assert "timed at its members" in said
     assert said.endswith(": nvme0n1, nvme1n1")
     assert "100ms" not in said
@@ -101,7 +101,7 @@ def test_a_device_that_no_request_passes_names_its_members():
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
 def test_the_screen_shows_it_and_why_there_is_none(size, ink):
-    made = Scene(Choice(fold="tick"), ink=ink)
+    made = Scene(Selection(fold="tick"), ink=ink)
     made.store.origin = ORIGIN
     disk = Series("nvme0n1", "read", "total")
     slow = tuple(Outlier(0, us - 900, "nvme0n1", "read", 900) for us in sorted(on_ticks(60, 100)))
@@ -114,7 +114,7 @@ def test_the_screen_shows_it_and_why_there_is_none(size, ink):
     assert all(width(line) <= size[0] for line in lines if "│" in plain(line) or "└" in plain(line))
     if size[1] > 10:
         assert "offset in the tick of 4 ms: 60 outliers by completion banded" in text
-    made.choose(Choice(fold="tick", selected="nvme1n1"))
+    made.choose(Selection(fold="tick", selected="nvme1n1"))
     assert "finer than its window" in " ".join("\n".join(map(plain, screen_lines(made, (), 160, 50))).split())
 
 
@@ -122,7 +122,7 @@ def test_the_screen_shows_it_and_why_there_is_none(size, ink):
     ("of", "said"), [("second", "I/Os of windows of 100 ms"), ("tick", "100 ms are too long to see a tick")]
 )
 def test_short_windows_have_as_many_rows_as_there_are_of_them(of, said):
-    made = Scene(Choice(fold=of))
+    made = Scene(Selection(fold=of))
     made.store.origin = replace(ORIGIN, interval_us=100_000)
     disk = Series("nvme0n1", "read", "total")
     for i in range(1, 200):
@@ -136,23 +136,23 @@ def test_short_windows_have_as_many_rows_as_there_are_of_them(of, said):
 
 
 def test_a_key_goes_round():
-    made = Scene(Choice())
+    made = Scene(Selection())
     seen = []
     for _ in FOLDS:
-        made.choose(fold(made.sight, 0))
-        seen.append(made.choice.fold)
+        made.choose(fold(made.view, 0))
+        seen.append(made.selection.fold)
     assert seen == ["second", "tick", ""]
 
 
 def test_an_empty_map_draws():
-    found = offset_map(Moments(outliers=(5,)), 0, 60 * SECOND, 0, 1)
-    assert draw(found, Moments(outliers=(5,)), 40, Ink())
+    found = offset_map(OffsetEvents(outliers=(5,)), 0, 60 * SECOND, 0, 1)
+    assert draw(found, OffsetEvents(outliers=(5,)), 40, Ink())
 
 
 def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when_there_are_any():
     disk = Series("nvme0n1", "read", "total")
     outlier = Outlier(0, 0, "nvme0n1", "read", 100)
-    made = Scene(Choice(fold="second"))
+    made = Scene(Selection(fold="second"))
     made.opened(replace(ORIGIN, start_mono_us=START_MONO))
     for n in range(1, 21):
         slow = replace(outlier, mono_us=START_MONO + n * SECOND - 500_000)

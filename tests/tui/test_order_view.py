@@ -9,7 +9,7 @@ import pytest
 from latmon.model.inflight import Issue
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.panels.issue_order import order, points
+from latmon.views.panels.asides import marks, order
 
 RECORDED = {
     name: tuple(Issue(*row) for row in rows)
@@ -51,15 +51,15 @@ def test_its_axis_and_its_caption_are_in_sectors():
 
 
 def test_what_is_sorted_climbs():
-    found = points(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
+    found = marks(SORTED, [0] * len(SORTED), (80, 40), by_time=False)
     falls = sum(b.y > a.y for a, b in pairwise(found))
     assert falls <= 2
     assert {p.y for p in found} >= {0, 39}
 
 
 def test_order_and_time_are_two_axes():
-    assert [p.x for p in points(MIXED, [0] * 4, (40, 10), by_time=False)] == [0, 10, 20, 30]
-    assert [p.x for p in points(MIXED, [0] * 4, (40, 10), by_time=True)] == [0, 0, 1, 39]
+    assert [p.x for p in marks(MIXED, [0] * 4, (40, 10), by_time=False)] == [0, 10, 20, 30]
+    assert [p.x for p in marks(MIXED, [0] * 4, (40, 10), by_time=True)] == [0, 0, 1, 39]
     assert "order of issue: 4 in 500 us" in text(MIXED)
     assert "time of issue: 4 in 500 us" in text(MIXED, by_time=True)
 
@@ -84,7 +84,7 @@ def test_nobody_was_passed():
 
 def test_the_most_overtaken_are_listed():
     rows = [line.split() for line in text(MIXED).splitlines()]
-    assert rows[-2][:3] == ["passed", "by", "waited"]
+    assert rows[-2][:3] == ["overtaken", "waited", "op"]
     assert rows[-1] == ["3", "900u", "write", "64K", "400"]
 
 

@@ -149,7 +149,7 @@ def test_an_untraced_one_says_so():
         (
             {"sda": 1_000},
             {"above": 7, "where": "13:00, sda", "by_moment": True},
-            "no outlier was told in 13:00, sda; 7 I/Os are above the threshold in the last 60 s",
+            "no outlier was logged in 13:00, sda; 7 I/Os are above the threshold in the last 60 s",
         ),
         ({}, {}, "no threshold is known"),
     ],

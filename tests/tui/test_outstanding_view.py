@@ -9,7 +9,8 @@ from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
 from test_app import make, painted, settled
 from test_screens import press, scene, text
 
-from latmon.aggregate.history import MAX_BURST, DepthLog, Window, summed
+from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.history import MAX_BURST, DepthLog, Window
 from latmon.aggregate.window import DepthWindow
 from latmon.model.frame import Device, Limit, Outstanding, Series
 from latmon.model.histogram import Histogram
@@ -19,11 +20,11 @@ from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
 from latmon.views import heatmap
 from latmon.views.device_table import Subject, of_limit, order
-from latmon.views.heatmap import RAMP, Band, Ink, depth_frames, ops
+from latmon.views.heatmap import RAMP, DepthBand, Ink, depth_frames, ops
 from latmon.views.lines import plain, width
 from latmon.views.panels.inflight import counted, in_words, worst
-from latmon.views.panels.outstanding import depths, facts
-from latmon.views.selection import Choice
+from latmon.views.panels.outstanding import depth_bars, depth_columns
+from latmon.views.selection import Selection
 from latmon.views.timeline import Timeline
 
 CROWDED, FREE = "nvme0n1", "nvme1n1"
@@ -44,7 +45,7 @@ SAMPLED = Depths(in_driver={0: 900, 1: 90, 2: 10}, source=SYSFS)
 HELD = InFlight(FREE, "write", 0, ("sync", "fua"), 81_920_448, 4096, 4211, "ora_lgwr", issued=True)
 
 
-def waiting_host(seconds=40, *, told=True):
+def waiting_host(seconds=40, *, reported=True):
     """Three disks; the first may have only 3 and many wait above it, a request of the second never completes."""
     found = []
     for number, one in enumerate(host(3, seconds, ios=20)):
@@ -56,7 +57,7 @@ def waiting_host(seconds=40, *, told=True):
                 one,
                 devices=tuple(replace(d, limits=LIMITS if d.name == CROWDED else ()) for d in one.devices),
                 depths={CROWDED: FULL, FREE: SAMPLED},
-                in_flight=still if told else None,
+                in_flight=still if reported else None,
                 issues={CROWDED: tuple(Issue(i, 8 * i, 4096, "read", 5) for i in range(20))},
                 outstanding={
                     CROWDED: Outstanding(3, 12),
@@ -69,11 +70,11 @@ def waiting_host(seconds=40, *, told=True):
 
 
 FRAMES = waiting_host()
-OPEN = Choice(screen="outstanding", selected=CROWDED)
+OPEN = Selection(screen="outstanding", selected=CROWDED)
 
 
-def shown(*steps, size=(80, 24), frames=FRAMES, choice=OPEN, **options):
-    return press(scene(frames, choice, **options), *steps, size=size)
+def shown(*steps, size=(80, 24), frames=FRAMES, selection=OPEN, **options):
+    return press(scene(frames, selection, **options), *steps, size=size)
 
 
 def words(said):
@@ -90,23 +91,23 @@ def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
     assert "latency by all outstanding   queued or finishing" in said
     assert "limit: queue_depth (device/queue_depth)" in said
     assert (
-        "in driver: mode 3 (80% of the time), most 3, mean 2.55, idle 10%  "
-        "last 40 s: looked at by a probe, weighted by time" in said
+        "in driver: mode 3 (80% of the time), max 3, mean 2.55, idle 10%  "
+        "last 40 s: measured by a probe, weighted by time" in said
     )
     assert "┄ limit 3 ┄" in said
 
 
 def test_what_is_only_sampled_says_so_and_has_no_columns_that_nobody_measured():
-    said = shown(choice=replace(OPEN, selected=FREE))
+    said = shown(selection=replace(OPEN, selected=FREE))
     assert "nvme1n1 outstanding now  1 in flight  no limit is known" in said
-    assert re.search(r"in driver: mode \d+ \(\d+%\), most .* mean .* sampled, no at-issue", said)
+    assert re.search(r"in driver: mode \d+ \(\d+%\), max .* mean .* sampled, no at-issue", said)
     for absent in ("at issue ", "latency", "queued"):
         assert absent not in said.split("still in flight")[0].splitlines()[3]
 
 
 def test_what_nobody_counted_never_looks_like_nothing_waits():
     said = " ".join(shown("move:1", "move:1").split())
-    assert "how many I/Os nvme2n1 had outstanding is not measured here: nobody counted them" in said
+    assert "how many I/Os nvme2n1 had outstanding is not measured here" in said
     assert "is not in this recording" in " ".join(shown("move:1", "move:1", mode="REPLAY").split())
     procfs = " ".join(shown(frames=host(2, 5), size=(160, 50)).split())
     assert "no probe follows requests here. A device that" in procfs
@@ -114,9 +115,9 @@ def test_what_nobody_counted_never_looks_like_nothing_waits():
 
 def test_busy_time_is_without_what_was_idle():
     assert "mode 3 (89% of busy time)" in shown("busy")
-    busy = facts(FULL, busy=True)
+    busy = depth_columns(FULL, busy=True)
     assert (busy.in_driver.share(3), busy.queued.counts[0], busy.idle) == (800 / 900, 200, 0.1)
-    lines = [plain(line) for line in depths(busy, 3, 100, 60, RAMP)]
+    lines = [plain(line) for line in depth_bars(busy, 3, 100, 60, RAMP)]
     assert not any("100%" in line for line in lines)
 
 
@@ -128,15 +129,15 @@ def test_shares_of_time_add_up_in_whatever_bands():
         assert (cut[0].low, cut[-1].high) == (0, 43)
         for counts in (FULL.in_driver, FULL.queued):
             assert sum(heatmap.of(counts, cut)) == sum(counts.values())
-    assert Band(3, 3) in heatmap.bands(98, 4, (2, 3))
-    assert heatmap.band_label(Band(1025, 2048)) == "1.0k+"
+    assert DepthBand(3, 3) in heatmap.bands(98, 4, (2, 3))
+    assert heatmap.band_label(DepthBand(1025, 2048)) == "1.0k+"
 
 
 @pytest.mark.parametrize("cells", [20, 47, 60, 80, 160])
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
 def test_bars_fit_and_the_ceiling_is_above_the_limit(cells, ink):
     for height in range(1, 30):
-        lines = [plain(line) for line in depths(facts(FULL), 3, cells, height, ink, most=3)]
+        lines = [plain(line) for line in depth_bars(depth_columns(FULL), 3, cells, height, ink, most=3)]
         assert len(lines) <= height
         assert all(len(line) <= cells for line in lines)
         if height >= 6:
@@ -148,7 +149,7 @@ def test_bars_fit_and_the_ceiling_is_above_the_limit(cells, ink):
 # ---- what is still in flight
 
 
-def test_the_oldest_is_told_grows_and_is_named_everywhere():
+def test_the_oldest_is_reported_grows_and_is_named_everywhere():
     made = scene(FRAMES[:30], OPEN)
     assert "29.0s nvme1n1 WSF 4K in the driver" in words(text(made))
     made.append(FRAMES[30])
@@ -172,7 +173,7 @@ def test_a_pause_stops_the_clock_of_what_waits():
 def test_without_a_probe_it_is_at_least_so_long():
     known = [
         replace(one, kernel={flow: replace(c, count=c.count * (flow.device != FREE)) for flow, c in one.kernel.items()})
-        for one in waiting_host(20, told=False)
+        for one in waiting_host(20, reported=False)
     ]
     said = shown(frames=known)
     assert "≥19.0s nvme1n1" in words(said)
@@ -267,12 +268,12 @@ def test_an_unknown_age_is_never_told_as_young():
     since = busy_elsewhere()[0].mono_us
     late = words(shown(frames=busy_elsewhere(still=StillInFlight(since_us=since))))
     assert "up to 6 of them may have begun before the probe" in late
-    for told in (said, unfollowed, late):
-        assert "nothing above 1 s" not in told
-        assert "none of them for 0.5 s" not in told
+    for reported in (said, unfollowed, late):
+        assert "nothing above 1 s" not in reported
+        assert "none of them older than 0.5 s" not in reported
     known = words(shown(frames=busy_elsewhere(still=StillInFlight())))
     assert "nothing above 1 s" in known
-    assert "6 in flight, none of them for 0.5 s" in known
+    assert "6 in flight, none of them older than 0.5 s" in known
 
 
 def test_a_row_that_the_filter_hides_is_not_denied():
@@ -280,9 +281,9 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     last = FRAMES[-1]
     held = HELD._replace(began_us=last.mono_us - 700_000)
     frames = [*FRAMES[:-1], replace(last, in_flight=StillInFlight((held,), {1: 0, 10: 0, 60: 0}))]
-    said = words(shown(frames=frames, choice=replace(OPEN, pattern=CROWDED)))
-    assert "15 in flight, none of them for 0.5 s; others than the filter's devices have older ones" in said
-    idle = words(shown(frames=frames, choice=replace(OPEN, pattern="nvme2n1")))
+    said = words(shown(frames=frames, selection=replace(OPEN, pattern=CROWDED)))
+    assert "15 in flight, none of them older than 0.5 s; others than the filter's devices have older ones" in said
+    idle = words(shown(frames=frames, selection=replace(OPEN, pattern="nvme2n1")))
     assert "nothing is in flight on any of the filter's devices; others" in idle
 
 
@@ -290,7 +291,7 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     ("still", "kind", "named"), [(None, "dm", True), (StillInFlight(), "dm", False), (None, "zram", False)]
 )
 def test_an_empty_list_names_the_volumes_that_nobody_follows(still, kind, named):
-    """The kernel counts no bio that a suspended volume puts aside."""
+    """The kernel counts no bio that a suspended volume defers."""
     volume = Device("dm-9", 253, 9, kind=kind, timed=False)
     idle = {name: Outstanding(0, 0) for name in (CROWDED, FREE, "nvme2n1", "dm-9")}
     first, *others = waiting_host(9)
@@ -300,14 +301,14 @@ def test_an_empty_list_names_the_volumes_that_nobody_follows(still, kind, named)
     ]
     said = words(shown(frames=frames))
     assert "nothing is in flight on any device" in said
-    assert ("no probe follows dm-9, and what a suspended volume puts aside is not counted" in said) is named
+    assert ("no probe follows dm-9, and I/Os that a suspended volume defers are not counted" in said) is named
 
 
-def opened(frames, *steps, choice=Choice()):  # noqa: B008  frozen
+def opened(frames, *steps, selection=Selection()):  # noqa: B008  frozen
     """The device that the screen opens on."""
-    made = scene(frames, choice)
+    made = scene(frames, selection)
     press(made, *steps, "screen:2")
-    return made.choice.selected
+    return made.selection.selected
 
 
 def test_it_opens_on_who_waits_the_longest_or_is_held_at_a_limit():
@@ -315,15 +316,15 @@ def test_it_opens_on_who_waits_the_longest_or_is_held_at_a_limit():
     assert opened(FRAMES, "move:1", "move:1") == "nvme2n1"  # selected by the user
     nobody = [replace(one, in_flight=StillInFlight()) for one in FRAMES]
     swapped = [replace(one, depths={**one.depths, FREE: SAMPLED}) for one in nobody]
-    assert opened(swapped, choice=Choice(sort="name")) == CROWDED
+    assert opened(swapped, selection=Selection(sort="name")) == CROWDED
     assert opened(host(3, 5)) == ""
-    made = scene(FRAMES[:5], Choice())
+    made = scene(FRAMES[:5], Selection())
     press(made, "screen:2")
-    assert (made.choice.selected, made.choice.is_selected) == (CROWDED, False)
+    assert (made.selection.selected, made.selection.is_selected) == (CROWDED, False)
     for one in FRAMES[5:]:
         made.append(one)
     press(made, "screen:0", "screen:2")
-    assert made.choice.selected == FREE
+    assert made.selection.selected == FREE
 
 
 def test_the_map_of_a_held_device_says_that_nothing_completed():
@@ -331,16 +332,16 @@ def test_the_map_of_a_held_device_says_that_nothing_completed():
         replace(one, kernel={}, seen={}, histograms={}, outstanding={**one.outstanding, FREE: Outstanding(30, None)})
         for one in FRAMES
     ]
-    said = words(shown("screen:2", "screen:0", frames=held, choice=Choice(), size=(160, 50)))
+    said = words(shown("screen:2", "screen:0", frames=held, selection=Selection(), size=(160, 50)))
     assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in said
-    assert "no I/O on nvme2n1" in words(shown("move:1", "move:1", frames=held, choice=Choice(), size=(160, 50)))
+    assert "no I/O on nvme2n1" in words(shown("move:1", "move:1", frames=held, selection=Selection(), size=(160, 50)))
 
 
 def test_stages_that_were_asked_for_are_starting_not_off():
-    asked = Choice(screen="stages", stages="all")
-    assert "stages starting" in shown(frames=host(2, 3), choice=asked, mode="LIVE")
-    assert "stages off" in shown(frames=host(2, 3), choice=asked, mode="REPLAY")
-    assert "stages starting" not in shown(frames=host(2, 3), choice=asked, mode="LIVE", origin=PROCFS)
+    asked = Selection(screen="stages", stages="all")
+    assert "stages starting" in shown(frames=host(2, 3), selection=asked, mode="LIVE")
+    assert "stages off" in shown(frames=host(2, 3), selection=asked, mode="REPLAY")
+    assert "stages starting" not in shown(frames=host(2, 3), selection=asked, mode="LIVE", origin=PROCFS)
 
 
 # ---- aside: limits and order
@@ -349,16 +350,16 @@ def test_stages_that_were_asked_for_are_starting_not_off():
 def test_the_audit_says_what_is_off_and_the_keys_go_back():
     made = scene(FRAMES, OPEN)
     said = press(made, "aside:0", size=(120, 40))
-    assert made.choice.context == "audit"
+    assert made.selection.context == "audit"
     assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(said)
     assert "! ceiling-reached" in said
-    assert "! held at its limit of 3 (device/queue_depth) while more I/Os waited" in said
+    assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in said
     settings = [line.split()[0] for line in said.partition(" settings")[2].splitlines() if line.strip()]
     assert settings.index("nr_requests") < settings.index("wbt_lat_usec")
     press(made, "audit_row:1", "leave")
-    assert made.choice.context == "outstanding"
+    assert made.selection.context == "outstanding"
     none = shown("aside:0", frames=host(2, 3))
-    assert "this source tells no limits" in none
+    assert "this source reports no limits" in none
 
 
 def test_issue_order_of_the_last_burst_or_why_there_is_none():
@@ -390,6 +391,14 @@ def logged(seconds, depths=FULL):
             replace(frame(number), depths={CROWDED: depths}, issues={CROWDED: (Issue(number, 0, 0, "read", 0),)})
         )
     return log
+
+
+def summed(entries, device):
+    sums = DepthSum()
+    reported = [one for one in entries if device in one.reported]
+    for one in reported:
+        sums.add(one.reported[device], one.mono_us)
+    return sums.depths if reported else None
 
 
 def test_the_log_forgets_and_loses_no_moment():
@@ -424,10 +433,10 @@ def test_running_sums_are_those_of_the_entries(length_s):
         window.advance(frame(number).mono_us)
         if number % 50 < 20:
             assert window.read(CROWDED, brief=True).depths.in_driver == summed(window.entries, CROWDED).in_driver
-            told = window.read(CROWDED)
-            assert told.depths == summed(window.entries, CROWDED)
-            assert told.span_us == sum(told.depths.in_driver.values()) * 1000
-            assert number < 300 or length_s - 15 <= told.span_us / SECOND <= length_s + 5
+            reported = window.read(CROWDED)
+            assert reported.depths == summed(window.entries, CROWDED)
+            assert reported.span_us == sum(reported.depths.in_driver.values()) * 1000
+            assert number < 300 or length_s - 15 <= reported.span_us / SECOND <= length_s + 5
 
 
 def test_what_a_recording_says_beyond_all_numbers_is_kept():
@@ -445,8 +454,8 @@ def test_a_column_of_the_map_is_as_long_as_it_says(seconds, column_s):
     assert {column.filled_us for column in list(drawn.columns)[:-1]} == {column_s * SECOND}
     assert len(drawn.columns) * column_s * SECOND == pytest.approx(entries[-1].mono_us - entries[0].begin_us, abs=6e6)
     assert [column.gap for column in drawn.columns if column.gap] == []
-    told = sum(n for column in drawn.columns for n in column.counts[CROWDED].values())
-    assert told == sum(summed(entries, CROWDED).in_driver.values())
+    reported = sum(n for column in drawn.columns for n in column.counts[CROWDED].values())
+    assert reported == sum(summed(entries, CROWDED).in_driver.values())
 
 
 def test_a_hole_in_time_stays_one_in_the_map():
@@ -461,8 +470,8 @@ def test_a_hole_in_time_stays_one_in_the_map():
 def test_the_fullest_come_first():
     def subject(name, in_driver, limit):
         limits = (Limit("queue_depth", limit, "device/queue_depth"),) if limit else ()
-        told = Window(SECOND, [frame(1, outstanding={name: Outstanding(in_driver, 0)})])
-        return Subject(Device(name, 8, 0, limits=limits), told, Choice())
+        reported = Window(SECOND, [frame(1, outstanding={name: Outstanding(in_driver, 0)})])
+        return Subject(Device(name, 8, 0, limits=limits), reported, Selection())
 
     some = [subject("sda", 200, 1023), subject("sdb", 3, 3), subject("sdc", 40, None), subject("sdd", 90, None)]
     assert [one.device.name for one in order(some, "out")] == ["sdb", "sda", "sdd", "sdc"]
@@ -488,16 +497,16 @@ def test_the_screen_and_the_report_give_one_law(tmp_path):
     for one in frames:
         writer.append(one)
     writer.close()
-    told = summarise(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
-    assert (told["of"], told["agrees"], told["lift"]["depth"]) == ("all", True, 16)
-    assert words(told["sentence"]) in words(press(scene(frames, OPEN), size=(200, 50)))
+    reported = summarise(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
+    assert (reported["of"], reported["agrees"], reported["lift"]["depth"]) == ("all", True, 16)
+    assert words(reported["sentence"]) in words(press(scene(frames, OPEN), size=(200, 50)))
 
 
 # ---- every size, every key
 
 
 @pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 24), (300, 100)])
-@pytest.mark.parametrize("frames", [FRAMES[:9], waiting_host(3, told=False), host(2, 3), [frame(1)], []])
+@pytest.mark.parametrize("frames", [FRAMES[:9], waiting_host(3, reported=False), host(2, 3), [frame(1)], []])
 @pytest.mark.parametrize("origin", [ORIGIN, PROCFS])
 def test_every_size_is_full_and_fits(size, frames, origin):
     for steps in ((), ("busy",), ("aside:0",), ("aside:1",), ("move:1",)):
@@ -520,10 +529,10 @@ async def test_its_keys_without_a_mouse():
             ("d", "outstanding"),
         ):
             await pilot.press(key)
-            assert app.scene.choice.context == context
-        assert app.scene.choice.busy
+            assert app.scene.selection.context == context
+        assert app.scene.selection.busy
         await pilot.press("j", "escape")
-        assert (app.scene.choice.selected, app.scene.choice.context) == (CROWDED, "overview")
+        assert (app.scene.selection.selected, app.scene.selection.context) == (CROWDED, "overview")
 
 
 PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a")}

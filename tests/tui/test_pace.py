@@ -1,10 +1,10 @@
 """How often a backlog is painted."""
 
-from latmon.tui.app import Pace
+from latmon.tui.app import RepaintPace
 
 
 def test_ten_times_a_second_and_one_at_a_time():
-    pace = Pace()
+    pace = RepaintPace()
     assert pace.due(100.0) == 0
     pace.painted(100.0, 100.001)
     assert 0.05 < pace.due(100.04) < 0.07
@@ -14,6 +14,6 @@ def test_ten_times_a_second_and_one_at_a_time():
 
 
 def test_a_dear_picture_is_made_less_often():
-    pace = Pace()
+    pace = RepaintPace()
     pace.painted(100.0, 100.2)
     assert 0.5 < pace.due(100.2) < 0.7

@@ -70,7 +70,7 @@ def test_the_edges_of_the_map_are_open():
     ("low", "high", "said"),
     [(4, 5, "1.02m to 16.4m"), (0, 5, "below 16.4m"), (4, 9, "1.02m and more"), (0, 9, "all latencies")],
 )
-def test_it_is_told_in_words(low, high, said):
+def test_it_is_reported_in_words(low, high, said):
     begin, end = clock(frame(1).wall), clock(frame(4).wall)
     assert words(rows(2, 4, low, high), timeline(8)) == f"{begin}-{end}, {said}"
 

@@ -4,24 +4,24 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from frames import ODD, ORIGIN, PROCFS, SECOND, Source, deep_host, frame, host
+from frames import ODD, ORIGIN, PROCFS, SECOND, Source, frame, host, on_demand_host
 from test_app import make, painted, screen, settled
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Traced
-from latmon.tui.app import SourceEnded, looked_at
+from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 
-FRAMES = deep_host(8, 57)
+FRAMES = on_demand_host(8, 57)
 EMPTY = [frame(1)]
 
 
-def scene(frames, choice=Choice(), origin=ORIGIN, **options):  # noqa: B008  frozen
-    made = Scene(choice, **options)
+def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
+    made = Scene(selection, **options)
     made.store.origin = origin
     for one in frames:
         made.append(one)
@@ -33,14 +33,14 @@ def press(made, *steps, size=(80, 24)):
     screen_lines(made, (), *size)
     for step in steps:
         name, _, by = step.partition(":")
-        assert works(name, int(by or 0), made.choice.context), (step, made.choice.context)
-        made.choose(STEPS[name](made.sight, int(by or 0)))
+        assert works(name, int(by or 0), made.selection.context), (step, made.selection.context)
+        made.choose(STEPS[name](made.view, int(by or 0)))
         screen_lines(made, (), *size)
     return text(made, size)
 
 
 def text(made, size=(80, 24)):
-    return "\n".join(plain(line) for line in screen_lines(made, foot(made.sight, None, "dark", size[0]), *size))
+    return "\n".join(plain(line) for line in screen_lines(made, foot(made.view, None, "dark", size[0]), *size))
 
 
 # ---- stages
@@ -54,18 +54,18 @@ def test_stages_of_all_then_of_one_then_back():
     assert "completion  n/a" in one
     assert " nvme0n1 stages" in press(made, "move:1")
     press(made, "leave")
-    assert made.choice.screen == "stages"
+    assert made.selection.screen == "stages"
     press(made, "leave")
-    assert made.choice.context == "overview"
+    assert made.selection.context == "overview"
 
 
 def test_a_recording_is_cut_where_its_capture_was():
     fixed = replace(ORIGIN, extra=Options(threshold_us=100_000).fixed)
-    live = scene(FRAMES, Choice(screen="stages", threshold_us=100_000))
-    replayed = scene(FRAMES, Choice(screen="stages"), fixed, mode="REPLAY")
+    live = scene(FRAMES, Selection(screen="stages", threshold_us=100_000))
+    replayed = scene(FRAMES, Selection(screen="stages"), fixed, mode="REPLAY")
     assert "above 106 ms" in text(replayed)
     assert text(replayed).splitlines()[1:] == text(live).splitlines()[1:]
-    assert "above 213 ms" in text(scene(FRAMES, Choice(screen="stages", threshold_us=200_000), fixed))
+    assert "above 213 ms" in text(scene(FRAMES, Selection(screen="stages", threshold_us=200_000), fixed))
 
 
 @pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
@@ -73,7 +73,7 @@ def test_a_recording_is_cut_where_its_capture_was():
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
     bare = {"handlers": {}, "softirqs": {}, "wakeups": {}}
     counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
-    made = scene(counted, Choice(screen="stages"), PROCFS, mode=mode)
+    made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
     said = " ".join(press(made, *steps).split())
     assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in said
     assert "I/Os p50" not in said
@@ -91,7 +91,7 @@ def test_a_paused_replay_says_both():
 
 def test_stages_that_nobody_traces_say_how_to_get_them():
     assert "press S, or --stages all" in press(scene(host(3, 5)), "screen:1")
-    assert "(--stages basic)" in press(scene(host(3, 5), Choice(stages="basic")), "screen:1")
+    assert "(--stages basic)" in press(scene(host(3, 5), Selection(stages="basic")), "screen:1")
     assert "not in this recording" in " ".join(press(scene(host(3, 5), mode="REPLAY"), "screen:1").split())
     assert "stages off" in press(scene(host(3, 5)), "screen:1")
 
@@ -102,14 +102,14 @@ def test_told_and_left_out_are_what_is_above():
         press(made, "screen:3", size=(160, 50)).split()
     )
     waiting = [*FRAMES[:-1], replace(FRAMES[-1], outliers=())]
-    assert "57 left out by the rate limit, 3 not told" in press(scene(waiting), "screen:3", size=(160, 50))
+    assert "57 left out by the rate limit, 3 not logged" in press(scene(waiting), "screen:3", size=(160, 50))
 
 
 def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
     made = scene(FRAMES)
     press(made, "zoom", "mark", *["up:-1"] * 30, "gather")
     said = " ".join(text(made, (160, 50)).split())
-    assert "no outlier was told in" in said
+    assert "no outlier was logged in" in said
     assert f"{57 * 4} I/Os are above the threshold in the last 60 s" in said
     assert "no I/O above" not in said
 
@@ -128,7 +128,7 @@ def test_the_table_says_where_the_tail_is_when_there_is_something_traced():
 
 
 def test_the_tail_column_leaves_with_the_window():
-    made = scene(FRAMES, Choice(window_us=15 * SECOND))
+    made = scene(FRAMES, Selection(window_us=15 * SECOND))
     for number in range(58, 80):
         made.append(frame(number))
     assert "trend" in text(made).splitlines()[1]
@@ -157,17 +157,17 @@ def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said
 def test_what_is_picked_stays_picked_while_newer_ones_come():
     made = scene(FRAMES[:30])
     press(made, "screen:3", "pick:1", "pick:1")
-    picked = made.choice.outlier
+    picked = made.selection.outlier
     for one in FRAMES[30:34]:
         made.append(one)
     assert f"▸{picked.sector}" not in text(made)
     (line,) = [line for line in text(made).splitlines() if line.startswith("▸")]
-    assert made.choice.outlier == picked
+    assert made.selection.outlier == picked
     assert str(picked.total_us)[:3] in line
 
 
 def test_an_opened_outlier_stays_open_when_the_window_left_it():
-    made = scene(FRAMES, Choice(window_us=15 * SECOND))
+    made = scene(FRAMES, Selection(window_us=15 * SECOND))
     opened = press(made, "screen:3", "read")
     for number in range(58, 90):
         made.append(frame(number))
@@ -179,7 +179,7 @@ def test_an_opened_outlier_stays_open_when_the_window_left_it():
 def test_next_and_previous_in_the_waterfall():
     made = scene(FRAMES)
     first = press(made, "screen:3", "read")
-    assert made.choice.context == "outlier"
+    assert made.selection.context == "outlier"
     second = press(made, "pick:1")
     assert second.splitlines()[1] != first.splitlines()[1]
     assert press(made, "pick:-1") == first
@@ -192,16 +192,16 @@ def test_by_time_or_by_total():
     assert "longest first" in text(made, (160, 50))
     longest = max(o.total_us for one in FRAMES for o in one.outliers)
     press(made, "pick:-1")
-    assert made.choice.outlier.total_us == longest
+    assert made.selection.outlier.total_us == longest
 
 
 def test_ops_and_filter_hold_for_outliers():
     made = scene(FRAMES)
     assert "171 of 228" in press(made, "screen:3")
     assert "171 of 228" in press(made, "ops", "ops")
-    assert made.choice.op == "write"
+    assert made.selection.op == "write"
     assert "above its device's threshold" in " ".join(press(made, "ops").split()) or "no I/O above" in text(made)
-    made.choose(replace(made.choice, op="all", pattern="nvme0"))
+    made.choose(replace(made.selection, op="all", pattern="nvme0"))
     assert "▸" not in text(made)
 
 
@@ -220,11 +220,11 @@ def test_three_parts_their_rows_and_a_vectors_delays():
     assert "CONFIG_HZ=250" in delays
     press(made, "leave")
     assert "▸" in press(made, "part:1")
-    assert made.choice.row is None
-    assert made.choice.context == "tables", "a handler has no delays"
-    assert made.choice.part == 1
+    assert made.selection.row is None
+    assert made.selection.context == "tables", "a handler has no delays"
+    assert made.selection.part == 1
     press(made, "part:-1", "part:-1")
-    assert made.choice.part == 2
+    assert made.selection.part == 2
 
 
 def test_only_softirqs_have_a_closer_look():
@@ -232,7 +232,7 @@ def test_only_softirqs_have_a_closer_look():
     assert "Enter map" in press(made, "screen:4")
     for _ in range(2):
         assert "Enter" not in press(made, "part:1").splitlines()[-1]
-        assert not works("delays", 0, made.choice.context)
+        assert not works("delays", 0, made.selection.context)
     assert "Enter map" in press(made, "part:1")
 
 
@@ -247,10 +247,10 @@ def test_rows_that_are_scrolled_away_above_are_marked():
     assert press(devices, "zoom").splitlines()[1].startswith(" device")
 
 
-def test_each_key_is_told_once_for_a_screen():
+def test_each_key_is_reported_once_for_a_screen():
     for _title, keys in sections():
-        told = [(shown, does) for shown, does in keys if does]
-        assert len(told) == len(set(told))
+        reported = [(shown, does) for shown, does in keys if does]
+        assert len(reported) == len(set(reported))
     assert [does for shown, does in dict(sections())["Keys of the overview (1)"] if shown == "v"] == [
         "the selected device alone, and a cursor on its heat map"
     ]
@@ -259,7 +259,7 @@ def test_each_key_is_told_once_for_a_screen():
 def test_the_selected_row_is_known_by_its_name():
     made = scene(FRAMES[:5])
     press(made, "screen:4", "line:1")
-    assert made.choice.row == "NET_RX"
+    assert made.selection.row == "NET_RX"
     made.append(replace(FRAMES[5], softirqs={k: v for k, v in FRAMES[5].softirqs.items() if k.vector != "BLOCK"}))
     assert "▸NET_RX" in text(made)
 
@@ -273,51 +273,51 @@ def test_a_region_is_marked_and_its_outliers_shown(size):
     marked = press(
         made, "zoom", "mark", "across:-1", "across:-1", "mark", *["across:-1"] * 6, *["up:-1"] * 3, size=size
     )
-    assert made.choice.context == "cursor"
+    assert made.selection.context == "cursor"
     assert f" {ODD} region 03:00:4" in marked
     assert "└" in marked
-    drawn = made.sight.sweep.drawn
-    region = made.choice.cursor.region(drawn.scale)
+    drawn = made.view.latency_map.drawn
+    region = made.selection.cursor.region(drawn.scale)
     assert region.last - region.first == 6
     assert drawn.scale.row(region.high) - drawn.scale.row(region.low) == 3
     shown = press(made, "gather", size=size)
-    assert made.choice.context == "outliers"
-    begin, end = made.choice.region.begin_us, made.choice.region.end_us
+    assert made.selection.context == "outliers"
+    begin, end = made.selection.region.begin_us, made.selection.region.end_us
     inside = [o for one in FRAMES for o in one.outliers if begin < o.mono_us + o.total_us <= end]
-    inside = [o for o in inside if made.choice.region.holds(o)]
+    inside = [o for o in inside if made.selection.region.holds(o)]
     assert end - begin == 7 * SECOND * (drawn.timeline.column_us // SECOND)
     assert inside
-    assert f"{len(inside)} told" in shown
+    assert f"{len(inside)} logged" in shown
     assert "57 left out by" not in shown
-    assert f"outliers {made.choice.region.words}" in shown
+    assert f"outliers {made.selection.region.words}" in shown
     assert "region" in press(made, "leave", size=size)
     press(made, "leave", "leave", size=size)
-    assert made.choice.context == "overview"
+    assert made.selection.context == "overview"
 
 
 def test_the_newest_column_goes_on_filling_in_the_region():
-    made = scene(FRAMES[:40], Choice(window_us=600 * SECOND, selected=ODD))
+    made = scene(FRAMES[:40], Selection(window_us=600 * SECOND, selected=ODD))
     press(made, "zoom", "mark", *["grow_up:-1"] * 3, "gather")
-    picked = made.choice.region
+    picked = made.selection.region
     assert picked.end_us > FRAMES[39].mono_us
-    held = sum(picked.holds(o) for o in made.history.deep.outliers)
-    assert f"{held} told" in text(made)
+    held = sum(picked.holds(o) for o in made.history.on_demand.outliers)
+    assert f"{held} logged" in text(made)
     for one in FRAMES[40:50]:
         made.append(one)
-    later = sum(picked.holds(o) for o in made.history.deep.outliers)
+    later = sum(picked.holds(o) for o in made.history.on_demand.outliers)
     assert later > held
-    assert f"{later} told" in text(made)
+    assert f"{later} logged" in text(made)
 
 
 def test_shift_and_an_arrow_hold_the_corner_at_once():
     made = scene(FRAMES)
     press(made, "mark", "mark", "across:-1")
-    by_v = made.choice.cursor
+    by_v = made.selection.cursor
     other = scene(FRAMES)
     press(other, "mark", "grow_across:-1")
-    assert other.choice.cursor == by_v
+    assert other.selection.cursor == by_v
     press(other, "grow_up:-1", "mark")
-    assert other.choice.cursor.corner is None, "v lets go"
+    assert other.selection.cursor.corner is None, "v lets go"
 
 
 def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
@@ -325,22 +325,22 @@ def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
     press(made, "mark", *["across:-1"] * 5)
     when = press(made, "mark").splitlines()[3].split(",")[0]
     assert text(made, (160, 50)).splitlines()[3].split(",")[0] == when
-    made.append(deep_host(8, 58)[-1])
+    made.append(on_demand_host(8, 58)[-1])
     assert text(made).splitlines()[3].split(",")[0] == when
     press(made, "window:1")
-    assert made.choice.cursor is not None
+    assert made.selection.cursor is not None
 
 
 def test_a_cursor_stops_at_the_edges_and_an_empty_map_has_none():
     made = scene(FRAMES)
     press(made, "mark", "across:1000", "across:-1000", *["up:1"] * 40)
-    drawn = made.sight.sweep.drawn
-    assert made.choice.cursor.at.column == drawn.timeline.columns[0].number
-    assert drawn.scale.row(made.choice.cursor.at.bucket) == drawn.scale.rows - 1
+    drawn = made.view.latency_map.drawn
+    assert made.selection.cursor.at.column == drawn.timeline.columns[0].number
+    assert drawn.scale.row(made.selection.cursor.at.bucket) == drawn.scale.rows - 1
     empty = scene([frame(1, devices=FRAMES[0].devices)])
     press(empty, "mark")
-    assert empty.choice.cursor is None
-    assert empty.choice.panel == "zoom"
+    assert empty.selection.cursor is None
+    assert empty.selection.panel == "zoom"
 
 
 # ---- every key, everywhere, without a mouse
@@ -367,9 +367,9 @@ async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         for way, keys in WAYS.items():
-            app.scene.choice = Choice()
+            app.scene.selection = Selection()
             await pilot.press(*keys)
-            there = app.scene.choice
+            there = app.scene.selection
             own = [a for a in ACTIONS if there.context in a.on]
             assert own, way
             for key in dict.fromkeys(key for a in own for key in a.keys.split(",")):
@@ -383,9 +383,9 @@ async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
 def test_every_step_from_everywhere_leaves_a_screen(way):
     base = scene(FRAMES[:20])
     for key in WAYS[way]:
-        named = next(a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, base.choice.context))
+        named = next(a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, base.selection.context))
         press(base, f"{named.name}:{named.by}")
-    there = base.choice
+    there = base.selection
     for action in ACTIONS:
         if action.name in STEPS and works(action.name, action.by, there.context):
             base.choose(there)
@@ -400,7 +400,7 @@ def test_every_screen_says_why_it_is_empty(frames, origin, size):
         for closer in ("enter", "read", "delays", "zoom"):
             made = scene(frames, origin=origin)
             press(made, f"screen:{number}", size=size)
-            if works(closer, 0, made.choice.context):
+            if works(closer, 0, made.selection.context):
                 press(made, closer, size=size)
             lines = text(made, size).splitlines()
             assert len(lines) == size[1]
@@ -419,37 +419,37 @@ async def test_number_keys():
             ("1", "overview"),
         ):
             await pilot.press(key)
-            assert app.scene.choice.screen == name
+            assert app.scene.selection.screen == name
         assert "3 outstanding" in screen(app)
 
 
 @pytest.mark.slow
 async def test_a_region_with_keys_alone_live():
-    app = make(Source(deep_host(8, 90), pace=0.02))
+    app = make(Source(on_demand_host(8, 90), pace=0.02))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.5)
         await pilot.press("enter", "v", "v", *["left"] * 5, *["down"] * 3, "enter")
-        assert app.scene.choice.screen == "outliers"
-        assert "▸03:0" in screen(app) or "no outlier was told" in screen(app)
+        assert app.scene.selection.screen == "outliers"
+        assert "▸03:0" in screen(app) or "no outlier was logged" in screen(app)
         await pilot.pause(0.2)
         await pilot.press("escape", "escape", "escape")
-        assert app.scene.choice.context == "overview"
+        assert app.scene.selection.context == "overview"
 
 
 # ---- on demand
 
 
-async def test_who_looks_is_told_at_once_and_again(monkeypatch):
-    monkeypatch.setattr("latmon.tui.app.LOOK_S", 0.05)
+async def test_who_looks_is_reported_at_once_and_again(monkeypatch):
+    monkeypatch.setattr("latmon.tui.app.REQUEST_S", 0.05)
     looked = []
-    app = make(Source(FRAMES[:5]), deepen=looked.append)
+    app = make(Source(FRAMES[:5]), request_tracing=looked.append)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         assert looked == []
         await pilot.press("2")
         assert looked[:1] == [()]
         await pilot.press("down", "enter")
-        assert looked[-1] == (app.scene.choice.selected,)
+        assert looked[-1] == (app.scene.selection.selected,)
         before = len(looked)
         async with asyncio.timeout(60):
             while len(looked) <= before:  # noqa: ASYNC110 - it has no event for that
@@ -460,14 +460,14 @@ async def test_who_looks_is_told_at_once_and_again(monkeypatch):
         assert len(looked) == before
 
 
-def test_what_is_looked_at():
-    assert looked_at(Choice()) is None
-    assert looked_at(Choice(screen="stages", selected="sda")) == ()
-    assert looked_at(Choice(screen="stages", selected="sda", opened=True)) == ("sda",)
-    assert looked_at(Choice(screen="interrupts", opened=True)) == ()
+def test_devices_that_a_screen_traces():
+    assert traced_devices(Selection()) is None
+    assert traced_devices(Selection(screen="stages", selected="sda")) == ()
+    assert traced_devices(Selection(screen="stages", selected="sda", opened=True)) == ("sda",)
+    assert traced_devices(Selection(screen="interrupts", opened=True)) == ()
     made = scene(FRAMES)
     press(made, "mark", "gather")
-    assert looked_at(made.choice) == (ODD,)
+    assert traced_devices(made.selection) == (ODD,)
 
 
 async def test_the_mode_goes_round_or_says_why_not():
@@ -485,7 +485,7 @@ async def test_the_mode_goes_round_or_says_why_not():
         assert "S stages" not in screen(app)
         await pilot.press("S")
         assert "this isn't a live capture" in screen(app)
-        assert app.scene.choice.stages == "auto"
+        assert app.scene.selection.stages == "auto"
         await pilot.press("4")
         assert "this isn't a live capture" not in screen(app)
 

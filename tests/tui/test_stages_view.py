@@ -19,7 +19,7 @@ from latmon.views.bars import apportion, legend, profile, role, share_bar, stack
 from latmon.views.columns import Field, around, heads, layout, row
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Span, cut, plain, width
-from latmon.views.panels.stages import device, overview, population, spread
+from latmon.views.panels.stages import device, device_bars, population, spread
 
 INKS = [Ink(), RAMP]
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (100, 30), (160, 45), (400, 120)]
@@ -70,7 +70,7 @@ def test_too_few_have_no_tail_and_say_so():
     one = of("sdc", traced([{"queue": 1, "hba": 90}] * 20))
     assert one.bands == ()
     assert tail_sentence(one) == "sdc: no tail yet: p99 needs 100 I/Os"
-    assert "no tail yet" in text(overview([one], "sdc", 120, 12, RAMP))
+    assert "no tail yet" in text(device_bars([one], "sdc", 120, 12, RAMP))
 
 
 def test_shares_add_up():
@@ -84,7 +84,9 @@ def test_a_bar_needs_no_rows():
     brief = of("sdc", SDC, detailed=False)
     assert brief.rows == ()
     assert (brief.bands, brief.whole, brief.total) == (SLOW.bands, SLOW.whole, SLOW.total)
-    assert text(overview([brief, QUICK], "sdc", 80, 10, RAMP)) == text(overview([SLOW, QUICK], "sdc", 80, 10, RAMP))
+    assert text(device_bars([brief, QUICK], "sdc", 80, 10, RAMP)) == text(
+        device_bars([SLOW, QUICK], "sdc", 80, 10, RAMP)
+    )
 
 
 def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
@@ -97,15 +99,15 @@ def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
 
 def test_a_stage_that_took_no_time_has_no_share_of_it_and_that_is_known():
     ios = [{"queue": 0, "hba": 90, UNACCOUNTED: 0} for _ in range(739)]
-    told = traced(ios, paths={"sdc": {"hard interrupt": 739}})
-    sums = {s: by for s, by in told.by_total.items() if s.stage != "queue"}  # a map prints no sum of 0
-    rows = {r.stage: r for r in of("sdc", replace(told, by_total=sums)).rows}
+    reported = traced(ios, paths={"sdc": {"hard interrupt": 739}})
+    sums = {s: by for s, by in reported.by_total.items() if s.stage != "queue"}  # a map prints no sum of 0
+    rows = {r.stage: r for r in of("sdc", replace(reported, by_total=sums)).rows}
     assert (rows["queue"].share, rows["queue"].tail) == (0.0, 0.0)
     assert rows["requeue"].share is None
 
 
 def test_one_ops_stages_are_its_own():
-    assert anatomy("sdc", ("read",), SDC, ORIGIN).deep is False
+    assert anatomy("sdc", ("read",), SDC, ORIGIN).on_demand is False
     assert anatomy("sdc", ("write",), SDC, ORIGIN).total.count == 3031
 
 
@@ -117,7 +119,7 @@ def test_a_stage_that_is_not_passed_says_why():
     assert {r.stage: r.reason for r in SLOW.rows}["completion"].startswith("not measured here: ")
 
 
-def test_without_deep_probes_the_basic_stages_hold_their_neighbours():
+def test_without_on_demand_probes_the_basic_stages_hold_their_neighbours():
     rows = {r.stage: r for r in UNTRACED.rows}
     assert rows["hba"].histogram.count == 500
     assert rows["hba"].includes == ("irq", "softirq", "completion")
@@ -145,7 +147,7 @@ def test_what_could_not_be_followed_is_a_number():
     assert SLOW.untraced_share == pytest.approx(15 / 3031)
 
 
-def test_what_could_not_be_followed_is_told_of_all_ops_also_beside_one_of_them():
+def test_what_could_not_be_followed_is_reported_of_all_ops_also_beside_one_of_them():
     more = traced([{"hba": 9}] * 5, op="read")
     both = replace(SDC, histograms={**SDC.histograms, **more.histograms}, by_total={**SDC.by_total, **more.by_total})
     one = anatomy("sdc", ("read",), both, ORIGIN, op_label="read")
@@ -162,7 +164,7 @@ def test_a_volume_has_no_paths_that_could_be_lost():
 
 
 def test_all_devices_at_80():
-    assert text(overview([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
+    assert text(device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
         " device      up to p50     p50 to p99      above tail      I/Os most of it      ",
         "▸sdc        120u h░░░░░sw=   23m h░░░░░s▓w 22.5m s▓▓▓▓▓▓▓    30  99% softirq    ",
         " nvme0n1    120u h░░░░░░░░  135u h░░░░░░░░  128u h░░░░░░░ 1.00k  95% hba        ",
@@ -186,35 +188,35 @@ def test_at_40_the_tail_is_what_stays():
     lines = text(device(SLOW, 40, 10, RAMP)).splitlines()
     assert lines[1].split() == ["stage", "p50", "p99", "above", "22.5m"]
     assert lines[-1].strip().endswith("more lines")
-    assert "above tail" in text(overview([SLOW], "sdc", 40, 10, RAMP))
+    assert "above tail" in text(device_bars([SLOW], "sdc", 40, 10, RAMP))
 
 
 def test_the_selected_device_stands_below_where_there_is_room():
-    lines = text(overview([SLOW, QUICK], "nvme0n1", 160, 45, Ink())).splitlines()
+    lines = text(device_bars([SLOW, QUICK], "nvme0n1", 160, 45, Ink())).splitlines()
     assert lines[4].startswith(" nvme0n1 stages")
     assert "n/a: completes by hard interrupt" in "\n".join(lines)
 
 
 def test_bars_of_letters_have_their_legend_beside_a_device_too():
-    lines = text(overview([SLOW, QUICK], "sdc", 160, 50, Ink())).splitlines()
+    lines = text(device_bars([SLOW, QUICK], "sdc", 160, 50, Ink())).splitlines()
     assert any(line.lstrip().startswith("q█ queue") and "s█ softirq" in line for line in lines)
     assert "q█ queue" not in text(device(SLOW, 160, 50, Ink()))
 
 
 def test_many_devices_scroll_to_the_selected_one():
     many = [of(f"sd{i}", traced(softirq_ios(200, 5, i), f"sd{i}")) for i in range(24)]
-    lines = text(overview(many, "sd20", 80, 12, RAMP)).splitlines()
+    lines = text(device_bars(many, "sd20", 80, 12, RAMP)).splitlines()
     assert any(line.startswith("▸sd20 ") for line in lines)
     assert lines[0].startswith("↑7 of 24 ")
-    assert text(overview(many, "sd0", 80, 12, RAMP)).startswith(" 7 of 24 ")
+    assert text(device_bars(many, "sd0", 80, 12, RAMP)).startswith(" 7 of 24 ")
 
 
-def test_without_deep_probes_one_sentence_tells_how():
+def test_without_on_demand_probes_one_sentence_tells_how():
     assert WHY in text(device(UNTRACED, 80, 20, RAMP, why=WHY))
-    screen = text(overview([UNTRACED], "sda", 80, 12, RAMP, why=WHY))
+    screen = text(device_bars([UNTRACED], "sda", 80, 12, RAMP, why=WHY))
     assert WHY in screen
     assert "q·d░░░" in screen
-    assert text(overview([], "", 80, 12, RAMP, why=WHY)).strip() == WHY
+    assert text(device_bars([], "", 80, 12, RAMP, why=WHY)).strip() == WHY
 
 
 def test_not_traced_says_what_to_do():
@@ -239,7 +241,7 @@ def test_every_size_fits_and_is_clean(size, ink):
     hostile = of(named, traced(softirq_ios(300, 3), named, unfollowed={named: {HOSTILE: 3}}))
     absent = of("x", traced([{"hba": 5}], "x", absent=(Missing("irq", HOSTILE * 3),)))
     for one in (SLOW, QUICK, UNTRACED, hostile, absent, Anatomy("sda")):
-        for lines in (device(one, *size, ink, why=WHY), overview([one, SLOW], one.device, *size, ink, why=WHY)):
+        for lines in (device(one, *size, ink, why=WHY), device_bars([one, SLOW], one.device, *size, ink, why=WHY)):
             assert 0 < len(lines) <= size[1]
             assert all(width(line) <= size[0] for line in lines)
             assert all(is_clean(span.text) for line in lines for span in line)
@@ -248,7 +250,7 @@ def test_every_size_fits_and_is_clean(size, ink):
 @pytest.mark.parametrize("ink", INKS)
 def test_roles_are_ones_that_the_face_has(ink):
     known = {"text", "dim", "strong", "accent", "bad", "gap"} | {f"heat{i + 1}" for i in range(ink.levels)}
-    lines = [*device(SLOW, 160, 60, ink), *overview([SLOW, QUICK, UNTRACED], "sdc", 80, 12, ink)]
+    lines = [*device(SLOW, 160, 60, ink), *device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, ink)]
     used = {span.role for line in lines for span in line}
     assert used <= (known if ink.coloured else {r for r in known if not r.startswith("heat")})
 

@@ -155,6 +155,6 @@ def test_a_face_has_a_style_for_every_role(name, depth):
         assert all(s.color is None and s.bgcolor is None for s in made.styles.values())
 
 
-def test_without_colours_the_levels_are_told_apart_by_glyph():
+def test_without_colours_the_levels_are_reported_apart_by_glyph():
     ink = face(Theme("mono"), "none").ink
     assert len(set(ink.glyphs)) == len(ink.glyphs)

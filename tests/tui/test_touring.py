@@ -9,7 +9,7 @@ from latmon.findings.tour import Stop, Tour, load_tour, tours
 from latmon.tui.keys import ACTIONS, tour_keys
 from latmon.tui.tour import EVERY, HISTORY, Touring
 from latmon.views.lines import plain, width
-from latmon.views.panels.tour import LINES, Band, banded
+from latmon.views.status import TOUR_LINES, TourBanner, banner_lines
 from latmon_backends.demo.backend import BACKFILL
 
 STOPS = (
@@ -27,15 +27,15 @@ def test_stops_come_by_windows_and_not_again():
     shown = [seq for seq in range(200) if touring.arrived(seq)]
     assert shown == [HISTORY + EVERY * n for n in range(1, 6)]
     assert touring.stop is None
-    assert touring.band.place == "end"
-    assert touring.band.text == "try this next"
+    assert touring.banner.place == "end"
+    assert touring.banner.text == "try this next"
     assert BACKFILL == HISTORY
 
 
 def test_a_stop_that_was_chosen_is_shown_as_long_as_another():
     touring = Touring(TOUR)
     touring.go(1, 70)
-    assert touring.band.place == "2/5"
+    assert touring.banner.place == "2/5"
     assert not any(map(touring.arrived, range(70 + EVERY)))
     assert touring.arrived(70 + EVERY)
     touring.go(-9, 90)
@@ -62,12 +62,15 @@ def test_windows_that_are_dropped_cost_no_stop():
 @pytest.mark.parametrize("name", tours())
 def test_every_stop_fits_80_columns(name):
     tour = load_tour(name)
-    for band in (Touring(tour, tour_keys()).band, *(Band("1/5", tour.title, s.text, tour_keys()) for s in tour.stops)):
-        lines = banded(band, 80)
-        assert len(lines) <= 1 + LINES
+    for banner in (
+        Touring(tour, tour_keys()).banner,
+        *(TourBanner("1/5", tour.title, s.text, tour_keys()) for s in tour.stops),
+    ):
+        lines = banner_lines(banner, 80)
+        assert len(lines) <= 1 + TOUR_LINES
         assert all(width(line) <= 80 for line in lines)
         assert tour.title in plain(lines[0])
-    assert len(banded(Band("end", tour.title, tour.then, tour_keys()), 80)) <= 1 + LINES
+    assert len(banner_lines(TourBanner("end", tour.title, tour.then, tour_keys()), 80)) <= 1 + TOUR_LINES
 
 
 def test_its_keys_are_the_tables():
@@ -87,25 +90,25 @@ async def test_a_tour_is_walked_with_keys_and_other_keys_work():
         assert "▸nvme1n1" in screen(app)
         await pilot.press("full_stop")
         assert "2/5" in screen(app)
-        assert app.scene.choice.band == (2048, 8192)
+        assert app.scene.selection.band == (2048, 8192)
         await pilot.press("greater_than_sign")
         assert "nvme1n1 stages" in screen(app)
         await pilot.press("full_stop")
-        assert app.scene.choice.context == "order"
+        assert app.scene.selection.context == "order"
         await pilot.press("1", "home")
         assert "▸nvme0n1" in screen(app)
         assert "4/5" in screen(app)
         await pilot.press("comma", "less_than_sign", "comma")
         assert "1/5" in screen(app)
-        assert app.scene.choice.band is None
+        assert app.scene.selection.band is None
         await pilot.press(*["full_stop"] * 5)
         assert "try this next" in screen(app)
-        assert app.scene.choice.screen == "findings"
+        assert app.scene.selection.screen == "findings"
         await pilot.press("escape")
         assert "try this next" not in screen(app)
-        assert app.scene.choice.screen == "findings"
+        assert app.scene.selection.screen == "findings"
         await pilot.press("escape", "full_stop")
-        assert app.scene.choice.screen == "overview"
+        assert app.scene.selection.screen == "overview"
 
 
 @pytest.mark.usefixtures("brisk")

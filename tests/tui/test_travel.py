@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, START_MONO, START_WALL, Source, deep_host, host
+from frames import ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
@@ -16,7 +16,7 @@ from latmon.findings.rule import Settings
 from latmon.model.frame import Frame, Health, Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.findings import Judged
+from latmon.report.findings import Evaluated
 from latmon.report.summary import summarise, summary_of
 from latmon.report.totals import Totals
 from latmon.support.errors import LatmonError
@@ -30,7 +30,7 @@ from latmon.tui.canvas import Canvas
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon.views.units import clock
 from latmon_backends.replay import ReplayBackend
 
@@ -52,7 +52,7 @@ FRAMES = some()
 
 
 def session(frames, **options):
-    made = Scene(options.pop("choice", Choice()), **options)
+    made = Scene(options.pop("selection", Selection()), **options)
     made.opened(BEGUN)
     for one in frames:
         made.append(one)
@@ -68,7 +68,7 @@ def app_of(source, **options):
         source,
         theme=load_theme("dark", (data_dir("themes"),)),
         depth="none",
-        choice=options.pop("choice", Choice()),
+        selection=options.pop("selection", Selection()),
         **options,
     )
     app.scene.at_once = True
@@ -117,18 +117,18 @@ def recording(tmp_path_factory):
     ],
 )
 def test_a_moment_looks_as_it_did(size, screen_name, recording):
-    choice = Choice(screen=screen_name)
-    live = session(FRAMES, choice=choice)
+    selection = Selection(screen=screen_name)
+    live = session(FRAMES, selection=selection)
     file = Recorded(open_several([recording]))
     for _ in file.scan():
         pass
-    replayed = Scene(choice, archive=file)
+    replayed = Scene(selection, archive=file)
     replayed.opened(BEGUN, file)
     for many in (75, 124, len(FRAMES)):
-        then = session(FRAMES[:many], choice=choice)
+        then = session(FRAMES[:many], selection=selection)
         then.pause()
         at = live.archive.stamps.nearest(FRAMES[many - 1].mono_us)
-        edge = session(FRAMES[:many], choice=choice)
+        edge = session(FRAMES[:many], selection=selection)
         for made in (live, replayed):
             made.travel(at)
             assert drawn(made, size)[1:] == drawn(then, size)[1:]
@@ -140,17 +140,17 @@ def test_a_moment_looks_as_it_did(size, screen_name, recording):
 def test_a_step_shows_what_a_fresh_look_does(recording):
     """Both ways, far and near, with the sums that are moved along; the stages' screen after another one too."""
     file = Recorded(open_several([recording]))
-    walked = Scene(Choice(), archive=file)
+    walked = Scene(Selection(), archive=file)
     walked.opened(BEGUN, file)
     for number in (100, 101, 99, 104, 84, 105, 20, 130, 129):
-        fresh = Scene(Choice(), archive=file)
+        fresh = Scene(Selection(), archive=file)
         fresh.opened(BEGUN, file)
         for made in (walked, fresh):
             made.travel(file.stamps[number])
         assert drawn(walked, (80, 24)) == drawn(fresh, (80, 24))
     for made in (walked, fresh):
-        made.choose(replace(made.choice, screen="stages"))
-    whole = Scene(Choice(screen="stages"), archive=file)
+        made.choose(replace(made.selection, screen="stages"))
+    whole = Scene(Selection(screen="stages"), archive=file)
     whole.opened(BEGUN, file)
     whole.travel(file.stamps[129])
     assert drawn(walked, (80, 24)) == drawn(whole, (80, 24)) == drawn(fresh, (80, 24))
@@ -158,7 +158,7 @@ def test_a_step_shows_what_a_fresh_look_does(recording):
 
 def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
     file = Recorded(open_several([recording]))
-    made = Scene(Choice(), archive=file)
+    made = Scene(Selection(), archive=file)
     made.opened(BEGUN, file)
     made.travel(file.stamps[40])
     made.at_once = False
@@ -190,52 +190,52 @@ class Unread(Archive):
         return super().frames(after_us, until_us, totals=totals)
 
 
-def going_on(frames, choice):
+def going_on(frames, selection):
     """A live session, as the app has it: nothing waits for a read."""
-    made = session(frames, choice=choice, archive=Unread(), findings=Settings())
-    made.at_once = made.watched.at_once = False
-    while made.watched.behind:
-        made.watched.proceed()
+    made = session(frames, selection=selection, archive=Unread(), findings=Settings())
+    made.at_once = made.findings_state.at_once = False
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
     return made
 
 
-DEEP = deep_host(6, 140, ios=6)
+ON_DEMAND = on_demand_host(6, 140, ios=6)
 
 
 @pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding", "outliers", "interrupts", "findings"])
 def test_space_freezes_what_is_shown_without_a_read(screen_name):
-    choice = Choice(screen=screen_name)
-    made = going_on(DEEP[:70], choice)
+    selection = Selection(screen=screen_name)
+    made = going_on(ON_DEMAND[:70], selection)
     before = drawn(made, (80, 24))
     made.pause()
     frozen = drawn(made, (80, 24))
     assert made.towards is None
     assert "PAUSED 03:01:10" in frozen[0]
     assert frozen[1:] == before[1:]
-    for one in DEEP[70:]:
+    for one in ON_DEMAND[70:]:
         made.append(one)
     assert drawn(made, (80, 24))[1:] == before[1:]
     assert made.archive.reads == 0
     made.resume()
-    while made.watched.behind:
-        made.watched.proceed()
-    assert drawn(made, (80, 24)) == drawn(going_on(DEEP, choice), (80, 24))
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
+    assert drawn(made, (80, 24)) == drawn(going_on(ON_DEMAND, selection), (80, 24))
 
 
 def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
-    made = going_on(DEEP[:70], Choice())
+    made = going_on(ON_DEMAND[:70], Selection())
     made.pause()
-    for one in DEEP[70:80]:
+    for one in ON_DEMAND[70:80]:
         made.append(one)
-    wanted = Choice(op="write", window_us=30_000_000)
+    wanted = Selection(op="write", window_us=30_000_000)
     made.choose(wanted)
-    other = going_on(DEEP[:70], wanted)
+    other = going_on(ON_DEMAND[:70], wanted)
     assert drawn(made, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
     assert made.archive.reads == 0
 
 
 def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
-    made, there = going_on(FRAMES[:90], Choice()), FRAMES[88]
+    made, there = going_on(FRAMES[:90], Selection()), FRAMES[88]
     made.travel(made.archive.stamps.beside(made.edge.until_us, -1))
     assert made.archive.reads == 0
     at_once = drawn(made, (80, 24))
@@ -249,7 +249,7 @@ def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
 
 @pytest.mark.parametrize("screen_name", ["stages", "outstanding", "outliers", "interrupts"])
 def test_what_is_still_being_read_is_not_shown_as_known(screen_name):
-    made = going_on(DEEP[:70], Choice(screen=screen_name))
+    made = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
     made.travel(made.archive.stamps[60])
     at_once = drawn(made, (80, 24))
     assert "reading 03:01:01" in at_once[2]
@@ -257,14 +257,14 @@ def test_what_is_still_being_read_is_not_shown_as_known(screen_name):
     while made.towards is not None:
         made.proceed()
     read = drawn(made, (80, 24))
-    fresh = going_on(DEEP[:70], Choice(screen=screen_name))
+    fresh = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
     fresh.at_once = True
     fresh.travel(fresh.archive.stamps[60])
     assert read[1:-1] == drawn(fresh, (80, 24))[1:-1]
 
 
 def test_a_moment_that_is_not_in_memory_is_read_before_it_is_shown():
-    made = going_on(FRAMES[:90], Choice())
+    made = going_on(FRAMES[:90], Selection())
     made.edge.store.frames.popleft()
     made.travel(made.archive.stamps[3])
     assert made.at is None
@@ -405,7 +405,7 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
     """A real collector; the user steps back, frames and the recording go on."""
     path = tmp_path / "live.latmon.jsonl.gz"
     started = Session(Request("demo", Options(interval_us=100_000), record=path))
-    scene = Scene(Choice(), archive=Archive())
+    scene = Scene(Selection(), archive=Archive())
     try:
         async with asyncio.timeout(60), started.feed as feed:
             scene.opened(feed.origin)
@@ -450,14 +450,13 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
             origin = feed.origin
     finally:
         started.close()
-    live.finish()
     assert "as asked" in ended
     recording = open_recording(path)
     source = SimpleNamespace(origin=origin, devices=(), damage=[], is_live=False, span=lambda: (0, 0))
-    judged = Judged(source)
+    evaluated = Evaluated(source)
     for one in frames:
-        judged.add(one)
-    shown = summary_of(source, live) | judged.summary()
+        evaluated.add(one)
+    shown = summary_of(source, live) | evaluated.summary()
     read = summarise(recording)
     assert read["intervals"] >= 5
     assert read["marks"]
@@ -467,5 +466,4 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
         async for one in replay.frames():
             for item in (*one.marks, replace(one, marks=())):
                 replayed.add(item)
-    replayed.finish()
     assert read.items() >= summary_of(recording, replayed).items()

@@ -8,12 +8,12 @@ from frames import ORIGIN, host
 from test_screens import press, scene
 from traced import wakeups
 
-from latmon.capture.capture import Tally
-from latmon.cli.headless import Progress
+from latmon.capture.capture import CaptureCounts
+from latmon.cli.headless import RecordingProgress
 from latmon.model.frame import STAGES, Missing, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.views.anatomy import NO_WAITER, anatomy
-from latmon.views.selection import Choice
+from latmon.views.selection import Selection
 from latmon_backends.dtrace import program
 
 NONE = program.NONE_THERE
@@ -21,8 +21,8 @@ LINUX = program.manifests("linux")
 
 
 def chosen(has):
-    deep = [one for one in LINUX if one.group != "always"]
-    return program.untraced(program.choose(deep, has), deep)
+    on_demand = [one for one in LINUX if one.group != "always"]
+    return program.untraced(program.choose(on_demand, has), on_demand)
 
 
 HERE = replace(ORIGIN, backend="dtrace", untraced=chosen(lambda _: None))
@@ -42,7 +42,7 @@ def test_a_script_without_its_hook_is_the_reason():
 @pytest.mark.parametrize("one_in", [0, 1])
 def test_what_will_never_come_is_not_promised(one_in):
     frames = [replace(one, traced=Traced(one_in=one_in), wakeups=wakeups()) for one in host(3, 5)]
-    made = scene(frames, Choice(), HERE)
+    made = scene(frames, Selection(), HERE)
     text = press(made, "screen:1", size=(160, 50))
     assert f"stages are not traced: {NONE}" in text
     assert "no stages here" in text
@@ -71,7 +71,7 @@ def test_resume_is_shown_where_it_alone_is_traced_else_why_not():
 @pytest.mark.parametrize(("origin", "said"), [(ORIGIN, True), (HERE, False)])
 def test_the_end_of_a_capture_tells_of_stages_that_were_traced(tmp_path, origin, said):
     out = io.StringIO()
-    progress = Progress(tmp_path / "x", out)
+    progress = RecordingProgress(tmp_path / "x", out)
     progress.opened(origin)
-    progress.offer(host(1, 1)[0], Tally(frames=1, one_in=1))
+    progress.offer(host(1, 1)[0], CaptureCounts(frames=1, one_in=1))
     assert ("stages traced" in progress._line) is said

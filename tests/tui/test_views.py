@@ -20,20 +20,20 @@ from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelle
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
-from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, settle
+from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, merge
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Choice, matches, shown, window_beside
+from latmon.views.selection import Selection, matches, shown, window_beside
 from latmon.views.timeline import Timeline
 from latmon.views.units import clock
 from latmon_backends.demo import host as demo_host
+from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import DemoBackend
-from latmon_backends.demo.scenario import START_MONO_US, START_WALL
 
 READ = Series("nvme0n1", "read", "total")
 
 
-def scene(frames, choice=Choice(), origin=ORIGIN, **options):  # noqa: B008  frozen
-    made = Scene(choice, **options)
+def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
+    made = Scene(selection, **options)
     made.store.origin = origin
     for one in frames:
         made.append(one)
@@ -70,7 +70,7 @@ def test_the_newest_column_is_at_the_right_edge(seconds, row):
 @pytest.mark.parametrize("window_s", [15, 60])
 def test_time_goes_from_left_to_right_on_every_map(panel, window_s):
     """A slow I/O moves to the left with every second, live and paused, and the right edge is the newest window."""
-    made = scene(host(1, 20, ios=5), Choice(panel=panel, window_us=window_s * SECOND))
+    made = scene(host(1, 20, ios=5), Selection(panel=panel, window_us=window_s * SECOND))
     made.append(frame(21, {READ: Histogram.record([300_000])}))
     places = []
     for second in range(22, 34):
@@ -89,9 +89,9 @@ def test_the_part_without_data_says_since_when_there_is_any(seconds):
     assert " no data before " in text(made)
     assert clock(frame(0).wall) in text(made)
     assert "(started)" not in text(made)
-    assert text(scene(host(8, seconds, ios=5), Choice(panel="maps"))).count("no data") == 8
+    assert text(scene(host(8, seconds, ios=5), Selection(panel="maps"))).count("no data") == 8
     made.opened(replace(ORIGIN, start_mono_us=START_MONO))
-    made.choose(replace(made.choice, panel="zoom"))
+    made.choose(replace(made.selection, panel="zoom"))
     assert f"{clock(frame(0).wall)} (started)" in text(made)
     assert "no data" not in text(scene(host(1, 61, ios=5)))
 
@@ -107,7 +107,7 @@ def test_a_sweep_writes_a_column_over_the_oldest():
     row = plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)])
     assert row == "▪▪▪│▪▪▪▪▪▪"
     assert plain(axis(timeline, STYLE))[6:].index("▲") == 3
-    swept = text(scene(host(1, 70, ios=5), Choice(sweep=True)))
+    swept = text(scene(host(1, 70, ios=5), Selection(sweep=True)))
     assert "▲now" in swept or "now▲" in swept
 
 
@@ -204,9 +204,9 @@ def test_the_lowest_row_is_never_called_zero():
 
 def test_scales_grow_at_once_and_shrink_late():
     wide = Extent(32, 120, 4**6)
-    assert settle(wide, Extent(32, 112, 4**5)) == wide
-    assert settle(wide, Extent(32, 140, 4**7)) == Extent(32, 140, 4**7)
-    assert settle(wide, Extent(56, 90, 4**3)) == Extent(56, 90, 4**3)
+    assert merge(wide, Extent(32, 112, 4**5)) == wide
+    assert merge(wide, Extent(32, 140, 4**7)) == Extent(32, 140, 4**7)
+    assert merge(wide, Extent(56, 90, 4**3)) == Extent(56, 90, 4**3)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
@@ -265,12 +265,12 @@ def test_one_odd_drive_among_24_with_extreme_noise_is_found():
 @pytest.mark.parametrize(("seed", "seconds"), [(1, 180), (2, 300)])
 def test_the_demos_sick_disk_is_on_top_from_30_s_on(seed, seconds):
     """Whatever its bursts do to the scatter, and though a part of a window may have few of its slow I/Os."""
-    rng, made, found = Random(seed), scene([], origin=DemoBackend().origin), []
+    frames, made, found = host_window.frames(Random(seed), Random()), scene([], origin=DemoBackend().origin), []
     for second in range(seconds):  # its load repeats itself after 90
-        made.append(demo_host.window(rng, second, START_WALL, START_MONO_US))
+        made.append(next(frames))
         if second >= 30:
-            found += [tuple(s.device.name for s in made.sight.subjects() if s.times_peers)]
-            assert made.sight.subjects()[0].device.name == demo_host.UNLIKE, second
+            found += [tuple(s.device.name for s in made.view.subjects() if s.times_peers)]
+            assert made.view.subjects()[0].device.name == demo_host.UNLIKE, second
     assert set(found) == {(demo_host.UNLIKE,)}
 
 
@@ -316,45 +316,47 @@ def test_a_mix_shows_every_op_that_happened():
 @given(st.integers(40, 300), st.booleans())
 def test_columns_fit_every_width(cells, distribution):
     columns, trend = fitting(cells, distribution=distribution)
-    assert 1 + sum(c.width + 1 for c in columns) + trend <= cells
+    assert 1 + sum(width + 1 for _, width in columns) + trend <= cells
 
 
 def test_80_columns_hold_what_was_promised():
     columns, trend = fitting(80, distribution=True)
-    titles = [c.title for c in columns]
+    titles = [c.title for c, _ in columns]
     assert titles == ["device", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "out/lim", "peers"]
     assert trend >= 10
 
 
 def test_no_cell_is_ever_wider_than_its_column():
     made = scene(host(8, 30, odd="nvme1n1"))
-    for subject in made.sight.subjects():
+    for subject in made.view.subjects():
         for column in COLUMNS:
-            assert len(column.make(subject)) <= column.width or column.title in ("driver", "model", "label", "device")
+            made_of = column.make(subject, column.width)
+            cells = made_of if isinstance(made_of, str) else plain(made_of)
+            assert len(cells) <= column.width or column.title in ("driver", "model", "label", "device")
 
 
 def test_rows_do_not_dance():
     """Equal devices stay by name while their numbers change."""
     frames = host(12, 40)
     made = scene(frames[:20])
-    names = [s.device.name for s in made.sight.subjects()]
+    names = [s.device.name for s in made.view.subjects()]
     for one in frames[20:]:
         made.append(one)
-        assert [s.device.name for s in made.sight.subjects()] == names
+        assert [s.device.name for s in made.view.subjects()] == names
     assert names == sorted(names, key=natural)
 
 
 @pytest.mark.parametrize("sort", ["p99", "max", "IOPS", "MB/s", "out", "name"])
 def test_every_order_is_one(sort):
-    made = scene(host(5, 20, odd="nvme3n1"), Choice(sort=sort))
-    assert len(made.sight.subjects()) == 5
+    made = scene(host(5, 20, odd="nvme3n1"), Selection(sort=sort))
+    assert len(made.view.subjects()) == 5
     if sort in ("p99", "max"):
-        assert made.sight.subjects()[0].device.name == "nvme3n1"
+        assert made.view.subjects()[0].device.name == "nvme3n1"
 
 
 def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():
     frames = host(3, 10)
-    made = scene([*frames, frame(11, removed=("nvme1n1",))], Choice(window_us=15 * SECOND))
+    made = scene([*frames, frame(11, removed=("nvme1n1",))], Selection(window_us=15 * SECOND))
     assert re.search(r"nvme1n1.*gone", text(made))
     for second in range(12, 40):
         made.append(frame(second))
@@ -372,25 +374,25 @@ def of_loops(second, *, removed=()):
 
 @pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding"])
 def test_a_screen_opens_on_the_busy_disk_not_on_an_idle_loop_device(screen_name):
-    made = scene([of_loops(second) for second in range(1, 12)], Choice(screen=screen_name))
-    subjects = made.sight.subjects()
+    made = scene([of_loops(second) for second in range(1, 12)], Selection(screen=screen_name))
+    subjects = made.view.subjects()
     assert [s.device.name for s in subjects] == ["vda", "loop0", "loop1", "loop2"]
-    assert subjects[0].choice.selected == "vda"
+    assert subjects[0].selection.selected == "vda"
 
 
 def test_a_removed_device_gives_the_selection_back():
-    made = scene([of_loops(second) for second in range(1, 5)], Choice(selected="loop1"))
-    assert made.sight.subjects()[0].choice.selected == "loop1"
+    made = scene([of_loops(second) for second in range(1, 5)], Selection(selected="loop1"))
+    assert made.view.subjects()[0].selection.selected == "loop1"
     made.append(of_loops(5, removed=("loop0",)))
-    assert made.sight.subjects()[0].choice.selected == "loop1"
+    assert made.view.subjects()[0].selection.selected == "loop1"
     made.append(of_loops(6, removed=("loop1",)))
-    assert made.sight.subjects()[0].choice.selected == "vda"
-    made.choose(replace(made.choice, selected="loop2"))
+    assert made.view.subjects()[0].selection.selected == "vda"
+    made.choose(replace(made.selection, selected="loop2"))
     made.pause()
     made.append(of_loops(7, removed=("loop2",)))
-    assert made.sight.subjects()[0].choice.selected == "loop2", "what is frozen stays"
+    assert made.view.subjects()[0].selection.selected == "loop2", "what is frozen stays"
     made.resume()
-    assert made.sight.subjects()[0].choice.selected == "vda"
+    assert made.view.subjects()[0].selection.selected == "vda"
 
 
 def test_a_trend_has_one_scale():
@@ -398,7 +400,7 @@ def test_a_trend_has_one_scale():
     assert sparkline([], 5, (1, 1)) == ""
 
 
-# ---- filter and choice
+# ---- filter and selection
 
 
 @pytest.mark.parametrize(
@@ -419,8 +421,8 @@ def test_filters(pattern, hit):
 
 
 def test_the_command_lines_globs_hold_beside_the_filter():
-    choice = Choice(globs=("nvme1*",), pattern="nvme")
-    assert [d.name for d in shown(disks(3), choice)] == ["nvme1n1"]
+    selection = Selection(globs=("nvme1*",), pattern="nvme")
+    assert [d.name for d in shown(disks(3), selection)] == ["nvme1n1"]
 
 
 def test_window_lengths_stop_at_their_ends():
@@ -433,16 +435,16 @@ def test_window_lengths_stop_at_their_ends():
 
 
 def test_every_emptiness_has_its_reason():
-    starting = Scene(Choice())
+    starting = Scene(Selection())
     assert "starting: opening the backend" in text(starting)
     starting.store.origin = ORIGIN
     assert "the first interval (1 s) isn't over yet" in text(starting)
     starting.append(frame(1))
     assert "bpftrace sees no block device here" in text(starting)
-    filtered = text(scene(host(3, 5), Choice(pattern="zzz")))
+    filtered = text(scene(host(3, 5), Selection(pattern="zzz")))
     assert "filter 'zzz' matches none of 3 devices; Esc clears the filter" in filtered
-    assert "--device zz* matches none of 3" in text(scene(host(3, 5), Choice(globs=("zz*",))))
-    assert "no discard I/O completed on nvme0n1 in the last 60 s; " in text(scene(host(3, 5), Choice(op="discard")))
+    assert "--device zz* matches none of 3" in text(scene(host(3, 5), Selection(globs=("zz*",))))
+    assert "no discard I/O completed on nvme0n1 in the last 60 s; " in text(scene(host(3, 5), Selection(op="discard")))
 
 
 def test_a_device_that_is_not_timed_says_where_it_is():
@@ -532,12 +534,12 @@ def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, s
         above={Flow("nvme0n1", "read"): 5},
         thresholds_us={"nvme0n1": 2_000},
     )
-    made = scene([one], Choice(threshold_us=fixed))
+    made = scene([one], Selection(threshold_us=fixed))
     assert said in text(made)
 
 
 def test_small_maps_say_what_their_line_is():
-    made = scene(host(4, 5), Choice(panel="maps", threshold_us=2_000))
+    made = scene(host(4, 5), Selection(panel="maps", threshold_us=2_000))
     assert "┄2.00m" in text(made)
 
 
@@ -574,7 +576,7 @@ def test_paused_is_frozen_while_frames_arrive():
     frozen = text(made)
     assert "PAUSED 03:00:20, 0:13 behind" in frozen
     assert frozen.splitlines()[1:] == before.splitlines()[1:]
-    made.choose(replace(made.choice, window_us=30 * SECOND))
+    made.choose(replace(made.selection, window_us=30 * SECOND))
     assert "03:00:20" in text(made).splitlines()[0]
     made.resume()
     assert "03:00:33" in text(made).splitlines()[0]
@@ -595,7 +597,7 @@ def test_ended_says_so():
     st.integers(1, 200), st.integers(1, 60), st.sampled_from(["overview", "maps", "zoom"]), st.sampled_from([0, 1, 30])
 )
 def test_every_size_is_filled_exactly_and_nothing_breaks(cells, rows, panel, n):
-    made = scene(host(n, 2, ios=5), Choice(panel=panel, threshold_us=50))
+    made = scene(host(n, 2, ios=5), Selection(panel=panel, threshold_us=50))
     lines = screen_lines(made, (Span("keys"),), cells, rows)
     assert len(lines) <= rows
     if cells >= 40 and rows >= 10:
@@ -605,9 +607,9 @@ def test_every_size_is_filled_exactly_and_nothing_breaks(cells, rows, panel, n):
 
 
 def test_as_many_small_maps_as_fit():
-    screen = text(scene(host(8, 20), Choice(panel="maps")))
+    screen = text(scene(host(8, 20), Selection(panel="maps")))
     assert all(f"nvme{i}n1" in screen for i in range(8))
-    wide = text(scene(host(24, 5, ios=20), Choice(panel="maps")), (160, 50))
+    wide = text(scene(host(24, 5, ios=20), Selection(panel="maps")), (160, 50))
     assert all(f"nvme{i}n1" in wide for i in range(24))
 
 
@@ -615,7 +617,7 @@ def test_as_many_small_maps_as_fit():
     ("size", "n", "axes"), [((80, 24), 8, 1), ((80, 23), 8, 4), ((160, 50), 24, 1), ((40, 10), 1, 1)]
 )
 def test_small_maps_have_a_time_axis(size, n, axes):
-    screen = text(scene(host(n, 60, ios=20), Choice(panel="maps")), size)
+    screen = text(scene(host(n, 60, ios=20), Selection(panel="maps")), size)
     lines = [line for line in screen.splitlines() if f"───{clock(frame(60).wall)}" in line]
     assert len(lines) == axes
 
@@ -644,13 +646,13 @@ def test_a_stamp_that_is_no_time_of_day_is_said_to_be_none():
 
 
 def test_tiles_that_do_not_fit_are_paged_by_the_selection():
-    made = scene(host(40, 3, ios=5), Choice(panel="maps", selected="nvme39n1"))
+    made = scene(host(40, 3, ios=5), Selection(panel="maps", selected="nvme39n1"))
     assert "▸nvme39n1" in text(made)
     assert grid(80, 20, 40, lambda c: c).tiles < 40
 
 
 def test_zoom_shows_one_device():
-    screen = text(scene(host(8, 5), Choice(panel="zoom", selected="nvme3n1")))
+    screen = text(scene(host(8, 5), Selection(panel="zoom", selected="nvme3n1")))
     assert "nvme3n1" in screen
     assert "nvme4n1" not in screen
 
@@ -691,28 +693,28 @@ def test_the_help_says_what_io_d_cannot_see():
         origin = Origin(**{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"extra": extra})
         return flat("\n".join(plain(line) for line in pages([], origin, 80)))
 
-    assert "first bio alone" in shown({"probe": "io_d"})
+    assert "first bio only" in shown({"probe": "io_d"})
     assert "first bio" not in shown({"probe": "requests_d"})
-    assert "never to be added up" in shown({})
+    assert "don't add up their rows" in shown({})
 
 
 def test_what_nobody_counts_has_no_rate():
-    deep, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
+    on_demand, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
     flow = Flow("dm-0", "read")
     window = Window(60 * SECOND, [replace(one, kernel={flow: Completed(0, 0, None)}, seen={}) for one in host(1, 2)])
     titles = ("IOPS", "MB/s")
     made = {
-        one.name: [c.make(Subject(one, window, Choice())) for c in COLUMNS if c.title in titles]
-        for one in (deep, volume)
+        one.name: [c.make(Subject(one, window, Selection()), c.width) for c in COLUMNS if c.title in titles]
+        for one in (on_demand, volume)
     }
     assert made == {"emlxs0": ["-", "-"], "dm-0": ["0", "0"]}
-    idle = Subject(replace(deep, timed=True), window, Choice())
-    assert [c.make(idle) for c in COLUMNS if c.title in titles] == ["0", "0"]
+    idle = Subject(replace(on_demand, timed=True), window, Selection())
+    assert [c.make(idle, c.width) for c in COLUMNS if c.title in titles] == ["0", "0"]
 
 
 def test_a_window_is_shared_by_its_subjects():
     frames = host(1, 2)
-    subject = Subject(disks(1)[0], Window(60 * SECOND, frames), Choice())
+    subject = Subject(disks(1)[0], Window(60 * SECOND, frames), Selection())
     assert subject.ios == 400
     assert subject.mean_us is not None
     assert Store().devices == {}
@@ -774,16 +776,16 @@ def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
 def test_what_the_tracer_does_is_said_as_long_as_it_holds():
     made = scene([off(0, "they took 9 % of a CPU")])
     assert said(made).strip() == "stages: off: they took 9 % of a CPU"
-    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: off: they took 9 % of a CPU"
+    assert empty.not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: off: they took 9 % of a CPU"
     made.append(off(1, "the tracer is starting"))
     assert said(made).strip() == ""
-    assert empty.not_traced("stages", ORIGIN, state=made.sight.tracing) == "stages: the tracer is starting"
+    assert empty.not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: the tracer is starting"
     made.append(off(1, "the deep probes are starting"))  # a recording of 1.0
-    assert "off" not in made.sight.tracing
+    assert "off" not in made.view.tracing
     made.append(off(2, "", one_in=1))
-    assert "press S" not in empty.not_traced("stages", ORIGIN, state=made.sight.tracing)
+    assert "press S" not in empty.not_traced("stages", ORIGIN, state=made.view.tracing)
     made.append(frame(3))
-    assert "press S" in empty.not_traced("stages", ORIGIN, state=made.sight.tracing)
+    assert "press S" in empty.not_traced("stages", ORIGIN, state=made.view.tracing)
 
 
 def test_the_help_does_not_call_unmeasured_what_is_traced():

@@ -1,6 +1,6 @@
 """The doctor's view of bpftrace: the tier that attaches here, and what measures each stage.
 
-Stages are looked up, not tried: the deep scripts by their manifests and the hooks that the kernel has.
+The tracer's scripts are looked up, not tried: by their manifests and the hooks that the kernel has.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from latmon.capture.backend import Options
+from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import STAGES, Origin
 from latmon.support.errors import UnavailableError
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.backend import BpftraceBackend
-from latmon_backends.bpftrace.tracer import Choice, Inventory
-from latmon_backends.probe.explain import StageReport, TierReport, always
+from latmon_backends.bpftrace.tracer import ScriptInventory
+from latmon_backends.probe.explain import always, following, traced
+from latmon_backends.tracer.programs import ChosenScripts
 
 DRIVERS: Mapping[str, str] = MappingProxyType(
     {
@@ -34,18 +35,19 @@ DRIVERS: Mapping[str, str] = MappingProxyType(
     }
 )
 """How a driver's requests complete where each queue has its own vector: docs/STAGES.md has the other kernels."""
+_NO_PROBE = "no probe measures it"
 _TIERS = ("A", "C")
-"""Of deep scripts: A' traces as A does, B as C."""
+"""Tiers of the tracer's scripts: A' traces as A does, B as C."""
 
 
-def explain() -> TierReport:
-    """Finds out by trying, which takes as long as a start."""
+def explain() -> ProbeReport:
+    """Open the backend, which takes as long as a start, and report what runs."""
     return asyncio.run(_explain())
 
 
-async def _explain() -> TierReport:
+async def _explain() -> ProbeReport:
     options = Options(stages="basic")
-    inventory = Inventory(options)
+    inventory = ScriptInventory(options)
     has, words = inventory.tracepoints.has, inventory.words
     choices = {tier: tracer.choose(inventory.manifests, tier, has, words, cpus=inventory.cpus) for tier in _TIERS}
     hooks = {
@@ -58,41 +60,37 @@ async def _explain() -> TierReport:
         async with BpftraceBackend(options) as backend:
             origin = backend.origin
     except UnavailableError as refusal:
-        return TierReport("", str(refusal), stages(None, choices), hooks, DRIVERS, ages(choices))
-    return TierReport(origin.tier, origin.reason, stages(origin, choices), hooks, DRIVERS, ages(choices))
+        return ProbeReport("", str(refusal), stages(None, choices), hooks, DRIVERS, ages(choices))
+    return ProbeReport(origin.tier, origin.reason, stages(origin, choices), hooks, DRIVERS, ages(choices))
 
 
-def stages(origin: Origin | None, choices: Mapping[str, Choice]) -> tuple[StageReport, ...]:
-    """Every stage; `origin` None where no always-on probe runs."""
+def stages(origin: Origin | None, choices: Mapping[str, ChosenScripts]) -> tuple[StageCoverage, ...]:
+    """Return the coverage of every stage; `origin` None where no always-on probe runs."""
     return tuple(
-        StageReport(stage, always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
+        StageCoverage(stage, always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
         for stage in STAGES
     )
 
 
-def ages(choices: Mapping[str, Choice]) -> dict[str, str]:
-    """By tier, the scripts that follow each I/O in flight."""
+def ages(choices: Mapping[str, ChosenScripts]) -> dict[str, str]:
+    """Return, by tier, the scripts that follow each I/O in flight."""
     return {tier: _following(one) for tier, one in choices.items()}
 
 
-def _following(choice: Choice) -> str:
-    scripts = [one.name for one in choice.manifests if "waiting" in one.records]
-    why = next((one.reason for one in choice.missing if one.name == "inflight"), "no probe measures it")
-    return ", ".join(scripts) or f"no: {why}"
+def _following(choice: ChosenScripts) -> str:
+    why = next((one.reason for one in choice.missing if one.name == "inflight"), _NO_PROBE)
+    return following(choice.manifests, why)
 
 
-def _traced(stage: str, choice: Choice) -> str:
-    """The scripts that feed it, and whose time it holds; else why none does."""
-    feeding = [one for one in choice.manifests if one.group != "bios" and stage in one.stages]
-    if feeding:
-        inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
-        return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
-    return f"no: {_why_not(stage, choice.manifests) or '; '.join(_refusals(choice)) or 'no probe measures it'}"
+def _traced(stage: str, choice: ChosenScripts) -> str:
+    """Return the scripts that measure a stage, else why none does."""
+    why = _why_not(stage, choice.manifests) or "; ".join(_refusals(choice)) or _NO_PROBE
+    return traced(stage, choice.manifests) or f"{NO}{why}"
 
 
 def _why_not(stage: str, manifests: tuple[Manifest, ...]) -> str:
     return next((one.absent[stage] for one in manifests if one.group == "stages" and stage in one.absent), "")
 
 
-def _refusals(choice: Choice) -> list[str]:
+def _refusals(choice: ChosenScripts) -> list[str]:
     return [f"{one.name}: {one.reason}" for one in choice.missing if one.name in ("stages", "wakeups")]

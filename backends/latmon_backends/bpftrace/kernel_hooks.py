@@ -1,7 +1,7 @@
 """Hooks of this kernel: tracepoints from tracefs or BTF, arguments of raw tracepoints.
 
 Format: Documentation/bpf/btf.rst. Argument counts decide, because version numbers lie: RHEL 8.7's 4.18 and stable
-5.10.137 have the one-argument tracepoints of 5.11. Reads bytes, runs nothing; a file it can't read says None.
+5.10.137 have the one-argument tracepoints of 5.11. It reads files and runs nothing; None where a file can't be read.
 
 Roots are arguments; nothing is mounted, run or kept open. "Not known" is an answer: then one has to try.
 """
@@ -24,7 +24,7 @@ _PER_MEMBER = (0, 0, 0, 0, 3, 3, 2, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0, 0, 0, 3)
 
 
 def request_argument(path: Path, tracepoint: str) -> int | None:
-    """Index of `struct request *` among the tracepoint's arguments: 0 for (rq), 1 for (q, rq); None when not known."""
+    """Return the index of `struct request *` among the arguments: 0 for (rq), 1 for (q, rq); None when not known."""
     try:
         count = arguments(path.read_bytes(), f"btf_trace_{tracepoint}")
     except (OSError, struct.error, ValueError, IndexError):
@@ -42,7 +42,7 @@ def enumerators(path: Path, enum: str) -> dict[str, int]:
 
 
 def arguments(blob: bytes, typedef: str) -> int | None:
-    """How many parameters the function behind a typedef to a function pointer takes; ValueError when it isn't BTF."""
+    """Return the number of parameters of a typedef to a function pointer; ValueError when it isn't BTF."""
     types, strings = _areas(blob)
     wanted = _place(strings, typedef)
     offsets = _offsets(types) if wanted else []
@@ -64,7 +64,7 @@ def values(blob: bytes, enum: str) -> dict[str, int]:
 
 
 def _areas(blob: bytes) -> tuple[memoryview[int], bytes]:
-    """The types' words and the strings."""
+    """Return the types' words and the strings."""
     magic, _, _, header, type_at, type_size, string_at, string_size = _HEADER.unpack_from(blob)
     if magic != _MAGIC:
         raise ValueError("not little-endian BTF")
@@ -73,7 +73,7 @@ def _areas(blob: bytes) -> tuple[memoryview[int], bytes]:
 
 
 def _place(strings: bytes, name: str) -> int:
-    """Where a name lies; 0, which is the empty one's, when it isn't there."""
+    """Return the offset of a name; 0, that of the empty name, when it isn't there."""
     return strings.find(b"\0" + name.encode() + b"\0") + 1
 
 
@@ -82,7 +82,7 @@ def _string(strings: bytes, at: int) -> str:
 
 
 def _offsets(types: memoryview[int]) -> list[int]:
-    """Where each type begins, in words: a type's id is its place here, from 1; IndexError for an unknown kind."""
+    """Return the begin of each type, in words: a type's id is its index from 1; IndexError for an unknown kind."""
     offsets, at, end = [], 0, len(types)
     while at < end:
         offsets.append(at)
@@ -93,7 +93,7 @@ def _offsets(types: memoryview[int]) -> list[int]:
 
 
 def _parameters(types: memoryview[int], offsets: list[int], number: int) -> int | None:
-    """Follows typedef -> pointer -> function."""
+    """Return the parameters of typedef -> pointer -> function."""
     for _ in range(4):
         if not 0 < number <= len(offsets):
             return None
@@ -115,13 +115,13 @@ _EVENTS = ("kernel/tracing/events", "kernel/debug/tracing/events")
 
 
 class Tracepoints:
-    """What /sys says at this moment."""
+    """The kernel's tracepoints in /sys."""
 
     def __init__(self, sys: Path = Path("/sys")) -> None:
         self._sys = sys
 
     def has(self, hook: str) -> bool | None:
-        """Of `tracepoint:CATEGORY:NAME` or `rawtracepoint:NAME`; None where it can't be told."""
+        """Return whether `tracepoint:CATEGORY:NAME` or `rawtracepoint:NAME` exists; None where that is not known."""
         kind, _, name = hook.partition(":")
         if kind not in ("tracepoint", "rawtracepoint"):
             return None
@@ -131,12 +131,12 @@ class Tracepoints:
         return f"btf_trace_{event}" in self if self._types else None
 
     def __contains__(self, name: str) -> bool:
-        """A type or member of that name is in the kernel's BTF or one of its modules'."""
+        """Return whether the BTF of the kernel or a module has a type or member of that name."""
         return any(b"\0" + name.encode() + b"\0" in blob for blob in self._types)
 
     @cached_property
     def _named(self) -> frozenset[str] | None:
-        """Names with and without their category; None where tracefs can't be read."""
+        """Return the names with and without their category; None where tracefs can't be read."""
         for place in _EVENTS:
             try:
                 categories = [path for path in (self._sys / place).iterdir() if path.is_dir()]

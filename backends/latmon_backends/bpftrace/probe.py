@@ -1,110 +1,221 @@
-"""One running bpftrace process with one program: started until ready, read event by event, ended.
+"""One running bpftrace process with one program, and the decoder of its JSON output (`-f json`).
 
-Knows the ready line and nothing else of what the events mean.
+The decoder is sans-I/O and handles the differences of 0.17, 0.23 and 0.27: spacing, blank lines, big integers in
+quotes, escapes for bytes above 0x7f, the shapes of empty maps. A line that can't be decoded is an event too: counted,
+never raised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from latmon.support.errors import UnavailableError
+from latmon.support.text import clean
 from latmon_backends.bpftrace import tool
-from latmon_backends.bpftrace.decoder import Decoder
-from latmon_backends.bpftrace.program import Program
-from latmon_backends.probe.events import Attached, Event, Printed
+from latmon_backends.bpftrace.program import BpftraceProgram
+from latmon_backends.probe.events import (
+    Attached,
+    Bucket,
+    Event,
+    HelperFailed,
+    Lost,
+    MapPrinted,
+    Printed,
+    UndecodedLine,
+    Value,
+)
 from latmon_backends.probe.launcher import Launcher
-from latmon_backends.probe.process import Child, RefusedError, started
+from latmon_backends.probe.process import Child, RefusedError, RunningProbe, started
 
-_READY_S = 300.0
-"""How long a busy or emulated host may take to compile and attach. Where everything is emulated all deep probes take
-60 to 100 s, with bpftrace 0.17 more than 180 s; another variant would take no less."""
+MAX_LINE = 64 * 1024 * 1024
+"""A longer line is not bpftrace's: 1,000 histogram keys print 339 KB."""
+
+_MANGLED = re.compile(rb"(\\+)uffffff([89a-fA-F][0-9a-fA-F])")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_SHOWN = 200
+
+
+class BpftraceDecoder:
+    """Decoder of bytes in any portions; whole lines become events."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._overlong = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events of the lines that `data` completes."""
+        whole, newline, rest = data.rpartition(b"\n")
+        events: list[Event] = []
+        if newline:
+            for line in (bytes(self._rest) + whole).split(b"\n"):
+                events.extend(self._line(line))
+            self._rest = bytearray()
+        self._rest += rest
+        if len(self._rest) > MAX_LINE:
+            self._rest, self._overlong = bytearray(), True
+        return events
+
+    def close(self) -> list[Event]:
+        """Return the events of a last line without its newline."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return list(self._line(rest))
+
+    def _line(self, line: bytes) -> Iterator[Event]:
+        if self._overlong:
+            self._overlong = False
+            yield UndecodedLine(f"a line longer than {MAX_LINE >> 20} MiB")
+        elif line.strip():
+            yield from _decode(line)
+
+
+def _decode(line: bytes) -> Iterator[Event]:
+    try:
+        yield from _events(json.loads(_repair(line)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield UndecodedLine(clean(line[:_SHOWN], _SHOWN))
+
+
+def _repair(line: bytes) -> str:
+    r"""Decode a line; bytes above 0x7f are `\uffffffc3` (a signed char), escaped twice in 0.23's keys."""
+    if b"uffffff" in line:
+        # An even number of backslashes is escaped twice, an odd one once; what is before the last of them is text.
+        line = _MANGLED.sub(lambda m: m[1][: -1 if len(m[1]) % 2 else -2] + bytes([int(m[2], 16)]), line)
+    return line.decode("utf-8", "replace")
+
+
+def _events(tree: Any) -> Iterator[Event]:
+    kind, data = tree["type"], tree.get("data")
+    if kind == "printf":
+        yield Printed(_text(data).removesuffix("\n"))
+    elif kind in ("map", "hist", "stats", "tseries"):
+        for name, value in data.items():
+            yield MapPrinted(name.removeprefix("@"), _table(kind, value))
+    elif kind == "attached_probes":
+        yield Attached(_integer(data["probes"]))
+    elif kind == "lost_events":
+        yield Lost(_integer(data["events"]))
+    elif kind == "helper_error":
+        yield HelperFailed(
+            clean(tree.get("helper", "")), _integer(tree.get("retcode", 0)), clean(tree.get("msg", ""), 160)
+        )
+    elif kind not in ("time", "value", "join", "syscall", "cat"):
+        yield UndecodedLine(clean(str(kind)))
+
+
+def _table(kind: str, value: Any) -> Mapping[str, Value]:
+    """Return the rows of a map; a map of plain integers, as our scripts print each tick, is taken as it is."""
+    if kind == "map" and isinstance(value, dict) and all(type(row) is int for row in value.values()):
+        return value
+    return dict(_rows(kind, value))
+
+
+def _rows(kind: str, value: Any) -> Iterator[tuple[str, Value]]:
+    """Yield rows by key; a `stats` without keys is a table of fields, a keyed map one of rows."""
+    fields = (
+        kind == "stats"
+        and isinstance(value, dict)
+        and value.keys() == {"count", "average", "total"}
+        and not any(isinstance(row, dict) for row in value.values())
+    )
+    if isinstance(value, dict) and not fields:
+        for key, row in value.items():
+            yield key, _value(row)
+    else:
+        yield "", _value(value)
+
+
+def _value(row: Any) -> Value:
+    if isinstance(row, list):
+        if all(isinstance(b, dict) and "count" in b for b in row):
+            return tuple(_bucket(b) for b in row)
+        return tuple(_value(part) for part in row)
+    if isinstance(row, dict):
+        return {name: _integer(number) for name, number in row.items() if name != "interval_start"}
+    if isinstance(row, str) and not _INTEGER.fullmatch(row):
+        return clean(row, _SHOWN)
+    return _integer(row)
+
+
+def _bucket(row: Mapping[str, Any]) -> Bucket:
+    low = _integer(row["min"]) if "min" in row else None
+    high = _integer(row["max"]) if "max" in row else None
+    if low == -(2**31) and high == 0:
+        # 0.17 counts all values from 2^31 on in this bucket.
+        return Bucket(2**31, None, _integer(row["count"]))
+    return Bucket(low, high, _integer(row["count"]))
+
+
+def _integer(number: Any) -> int:
+    """Return an integer, which 0.27 quotes where a double is too small for it."""
+    if isinstance(number, float):
+        raise TypeError(f"not an integer: {number}")
+    return int(number)
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise TypeError("printf without text")
+    return data
+
+
 _ALIVE_S = 0.25
 """Up to 0.23 the ready line comes before the attaching: a refusal follows it at once."""
 _LINE = re.compile(r"^stdin:(\d+):\d+")
 
 
-class Probe:
-    """A started program."""
+class BpftraceProbe(RunningProbe):
+    """A started bpftrace program."""
 
-    def __init__(self, child: Child, program: Program) -> None:
-        self._child = child
-        self._hooks, self._own = len(program.hooks), program.attaches
-        self._decoder = Decoder()
-        self._events: deque[Event] = deque()
+    tool_name = "bpftrace"
+    _reason = staticmethod(tool.reason)
+
+    def __init__(self, child: Child, program: BpftraceProgram) -> None:
+        super().__init__(child, len(program.hooks))
+        self._own = program.attaches
+        self._decoder = BpftraceDecoder()
         self._reading: asyncio.Future[bytes] | None = None
-        self._said: int | None = None
+        self._reported: int | None = None
 
     @classmethod
-    async def start(cls, launcher: Launcher, program: Program) -> Probe:
-        """RefusedError when this program doesn't run here, UnavailableError when none would."""
+    async def start(cls, launcher: Launcher, program: BpftraceProgram) -> BpftraceProbe:
+        """Start a program. RefusedError when it doesn't run here, UnavailableError when none would."""
         return await started(launcher.launch(program), lambda child: cls(child, program))
 
     @property
-    def pid(self) -> int:
-        """Of the process that was started; the tool is it or below it."""
-        return self._child.pid
-
-    @property
-    def wanted(self) -> int:
-        """Hooks that the program has."""
-        return self._hooks
-
-    @property
     def attached(self) -> int:
-        """Hooks that the tool says it attached; up to 0.23 it says so before it tries, and ends where one fails."""
-        return self._hooks if self._said is None else min(self._hooks, max(0, self._said - self._own))
+        """Hooks that the tool reports as attached; up to 0.23 it reports before it tries, and ends where one fails."""
+        return self.wanted if self._reported is None else min(self.wanted, max(0, self._reported - self._own))
 
-    async def next(self) -> Event | None:
-        """The next event; None at the end of the output."""
-        while not self._events:
-            reading, self._reading = self._reading, None
-            try:
-                portion = await (self._child.read() if reading is None else asyncio.shield(reading))
-            except asyncio.CancelledError:  # what was read for the start is the next call's
-                self._reading = reading
-                raise
-            if not portion:
-                self._events.extend(self._decoder.close())
-                return self._events.popleft() if self._events else None
-            self._events.extend(self._decoder.feed(portion))
-        event = self._events.popleft()
-        if isinstance(event, Attached):
-            self._said = event.probes
-        return event
+    async def _portion(self) -> bytes:
+        reading, self._reading = self._reading, None
+        try:
+            return await (self._child.read() if reading is None else asyncio.shield(reading))
+        except asyncio.CancelledError:  # what `_check_attached` reads belongs to the next call
+            self._reading = reading
+            raise
 
-    async def complaint(self) -> str:
-        """Why it ended, once it has."""
-        return tool.reason(await self._child.complaints(), await self._child.returncode())
-
-    def end(self, *, patient: bool = False) -> None:
-        """Ask it to finish: its last events can still be read. `patient`: however long it takes, until `stop`."""
-        self._child.end(patient=patient)
+    def _decoded(self, portion: bytes) -> Iterable[Event]:
+        events = self._decoder.feed(portion) if portion else self._decoder.close()
+        for event in events:
+            if isinstance(event, Attached):
+                self._reported = event.probes
+        return events
 
     async def stop(self) -> None:
-        """Ended for certain when this returns, within 2 s."""
+        """End it within 2 s; it has ended when this returns."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        await self._child.stop()
-
-    async def until_ready(self) -> None:
-        try:
-            async with asyncio.timeout(_READY_S):
-                while (event := await self.next()) is not None:
-                    if isinstance(event, Printed) and event.text.startswith("ready "):
-                        await self._stays()
-                        return self._child.prefer()
-        except TimeoutError:
-            raise UnavailableError(f"bpftrace was not ready within {_READY_S:.0f} s on this host.") from None
-        raise await self._refused()
+        await super().stop()
 
     async def _refused(self) -> RefusedError:
         found = (_LINE.match(line) for line in await self._child.complaints())
         return RefusedError(await self.complaint(), next((int(match[1]) for match in found if match), 0))
 
-    async def _stays(self) -> None:
+    async def _check_attached(self) -> None:
         self._reading = asyncio.ensure_future(self._child.read())
         done, _ = await asyncio.wait({self._reading}, timeout=_ALIVE_S)
         if done and not self._reading.result():

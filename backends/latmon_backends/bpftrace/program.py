@@ -1,21 +1,20 @@
 """bpftrace programs assembled from whole scripts, and the tiers of the always-on probe.
 
-Knows how a script is laid out (a block's braces stand at the beginning of a line) and nothing of what it measures.
-
-A variant is chosen by trying it; only what can be looked up for nothing (no kprobes at all) spares an attempt. Knows
-the probes by their manifests and starts nothing.
+A block's braces are at the beginning of a line. A variant is chosen by trying it; it is left out only where a look-up
+shows that it can't run (a kernel without kprobes).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.manifest.loader import Manifest, load
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace import kernel_hooks
+from latmon_backends.probe.launcher import Script, Values
 from latmon_backends.tracer.programs import outliers, pace
 
 _BLOCK = re.compile(r"^(BEGIN|END)\s*\{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
@@ -24,41 +23,30 @@ _COMMA = re.compile(r"\s*,\s*")
 _OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A probe with its values."""
-
-    manifest: Manifest
-    values: Mapping[str, int | str]
-
-    @property
-    def hooks(self) -> tuple[str, ...]:
-        """What its text attaches to, BEGIN, END and intervals apart; a manifest's list is for people."""
-        return tuple(hook for found in _HOOKS.findall(self.text()) for hook in _COMMA.split(found.strip()))
-
-    def text(self) -> str:
-        return self.manifest.program(self.values)
+def hooks_of(script: Script) -> tuple[str, ...]:
+    """Return what a script's text attaches to, except BEGIN, END and intervals; a manifest's list is for people."""
+    return tuple(hook for found in _HOOKS.findall(script.text()) for hook in _COMMA.split(found.strip()))
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What one bpftrace runs, and how many keys each of its maps may have."""
+class BpftraceProgram:
+    """The scripts that one bpftrace process runs, and how many keys each of its maps may have."""
 
     scripts: tuple[Script, ...]
     map_keys: int
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """Of all scripts; two scripts on one hook are two attached probes."""
-        return tuple(hook for script in self.scripts for hook in script.hooks)
+        """Hooks of all scripts; two scripts on one hook are two attached probes."""
+        return tuple(hook for script in self.scripts for hook in hooks_of(script))
 
     @property
     def attaches(self) -> int:
-        """How many probes the tool attaches beside the hooks."""
+        """The number of probes that the tool attaches in addition to the hooks."""
         return len(_OWN.findall(self.text()))
 
     def text(self) -> str:
-        """The bodies of BEGIN and END are put together: up to 0.23 a program has one of each."""
+        """Return the scripts with the bodies of BEGIN and of END joined: up to 0.23 a program has one of each."""
         texts = [script.text() for script in self.scripts]
         if len(texts) == 1:
             return texts[0]
@@ -68,7 +56,7 @@ class Program:
         return begin + "".join(_BLOCK.sub("", text) for text in texts) + end
 
     def script_at(self, line: int) -> Script | None:
-        """Whose a line of the text (from 1) is, by the nearest map that is named; None for a line that isn't there."""
+        """Return the script of a line of the text (from 1), by the nearest map's name; None beyond the text."""
         lines = self.text().splitlines()
         if not 0 < line <= len(lines):
             return None
@@ -89,11 +77,9 @@ _STAMP = re.compile(r"io_start_time_ns")
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A probe with its values. `only_after`, where given, must be found in the refusal of the variant before."""
+class Variant(Script):
+    """An always-on script. `only_after`, where given, must be found in the refusal of the variant before."""
 
-    manifest: Manifest
-    values: dict[str, int | str]
     only_after: re.Pattern[str] | None = None
 
     @property
@@ -103,19 +89,15 @@ class Variant:
 
     @property
     def knows_clock(self) -> bool:
-        """Its script was told how far its clock is ahead of the requests' stamps, which a suspend changes."""
+        """Whether the script has a parameter for how far its clock is ahead of the requests' stamps.
+
+        A suspend changes that distance.
+        """
         return "ahead_ns" in self.values
 
     def with_clock(self, ahead_ns: int) -> Variant:
-        """The same, told anew where it must know."""
-        return replace(self, values=self.values | {"ahead_ns": ahead_ns}) if self.knows_clock else self
-
-    @property
-    def script(self) -> Script:
-        return Script(self.manifest, self.values)
-
-    def program(self) -> str:
-        return self.script.text()
+        """Return the variant with another distance of the clocks, where its script takes one."""
+        return replace(self, values={**self.values, "ahead_ns": ahead_ns}) if self.knows_clock else self
 
 
 def variants(
@@ -125,19 +107,19 @@ def variants(
     probes: Path | None = None,
     threshold_us: int | None = None,
 ) -> Iterator[Variant]:
-    """From the best to the last. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    """Yield the variants, the best first. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     base = pace(interval_ms) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
     stamps = load(directory / "block_a.yaml")
-    yield fitted(stamps, base | {"disk": "q->disk"})
-    yield fitted(stamps, base | {"disk": "rq_disk"}, _MEMBER)
+    yield variant_of(stamps, base | {"disk": "q->disk"})
+    yield variant_of(stamps, base | {"disk": "rq_disk"}, _MEMBER)
     yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
     if has_kprobes(sys):
         kernel = load(directory / "block_b.yaml")
         for disk in ("q->disk", "rq_disk"):
             for hooks, batch in _KPROBES:
-                yield fitted(kernel, base | {"disk": disk, "hooks": hooks, "batch": batch})
-    yield fitted(load(directory / "block_c.yaml"), base)
+                yield variant_of(kernel, base | {"disk": disk, "hooks": hooks, "batch": batch})
+    yield variant_of(load(directory / "block_c.yaml"), base)
 
 
 def pointers(
@@ -147,7 +129,7 @@ def pointers(
     only_after: re.Pattern[str] | None = None,
     threshold_us: int | None = None,
 ) -> Iterator[Variant]:
-    """Tier A': for requests without stamps; which argument is the request is read from BTF, never guessed."""
+    """Yield the variants of tier A', for requests without stamps; BTF shows which argument is the request."""
     issued = kernel_hooks.request_argument((sys / "kernel/btf/vmlinux"), "block_rq_issue")
     if issued is None:
         return
@@ -155,15 +137,14 @@ def pointers(
     manifest = load(directory / "block_ap.yaml")
     base = pace(interval_ms) | outliers(threshold_us)
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
-        yield fitted(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)
+        yield variant_of(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)
 
 
-def fitted(manifest: Manifest, values: dict[str, int | str], only_after: re.Pattern[str] | None = None) -> Variant:
-    """The probe with those of the values that it takes."""
-    taken = {parameter.name for parameter in manifest.parameters}
-    return Variant(manifest, {name: value for name, value in values.items() if name in taken}, only_after)
+def variant_of(manifest: Manifest, values: Values, only_after: re.Pattern[str] | None = None) -> Variant:
+    """Return the script with those of the values that it takes."""
+    return replace(Variant.fitted(manifest, values), only_after=only_after)
 
 
 def has_kprobes(sys: Path = Path("/sys")) -> bool:
-    """False where the kernel was built without kprobes: perf has no such event source then."""
+    """Return False where the kernel was built without kprobes: perf has no such event source then."""
     return (sys / "bus/event_source/devices/kprobe").exists() or (sys / "kernel/kprobes").exists()

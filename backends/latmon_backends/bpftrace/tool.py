@@ -1,6 +1,6 @@
 """The bpftrace tool: its path, privileges, map limit, and its error messages as sentences.
 
-Runs nothing but `--version`. Knows neither probes' output nor frames.
+It runs nothing but `--version`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
 from latmon.support.trust import environment, find_tool
 from latmon_backends.probe.launcher import AnyProgram
-from latmon_backends.probe.process import shimmed
+from latmon_backends.probe.process import is_mounted, shimmed
 
 VARIABLE = "LATMON_BPFTRACE"
 _CAPABILITIES_SINCE = (0, 25)
@@ -33,11 +33,11 @@ _ENTRIES_PER_MAP = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """The program and what it needs around it."""
+class BpftraceTool:
+    """The installed bpftrace and how it must be started."""
 
     name: ClassVar[str] = "bpftrace"
-    """As manifests call it."""
+    """The tool's name in manifests."""
     path: str
     sudo: bool
     mount_tracefs: bool
@@ -45,15 +45,15 @@ class Tool:
 
     @property
     def version(self) -> str:
-        """As `version` has it; asked for once, which takes 0.1 s."""
+        """The version, or empty; read once, which takes 0.1 s."""
         return _versions(self.path)
 
     def running(self, program: AnyProgram) -> list[str]:
-        """Words that run it with as many keys per map as it wants."""
+        """Return the words that run a program with its number of keys per map."""
         return replace(self, map_keys=program.map_keys).command(program.text())
 
     def command(self, program: str) -> list[str]:
-        """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
+        """Return the words that run `program`, given as text: a chroot or a wrapper needs no file of ours."""
         keys = str(self.map_keys)
         # The first name is 0.17's, the second came with 0.20.
         variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"}
@@ -61,8 +61,8 @@ class Tool:
         return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
 
 
-def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> Tool:
-    """The tool that LATMON_BPFTRACE names, else `bpftrace`; UnavailableError when there is none."""
+def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> BpftraceTool:
+    """Find the tool that LATMON_BPFTRACE names, else `bpftrace`; UnavailableError when there is none."""
     try:
         path = str(find_tool("bpftrace", VARIABLE, environ))
     except UnavailableError as error:
@@ -71,8 +71,8 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         remedy = install_command("bpftrace") or "install the package bpftrace"
         raise UnavailableError(f"bpftrace is not installed: {remedy}.") from error
     euid = os.geteuid() if euid is None else euid
-    mount = not _mounted("tracefs", proc) and not _mounted("debugfs", proc)
-    return Tool(
+    mount = not is_mounted("tracefs", proc) and not is_mounted("debugfs", proc)
+    return BpftraceTool(
         path=path,
         sudo=euid != 0 and shutil.which("sudo") is not None and not _is_capable(path, proc, mount=mount),
         mount_tracefs=mount,
@@ -81,14 +81,14 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
 
 
 def version(path: str) -> str:
-    """`0.23.2`, or empty where the tool doesn't say."""
+    """Return `0.23.2`, or nothing where the tool doesn't print it."""
     try:
-        said = subprocess.run(  # noqa: S603 - the tool the user named
+        printed = subprocess.run(  # noqa: S603 - the tool the user named
             [path, "--version"], capture_output=True, timeout=10, check=False, env=environment(os.environ)
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = _VERSION.search(said.stdout.decode("utf-8", "replace"))
+    found = _VERSION.search(printed.stdout.decode("utf-8", "replace"))
     return found[1] if found else ""
 
 
@@ -96,12 +96,12 @@ _versions = cache(version)
 
 
 def map_keys(cpus: int) -> int:
-    """Keys per map: devices x ops x used buckets, as many as the memory for them allows (8,192 to 65,536)."""
+    """Return the keys per map (devices x ops x used buckets) that the memory for them allows: 8,192 to 65,536."""
     return min(65_536, max(8_192, _ENTRIES_PER_MAP // cpus))
 
 
 def reason(complaints: Sequence[str], status: int) -> str:
-    """Why the tool ended, as one sentence without a full stop."""
+    """Return why the tool ended, as one sentence without a full stop."""
     lines = [line for line in complaints if not any(noise in line for noise in _NOISE)]
     for kind in _ERRORS:
         for line in lines:
@@ -111,21 +111,12 @@ def reason(complaints: Sequence[str], status: int) -> str:
 
 
 def is_privilege(why: str) -> bool:
-    """True when more rights, not another probe, would help."""
+    """Return whether more rights, not another probe, would help."""
     return any(sign in why for sign in _PRIVILEGE)
 
 
 def _is_capable(path: str, proc: Path, *, mount: bool) -> bool:
-    """True when the tool, started by this user, gets all that it needs instead of root."""
+    """Return whether the tool, started by this user, has the capabilities that it needs instead of root."""
     if privileges.missing_in_children(proc) or (mount and not privileges.can_mount_in_children(proc)):
         return False
     return tuple(int(part) for part in _versions(path).split(".")[:2] if part) >= _CAPABILITIES_SINCE
-
-
-def _mounted(kind: str, proc: Path) -> bool:
-    try:
-        return any(
-            line.split()[2] == kind for line in (proc / "self/mounts").read_text("utf-8", "replace").splitlines()
-        )
-    except OSError:
-        return True  # not known: the tool will say it

@@ -1,8 +1,7 @@
-"""The tracer's bpftrace program: which scripts, for which devices, with which values.
+"""The tracer's bpftrace program: which scripts run on this kernel, for which devices, with which values.
 
-Finds out by looking where that can be read, else by trying. Decides neither when it runs nor for whom.
-
-Pure but for reading manifests. A script that is left out is named with its reason. Starts nothing.
+Hooks and types are looked up where they can be read; other scripts are tried. A script that is left out is listed with
+its reason.
 """
 
 from __future__ import annotations
@@ -22,42 +21,33 @@ from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace import kernel_hooks, tool
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
-from latmon_backends.bpftrace.probe import Probe
-from latmon_backends.bpftrace.program import Program, Script
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of
 from latmon_backends.probe import outliers
-from latmon_backends.probe.launcher import Launcher
+from latmon_backends.probe.launcher import Launcher, Script, Values
 from latmon_backends.probe.outliers import Threads
-from latmon_backends.probe.process import RefusedError
-from latmon_backends.probe.tick_protocol import DeepSurroundings, DeepTicks
+from latmon_backends.probe.process import RefusedError, RunningProbe
+from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
 from latmon_backends.tracer import programs
 from latmon_backends.tracer.demand import AT_MOST
-from latmon_backends.tracer.programs import Target
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, stages_of
 
 GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order")
-"""In the order of their text: what is in flight is counted before a completion's stages are told."""
+"""In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
-"""Always-on tier -> tiers of deep scripts, the better one first. Where raw tracepoints attach, others do as well."""
+"""Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
 _CPUS_EACH = 16
-"""Up to so many CPUs sums are read at each request: some 0.1 us for a CPU and a request."""
+"""CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
 _LOOK_US = 3719
 """A prime: it shares no period with ticks of 1, 2.5, 4 or 10 ms."""
 Has = Callable[[str], bool | None]
 """Whether the kernel has a hook; None: not known."""
-Values = Mapping[str, int | str]
 Words = Mapping[str, tuple[int | str, ...]]
-"""Parameter -> what it is to be on this host; scripts differ in what they take, so the first that one takes counts."""
+"""Parameter -> its possible values on this host; a script gets the first one that it allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The scripts in the order of their text, and what of the deep probes is missing here."""
-
-    manifests: tuple[Manifest, ...] = ()
-    missing: tuple[Missing, ...] = ()
-
-
-def deep_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
-    """All of them; a file that isn't right is an error, as of every probe."""
+def on_demand_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
+    """Load the tracer's manifests; ManifestError for a malformed file."""
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     found = (load(path) for path in sorted(directory.glob("*.yaml")))
     return tuple(one for one in found if one.group in GROUPS)
@@ -71,10 +61,10 @@ def choose(
     refused: Mapping[str, str] | None = None,
     *,
     cpus: int | None = None,
-) -> Choice:
-    """One variant of each script, the best that can run; `refused`: those that were tried, and what was said.
+) -> ChosenScripts:
+    """Choose one variant of each script, the best that can run.
 
-    `cpus`: how many the kernel may ever have, as far as that is known.
+    `refused`: scripts that were tried -> why they don't run. `cpus`: the most that the kernel may have, if known.
     """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
@@ -89,28 +79,27 @@ def choose(
                 break
         else:
             missing.append(Missing(stem, why))
-    return Choice(tuple(chosen.values()), tuple(missing))
+    return ChosenScripts(tuple(chosen.values()), tuple(missing))
 
 
 def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
-    """With its values; ManifestError where one is not known."""
-    known = _words_of(manifest, has, words)
-    unknown = [one.name for one in manifest.parameters if one.name not in {**known, **values}]
+    """Return the script with its values; ManifestError where one is not known."""
+    every = {**_words_of(manifest, has, words), **values}
+    unknown = [one.name for one in manifest.parameters if one.name not in every]
     if unknown:
         raise ManifestError(f"nothing is known to be the value of {', '.join(unknown)}")
-    taken = {one.name for one in manifest.parameters}
-    return Script(manifest, {name: value for name, value in {**known, **values}.items() if name in taken})
+    return Script.fitted(manifest, every)
 
 
 def hooks(manifest: Manifest, has: Has, words: Words) -> tuple[str, ...]:
-    """What it attaches to here."""
+    """Return the hooks that a script attaches to on this kernel."""
     return tuple(dict.fromkeys(_hooks(manifest, _words_of(manifest, has, words))))
 
 
 def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()) -> Words:
-    """What this kernel calls things."""
-    told = tracepoints.has("tracepoint:irq_vectors:local_timer_entry")
-    has_timer = machine in ("x86_64", "i686") if told is None else told
+    """Return this kernel's names of hooks, arguments and struct members, by parameter."""
+    reported = tracepoints.has("tracepoint:irq_vectors:local_timer_entry")
+    has_timer = machine in ("x86_64", "i686") if reported is None else reported
     entry, leave = ("local_timer_entry", "local_timer_exit") if has_timer else ("irq_handler_entry", "irq_handler_exit")
     category = "irq_vectors" if has_timer else "irq"
     bio = kernel_hooks.request_argument(sys / "kernel/btf/vmlinux", "block_bio_queue") or 0
@@ -134,7 +123,7 @@ def _bio_queue(tracepoints: Tracepoints) -> str:
 
 
 def possible_cpus(sys: Path) -> int | None:
-    """CPUs that a map has a place for, plugged in or not: "0-3" or "0,2-5"; None: not known."""
+    """Return the CPUs for which a per-CPU map has a slot, from "0-3" or "0,2-5"; None: not known."""
     try:
         ranges = (sys / "devices/system/cpu/possible").read_text(encoding="ascii").strip().split(",")
         ends = [[int(end) for end in one.split("-")] for one in ranges]
@@ -143,31 +132,31 @@ def possible_cpus(sys: Path) -> int | None:
     return sum(one[-1] - one[0] + 1 for one in ends)
 
 
-def looks(cpus: int) -> dict[str, int]:
-    """How often sums that are kept per CPU are read, which costs as much as there are CPUs.
+def sampling(cpus: int) -> dict[str, int]:
+    """Return how often sums that are kept per CPU are read, whose cost grows with the CPUs.
 
-    Every 4 ms, 0.25 % of a CPU, and at every request, where there are few. Not quite 4 ms: a load that is periodic
-    itself, by the timer's tick for one, is met at all of its phases.
+    With few CPUs: at each request, and every 4 ms, which costs 0.25 % of a CPU. Not exactly 4 ms: a periodic load, as
+    one by the timer's tick, is sampled at all of its phases.
     """
     each = max(1, -(-cpus // _CPUS_EACH))
     return {"sample_us": min(200_000, _LOOK_US * each), "read_one_in": min(1024, each)}
 
 
 def with_found(words: Words, always_on: Values) -> Words:
-    """What the always-on probe found by trying is better than what was looked up."""
+    """Return the words with the always-on probe's values first: those were tried, the others only looked up."""
     return {
         name: (*((always_on[name],) if name in always_on else ()), *words.get(name, ())) for name in {*words, "disk"}
     }
 
 
 def _stems(found: Sequence[Manifest]) -> Iterator[str]:
-    """Names without their variant's letter, in the order of GROUPS and so that what a script needs is before it."""
+    """Yield names without their variant's letter, in the order of GROUPS; needed scripts come first."""
     ordered = sorted(found, key=lambda one: (GROUPS.index(one.group), len(one.needs), one.name))
     yield from dict.fromkeys(stem(one.name) for one in ordered)
 
 
 def stem(name: str) -> str:
-    """`stages` of stages_a and stages_c."""
+    """Return a name without its variant's letter: `stages` of stages_a and stages_c."""
     return name.rpartition("_")[0] or name
 
 
@@ -177,7 +166,7 @@ def _variants(found: Sequence[Manifest], of: str, tier: str) -> Iterator[Manifes
 
 
 def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manifest]) -> str:
-    """Why the script can't run; empty when nothing is known against it."""
+    """Return why the script can't run; empty when it may."""
     absent = next((need for need in one.needs if need not in chosen), "")
     if absent:
         return f"needs {absent}"
@@ -186,14 +175,14 @@ def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manife
 
 
 def _too_many(one: Manifest, cpus: int | None) -> str:
-    """Why the script costs too much here."""
+    """Return why the script costs too much here; empty where it doesn't."""
     if not one.max_cpus or cpus is None or cpus <= one.max_cpus:
         return ""
     return f"costs too much on more than {one.max_cpus} CPUs, this kernel has room for {cpus}"
 
 
 def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str]:
-    """Parameters that this host decides: as `words` says, else the first word whose hooks the kernel has."""
+    """Return the parameters that this host decides: from `words`, else the first word whose hooks the kernel has."""
     found: dict[str, int | str] = {}
     for one in manifest.parameters:
         fitting = [word for word in words.get(one.name, ()) if not one.words or word in one.words]
@@ -211,76 +200,78 @@ def _attaches(manifest: Manifest, values: Values, has: Has) -> bool:
 
 
 def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
-    """With anything for the values that don't matter here."""
+    """Return the hooks; other parameters get any value."""
     others = {one.name: one.words[0] if one.words else one.low for one in manifest.parameters}
-    return Script(manifest, {**others, **values}).hooks
+    return hooks_of(Script(manifest, {**others, **values}))
 
 
 _MAJOR = 20
 _SKIPS = tuple(f"skip{at}" for at in range(8))
-"""Parameters of bios_c: majors that it leaves out. What is beyond them is traced, and dropped as it has requests."""
+"""Parameters of bios_c: majors that it leaves out. Bios of other devices with requests are traced and dropped."""
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """What the deep programs need to know of where they run."""
+class TracerHost:
+    """The host as the tracer's programs need it."""
 
     tier: str
     always_on: Mapping[str, int | str]
-    """Values that the always-on probe runs with."""
+    """Values of the always-on probe's parameters."""
     devices: Callable[[], Mapping[str, Device]]
-    """All of them, as of now."""
+    """Returns all devices now."""
     selects: Callable[[Device], bool]
-    """Whether the user wants to see a device."""
+    """Whether the user selects a device."""
     device_name: Callable[[int], str | None]
     threads: Threads
 
 
-class Inventory:
-    """The deep scripts, and what is looked up for them: half a second of work, off the loop, as root if we are."""
+class ScriptInventory:
+    """The tracer's scripts and look-ups for them: half a second of work, in a thread, as root if latmon is."""
 
     def __init__(self, options: Options, probes: Path | None = None) -> None:
-        self.manifests = deep_manifests(probes)
+        self.manifests = on_demand_manifests(probes)
         self.tracepoints = Tracepoints(options.sys)
         self.words = words(self.tracepoints, options.sys)
         self.flag_bits = outliers.positions(
             kernel_hooks.enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits")
         )
         self.cpus = possible_cpus(options.sys)
-        self.tracepoints.has("tracepoint:block:block_rq_issue")  # what only root may look at is looked at now
+        self.tracepoints.has(
+            "tracepoint:block:block_rq_issue"
+        )  # only root may read it, and latmon may be root only now
 
 
-class DeepPrograms:
-    """Starts what of the deep scripts runs here, and remembers what was refused."""
+class BpftracePrograms(Programs[BpftraceProgram]):
+    """The tracer's scripts for bpftrace."""
 
-    def __init__(self, options: Options, here: Host, inventory: Inventory) -> None:
+    _is_privilege = staticmethod(tool.is_privilege)
+
+    def __init__(self, options: Options, here: TracerHost, inventory: ScriptInventory) -> None:
+        super().__init__(inventory.manifests, here.threads)
         self._options, self._here = options, here
-        self.manifests = inventory.manifests
         self._tracepoints = inventory.tracepoints
         self._words = with_found(inventory.words, here.always_on)
         self._cpus = inventory.cpus
-        self._looks = looks(self._cpus or os.cpu_count() or 1)
+        self._sampling = sampling(self._cpus or os.cpu_count() or 1)
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
-        self._refused: dict[str, str] = {}
-        self._choice: Choice | None = None
+        self._choice: ChosenScripts | None = None
         self._running: dict[str, Script] = {}
         """By stem, the scripts that were started last."""
-        self._told = {one.name for one in self.choice().missing}
+        self._reported = {one.name for one in self.choice().missing}
 
-    def choice(self) -> Choice:
-        """What runs here as far as is known by now."""
+    def choice(self) -> ChosenScripts:
         if self._choice is None:
             self._choice = self._choose(self._refused)
         return self._choice
 
-    def _choose(self, refused: Mapping[str, str]) -> Choice:
+    def _choose(self, refused: Mapping[str, str]) -> ChosenScripts:
         tier, has = self._here.tier, self._tracepoints.has
         return choose(self.manifests, tier, has, self._words, refused, cpus=self._cpus)
 
-    def _affordable(self, one_in: int) -> Choice:
-        """What is in flight is counted with every request: not where they are too many to be traced each."""
+    def _affordable(self, one_in: int) -> ChosenScripts:
+        """Return the choice without scripts that count every request, where requests are sampled."""
         if one_in == 1:
             return self.choice()
         dear = {
@@ -291,29 +282,20 @@ class DeepPrograms:
         return self._choose({**dear, **self._refused})
 
     def refuse(self, name: str, why: str) -> None:
-        """Another variant is tried from now on, else none."""
+        """Leave a script out from now on; a lesser variant is tried, if there is one."""
         self._refused[name] = why
         self._choice = None
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that there is no word about while the deep probes don't run."""
-        traced = (one for one in self.manifests if one.group != "bios")
-        return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
+        return stages_of(self.manifests)
 
     @property
-    def sample_us(self) -> int:
-        """The time between two looks at depths."""
-        return self._looks["sample_us"]
-
-    def news(self) -> tuple[Missing, ...]:
-        """What was refused since it was asked last; what is known before the first start is the origin's."""
-        fresh = tuple(one for one in self.choice().missing if one.name not in self._told)
-        self._told |= {one.name for one in fresh}
-        return fresh
+    def sample_us(self) -> int:  # type: ignore[override]  # decided by the number of CPUs
+        return self._sampling["sample_us"]
 
     def target(self, devices: tuple[str, ...]) -> Target:
-        """A device without requests is traced itself, by its bios, and at its members."""
+        """Return the devices and their members; a device without requests is traced by its bios too."""
         numbers = self._numbers(devices)
         if len(numbers) > AT_MOST:
             return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {AT_MOST}")
@@ -322,7 +304,7 @@ class DeepPrograms:
         return Target(tuple(numbers), tuple(numbers.values()))
 
     def _numbers(self, devices: tuple[str, ...]) -> dict[str, int]:
-        """Name -> dev_t of the devices that are wanted and of their members; empty: all, or none is there."""
+        """Return name -> dev_t of the wanted devices and their members; empty: all, or none exists."""
         known = self._here.devices()
         wanted = devices or (tuple(known) if self._options.devices else ())
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
@@ -330,30 +312,24 @@ class DeepPrograms:
         return {name: known[name].major << _MAJOR | known[name].minor for name in names}
 
     def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:
-        """Whether the kernel's filter of a program for `target` lacks one of these devices: it was created later."""
+        """Return whether the filter of a program for `target` lacks one of these devices: it was created later."""
         return bool(target.numbers) and not set(self._numbers(devices).values()) <= set(target.numbers)
 
-    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:
-        """RefusedError where no script runs; each refusal leaves one script out, or has its lesser variant tried."""
-        while True:
-            program = self.program(target, one_in)
-            if not program.scripts:
-                why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
-                raise RefusedError(f"no script of the tracer runs here ({why})")
-            try:
-                probe = await Probe.start(launcher, program)
-            except RefusedError as refusal:
-                if tool.is_privilege(str(refusal)):
-                    raise
-                self.refuse(_refused_script(program, refusal), str(refusal))
-                continue
-            manifests = [one.manifest for one in program.scripts]
-            self._running = {stem(one.manifest.name): one for one in program.scripts}
-            around = DeepSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
-            return probe, DeepTicks(manifests, self._here.device_name, self._here.threads, around)
+    async def _launch(self, launcher: Launcher, program: BpftraceProgram) -> RunningProbe:
+        probe = await BpftraceProbe.start(launcher, program)
+        self._running = {stem(one.name): one for one in program.scripts}
+        return probe
+
+    def _ticks(self, program: BpftraceProgram) -> OnDemandTicks:
+        manifests = [one.manifest for one in program.scripts]
+        around = OnDemandSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
+        return OnDemandTicks(manifests, self._here.device_name, self.threads, around)
+
+    async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text says which
+        self.refuse(_refused_script(program, refusal), str(refusal))
 
     def unfollowed(self, target: Target) -> dict[str, str]:
-        """Device without requests that the running program can't follow, in all or in part -> why."""
+        """Return devices without requests that the running program can't follow, in all or in part -> why."""
         known = self._here.devices()
         bare = [known[name] for name in target.devices or known if name in known and not known[name].timed]
         found = {one.name: self._why_unfollowed(one) for one in bare if self._here.selects(one)}
@@ -371,22 +347,22 @@ class DeepPrograms:
         return ""
 
     def _skipped_majors(self) -> list[int]:
-        """Majors whose devices all have requests. Not dm's: volumes with requests (multipath) and without share it."""
+        """Return majors whose devices all have requests, except dm's: only some volumes (multipath) have them."""
         known = self._here.devices().values()
         kept = {one.major for one in known if not one.timed or one.kind == "dm"}
         return sorted({one.major for one in known} - kept)
 
     @property
     def timed(self) -> dict[str, bool]:
-        """All devices, and whether each has requests."""
+        """Return all devices, and whether each has requests."""
         return {name: one.timed for name, one in self._here.devices().items()}
 
     def _times(self, name: str) -> bool:
         device = self._here.devices().get(name)
         return device is not None and device.timed
 
-    def program(self, target: Target, one_in: int) -> Program:
-        """The scripts that run here, put together.
+    def program(self, target: Target, one_in: int) -> BpftraceProgram:
+        """Return the scripts that run here, put together.
 
         Those for bios are left out only where the filter's devices all have requests: a volume may be created later.
         """
@@ -394,7 +370,7 @@ class DeepPrograms:
         has_bios = not target.numbers or not all(map(self._times, target.devices))
         wanted = (one for one in self._affordable(one_in).manifests if one.group != "bios" or has_bios)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
-        return Program(tuple(scripts), map_keys(os.cpu_count() or 1))
+        return BpftraceProgram(tuple(scripts), map_keys(os.cpu_count() or 1))
 
     def _script(self, manifest: Manifest, values: Mapping[str, int | str]) -> Script | None:
         try:
@@ -410,7 +386,7 @@ class DeepPrograms:
             **programs.pace(interval_ms),
             **programs.outliers(self._options.threshold_us),
             "one_in": one_in,
-            **self._looks,
+            **self._sampling,
             "any_dev": int(not target.numbers),
             **{f"dev{at}": number for at, number in enumerate(numbers)},
             **dict(zip(_SKIPS, (*self._skipped_majors(), *(0,) * len(_SKIPS)), strict=False)),
@@ -418,15 +394,15 @@ class DeepPrograms:
 
 
 def map_keys(cpus: int) -> int:
-    """Keys per map: fewer than the always-on probe's, because there are many more maps."""
+    """Return the keys per map: fewer than the always-on probe's, because there are many more maps."""
     return min(16_384, max(4_096, _ENTRIES_PER_MAP // cpus))
 
 
-def _refused_script(program: Program, refusal: RefusedError) -> str:
-    """Whose fault it was: by the line, by the hook that is named, else the last one, which is wanted least."""
+def _refused_script(program: BpftraceProgram, refusal: RefusedError) -> str:
+    """Return the refused script: by the line, by the named hook, else the last one, which matters least."""
     at = program.script_at(refusal.line)
     if at is None:
-        named = (one for one in program.scripts if any(_event(hook) in str(refusal) for hook in one.hooks))
+        named = (one for one in program.scripts if any(_event(hook) in str(refusal) for hook in hooks_of(one)))
         at = next(named, program.scripts[-1])
     return at.manifest.name
 

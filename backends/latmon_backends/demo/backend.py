@@ -1,9 +1,7 @@
 """The demo backend: synthetic hosts that need no privilege, deterministic per seed.
 
-Owns the scenarios' names and the pace; what a scenario's windows hold is in its own module. Measures nothing of the
-host it runs on, not even its clock: a recording of it is reproducible. `host` has no end, an incident has one.
-
-Owns their names and order. What a case looks like is its own module's business.
+It has the scenarios' names and order, and the pace. It measures nothing of the host it runs on, not even its clock: a
+recording of it is reproducible. `host` has no end, an incident has one.
 """
 
 from __future__ import annotations
@@ -16,16 +14,15 @@ from random import Random
 from types import MappingProxyType
 from typing import Self
 
-from latmon import __version__
-from latmon.model.frame import Frame, Missing, Origin
+from latmon.model.frame import Frame, Origin
 from latmon.support.errors import UsageError
-from latmon_backends.demo import host, inflight, traced
+from latmon_backends.demo import host_window
 from latmon_backends.demo.incidents.bubbles import BUBBLES, BUBBLES_HEALTHY
 from latmon_backends.demo.incidents.e810 import E810_CASE, E810_HEALTHY
 from latmon_backends.demo.incidents.emulex import EMULEX, EMULEX_HEALTHY
 from latmon_backends.demo.incidents.qumulo import QUMULO, QUMULO_HEALTHY
 from latmon_backends.demo.incidents.serialised import SERIALISED, SERIALISED_HEALTHY
-from latmon_backends.demo.scenario import START_MONO_US, START_WALL, Scenario
+from latmon_backends.demo.scenario import Scenario
 
 INCIDENTS: Mapping[str, Scenario] = MappingProxyType(
     {
@@ -41,7 +38,7 @@ INCIDENTS: Mapping[str, Scenario] = MappingProxyType(
         "bubbles-healthy": BUBBLES_HEALTHY,
     }
 )
-"""By name, each followed by its healthy counterpart."""
+"""Scenarios by name, each followed by its healthy counterpart."""
 
 
 SCENARIOS: dict[str, str] = {
@@ -52,27 +49,7 @@ SCENARIOS: dict[str, str] = {
 """Name -> one sentence, for `latmon demo --list`."""
 
 BACKFILL = 30
-"""Windows that come as fast as they can be drawn, for a history to look at: on an idle CPU within a second."""
-
-_TRACED = "told of the traced requests alone: request stamps don't have it"
-
-
-_HOST = Origin(
-    backend="demo",
-    host="demo-db-07",
-    kernel="6.12.0-demo",
-    latmon=__version__,
-    tier="A",
-    interval_us=host.INTERVAL_US,
-    start_wall=START_WALL,
-    start_mono_us=START_MONO_US,
-    hz=250,
-    measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
-    absent=tuple(Missing(stage, _TRACED) for stage in ("requeue", "irq", "softirq", "completion", "resume")),
-    latency_from="queued",
-    reason="synthetic: nothing of this host is measured",
-    settings=host.SETTINGS,
-)
+"""First windows, yielded as fast as they can be drawn so that there is a history: within a second on an idle CPU."""
 
 
 class DemoBackend:
@@ -87,7 +64,8 @@ class DemoBackend:
         self._seed = seed
         self._speed = speed
         self._limit = limit
-        self._origin = replace(self._incident.origin if self._incident else _HOST, tool=f"{scenario}, seed {seed}")
+        origin = self._incident.origin if self._incident else host_window.HOST.origin
+        self._origin = replace(origin, tool=f"{scenario}, seed {seed}")
 
     @property
     def origin(self) -> Origin:
@@ -95,7 +73,7 @@ class DemoBackend:
 
     @property
     def windows(self) -> int | None:
-        """How many windows the scenario has; None: it goes on for ever."""
+        """The number of windows that the scenario has; None: it is endless."""
         return self._incident.windows if self._incident else None
 
     async def __aenter__(self) -> Self:
@@ -105,7 +83,7 @@ class DemoBackend:
         return None
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """The same frames from the start at each call."""
+        """Yield the frames from the start; each call yields the same ones."""
         drawn = islice(self._drawn(), self._limit)
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -120,16 +98,10 @@ class DemoBackend:
         rng = Random(self._seed)  # noqa: S311 - reproducible numbers are the point
         if self._incident:
             return islice(self._incident.frames(rng), self._incident.windows)
-        return _host(rng, Random(self._seed + 1))  # noqa: S311 - one of its own, so that what is traced changes no I/O
+        on_demand = Random(self._seed + 1)  # noqa: S311 - see above
+        return host_window.frames(rng, on_demand)
 
     def _due(self, seq: int) -> float:
-        """Seconds after the start at which window `seq` is due."""
+        """Return the seconds after the start at which window `seq` is due."""
         late = max(0, seq + 1 - BACKFILL)
         return late * self._origin.interval_us / 1e6 / self._speed if self._speed else 0.0
-
-
-def _host(rng: Random, deep: Random) -> Iterator[Frame]:
-    for seq in count():
-        loads = host.drawn(rng, seq)
-        frame = host.framed(rng, loads, seq, START_WALL, START_MONO_US)
-        yield inflight.told(traced.deepened(deep, frame, loads), loads)

@@ -1,8 +1,7 @@
 """The synthetic host of the demo: nine devices, their load, limits and settings.
 
-One SAS disk (`sdd`) is unlike its peers: about one I/O in 450 takes a good part of a second, rarely more than one.
-A backup bursts over the disks' HBA, one SSD pauses, trims come every half minute; a LUN (`sdf`) that may have only 3
-I/Os at once has many that wait above it. Knows no wall clock and no pace.
+One SAS disk (`sdd`) is unlike its peers: about one I/O in 450 takes 0.2 to 1 s. A backup bursts over the disks' HBA,
+one SSD pauses, trims come every half minute; a LUN (`sdf`) with a queue depth of 3 has many I/Os waiting above it.
 """
 
 from __future__ import annotations
@@ -15,46 +14,29 @@ from random import Random
 from types import MappingProxyType
 
 from latmon import __version__
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Limit, Outstanding, Series, Settings
-from latmon.model.histogram import Histogram
-from latmon_backends.demo.synthesis import Mode, Shape, binomial, histogram, meet, poisson
+from latmon.model.frame import Device, Flow, Limit, Settings
+from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, IoGroup, mq_limits, sysfs_limits
+from latmon_backends.demo.synthesis import Mode, Shape, binomial, meet, poisson
 
-_QUEUE = (
-    Limit("write_cache", "write back", "queue/write_cache"),
-    Limit("rq_affinity", 1, "queue/rq_affinity"),
-    Limit("iostats", 1, "queue/iostats"),
-)
+_QUEUE: Mapping[str, int | str] = {"write_cache": "write back", "rq_affinity": 1, "iostats": 1}
 
 
 def _scsi(
     depth: int, host: str, can_queue: int, *, scheduler: str = "mq-deadline", requests: int = 64
 ) -> tuple[Limit, ...]:
     return (
-        Limit("nr_requests", requests, "queue/nr_requests"),
-        Limit("scheduler", scheduler, "queue/scheduler"),
-        Limit("wbt_lat_usec", 75_000, "queue/wbt_lat_usec"),
-        *_QUEUE,
-        Limit("nr_tags", can_queue, "mq/0/nr_tags"),
-        Limit("hardware queues", 1, "mq"),
-        Limit("queue_depth", depth, "device/queue_depth"),
-        Limit("queue_type", "simple", "device/queue_type"),
-        Limit("can_queue", can_queue, f"{host}/can_queue"),
-        Limit("cmd_per_lun", 7, f"{host}/cmd_per_lun"),
-        Limit("nr_hw_queues", 1, f"{host}/nr_hw_queues"),
-        Limit("host_tagset", 0, f"{host}/host_tagset"),
+        *sysfs_limits("queue", nr_requests=requests, scheduler=scheduler, wbt_lat_usec=75_000, **_QUEUE),
+        *mq_limits(can_queue, 1),
+        *sysfs_limits("device", queue_depth=depth, queue_type="simple"),
+        *sysfs_limits(host, can_queue=can_queue, cmd_per_lun=7, nr_hw_queues=1, host_tagset=0),
     )
 
 
 def _nvme(controller: str) -> tuple[Limit, ...]:
     return (
-        Limit("nr_requests", 1023, "queue/nr_requests"),
-        Limit("scheduler", "none", "queue/scheduler"),
-        Limit("wbt_lat_usec", 2_000, "queue/wbt_lat_usec"),
-        *_QUEUE,
-        Limit("nr_tags", 1023, "mq/0/nr_tags"),
-        Limit("hardware queues", 8, "mq"),
-        Limit("sqsize", 1023, f"{controller}/sqsize"),
-        Limit("queue_count", 9, f"{controller}/queue_count"),
+        *sysfs_limits("queue", nr_requests=1023, scheduler="none", wbt_lat_usec=2_000, **_QUEUE),
+        *mq_limits(1023, 8),
+        *sysfs_limits(controller, sqsize=1023, queue_count=9),
     )
 
 
@@ -67,21 +49,22 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
         "sdf": _scsi(3, "host3", 1_024, scheduler="none", requests=1_024),
     },
 )
-"""By device; a volume has none."""
+"""Limits by device; a volume has none."""
 
 
-INTERVAL_US = 1_000_000
 UNLIKE = "sdd"
 TICKING = "sdb"
-"""Not in the backup: its tail is another story."""
+"""Not in the backup: its tail comes from ticks alone."""
 CROWDED = "sdf"
-"""At its ceiling of 3 almost all the time."""
+"""At its queue depth of 3 almost all the time."""
 PERIOD = 90
 """Windows after which the host's rhythm repeats."""
 _SUSPENDED = frozenset(range(28, 40))
 _BURST = frozenset(range(46, 54))
 _MISSED = 0.0003
 """Share of completions that the probe doesn't see: BPF programs are skipped when they nest."""
+LARGE_SHARE = 0.06
+"""Share of I/Os of the larger size."""
 
 HBA = "0000:3b:00.0"
 _DISKS = tuple(
@@ -133,11 +116,10 @@ class Mood:
 
 
 @dataclass(frozen=True)
-class Load:
+class HostLoad:
     """One op on one device: its rate per second, the shapes of its stages, its sizes, and its rhythm."""
 
-    device: str
-    op: str
+    flow: Flow
     rate: float
     queue: Shape
     hba: Shape
@@ -146,44 +128,28 @@ class Load:
     bytes_large: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnHost:
-    """One load in one window."""
-
-    flow: Flow
-    queue: Histogram
-    hba: Histogram
-    total: Histogram
-    seen: Completed
-    kernel: Completed
-    met: tuple[tuple[int, int, int], ...]
-    """The timed I/Os as (size, queue, hba)."""
-    sizes: tuple[int, int]
-    """Bytes of a small one and of a large one."""
-
-
 def steady(seq: int) -> Mood:
-    """Swing slowly around the rate."""
+    """Vary the rate slowly by a quarter."""
     return Mood(1 + 0.25 * math.sin(seq / 7))
 
 
 def pausing(seq: int) -> Mood:
-    """Stop altogether for a while."""
+    """Stop the load for 12 windows of each period."""
     return Mood(0) if seq % PERIOD in _SUSPENDED else Mood(1 + 0.15 * math.sin(seq / 4))
 
 
 def bursting(seq: int) -> Mood:
-    """Suffer a backup once per period: more than the HBA takes at once."""
+    """Multiply the rate by a backup once per period, which congests the queue."""
     return Mood(5, congested=True) if seq % PERIOD in _BURST else Mood(1 + 0.2 * math.sin(seq / 11))
 
 
 def crowding(seq: int) -> Mood:
-    """Offer as much as three at a time can do, hardly ever less."""
+    """Offer nearly the load that a depth of three can serve, at all times."""
     return Mood(1 + 0.02 * math.sin(seq / 5))
 
 
 def trimming(seq: int) -> Mood:
-    """Sleep, and trim in one window of thirty."""
+    """Return no load except in one window of thirty."""
     return Mood(1.0 if seq % 30 == 17 else 0.0)  # noqa: PLR2004 - see above
 
 
@@ -209,111 +175,43 @@ def _disk(op: str, *, unlike: bool) -> Shape:
     return Shape((*modes, Mode(0.0022, 420_000, 0.5))) if unlike else Shape(modes)
 
 
-def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], Mood]) -> Iterable[Load]:
-    yield Load(device, "read", 2_400 * scale, _SSD_QUEUE, _ssd(84), rhythm, 4096, 65536)
-    yield Load(device, "write", 900 * scale, _SSD_QUEUE, _ssd(23), rhythm, 8192, 131072)
-    yield Load(device, "flush", 14 * scale, _SSD_QUEUE, _ssd(380), rhythm)
-    yield Load(device, "discard", 180 * scale, _SSD_QUEUE, _ssd(900), trimming, 1 << 20, 1 << 24)
+def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], Mood]) -> Iterable[HostLoad]:
+    yield HostLoad(Flow(device, "read"), 2_400 * scale, _SSD_QUEUE, _ssd(84), rhythm, 4096, 65536)
+    yield HostLoad(Flow(device, "write"), 900 * scale, _SSD_QUEUE, _ssd(23), rhythm, 8192, 131072)
+    yield HostLoad(Flow(device, "flush"), 14 * scale, _SSD_QUEUE, _ssd(380), rhythm)
+    yield HostLoad(Flow(device, "discard"), 180 * scale, _SSD_QUEUE, _ssd(900), trimming, 1 << 20, 1 << 24)
 
 
-def _disk_loads(device: str) -> Iterable[Load]:
+def _disk_loads(device: str) -> Iterable[HostLoad]:
     unlike = device == UNLIKE
     for op, rate, small, large in (("read", 110.0, 8192, 262144), ("write", 70.0, 16384, 524288), ("flush", 3.0, 0, 0)):
         rhythm = steady if device == TICKING else bursting
-        yield Load(device, op, rate, _DISK_QUEUE, _disk(op, unlike=unlike), rhythm, small, large)
+        yield HostLoad(Flow(device, op), rate, _DISK_QUEUE, _disk(op, unlike=unlike), rhythm, small, large)
 
 
 LOADS = (
     *_ssd_loads("nvme0n1", 1.0, steady),
     *_ssd_loads("nvme1n1", 0.5, pausing),
     *(load for disk in _DISKS for load in _disk_loads(disk.name)),
-    Load(CROWDED, "read", 1_750.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
-    Load(CROWDED, "write", 620.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
+    HostLoad(Flow(CROWDED, "read"), 1_750.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
+    HostLoad(Flow(CROWDED, "write"), 620.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
 )
 
 
-def window(rng: Random, seq: int, start_wall: float, start_mono_us: int) -> Frame:
-    """Window `seq` (from 0) of the host; windows must be drawn in order, they share one generator."""
-    return framed(rng, drawn(rng, seq), seq, start_wall, start_mono_us)
+def drawn(rng: Random, seq: int) -> list[FlowIos]:
+    """Draw the I/Os of all loads in window `seq` (from 0); windows must be drawn in order, they share one generator."""
+    return [_drawn(rng, load, seq) for load in LOADS]
 
 
-def drawn(rng: Random, seq: int) -> list[DrawnHost]:
-    """What every load did in window `seq`."""
-    return [one for one in (_draw(rng, load, seq) for load in LOADS) if one.kernel.count]
-
-
-def framed(rng: Random, loads: list[DrawnHost], seq: int, start_wall: float, start_mono_us: int) -> Frame:
-    """What the request stamps and the kernel's counters tell of it."""
-    missed = sum(d.kernel.count - d.seen.count for d in loads)
-    kernel = {d.flow: d.kernel for d in loads} | _volume(loads)
-    return Frame(
-        seq=seq,
-        wall=start_wall + (seq + 1) * INTERVAL_US / 1e6,
-        mono_us=start_mono_us + (seq + 1) * INTERVAL_US,
-        dt_us=INTERVAL_US,
-        histograms=MappingProxyType({series: h for d in loads for series, h in _series(d) if h}),
-        seen=MappingProxyType({d.flow: d.seen for d in loads}),
-        kernel=MappingProxyType(kernel),
-        outstanding=MappingProxyType(_outstanding(rng, loads)),
-        devices=DEVICES if seq == 0 else (),
-        health=Health(probes_attached=1, probes_wanted=1, skipped=missed, probe_ns_per_io=round(rng.gauss(560, 12), 1)),
-    )
-
-
-def _draw(rng: Random, load: Load, seq: int) -> DrawnHost:
+def _drawn(rng: Random, load: HostLoad, seq: int) -> FlowIos:
     mood = load.rhythm(seq)
     issued = poisson(rng, load.rate * mood.factor * INTERVAL_US / 1e6)
     missed = binomial(rng, issued, _MISSED)
     queue = (_CONGESTED_QUEUE if mood.congested else load.queue).draw(rng, issued - missed)
     hba = load.hba.draw(rng, issued - missed)
-    met = meet(rng, queue, hba)
-    total = histogram((n, q + h) for n, q, h in met)
-    large = binomial(rng, issued - missed, 0.06)
-    size = load.bytes_small * (issued - missed - large) + load.bytes_large * large
-    mean_us = 0 if total.mean is None else round(total.mean)
-    return DrawnHost(
-        flow=Flow(load.device, load.op),
-        queue=histogram(queue),
-        hba=histogram(hba),
-        total=total,
-        seen=Completed(issued - missed, size, total.sum),
-        kernel=Completed(issued, size + missed * load.bytes_small, (total.sum or 0) + missed * mean_us),
-        met=tuple(met),
-        sizes=(load.bytes_small, load.bytes_large),
-    )
-
-
-def _series(drawn: DrawnHost) -> Iterable[tuple[Series, Histogram]]:
-    device, op = drawn.flow
-    yield Series(device, op, "queue"), drawn.queue
-    yield Series(device, op, "hba"), drawn.hba
-    yield Series(device, op, "total"), drawn.total
-
-
-def _volume(drawn: Iterable[DrawnHost]) -> dict[Flow, Completed]:
-    """The volume's own kernel counts: what its members completed (each I/O goes to one of them)."""
-    sums: dict[Flow, Completed] = {}
-    for one in drawn:
-        if one.flow.device in _VOLUME.members:
-            flow = Flow(_VOLUME.name, one.flow.op)
-            have, more = sums.get(flow, Completed(0, 0, 0)), one.kernel
-            time_us = (have.time_us or 0) + (more.time_us or 0)
-            sums[flow] = Completed(have.count + more.count, have.bytes + more.bytes, time_us)
-    return sums
-
-
-def _outstanding(rng: Random, drawn: Iterable[DrawnHost]) -> dict[str, Outstanding]:
-    """In flight at the window's end, by Little's law: time spent in a stage divided by the window's length."""
-    waiting = {d.name: [0, 0] for d in DEVICES if d.timed}
-    for one in drawn:
-        waiting[one.flow.device][0] += one.hba.sum or 0
-        waiting[one.flow.device][1] += one.queue.sum or 0
-    depths = {
-        name: Outstanding(poisson(rng, hba / INTERVAL_US), poisson(rng, queue / INTERVAL_US))
-        for name, (hba, queue) in waiting.items()
-    }
-    members = [depths[name] for name in _VOLUME.members]
-    return depths | {_VOLUME.name: Outstanding(sum(m.known for m in members), None)}
+    groups = tuple(IoGroup(*met) for met in meet(rng, queue, hba))
+    large = binomial(rng, issued - missed, LARGE_SHARE)
+    return FlowIos(load.flow, groups, load.bytes_small, large, load.bytes_large, missed)
 
 
 _DISK = {

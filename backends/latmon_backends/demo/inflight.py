@@ -1,100 +1,73 @@
-"""Outstanding I/O of synthetic hosts, from rates and times by Little's law.
+"""Outstanding I/O of synthetic hosts: depths by Little's law from the rates and times of a window.
 
-One LUN is at its limit with a queue above it; two requests of a disk never complete. Draws nothing of its own: depths
-follow from what the host did, so a window's means are its times divided by its length.
-
-Those that a thread or a queue holds for longer than a window are told apart, because their whole time is in the window
-in which they complete.
-
-Knows no incident and draws nothing: means are a window's times divided by its length (Little's law).
+A depth distribution is computed from the mean, a window's times divided by its length, so it agrees with the window's
+histograms.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, takewhile
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from latmon.analysis.limits import ceiling
-from latmon.model.frame import Device, Frame, Limit, Outstanding
-from latmon.model.inflight import (
-    AGES_S,
-    PROBE,
-    SYSFS,
-    Depths,
-    InFlight,
-    Issue,
-    StillInFlight,
-    Took,
-    bucket_end,
-    coarse_end,
-)
-from latmon_backends.demo.host import DEVICES, DrawnHost
-from latmon_backends.demo.scenario import ABOVE_DRIVER, BELOW, INTERVAL_US, Drawn
+from latmon.model.frame import Device, Frame, Outstanding
+from latmon.model.inflight import AGES_S, PROBE, Depths, StillInFlight, Took, bucket_end, bucket_middle, coarse_end
+from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts, drawn_outliers, probe_cost, window
 from latmon_backends.demo.synthesis import poisson
 
-STARVED = "sde"
-"""Its scheduler sorts, and two of its requests never complete."""
+Shares = Mapping[int, float]
+"""Depth -> share of time with that many; shares need not add up to 1."""
 MOMENTS = 1_000
+"""Samples of a depth in a window."""
 MOST = 256
-_TOLD = 0.0005
-"""A depth that is rarer than half a moment isn't seen."""
-_HELD_S, _WAITING_S = 5, 41
-"""Seconds after the start at which the two began."""
-_PASS_IT = 180
-"""I/Os a second: nearly all that the disk does."""
-_WORTH_US = 500_000
-"""A probe tells of those that are older."""
-_LIMITS = {d.name: ceiling(d.limits) for d in DEVICES}
-_BURST = 96
-_STEP = 1 << 18
+_REPORTED = 0.0005
+"""A depth rarer than half a sample is left out."""
+_LONG_US = INTERVAL_US // 2
+"""I/Os of more than this are counted by `InDriver` alone: their whole time is in the window in which they complete."""
+_WIDE = 4
+"""Standard deviations that a bell reaches to either side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """What one device did in a window: I/Os, and their summed times below and above the driver."""
+class DeviceTimes(NamedTuple):
+    """The I/Os of a device in a window, and their summed times in us."""
+
+    ios: int = 0
+    all_us: int = 0
+    below_us: int = 0
+    """From the last issue to completion."""
+    above_us: int = 0
+
+
+class InDriver(NamedTuple):
+    """`ios` I/Os that the driver had for a share of this window; `still`: it has them at the window's end."""
 
     ios: int
-    hba_us: int
-    queue_us: int
+    share: float
+    still: bool
 
 
-def told(frame: Frame, loads: Iterable[DrawnHost]) -> Frame:
-    """The window with its depths, with what is still in flight, and with a burst of issues."""
-    busy = busy_of(loads)
-    start_us = frame.mono_us - (frame.seq + 1) * frame.dt_us
-    held = _held(frame.mono_us, start_us)
-    depths = {d.name: _depths(d, busy.get(d.name, Busy(0, 0, 0)), frame.dt_us, held) for d in DEVICES if d.timed}
-    depths |= {d.name: _volume(d, busy, frame.dt_us) for d in DEVICES if not d.timed}
-    return replace(
-        frame,
-        depths=depths,
-        in_flight=StillInFlight(
-            held,
-            {s: sum(frame.mono_us - one.began_us > s * 1_000_000 for one in held) for s in AGES_S},
-        ),
-        issues={STARVED: _sorted_burst(frame)} if busy.get(STARVED) else {},
-        outstanding={name: _gauge(name, now, _LIMITS.get(name), held) for name, now in frame.outstanding.items()},
-    )
-
-
-def busy_of(loads: Iterable[DrawnHost]) -> dict[str, Busy]:
-    """By device."""
-    found: dict[str, Busy] = {}
+def device_times(loads: Iterable[FlowIos], up_to_us: int | None = None) -> dict[str, DeviceTimes]:
+    """Sum the loads by device; `below_us` and `above_us` leave out I/Os that took longer than `up_to_us`."""
+    found: dict[str, DeviceTimes] = {}
     for one in loads:
-        had = found.get(one.flow.device, Busy(0, 0, 0))
-        found[one.flow.device] = Busy(
-            had.ios + one.total.count, had.hba_us + (one.hba.sum or 0), had.queue_us + (one.queue.sum or 0)
+        had = found.get(one.flow.device, DeviceTimes())
+        each = zip(one.groups, one.below, one.totals, strict=True)
+        times = [(g.size * us, g.size * total) for g, us, total in each if up_to_us is None or total <= up_to_us]
+        below, total = sum(us for us, _ in times), sum(us for _, us in times)
+        found[one.flow.device] = DeviceTimes(
+            had.ios + one.count,
+            had.all_us + (one.total.sum or 0),
+            had.below_us + below,
+            had.above_us + total - below,
         )
     return found
 
 
-def apportioned(shares: Mapping[int, float], n: int) -> dict[int, int]:
-    """`n` things in these shares, none lost: rounding errors are carried on to the next."""
+def apportioned(shares: Shares, n: int) -> dict[int, int]:
+    """Return `n` things in these shares, none lost: rounding errors are carried on to the next."""
     total = sum(shares.values())
     sums = [round(n * one / total) for one in accumulate(shares.values())] if total else []
     counts = [now - before for now, before in zip(sums, [0, *sums], strict=False)]
@@ -102,7 +75,7 @@ def apportioned(shares: Mapping[int, float], n: int) -> dict[int, int]:
 
 
 def crowd(mean: float, cap: int) -> dict[int, float]:
-    """Shares of time with 0 to `cap` in service where they come at random (Erlang's), `mean` of them."""
+    """Return the shares of 0 to `cap` in service with random arrivals (Erlang's loss formula), `mean` of them."""
     highest = min(cap, int(mean + 8 * math.sqrt(mean)) + 6, MOST)
     if highest < cap:  # hardly any is turned away: as many are in service as are offered
         return _erlang(mean, highest)
@@ -122,168 +95,127 @@ def _erlang(offered: float, cap: int) -> dict[int, float]:
 
 
 def line(mean: float, busy: float) -> dict[int, float]:
-    """Shares of time with so many waiting, `mean` of them, where they only wait for a share `busy` of the time."""
+    """Return the shares of so many waiting, `mean` of them, where any wait only for a share `busy` of the time."""
     each = mean / busy
     ratio = each / (1 + each)
-    waiting = takewhile(lambda p: p[1] > _TOLD / 10, ((j, busy * (1 - ratio) * ratio**j) for j in range(MOST)))
-    found = dict(waiting)
+    found = dict(takewhile(lambda p: p[1] > _REPORTED / 10, ((j, busy * (1 - ratio) * ratio**j) for j in range(MOST))))
     found[0] = found.get(0, 0) + 1 - busy
     return found
 
 
-def _depths(device: Device, busy: Busy, dt_us: int, held: Iterable[InFlight]) -> Depths:
-    limit = _LIMITS[device.name]
-    cap = int(limit.value) if limit else MOST
-    service = crowd(busy.hba_us / dt_us, cap) if busy.hba_us else {0: 1.0}
-    full = cap <= MOST and max(service) == cap
-    waiting = line(busy.queue_us / dt_us, service[cap] if full else 1.0) if busy.queue_us else {0: 1.0}
-    stuck = [one.issued for one in held if one.device == device.name]
-    return Depths(
-        in_driver=_more(apportioned(service, MOMENTS), stuck.count(True)),
-        queued=_more(apportioned(waiting, MOMENTS), stuck.count(False)),
-        at_issue=_more(apportioned(after_issue(service, cap), busy.ios), stuck.count(True)),
-        latency=_latency(service, waiting, cap if full else None, busy),
-        source=PROBE,
-    )
+def served(mean: float, cap: int) -> Shares:
+    """Return `crowd` of a mean rounded to 0.01, so that equal devices cost one computation."""
+    return _served(round(mean, 2), cap) if mean else {0: 1.0}
 
 
-def after_issue(service: Mapping[int, float], cap: int) -> dict[int, float]:
-    """What one that comes at random finds, itself counted; where all are busy it takes the place of one."""
+@lru_cache(maxsize=1 << 12)
+def _served(mean: float, cap: int) -> Shares:
+    return crowd(mean, cap)
+
+
+def waiting(mean: float) -> Shares:
+    """Return the shares of an occasional queue of `mean` I/Os."""
+    return line(mean, min(1.0, mean)) if mean else {0: 1.0}
+
+
+def bell(mean: float, spread: float, cap: int) -> Shares:
+    """Return the shares of a load that keeps nearly the same number in flight at all times."""
+    low, high = max(0, math.floor(mean - _WIDE * spread)), min(cap, math.ceil(mean + _WIDE * spread))
+    return {n: math.exp(-(((n - mean) / spread) ** 2) / 2) for n in range(low, high + 1)}
+
+
+def shifted(shares: Shares, by: int) -> dict[int, float]:
+    """Return the shares with `by` more in flight at all times."""
+    return {depth + by: share for depth, share in shares.items()}
+
+
+def after_issue(service: Shares, cap: int) -> dict[int, float]:
+    """Return the depths that a random arrival makes, itself counted; where all are busy it takes the place of one."""
     found: dict[int, float] = {}
     for depth, share in service.items():
         found[min(depth + 1, cap)] = found.get(min(depth + 1, cap), 0) + share
     return found
 
 
-def _latency(
-    service: Mapping[int, float], waiting: Mapping[int, float], cap: int | None, busy: Busy
-) -> dict[int, Took]:
-    """By all that are outstanding: the more there are, the longer it took; the sums are the window's own."""
-    if cap is None:
-        found = {depth + 1: share for depth, share in service.items()}
-    else:
-        found = {depth + 1: share for depth, share in service.items() if depth < cap}
-        found |= {cap + 1 + j: share for j, share in waiting.items() if j}
-        found[cap + 1] = found.get(cap + 1, 0) + max(1 - sum(found.values()), 0)
-    counts = apportioned(dict(sorted(found.items())), busy.ios)
-    weights = {n: ios * (max(n, cap) if cap else 8 + n) for n, ios in counts.items()}
-    times = apportioned({n: float(w) for n, w in weights.items()}, busy.hba_us + busy.queue_us)
-    return {n: Took(ios, times.get(n, 0)) for n, ios in counts.items()}
+def probe_depths(
+    in_driver: Shares, queued: Shares, at_issue: Shares, latency: Shares, times: DeviceTimes, *, full: int = 0
+) -> Depths:
+    """Return depths as a probe reports them.
 
-
-def _volume(volume: Device, busy: Mapping[str, Busy], dt_us: int) -> Depths:
-    parts = [busy[name] for name in volume.members if name in busy]
-    mean = sum(one.hba_us + one.queue_us for one in parts) / dt_us
-    return Depths(in_driver=apportioned(crowd(mean, MOST), MOMENTS) if mean else {0: MOMENTS}, source=SYSFS)
-
-
-def _held(now_us: int, start_us: int) -> tuple[InFlight, ...]:
-    """The two that never complete: one in the driver, one that the scheduler passes over; the disk's others go on."""
-    stuck = InFlight(
-        STARVED,
-        "write",
-        start_us + _HELD_S * 1_000_000,
-        flags=("sync", "fua"),
-        sector=7_516_192_768,
-        bytes=4096,
-        pid=5102,
-        comm="ora_lgwr",
-        issued=True,
+    `latency`: outstanding I/Os at arrival; the more there are, the longer it took. `full`: where the driver has that
+    many at all times, the time is proportional to the number and each number to 256 is kept; 0: it grows slower.
+    """
+    counts = apportioned(dict(sorted(latency.items())), times.ios)
+    weights = {depth: float(n * (max(depth, full) if full else 8 + depth)) for depth, n in counts.items()}
+    took_us = apportioned(weights, times.all_us)
+    took: dict[int, Took] = {}
+    for depth, n in counts.items():
+        end = bucket_end(depth) if full else coarse_end(depth)
+        had = took.get(end, Took(0, 0))
+        took[end] = Took(had.ios + n, had.time_us + took_us.get(depth, 0))
+    return Depths(
+        in_driver=ends(apportioned(in_driver, MOMENTS)),
+        queued=ends(apportioned(queued, MOMENTS)),
+        at_issue=ends(apportioned(at_issue, times.ios)),
+        latency=took,
+        source=PROBE,
     )
-    passed = InFlight(
-        STARVED,
-        "read",
-        start_us + _WAITING_S * 1_000_000,
-        sector=15_032_385_528,
-        bytes=8192,
-        pid=7781,
-        comm="backup",
-        issued=False,
-    )
-    aged = [(one, now_us - one.began_us) for one in (stuck, passed)]
-    return tuple(one._replace(overtaken_by=age * _PASS_IT // 1_000_000) for one, age in aged if age > _WORTH_US)
 
 
-def _gauge(device: str, now: Outstanding, limit: Limit | None, held: Iterable[InFlight]) -> Outstanding:
-    """What was drawn, with the two; what is above the limit waits."""
-    if now.in_driver is None or now.queued is None:
-        return now
-    stuck = [one.issued for one in held if one.device == device]
-    in_driver, queued = now.in_driver + stuck.count(True), now.queued + stuck.count(False)
-    most = int(limit.value) if limit else in_driver
-    return Outstanding(min(in_driver, most), queued + max(in_driver - most, 0))
+def ends(counts: Mapping[int, int]) -> dict[int, int]:
+    """Merge depths above 256 into their buckets, which are named by their ends."""
+    found: dict[int, int] = {}
+    for depth, n in counts.items():
+        found[bucket_end(depth)] = found.get(bucket_end(depth), 0) + n
+    return found
 
 
-def _more(counts: Mapping[int, int], by: int) -> dict[int, int]:
-    return {depth + by: n for depth, n in counts.items()}
+def depths(in_driver: Shares, queued: Shares, cap: int, times: DeviceTimes) -> Depths:
+    """Return a device's depths; an arrival finds the queue, or where there is none the I/Os in the driver."""
+    usual = max(in_driver, key=lambda depth: in_driver[depth])
+    empty = sum(queued.values()) == queued.get(0, 0)
+    latency = shifted(in_driver, 1) if empty else shifted(queued, 1 + usual)
+    return probe_depths(in_driver, queued, after_issue(dict(sorted(in_driver.items())), cap), latency, times)
 
 
-def _sorted_burst(frame: Frame) -> tuple[Issue, ...]:
-    """Ever upwards, then from the start again: what a scheduler that sorts makes of random requests."""
-    begin_us, gap_us = frame.mono_us - frame.dt_us, frame.dt_us // (2 * _BURST)
-    found = []
-    for i in range(_BURST):
-        place = (frame.seq * _BURST + i) % (3 * _BURST // 2)
-        sector = place * 7 * _STEP + (i * 2_654_435_761) % _STEP // 8 * 8
-        op = "write" if i * 7 % 5 < 2 else "read"  # noqa: PLR2004 - two of five
-        found.append(
-            Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, 2_000 + i * 77_977 % 480_000)
-        )
-    return tuple(found)
+def ordinary(loads: Sequence[FlowIos], cap: int) -> Depths:
+    """Return the depths of a device with these loads, whose driver takes `cap`."""
+    times = sum_of(device_times(loads).values())
+    return depths(served(times.below_us / INTERVAL_US, cap), waiting(times.above_us / INTERVAL_US), cap, times)
 
 
-_HELD_US = INTERVAL_US // 2
-"""I/Os of more than this are told by `Held` alone."""
-
-
-class Held(NamedTuple):
-    """`ios` I/Os of a device that its driver held for a share of this window, and whether it still does."""
-
-    ios: int
-    share: float
-    still: bool
-
-
-class Crowds(NamedTuple):
-    """Of every device: at the window's end, and over the window."""
-
-    outstanding: dict[str, Outstanding]
-    depths: dict[str, Depths]
-
-
-@dataclass
-class _Busy:
-    """What a device did in a window: I/Os with all of their time, and the time of those that were not held."""
-
-    ios: int = 0
-    all_us: int = 0
-    below_us: int = 0
-    queue_us: int = 0
+def sum_of(parts: Iterable[DeviceTimes]) -> DeviceTimes:
+    """Return the sum of the times of several devices or loads."""
+    return DeviceTimes(*map(sum, zip(DeviceTimes(), *parts, strict=True)))
 
 
 def crowds(
     rng: Random,
-    loads: Iterable[Drawn],
+    loads: Iterable[FlowIos],
     devices: Iterable[Device],
-    held: Mapping[str, Held] | None = None,
+    stuck: Mapping[str, InDriver] | None = None,
     most: Mapping[str, int] | None = None,
-) -> Crowds:
-    """`most`: device -> how many its driver takes, or its only application sends, at a time."""
-    busy = {device.name: _Busy() for device in devices}
-    for one in loads:
-        _add(busy[one.flow.device], one)
-    found = Crowds({}, {})
-    for name, now in busy.items():
-        here, cap = (held or {}).get(name), (most or {}).get(name, MOST)
-        still = here.ios if here is not None and here.still else 0
+) -> dict[str, Any]:
+    """Return a frame's `outstanding` and `depths` with random arrivals.
+
+    `stuck`: device -> I/Os that the driver has besides these loads. `most`: device -> how many its driver takes, or its
+    only application sends, at a time.
+    """
+    times = device_times(loads, _LONG_US)
+    outstanding, found = {}, {}
+    for name in (device.name for device in devices):
+        now, here, cap = times.get(name, DeviceTimes()), (stuck or {}).get(name), (most or {}).get(name, MOST)
         service = crowd(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
-        driver = _at_one_moment(rng, service)
-        found.outstanding[name] = Outstanding(driver + still, poisson(rng, now.queue_us / INTERVAL_US))
-        found.depths[name] = _crowded_depths(now, service, here, cap)
-    return found
+        still = here.ios if here is not None and here.still else 0
+        in_driver = _at_one_moment(rng, service) + still
+        outstanding[name] = Outstanding(in_driver, poisson(rng, now.above_us / INTERVAL_US))
+        queued = line(now.above_us / INTERVAL_US, 1.0) if now.above_us else {0: 1.0}
+        issued = after_issue(service, cap)
+        found[name] = probe_depths(_with(service, here), queued, issued, issued, now)
+    return {"outstanding": outstanding, "depths": found}
 
 
-def _at_one_moment(rng: Random, shares: Mapping[int, float]) -> int:
+def _at_one_moment(rng: Random, shares: Shares) -> int:
     far = rng.random()
     for depth, share in shares.items():
         far -= share
@@ -292,99 +224,45 @@ def _at_one_moment(rng: Random, shares: Mapping[int, float]) -> int:
     return max(shares)
 
 
-def _add(busy: _Busy, one: Drawn) -> None:
-    for part, below, total in zip(one.parts, one.below, one.totals, strict=True):
-        busy.ios += part.size
-        busy.all_us += part.size * total
-        if total <= _HELD_US:
-            busy.below_us += part.size * below
-            busy.queue_us += part.size * (total - below)
-
-
-def _crowded_depths(busy: _Busy, service: Mapping[int, float], held: Held | None, most: int) -> Depths:
-    waiting = line(busy.queue_us / INTERVAL_US, 1.0) if busy.queue_us else {0: 1.0}
-    counts = apportioned(after_issue(service, most), busy.ios)
-    times = apportioned({n: float(count * (8 + n)) for n, count in counts.items()}, busy.all_us)
-    return Depths(
-        in_driver=apportioned(_with(service, held), MOMENTS),
-        queued=apportioned(waiting, MOMENTS),
-        at_issue=counts,
-        latency={n: Took(count, times.get(n, 0)) for n, count in counts.items()},
-        source=PROBE,
-    )
-
-
-def _with(service: Mapping[int, float], held: Held | None) -> dict[int, float]:
-    if held is None:
-        return dict(service)
-    found = {depth: share * (1 - held.share) for depth, share in service.items()}
+def _with(service: Shares, stuck: InDriver | None) -> Shares:
+    """Add the I/Os that the driver had for a part of the window."""
+    if stuck is None:
+        return service
+    found = {depth: share * (1 - stuck.share) for depth, share in service.items()}
     for depth, share in service.items():
-        found[depth + held.ios] = found.get(depth + held.ios, 0) + share * held.share
+        found[depth + stuck.ios] = found.get(depth + stuck.ios, 0) + share * stuck.share
     return dict(sorted(found.items()))
 
 
-_WIDE = 4
-"""Standard deviations that a bell reaches to either side."""
-Shares = Mapping[int, float]
+def gauges(rng: Random, reported: Mapping[str, Depths]) -> dict[str, Outstanding]:
+    """Draw the outstanding I/Os of one moment from each device's depths."""
+    return {name: Outstanding(_sampled(rng, d.in_driver), _sampled(rng, d.queued)) for name, d in reported.items()}
 
 
-def served(mean: float, cap: int) -> Shares:
-    """Of those that come at random, `cap` at most at once."""
-    return _served(round(mean, 2), cap) if mean else {0: 1.0}
+def _sampled(rng: Random, counts: Mapping[int, int]) -> int:
+    left = rng.random() * sum(counts.values())
+    for depth, n in counts.items():
+        left -= n
+        if left < 0:
+            return int(bucket_middle(depth))
+    return 0
 
 
-def waiting(mean: float) -> Shares:
-    """Of those that wait now and then, `mean` in all."""
-    return line(mean, min(1.0, mean)) if mean else {0: 1.0}
-
-
-def bell(mean: float, spread: float, cap: int) -> Shares:
-    """Of a load that keeps nearly the same number in flight at all times."""
-    low, high = max(0, math.floor(mean - _WIDE * spread)), min(cap, math.ceil(mean + _WIDE * spread))
-    return {n: math.exp(-(((n - mean) / spread) ** 2) / 2) for n in range(low, high + 1)}
-
-
-def ordinary(loads: Sequence[Drawn], cap: int) -> Depths:
-    """Of a device with these loads, whose driver takes `cap`."""
-    below, above = (sum(one.summed(*stages) for one in loads) / INTERVAL_US for stages in (BELOW, ABOVE_DRIVER))
-    ios, time_us = sum(one.count for one in loads), sum(one.total.sum or 0 for one in loads)
-    return depths(served(below, cap), waiting(above), cap, ios, time_us)
-
-
-def depths(in_driver: Shares, queued: Shares, cap: int, ios: int, time_us: int) -> Depths:
-    """As a probe tells them. `ios`: that were issued; `time_us`: the sum of their times."""
-    return Depths(
-        in_driver=ends(apportioned(in_driver, MOMENTS)),
-        queued=ends(apportioned(queued, MOMENTS)),
-        at_issue=ends(apportioned(after_issue(dict(sorted(in_driver.items())), cap), ios)),
-        latency=_depth_latency(in_driver, queued, ios, time_us),
-        source=PROBE,
+def probed_window(
+    rng: Random, seq: int, host: HostFacts, loads: Sequence[FlowIos], reported: Mapping[str, Depths], **tables: Any
+) -> Frame:
+    """Return window `seq` with drawn outliers and gauges, and no request in flight for longer than a second."""
+    mono_us = host.origin.start_mono_us + (seq + 1) * INTERVAL_US
+    outliers = drawn_outliers(rng, host, loads, mono_us)
+    cost = rng.gauss(560, 12), rng.gauss(1.1, 0.1)
+    frame = window(
+        host,
+        seq,
+        loads,
+        outliers,
+        outstanding=gauges(rng, reported),
+        depths=reported,
+        in_flight=StillInFlight((), dict.fromkeys(AGES_S, 0), at_us=mono_us),
+        **tables,
     )
-
-
-def ends(counts: Mapping[int, int]) -> dict[int, int]:
-    """Above 256 a depth is told by the end of its bucket."""
-    found: dict[int, int] = {}
-    for depth, n in counts.items():
-        found[bucket_end(depth)] = found.get(bucket_end(depth), 0) + n
-    return found
-
-
-@lru_cache(maxsize=1 << 12)
-def _served(mean: float, cap: int) -> Shares:
-    return crowd(mean, cap)
-
-
-def _depth_latency(in_driver: Shares, queued: Shares, ios: int, time_us: int) -> dict[int, Took]:
-    """By all that were outstanding as it came, itself counted: one that comes to more takes longer."""
-    most = max(in_driver, key=lambda depth: in_driver[depth])
-    few = sum(queued.values()) == queued.get(0, 0)
-    found = {depth + 1: share for depth, share in (in_driver if few else queued).items()}
-    shift = 0 if few else most
-    counts = apportioned({depth + shift: share for depth, share in sorted(found.items())}, ios)
-    times = apportioned({depth: float(n * (8 + depth)) for depth, n in counts.items()}, time_us)
-    told: dict[int, Took] = {}
-    for depth, n in counts.items():
-        had = told.get(coarse_end(depth), Took(0, 0))
-        told[coarse_end(depth)] = Took(had.ios + n, had.time_us + times.get(depth, 0))
-    return told
+    return probe_cost(frame, *cost)

@@ -1,11 +1,7 @@
-"""The scenario of an incident: its frames, origin, devices, and how I/Os are drawn.
+"""Scenarios of synthetic hosts: the I/Os of a window, and the frame that the probes would report of them.
 
-Knows no incident, no pace and no file.
-
-I/Os are drawn as groups that took the same way in the same time; every histogram and count of a frame is made of
-these, so no two tables of a frame can disagree. Knows no incident.
-
-Shared by the incidents in which every slow I/O of a device is slow for the same reason. Knows no incident.
+I/Os are drawn as groups with the same path and the same times. Every histogram and count of a frame is computed from
+these groups, so no two tables of a frame can disagree. What differs between scenarios is in their own modules.
 """
 
 from __future__ import annotations
@@ -26,18 +22,20 @@ from latmon.model.frame import (
     Device,
     Flow,
     Frame,
+    HandlerRuns,
     Health,
+    Limit,
     Missing,
     Origin,
     Outlier,
-    Outstanding,
     Series,
     Settings,
+    SoftirqCpu,
+    SoftirqRuns,
     Traced,
 )
-from latmon.model.histogram import Histogram
-from latmon.model.inflight import AGES_S, Depths, StillInFlight, bucket_middle
-from latmon_backends.demo.synthesis import Group, Shape, bucket, histogram, meet, poisson
+from latmon.model.histogram import EMPTY, Histogram
+from latmon_backends.demo.synthesis import EqualIos, Shape, bucket, histogram, meet, poisson
 
 WINDOWS = 180
 """Three minutes: enough for a tail of a few I/Os in a million, short enough to be watched to its end."""
@@ -45,17 +43,18 @@ WINDOWS = 180
 
 @dataclass(frozen=True)
 class Scenario:
-    """A host with a known illness, or the same host without it. Ends after `windows`; `frames` may go on."""
+    """A synthetic host: with a known problem, or the same host without it."""
 
     purpose: str
     """One sentence, for `latmon demo --list`."""
     origin: Origin
-    """`tool` is filled in by whoever plays it: scenario and seed."""
-    windows: int
+    """Without `tool`, which the backend sets to scenario and seed."""
+    windows: int | None
+    """Its length; None: endless. `frames` may yield more."""
     frames: Callable[[Random], Iterator[Frame]]
-    """Nothing but the generator decides: the same seed, the same frames."""
+    """Depends on the generator alone: the same seed gives the same frames."""
     healthy: str = ""
-    """The name of the same host without the illness; empty for that one."""
+    """The name of the same host without the problem; empty for that one."""
 
 
 REASON = "synthetic, from the numbers of a published case: no host is measured"
@@ -63,80 +62,108 @@ INTERVAL_US = 1_000_000
 START_WALL = 1_767_582_000.0
 """2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
 START_MONO_US = 86_400_000_000
-ABOVE_DRIVER = ("queue", "requeue")
-BELOW = ("hba", "irq", "softirq", "completion", UNACCOUNTED)
-"""What an always-on probe tells as `hba`: everything from the last issue on."""
-_STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
+BEHIND_HBA = ("irq", "softirq", "completion")
+ROWS = 40
+"""Outliers of a window that the rate limit lets through."""
+WITHOUT = "no numbers of it were published, and none are made up"
+_ON_DEMAND = "told of the traced requests alone: request stamps don't have it"
+_STAGES = ("queue", "requeue", "hba", *BEHIND_HBA)
+_APART = "sd's own probes don't tell it apart, its time is in D2C (issue to completion)"
+_SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in BEHIND_HBA)
+_UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 
 
-class Alike(NamedTuple):
-    """`size` I/Os that took the same way in the same time, in us; None: a stage that they didn't pass."""
+class IoGroup(NamedTuple):
+    """`size` I/Os with the same path and the same times, in us; None: a stage that they didn't pass."""
 
     size: int
     queue: int
-    hba: int
+    hba: int | None
     irq: int | None = None
     softirq: int | None = None
     completion: int | None = None
     requeue: int | None = None
     unaccounted: int = 0
     path: str = "hard interrupt"
+    """Empty: its completion could not be followed."""
 
     @property
     def below(self) -> int:
-        """From the last issue to completion."""
-        return self.hba + (self.irq or 0) + (self.softirq or 0) + (self.completion or 0) + self.unaccounted
+        """Time from the last issue to completion."""
+        return (self.hba or 0) + (self.irq or 0) + (self.softirq or 0) + (self.completion or 0) + self.unaccounted
 
     @property
     def total(self) -> int:
         return self.queue + (self.requeue or 0) + self.below
 
     def stages(self) -> dict[str, int]:
-        """Those that were passed, in their order, without what is unaccounted."""
+        """Return the passed stages in their order, without unaccounted time."""
         times = (self.queue, self.requeue, self.hba, self.irq, self.softirq, self.completion)
         return {name: us for name, us in zip(_STAGES, times, strict=True) if us is not None}
 
 
-class Passed(NamedTuple):
-    """I/Os that passed a stage."""
+class StageTimes(NamedTuple):
+    """The I/Os that passed one stage."""
 
     ios: dict[int, int]
-    """By how long they took in it, in us."""
+    """Time in the stage, in us -> I/Os."""
     by_total: dict[int, int]
-    """Bucket of the total -> their time in it."""
+    """Bucket of the total -> their time in the stage."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FlowIos:
     """The I/Os of one op on one device in one window."""
 
     flow: Flow
-    parts: tuple[Alike, ...]
+    groups: tuple[IoGroup, ...]
     bytes_each: int
+    large: int = 0
+    """I/Os of `bytes_large` instead of `bytes_each`."""
+    bytes_large: int = 0
+    missed: int = 0
+    """I/Os that only the kernel's counters have."""
+    resume: Histogram = EMPTY
+    """Time until their issuers ran again."""
 
     @cached_property
     def count(self) -> int:
-        return sum(one.size for one in self.parts)
+        return sum(one.size for one in self.groups)
 
     @cached_property
     def below(self) -> tuple[int, ...]:
-        """Of each of the parts."""
-        return tuple(one.below for one in self.parts)
+        """Time below the driver's entry, by group."""
+        return tuple(one.below for one in self.groups)
 
     @cached_property
     def totals(self) -> tuple[int, ...]:
-        """Of each of the parts."""
-        return tuple(one.queue + (one.requeue or 0) + us for one, us in zip(self.parts, self.below, strict=True))
+        """Total, by group."""
+        return tuple(one.queue + (one.requeue or 0) + us for one, us in zip(self.groups, self.below, strict=True))
 
     @cached_property
     def total(self) -> Histogram:
         return histogram(zip(self._column("size"), self.totals, strict=True))
 
     @cached_property
-    def stages(self) -> Mapping[str, Passed]:
-        """Those that any passed; `unaccounted` too."""
+    def seen(self) -> Completed:
+        """The I/Os that the probe counts."""
+        size = (self.count - self.large) * self.bytes_each + self.large * self.bytes_large
+        return Completed(self.count, size, self.total.sum)
+
+    @cached_property
+    def kernel(self) -> Completed:
+        """The I/Os that the kernel counts; those that the probe missed have the mean time."""
+        if not self.missed:
+            return self.seen
+        mean_us = 0 if self.total.mean is None else round(self.total.mean)
+        time_us = (self.total.sum or 0) + self.missed * mean_us
+        return Completed(self.count + self.missed, self.seen.bytes + self.missed * self.bytes_each, time_us)
+
+    @cached_property
+    def stages(self) -> Mapping[str, StageTimes]:
+        """Stages that any I/O passed, and `unaccounted`."""
         sizes, ends = self._column("size"), [bucket(us) for us in self.totals]
-        found: dict[str, Passed] = {}
+        found: dict[str, StageTimes] = {}
         for stage in (*_STAGES, UNACCOUNTED):
             ios: dict[int, int] = {}
             by_total: dict[int, int] = {}
@@ -145,52 +172,110 @@ class Drawn:
                     ios[us] = ios.get(us, 0) + size
                     by_total[end] = by_total.get(end, 0) + size * us
             if ios:
-                found[stage] = Passed(ios, by_total)
+                found[stage] = StageTimes(ios, by_total)
         return found
 
     def _column(self, name: str) -> tuple[Any, ...]:
-        """One field of all parts."""
-        return tuple(map(attrgetter(name), self.parts))
+        """Return one field of all groups."""
+        return tuple(map(attrgetter(name), self.groups))
 
     @cached_property
     def always_on(self) -> Mapping[str, Histogram]:
-        """By stage, as the always-on probe tells them."""
+        """Histograms by stage, as the always-on probe reports them."""
         below: dict[int, int] = {}
         queue: dict[int, int] = {}
-        for part, us, total in zip(self.parts, self.below, self.totals, strict=True):
-            below[us] = below.get(us, 0) + part.size
-            queue[total - us] = queue.get(total - us, 0) + part.size
+        for group, us, total in zip(self.groups, self.below, self.totals, strict=True):
+            below[us] = below.get(us, 0) + group.size
+            queue[total - us] = queue.get(total - us, 0) + group.size
         above = histogram((size, us) for us, size in queue.items())
         return {"queue": above, "hba": histogram((size, us) for us, size in below.items()), "total": self.total}
 
     @cached_property
     def traced(self) -> Mapping[str, Histogram]:
-        """By stage, as the deep probes tell them."""
+        """Histograms by stage, as the on-demand probes report them."""
         found = {name: histogram((size, us) for us, size in one.ios.items()) for name, one in self.stages.items()}
-        return found | {"total": self.total}
+        return found | {"total": self.total} | ({"resume": self.resume} if self.resume else {})
 
     @cached_property
     def paths(self) -> Mapping[str, int]:
         """I/Os by how they completed."""
         found: dict[str, int] = {}
-        for part in self.parts:
-            found[part.path] = found.get(part.path, 0) + part.size
+        for group in self.groups:
+            found[group.path] = found.get(group.path, 0) + group.size
         return found
 
-    def on(self, device: str) -> Drawn:
-        """The same I/Os on another device; what they add up to is found once, for all of these devices."""
-        _ = self.always_on, self.traced, self.paths  # they are copied too
+    def on(self, device: str) -> FlowIos:
+        """Return the same I/Os on another device, sharing the tables, so that equal devices cost one computation."""
+        _ = self.always_on, self.traced, self.paths, self.kernel  # computed here, the copy has them too
         found = copy(self)
         object.__setattr__(found, "flow", Flow(device, self.flow.op))
         return found
 
-    def summed(self, *stages: str) -> int:
-        """Their time in us."""
-        return sum(sum(self.stages[stage].by_total.values()) for stage in stages if stage in self.stages)
+    def times(self, stage: str) -> list[EqualIos]:
+        """Return the I/Os that passed the stage, by their time in it."""
+        return [EqualIos(size, us) for us, size in self.stages[stage].ios.items()] if stage in self.stages else []
 
-    def times(self, stage: str) -> list[Group]:
-        """Of those that passed it."""
-        return [Group(size, us) for us, size in self.stages[stage].ios.items()] if stage in self.stages else []
+    def slow(self, threshold_us: int) -> list[IoGroup]:
+        """Return the groups that took longer than the threshold."""
+        if (self.total.max or 0) <= threshold_us:
+            return []
+        return [group for group, us in zip(self.groups, self.totals, strict=True) if us > threshold_us]
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """Everything about a host that is the same in all windows."""
+
+    origin: Origin
+    devices: tuple[Device, ...]
+    thresholds_us: Mapping[str, int]
+    programs: Mapping[str, tuple[str, int]]
+    """Device -> name and pid of the program that issues its I/Os."""
+    cpus: int = 8
+    absent: tuple[Missing, ...] = ()
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By op."""
+
+    @property
+    def includes(self) -> dict[str, tuple[str, ...]]:
+        """Stages that hba includes, where none after it is traced."""
+        return {"hba": BEHIND_HBA} if {*BEHIND_HBA} <= {one.name for one in self.absent} else {}
+
+    def wall_of(self, mono_us: int) -> float:
+        """Return CLOCK_MONOTONIC as seconds since 1970."""
+        return self.origin.start_wall + (mono_us - self.origin.start_mono_us) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ordinary I/O of one op on one device: I/Os a second, and independent stages."""
+
+    flow: Flow
+    rate: float
+    queue: Shape
+    hba: Shape
+    bytes_each: int = 8192
+
+
+def sysfs_limits(directory: str, **values: int | str) -> tuple[Limit, ...]:
+    """Return limits that a directory of sysfs has, by file name."""
+    return tuple(Limit(name, value, f"{directory}/{name}") for name, value in values.items())
+
+
+def mq_limits(tags: int, queues: int) -> tuple[Limit, ...]:
+    """Return the limits of a device's hardware queues."""
+    return (*sysfs_limits("mq/0", nr_tags=tags), Limit("hardware queues", queues, "mq"))
+
+
+def sd_limits(throttle: int, **values: int) -> tuple[Limit, ...]:
+    """Return the limits in the state of Solaris's driver sd."""
+    known = {"un_throttle": throttle, "un_saved_throttle": throttle, "un_busy_throttle": 0, "un_min_throttle": 8}
+    return tuple(Limit(name, value, "sd_limits") for name, value in (known | values).items())
+
+
+def begin_us(seq: int) -> int:
+    """Return CLOCK_MONOTONIC at the beginning of a window."""
+    return START_MONO_US + seq * INTERVAL_US
 
 
 def origin(
@@ -202,10 +287,8 @@ def origin(
     start_wall: float = START_WALL,
     threshold_us: int | None = None,
 ) -> Origin:
-    """Of a synthetic host, measured as a tier A probe would; the stages below `hba` are the deep probes' alone."""
-    traced_alone = ("requeue", "irq", "softirq", "completion", "resume")
-    why = "told of the traced requests alone: request stamps don't have it"
-    told: Settings = MappingProxyType({name: MappingProxyType(dict(section)) for name, section in settings.items()})
+    """Return the origin of a host with a tier A probe; stages below `hba` are only traced on demand."""
+    reported: Settings = MappingProxyType({name: MappingProxyType(dict(section)) for name, section in settings.items()})
     return Origin(
         backend="demo",
         host=host,
@@ -216,195 +299,173 @@ def origin(
         start_wall=start_wall,
         start_mono_us=START_MONO_US,
         hz=hz,
-        measured=MappingProxyType({"queue": ("requeue",), "hba": ("irq", "softirq", "completion"), "total": ()}),
-        absent=tuple(Missing(stage, why) for stage in traced_alone),
+        measured=MappingProxyType({"queue": ("requeue",), "hba": BEHIND_HBA, "total": ()}),
+        absent=tuple(Missing(stage, _ON_DEMAND) for stage in ("requeue", *BEHIND_HBA, "resume")),
         latency_from="queued",
         reason=REASON,
-        settings=told,
+        settings=reported,
         extra=MappingProxyType({} if threshold_us is None else {"threshold_us": threshold_us}),
     )
 
 
-def draw_window(
-    of: Origin, seq: int, loads: Iterable[Drawn], devices: tuple[Device, ...], *, absent: tuple[Missing, ...] = ()
-) -> Frame:
-    """Window `seq` from 0: what was drawn, as the always-on probe, the kernel and the deep probes tell it."""
-    every = [one for one in loads if one.parts]
-    counts = {one.flow: Completed(one.count, one.count * one.bytes_each, one.total.sum) for one in every}
-    return Frame(
-        seq=seq,
-        wall=of.start_wall + (seq + 1) * of.interval_us / 1e6,
-        mono_us=of.start_mono_us + (seq + 1) * of.interval_us,
-        dt_us=of.interval_us,
-        histograms={Series(*one.flow, stage): found for one in every for stage, found in one.always_on.items()},
-        seen=counts,
-        kernel=counts,
-        traced=_traced(every, absent),
-        devices=devices if seq == 0 else (),
-        health=Health(probes_attached=1, probes_wanted=1, skipped=0),
-    )
-
-
-def above_threshold(loads: Iterable[Drawn], thresholds_us: Mapping[str, int]) -> dict[Flow, int]:
-    """How many I/Os took longer than their device's threshold."""
-    found = {}
-    for one in loads:
-        most = thresholds_us[one.flow.device]
-        count = sum(part.size for part, us in zip(one.parts, one.totals, strict=True) if us > most)
-        if count:
-            found[one.flow] = count
-    return found
-
-
-def _traced(loads: Iterable[Drawn], absent: tuple[Missing, ...]) -> Traced:
-    histograms: dict[Series, Histogram] = {}
-    by_total: dict[Series, dict[int, int]] = {}
-    paths: dict[str, dict[str, int]] = {}
-    for one in loads:
-        histograms |= {Series(*one.flow, stage): found for stage, found in one.traced.items()}
-        by_total |= {Series(*one.flow, stage): passed.by_total for stage, passed in one.stages.items()}
-        taken = paths.setdefault(one.flow.device, {})
-        for path, size in one.paths.items():
-            taken[path] = taken.get(path, 0) + size
-    return Traced(histograms, by_total, paths=paths, one_in=1, includes=included(absent), absent=absent)
-
-
-def included(absent: Iterable[Missing]) -> dict[str, tuple[str, ...]]:
-    """Return what hba includes where no stage behind it is traced."""
-    behind = ("irq", "softirq", "completion")
-    return {"hba": behind} if {*behind} <= {one.name for one in absent} else {}
-
-
-ROWS = 40
-"""Outliers of a window that a rate limit lets through."""
-_APART = "sd's own probes don't tell it apart, its time is in D2C (issue to completion)"
-SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in ("irq", "softirq", "completion"))
-
-WITHOUT = "no numbers of it were published, and none are made up"
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What is the same in all windows."""
-
-    origin: Origin
-    devices: tuple[Device, ...]
-    thresholds_us: Mapping[str, int]
-    programs: Mapping[str, tuple[str, int]]
-    """Device -> whose I/Os they are, and its pid."""
-    cpus: int = 8
-    absent: tuple[Missing, ...] = ()
-    flags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By op."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Ordinary I/O: so many a second, each stage by itself."""
-
-    flow: Flow
-    rate: float
-    queue: Shape
-    hba: Shape
-    bytes_each: int = 8192
-
-
-def begin_us(seq: int) -> int:
-    """CLOCK_MONOTONIC at the beginning of a window."""
-    return START_MONO_US + seq * INTERVAL_US
-
-
-def wall_of(mono_us: int) -> float:
-    """Seconds since 1970 at this moment of CLOCK_MONOTONIC."""
-    return START_WALL + (mono_us - START_MONO_US) / 1e6
-
-
-def solaris(host: str, release: str, settings: Settings) -> Origin:
-    """Of a host of Solaris, where nothing behind the HBA is told apart."""
+def solaris(
+    host: str,
+    settings: Settings,
+    devices: tuple[Device, ...],
+    thresholds_us: Mapping[str, int],
+    programs: Mapping[str, tuple[str, int]],
+) -> HostFacts:
+    """Return the facts of a Solaris host, where the stages behind the HBA are not separated."""
     requeue = Missing("requeue", "told of the traced requests alone: sd sends none again here")
     resume = Missing("resume", "no script of these follows the thread that waits")
     tables = (Missing(table, WITHOUT) for table in ("softirqs", "handlers", "wake-ups"))
-    made = origin(host, f"SunOS {release}-demo", settings=settings, hz=100)
-    return replace(made, absent=(requeue, *SOLARIS_ABSENT, resume), untraced=(*SOLARIS_ABSENT, resume, *tables))
+    made = replace(
+        origin(host, f"SunOS {settings['kernel']['release']}-demo", settings=settings, hz=100),
+        absent=(requeue, *_SOLARIS_ABSENT, resume),
+        untraced=(*_SOLARIS_ABSENT, resume, *tables),
+    )
+    return HostFacts(made, devices, thresholds_us, programs, absent=_SOLARIS_ABSENT)
 
 
-def ordinary(rng: Random, load: Load, path: str) -> Drawn:
-    """One second of it; `path`: how its I/Os complete."""
+def ordinary(rng: Random, load: Load, path: str) -> FlowIos:
+    """Draw one second of a load; `path`: how its I/Os complete."""
     n = poisson(rng, load.rate)
     met = meet(rng, load.queue.draw(rng, n), load.hba.draw(rng, n))
-    return Drawn(load.flow, tuple(Alike(*one, path=path) for one in met), load.bytes_each)
+    return FlowIos(load.flow, tuple(IoGroup(*one, path=path) for one in met), load.bytes_each)
 
 
-def framed(rng: Random, seq: int, host: Host, drawn: Sequence[Drawn], depths: Mapping[str, Depths]) -> Frame:
-    """Window `seq`. What is in flight at its end is what its depths say of one moment."""
-    frame = draw_window(host.origin, seq, drawn, host.devices, absent=host.absent)
-    above = above_threshold(drawn, host.thresholds_us)
-    rows = _outliers(rng, host, drawn, frame.mono_us)
-    health = replace(
-        frame.health,
-        suppressed=sum(above.values()) - len(rows),
-        probe_ns_per_io=round(rng.gauss(560, 12), 1),
-        probe_cpu_percent=round(rng.gauss(1.1, 0.1), 2),
-    )
-    return replace(
-        frame,
-        above=above,
-        outliers=rows,
+def window(
+    host: HostFacts, seq: int, loads: Iterable[FlowIos], outliers: tuple[Outlier, ...] = (), **tables: Any
+) -> Frame:
+    """Return window `seq` (from 0) as the probes and the kernel report it. `tables`: further fields of the frame."""
+    counted = [one for one in loads if one.kernel.count]
+    kernel = {one.flow: one.kernel for one in counted}
+    above = {one.flow: sum(g.size for g in one.slow(host.thresholds_us[one.flow.device])) for one in counted}
+    mono_us = host.origin.start_mono_us + (seq + 1) * INTERVAL_US
+    return Frame(
+        seq=seq,
+        wall=host.wall_of(mono_us),
+        mono_us=mono_us,
+        dt_us=INTERVAL_US,
+        histograms={Series(*one.flow, stage): h for one in counted if one.groups for stage, h in one.always_on.items()},
+        seen={one.flow: one.seen for one in counted},
+        kernel=kernel | _volumes(host.devices, kernel),
+        traced=_traced([one for one in counted if one.groups], host),
+        devices=host.devices if seq == 0 else (),
+        above={flow: n for flow, n in above.items() if n},
+        outliers=outliers,
         thresholds_us=host.thresholds_us,
-        outstanding={name: _gauge(rng, one) for name, one in depths.items()},
-        depths=depths,
-        in_flight=StillInFlight((), dict.fromkeys(AGES_S, 0), at_us=frame.mono_us),
-        health=health,
+        health=Health(
+            probes_attached=1,
+            probes_wanted=1,
+            skipped=sum(one.missed for one in counted),
+            suppressed=sum(above.values()) - len(outliers),
+        ),
+        **tables,
     )
 
 
-def _outliers(rng: Random, host: Host, drawn: Iterable[Drawn], end_us: int) -> tuple[Outlier, ...]:
-    """In the order in which they began; all of them, or a drawn lot."""
-    found: list[tuple[Drawn, Alike]] = []
-    for one in drawn:
-        limit = host.thresholds_us[one.flow.device]
-        if one.total and (one.total.max or 0) > limit:
-            slow = [part for part, us in zip(one.parts, one.totals, strict=True) if us > limit]
-            found += [(one, part) for part in slow for _ in range(part.size)]
-    told = sorted(found, key=lambda _: rng.random())[:ROWS]
-    return tuple(sorted((_row(rng, host, *one, end_us) for one in told), key=lambda row: row.mono_us))
+def probe_cost(frame: Frame, ns_per_io: float, cpu_percent: float) -> Frame:
+    """Return the frame with the cost of its probes."""
+    health = replace(frame.health, probe_ns_per_io=round(ns_per_io, 1), probe_cpu_percent=round(cpu_percent, 2))
+    return replace(frame, health=health)
 
 
-def _row(rng: Random, host: Host, drawn: Drawn, part: Alike, end_us: int) -> Outlier:
-    (device, op), total_us = drawn.flow, part.total
-    began_us = end_us - int(rng.random() * 0.6 * INTERVAL_US) - total_us
-    meanwhile = total_us * drawn.count // INTERVAL_US
-    comm, pid = host.programs.get(device, ("", 0))
-    return Outlier(
-        wall=wall_of(began_us),
-        mono_us=began_us,
-        device=device,
-        op=op,
-        total_us=total_us,
-        stages_us=part.stages(),
-        flags=host.flags.get(op, ()),
+def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
+    """Return the kernel's counts of volumes: the sum of their members, because each I/O goes to one of them."""
+    sums: dict[Flow, Completed] = {}
+    for volume in devices:
+        for flow, more in kernel.items():
+            if flow.device in volume.members:
+                have = sums.get(Flow(volume.name, flow.op), Completed(0, 0, 0))
+                time_us = (have.time_us or 0) + (more.time_us or 0)
+                sums[Flow(volume.name, flow.op)] = Completed(have.count + more.count, have.bytes + more.bytes, time_us)
+    return sums
+
+
+def _traced(loads: Iterable[FlowIos], host: HostFacts) -> Traced:
+    histograms: dict[Series, Histogram] = {}
+    by_total: dict[Series, dict[int, int]] = {}
+    paths: dict[str, dict[str, int]] = {}
+    unfollowed: dict[str, dict[str, int]] = {}
+    for one in loads:
+        histograms |= {Series(*one.flow, stage): found for stage, found in one.traced.items()}
+        by_total |= {Series(*one.flow, stage): passed.by_total for stage, passed in one.stages.items()}
+        for path, size in one.paths.items():
+            table = (paths if path else unfollowed).setdefault(one.flow.device, {})
+            table[path or _UNFOLLOWED] = table.get(path or _UNFOLLOWED, 0) + size
+    return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=host.absent)
+
+
+def draw_slow(rng: Random, host: HostFacts, loads: Iterable[FlowIos]) -> list[tuple[FlowIos, IoGroup]]:
+    """Draw the outliers of a window that the rate limit lets through, one entry per I/O."""
+    found = [
+        (one, group)
+        for one in loads
+        for group in one.slow(host.thresholds_us[one.flow.device])
+        for _ in range(group.size)
+    ]
+    return sorted(found, key=lambda _: rng.random())[:ROWS]
+
+
+def outlier(host: HostFacts, ios: FlowIos, group: IoGroup, began_us: int, **facts: Any) -> Outlier:
+    """Return the row of one I/O. `facts`: the fields that are not the same for its group and its host."""
+    comm, pid = host.programs.get(ios.flow.device, ("", None))
+    known = {
+        "wall": host.wall_of(began_us),
+        "mono_us": began_us,
+        "device": ios.flow.device,
+        "op": ios.flow.op,
+        "total_us": group.total,
+        "stages_us": group.stages(),
+        "unaccounted_us": group.unaccounted,
+        "flags": host.flags.get(ios.flow.op, ()),
+        "bytes": ios.bytes_each,
+        "pid": pid,
+        "comm": comm,
+        "path": group.path,
+        "includes": host.includes,
+    }
+    return Outlier(**{**known, **facts})
+
+
+def drawn_outliers(rng: Random, host: HostFacts, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
+    """Draw the outliers of a window that ends at `end_us`, in the order in which they began."""
+    found = [_drawn_outlier(rng, host, *one, end_us) for one in draw_slow(rng, host, loads)]
+    return tuple(sorted(found, key=lambda row: row.mono_us))
+
+
+def _drawn_outlier(rng: Random, host: HostFacts, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
+    began_us = end_us - int(rng.random() * 0.6 * INTERVAL_US) - group.total
+    meanwhile = group.total * ios.count // INTERVAL_US
+    return outlier(
+        host,
+        ios,
+        group,
+        began_us,
         sector=16 * int(rng.random() * 2**27),
-        bytes=drawn.bytes_each,
-        pid=pid or None,
-        comm=comm,
         cpu_issue=int(rng.random() * host.cpus),
-        cpu_complete=sum(map(ord, device)) % host.cpus,
-        outstanding_at_issue=(drawn.total.sum or 0) // INTERVAL_US,
+        cpu_complete=sum(map(ord, ios.flow.device)) % host.cpus,
+        outstanding_at_issue=(ios.total.sum or 0) // INTERVAL_US,
         overtaken_by=int(meanwhile * rng.random() / 8),
-        path=part.path,
-        includes=included(host.absent),
     )
 
 
-def _gauge(rng: Random, depths: Depths) -> Outstanding:
-    """As one look at the window's end finds them."""
-    return Outstanding(_looked(rng, depths.in_driver), _looked(rng, depths.queued))
+def constant_softirq(runs: int, delay_us: int, run_us: int, ran_in: str = "irq_exit") -> SoftirqRuns:
+    """Return runs of a softirq with one delay and one run time."""
+    delay, run = (histogram([EqualIos(runs, us)]) for us in (delay_us, run_us))
+    return SoftirqRuns(delay, run, {ran_in: runs}, {"irq": runs})
 
 
-def _looked(rng: Random, counts: Mapping[int, int]) -> int:
-    left = rng.random() * sum(counts.values())
-    for depth, n in counts.items():
-        left -= n
-        if left < 0:
-            return int(bucket_middle(depth))
-    return 0
+BACKGROUND_SOFTIRQS: Mapping[SoftirqCpu, SoftirqRuns] = {
+    SoftirqCpu(vector, cpu): constant_softirq(runs, delay, run)
+    for vector, runs, delay, run in (("TIMER", 250, 1, 3), ("SCHED", 90, 2, 4), ("RCU", 60, 2, 2))
+    for cpu in range(8)
+}
+"""Softirqs that run on any host: the same in every window, and one object for all of them."""
+
+
+def handled(times: Sequence[EqualIos], device: str = "") -> HandlerRuns:
+    """Return the runs of an interrupt handler that handled every interrupt."""
+    run = histogram(times) if times else EMPTY
+    return HandlerRuns(run, {"handled": sum(one.size for one in times)}, device=device)

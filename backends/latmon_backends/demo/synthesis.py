@@ -1,7 +1,7 @@
 """Synthesis of latency histograms from described distributions: bucket counts, not single I/Os.
 
-Owns the statistics of synthetic I/O. Knows no device, no scenario and no clock; the only randomness is the generator
-passed in, and only its `random` and `gauss` are used, so a seed means the same numbers on every Python.
+The only randomness is the generator passed in, and only its `random` and `gauss` are used, so a seed gives the same
+numbers on every version of Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NORMAL_FROM = 6
 """Expected counts from here on are drawn from the normal distribution."""
 _NEGLIGIBLE = 1e-8
 bucket = lru_cache(maxsize=1 << 14)(bucket_index)
-"""The same times come again and again, and a window asks for thousands."""
+"""Cached, because a window has thousands of times and most of them recur."""
 
 
 class Mode(NamedTuple):
@@ -34,7 +34,7 @@ class Mode(NamedTuple):
     spread: float
 
 
-class Group(NamedTuple):
+class EqualIos(NamedTuple):
     """`size` I/Os that took `us` each."""
 
     size: int
@@ -47,11 +47,11 @@ class Shape:
 
     modes: tuple[Mode, ...]
     bits: int = BITS
-    """How wide the buckets are that it is drawn in: the fewer bits, the fewer groups and the cheaper a window."""
+    """Resolution of the draw: fewer bits give wider buckets, fewer groups and a cheaper window."""
 
     @cached_property
     def odds(self) -> tuple[tuple[int, float], ...]:
-        """(bucket, probability) of every bucket that matters, ascending, adding up to 1."""
+        """(bucket, probability) of every bucket that is not negligible, ascending, adding up to 1."""
         below = [self._below(low) for low, _ in _bounds(self.bits)]
         kept = [(i, b - a) for i, (a, b) in enumerate(pairwise(below)) if b - a > _NEGLIGIBLE]
         total = sum(p for _, p in kept)
@@ -62,18 +62,18 @@ class Shape:
         return tuple(accumulate(p for _, p in self.odds))
 
     def _below(self, us: int) -> float:
-        """Probability of a latency below `us`."""
+        """Return the probability of a latency below `us`."""
         if us <= 0:
             return 0.0
         total = sum(m.weight for m in self.modes)
         return sum(m.weight * _normal_below(math.log(us / m.median_us) / m.spread) for m in self.modes) / total
 
-    def draw(self, rng: Random, n: int) -> list[Group]:
-        """`n` I/Os as groups, ascending; the I/Os of one bucket all take the same time within its bounds."""
+    def draw(self, rng: Random, n: int) -> list[EqualIos]:
+        """Draw `n` I/Os as groups, ascending; the I/Os of one bucket all take the same time within its bounds."""
         counts = self._few(rng, n) if n <= FEW else self._many(rng, n)
         random, bounds = rng.random, _bounds(self.bits)
         found = ((bounds[index], size) for index, size in counts.items())
-        return [Group(size, low + int(random() * (high - low))) for (low, high), size in found]
+        return [EqualIos(size, low + int(random() * (high - low))) for (low, high), size in found]
 
     def _few(self, rng: Random, n: int) -> dict[int, int]:
         last = len(self.odds) - 1
@@ -85,7 +85,7 @@ class Shape:
         return counts
 
     def _many(self, rng: Random, n: int) -> dict[int, int]:
-        """Bucket by bucket out of those that are left, so the counts add up to `n`."""
+        """Draw bucket by bucket from the remaining I/Os, so the counts add up to `n`."""
         counts: dict[int, int] = {}
         left, mass = n, 1.0
         for bucket, p in self.odds:
@@ -102,12 +102,12 @@ class Shape:
 
 
 def binomial(rng: Random, n: int, p: float) -> int:
-    """How many of `n` happen at probability `p`; near enough for a rare thing, and never more than `n`."""
+    """Draw how many of `n` happen at probability `p`: a Poisson approximation where few do, never more than `n`."""
     return min(n, poisson(rng, n * p) if n * p <= _NORMAL_FROM else max(0, _about(rng, n * p, 1 - p)))
 
 
 def poisson(rng: Random, expected: float) -> int:
-    """How many of very many rare things happen."""
+    """Draw a Poisson-distributed count."""
     if expected > _NORMAL_FROM:
         return max(0, _about(rng, expected, 1.0))
     count, product, floor = 0, 1.0 - rng.random(), math.exp(-max(0.0, expected))
@@ -117,8 +117,8 @@ def poisson(rng: Random, expected: float) -> int:
     return count
 
 
-def meet(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[tuple[int, int, int]]:
-    """Two stages of the same I/Os as (size, us of the first, us of the second); who meets whom is drawn."""
+def meet(rng: Random, first: Sequence[EqualIos], second: Sequence[EqualIos]) -> list[tuple[int, int, int]]:
+    """Combine two stages of the same I/Os at random, as (size, us of the first, us of the second)."""
     lefts, rights = _shuffled(rng, first), list(second)
     found: list[tuple[int, int, int]] = []
     i = j = taken_i = taken_j = 0
@@ -133,27 +133,22 @@ def meet(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[t
     return found
 
 
-def pair(rng: Random, first: Sequence[Group], second: Sequence[Group]) -> list[Group]:
-    """Sums of two stages of the same I/Os: each keeps its counts."""
-    return [Group(size, one + other) for size, one, other in meet(rng, first, second)]
-
-
 def histogram(groups: Iterable[tuple[int, int]]) -> Histogram:
-    """Groups as a histogram with exact sum and maximum."""
+    """Return groups as a histogram with exact sum and maximum."""
     counts: dict[int, int] = {}
     total = most = 0
     for size, us in groups:
         index = bucket(us)
         counts[index] = counts.get(index, 0) + size
         total += size * us
-        if us > most:  # noqa: PLR1730  a window asks for thousands, and max() takes four times as long
+        if us > most:  # noqa: PLR1730  called thousands of times per window, and max() takes four times as long
             most = us
     return Histogram.of(counts, total, most)
 
 
 @cache
 def _bounds(bits: int) -> tuple[tuple[int, int], ...]:
-    """Of every bucket, and of one more."""
+    """Return the bounds of every bucket, and of one more."""
     return tuple(bucket_bounds(index, bits) for index in range(bucket_index(MAX_US, bits) + 2))
 
 
@@ -162,12 +157,12 @@ def _normal_below(x: float) -> float:
 
 
 def _about(rng: Random, expected: float, spread: float) -> int:
-    """A whole number with that mean: normal with variance expected * spread, or just rounded at random when small."""
+    """Draw a whole number with that mean: normal with variance expected * spread, or rounded at random if small."""
     if expected > _NORMAL_FROM:
         return round(rng.gauss(expected, math.sqrt(expected * spread)))
     return int(expected + rng.random())
 
 
-def _shuffled(rng: Random, groups: Sequence[Group]) -> list[Group]:
-    """In random order; not `Random.shuffle`, whose use of the generator Python doesn't promise."""
+def _shuffled(rng: Random, groups: Sequence[EqualIos]) -> list[EqualIos]:
+    """Return the groups in random order; how `Random.shuffle` uses the generator may differ between versions."""
     return [g for _, g in sorted((rng.random(), g) for g in groups)]

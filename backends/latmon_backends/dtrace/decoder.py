@@ -1,10 +1,9 @@
 """Decoder of DTrace's text output (`@@` lines): bytes to the events of the tick protocol. Sans-IO.
 
-Rows and their buckets are latmon.dtrace_rows. Knows no probe.
-A line that is not understood is an event too: counted, never raised. Keys and texts are as printed, not yet clean.
+A line that can't be decoded is an event too: counted, never raised. Keys and texts are as printed, not yet clean.
 
-DTrace prints one line or table per key and no end of a map, so a map is whole when the next line of ours comes. Names
-(devices, handlers, threads) get numbers here, for as long as a capture lasts. Sans I/O; the manifests say what is what.
+DTrace prints one line or table per key and no end of a map: a map is complete when the next line of ours comes. Names
+(devices, handlers, threads) get numbers here, for the length of a capture. Manifests describe the maps and records.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from latmon.model.frame import NAMED_FROM
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.text import clean
 from latmon_backends.dtrace.program import MAP_KEYS
-from latmon_backends.probe.events import Counted, Event, HandlerNamed, Printed, Undecoded
+from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed, UndecodedLine
 
 MAX_LINE = 1 << 20
-"""Bytes. DTrace cuts a string at 256 unless told otherwise, so that no line of ours comes near."""
+"""Bytes. DTrace cuts a string at 256 by default: our lines are much shorter."""
 MAX_KNOWN = 1 << 12
 """Rows with count 0 that are recognised by their bytes: most rows are such, and the same ones in every tick."""
 SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutputLine:
     """The text of one printf of ours, without `@@ ` and newline."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PrintedTable:
     """One key of a quantize, lquantize or llquantize; `whole` is False when its end is missing."""
 
     name: str
@@ -45,11 +44,11 @@ class Table:
     whole: bool
 
 
-TextEvent = Line | Scalar | Table | Undecoded
+TextEvent = OutputLine | Scalar | PrintedTable | UndecodedLine
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTable:
     """A table whose end has not come yet."""
 
     name: str
@@ -58,17 +57,17 @@ class _Open:
     printed: PrintedRow = field(default_factory=PrintedRow)
 
 
-class Decoder:
-    """Feed it bytes in any portions; whole lines come out as events, a table when its end has come."""
+class DtraceDecoder:
+    """Decoder of bytes in any portions; whole lines become events, a table when its end has come."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._overlong = False
-        self._open: _Open | None = None
+        self._open: _OpenTable | None = None
         self._empty: dict[bytes, int] = {}  # rows with count 0, to their labels
 
     def feed(self, data: bytes) -> list[TextEvent]:
-        """Events of the lines that `data` completes."""
+        """Return the events of the lines that `data` completes."""
         whole, newline, rest = data.rpartition(b"\n")
         events: list[TextEvent] = []
         if newline:
@@ -80,7 +79,7 @@ class Decoder:
         return events
 
     def close(self) -> list[TextEvent]:
-        """What an output cut in mid-line or mid-table leaves. Without its newline a line may lack digits."""
+        """Return the events of a cut line or table at the end. A line without its newline may lack digits."""
         events: list[TextEvent] = []
         rest, self._rest = bytes(self._rest), bytearray()
         if self._overlong or rest == b"@@E":
@@ -102,7 +101,7 @@ class Decoder:
             elif table is None or not self._is_of_table(table, raw, events):
                 self._line(raw.decode("utf-8", "replace"), events)
 
-    def _is_of_table(self, table: _Open, raw: bytes, events: list[TextEvent]) -> bool:
+    def _is_of_table(self, table: _OpenTable, raw: bytes, events: list[TextEvent]) -> bool:
         text = raw.decode("utf-8", "replace")
         if not table.headed:
             table.headed = HEADER.fullmatch(text) is not None
@@ -124,7 +123,7 @@ class Decoder:
     def _line(self, text: str, events: list[TextEvent]) -> None:
         if text.startswith("@@ "):
             self._end(events, whole=False)
-            events.append(Line(text[3:]))
+            events.append(OutputLine(text[3:]))
         elif text.startswith("@@S "):
             self._end(events, whole=False)
             events.append(_scalar(text))
@@ -135,10 +134,10 @@ class Decoder:
             self._odd(text, events)
 
     def _begin(self, text: str, events: list[TextEvent]) -> None:
-        """`@@Q name TAB key TAB ... TAB`: what follows the last TAB is the table."""
+        """Begin a table at `@@Q name TAB key TAB ... TAB`: the table follows the last TAB."""
         name, *keys = text[4:].removesuffix("\t").split("\t")
         if name.isidentifier():
-            self._open = _Open(name, tuple(keys))
+            self._open = _OpenTable(name, tuple(keys))
         else:
             self._odd(text, events)
 
@@ -150,7 +149,7 @@ class Decoder:
         if rows is None:
             events.append(_undecoded(f"{' '.join((table.name, *table.keys))}: labels that don't go together"))
         else:
-            events.append(Table(table.name, table.keys, rows, whole and bool(rows)))
+            events.append(PrintedTable(table.name, table.keys, rows, whole and bool(rows)))
 
     def _odd(self, text: str, events: list[TextEvent]) -> None:
         self._end(events, whole=False)
@@ -164,8 +163,8 @@ def _scalar(text: str) -> TextEvent:
     return Scalar(name, tuple(keys[:-1]), int(keys[-1]))
 
 
-def _undecoded(text: str) -> Undecoded:
-    return Undecoded(clean(text[:SHOWN], SHOWN))
+def _undecoded(text: str) -> UndecodedLine:
+    return UndecodedLine(clean(text[:SHOWN], SHOWN))
 
 
 SCALE = 3
@@ -176,10 +175,10 @@ _MAX_NAME = 120
 _DIGITS = 20
 _THREADS = ("thread", "other")
 _NOT_KNOWN = ("-1", str(2**64 - 1))
-"""In a record; a number otherwise is a name like any other (a dev_t), as it is in a map's column."""
+"""Unknown values in a record; other numbers (a dev_t) are names, as in a map's column."""
 
 
-class Names:
+class NumberedNames:
     """Numbers for names, from 1; 0 is the name for which there was no room."""
 
     def __init__(self) -> None:
@@ -187,7 +186,7 @@ class Names:
         self._names: list[str] = [""]
 
     def number(self, name: str) -> int:
-        """The same for the same name."""
+        """Return the number of a name: always the same one."""
         known = self._numbers.get(name)
         if known is not None:
             return known
@@ -198,14 +197,14 @@ class Names:
         return self._numbers[name]
 
     def name(self, number: int) -> str | None:
-        """Clean; None for a number that no name has."""
+        """Return the clean name; None for a number that no name has."""
         return self._names[number] or None if 0 <= number < len(self._names) else None
 
 
 class Maps:
-    """Of one program: `take` its text events in their order, `close` at its end."""
+    """Maps of one program: `take` its text events in their order, `close` at its end."""
 
-    def __init__(self, manifests: Iterable[Manifest], names: Names) -> None:
+    def __init__(self, manifests: Iterable[Manifest], names: NumberedNames) -> None:
         known = tuple(manifests)
         self._specs: dict[str, MapSpec] = {spec.name: spec for one in known for spec in one.maps}
         self._probes = {spec.name: one.name for one in known for spec in one.maps}
@@ -214,39 +213,39 @@ class Maps:
         }
         self._names = names
         self._open: dict[str, dict[int, int]] = {}
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     def take(self, event: TextEvent) -> Iterator[Event]:
-        """What it completes."""
+        """Yield the events that a text event completes."""
         match event:
-            case Line(text=text):
+            case OutputLine(text=text):
                 yield from self.close()
                 yield Printed(self._with_numbers(text))
-            case Scalar() | Table():
+            case Scalar() | PrintedTable():
                 yield from self._map(event)
-            case Undecoded():
+            case UndecodedLine():
                 yield event
 
     def close(self) -> Iterator[Event]:
-        """The maps that are complete."""
+        """Yield the open maps."""
         for name, values in self._open.items():
-            yield Counted(name, values)
+            yield CountedMap(name, values)
         self._open = {}
 
-    def _map(self, event: Scalar | Table) -> Iterator[Event]:
+    def _map(self, event: Scalar | PrintedTable) -> Iterator[Event]:
         spec = self._specs.get(event.name)
-        is_table = isinstance(event, Table)
+        is_table = isinstance(event, PrintedTable)
         if spec is None or is_table != any(part.name == "bucket" for part in spec.key):
-            yield Undecoded(clean(event.name, _MAX_NAME))
+            yield UndecodedLine(clean(event.name, _MAX_NAME))
             return
         key = self._key(spec, event.keys)
-        if key is None or (isinstance(event, Table) and not event.whole):
-            yield Undecoded(clean(" ".join((event.name, *event.keys)), _MAX_NAME))
+        if key is None or (isinstance(event, PrintedTable) and not event.whole):
+            yield UndecodedLine(clean(" ".join((event.name, *event.keys)), _MAX_NAME))
             return
         yield from self._handlers(spec, key)
         values = self._open.setdefault(event.name, {})
         if len(values) >= MAP_KEYS and key not in values:
-            yield Undecoded(f"{event.name}: more than {MAP_KEYS} keys")
+            yield UndecodedLine(f"{event.name}: more than {MAP_KEYS} keys")
             return
         if isinstance(event, Scalar):
             values[key] = event.value
@@ -254,12 +253,12 @@ class Maps:
             yield from self._buckets(event.rows, key, values)
 
     def _buckets(self, rows: Iterable[Row], key: int, values: dict[int, int]) -> Iterator[Event]:
-        """The bucket is the lowest part of a key. A value below 0 can't be a time."""
+        """Add rows to a map. The bucket is the lowest part of a key; a value below 0 can't be a time."""
         for row in rows:
             if not row.count:
                 continue
             if row.high is not None and row.high <= 0:
-                yield Undecoded(f"{row.count} times below 0")
+                yield UndecodedLine(f"{row.count} times below 0")
                 continue
             low = max(0, row.low or 0) >> SCALE
             index = TOP if row.high is None else bucket_index(low)
@@ -284,16 +283,16 @@ class Maps:
         return int(word) if len(word) < _DIGITS and word.isascii() and word.isdecimal() else None
 
     def _handlers(self, spec: MapSpec, key: int) -> Iterator[Event]:
-        """A handler is told of once, before the map that counts it."""
+        """Yield the name of a handler once, before the map that counts it."""
         for part in spec.columns:
             number = part.read(key)
-            told = self._probes[spec.name], number
-            if part.name == "handler" and told not in self._told:
-                self._told.add(told)
-                yield HandlerNamed(*told, self._names.name(number) or "")
+            reported = self._probes[spec.name], number
+            if part.name == "handler" and reported not in self._reported:
+                self._reported.add(reported)
+                yield HandlerNamed(*reported, self._names.name(number) or "")
 
     def _with_numbers(self, text: str) -> str:
-        """A record's line with numbers for its names. Where a TAB parts its fields names can have blanks."""
+        """Return a record's line with numbers for its names; names may have blanks where TABs separate fields."""
         kind, _, rest = text.partition(" ")
         probe, _, rest = rest.partition(" ")
         spec = self._records.get((kind, probe))
@@ -307,5 +306,5 @@ class Maps:
 
 
 def _first(part: str) -> int:
-    """Threads have numbers that can't be taken for pids."""
+    """Return the first number of a kind of names: threads have numbers that aren't pids."""
     return NAMED_FROM if part in _THREADS else 0

@@ -1,15 +1,14 @@
 """Devices as D scripts name them, the clock offset, and gauges from started and completed I/Os.
 
-A name that the counters know is that device, a partition's is its disk's, a number is the kernel's dev_t. Any other (a
-ZFS pool, an HBA's port, a disk without counters) is a device that only the probes know. Knows no probe and no frame.
+A name in the kernel's counters is that device, a partition's name means its disk, a number is the kernel's dev_t. Any
+other name (a ZFS pool, an HBA's port, a disk without counters) is a device that only the probes know.
 
-FreeBSD's `timestamp` is the processor's own counter, scaled and never corrected (sys/cddl/dev/dtrace, dtrace_gethrtime)
-as CLOCK_MONOTONIC is. So they differ by what they differed at boot, and drift. A line is read some time after its stamp
-was taken: of the lines of the last minutes the one that took least time tells the distance best.
+FreeBSD's `timestamp` is the processor's counter, scaled and never corrected (sys/cddl/dev/dtrace, dtrace_gethrtime), as
+CLOCK_MONOTONIC is: the two differ from boot on, and drift. A line is read some time after its stamp was taken; the
+smallest delay among the lines of the last minutes gives the best offset.
 
-Both are exact sums since the script's start, from before the first window on. What was in flight when it started isn't
-in them: neither its begin nor its end is counted. When starts were dropped for want of room their ends never come, so
-from then on nothing is told. Knows no probe.
+Gauges are differences of sums since the script's start. I/Os in flight at that time are not in them. After starts were
+dropped their ends are missing, so that no gauge is reported any more.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from latmon.decode.framer import Interval
+from latmon.decode.framer import ProbeInterval
 from latmon.model.frame import Device, Frame, Outstanding
-from latmon_backends.dtrace.decoder import Names
+from latmon_backends.dtrace.decoder import NumberedNames
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import KernelSampler, Sample
 from latmon_backends.kernel.system import Sampler
@@ -34,7 +33,7 @@ _WORD = re.compile(r"[\w.!-]+")
 
 
 class NoCounters:
-    """Where the kernel's counters can't be had: the probes' own counts are all there is."""
+    """Empty counters for a kernel whose counters can't be read: the probes' counts are the only ones."""
 
     devices: tuple[Device, ...] = ()
 
@@ -42,19 +41,19 @@ class NoCounters:
         return Sample(kernel_counters.CLOCK.mono_us(), kernel_counters.CLOCK.wall())
 
     def require_selected(self) -> None:
-        """Devices are known only by what the probes name."""
+        """Accept any selection: devices are known only by the probes' names."""
 
     def start(self) -> None:
-        """Nothing to look at between samples."""
+        """Do nothing: there is nothing to sample."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class NamedDevices:
-    """The counters of a `Sampler`, and the devices of the probes' names; a `frames.Counters`."""
+    """The counters of a `Sampler`, and the devices of the probes' names; `DeviceCounters` of frames."""
 
-    def __init__(self, counters: Sampler, names: Names, globs: tuple[str, ...], sys: Path) -> None:
+    def __init__(self, counters: Sampler, names: NumberedNames, globs: tuple[str, ...], sys: Path) -> None:
         self._counters, self._names, self._globs, self._sys = counters, names, globs, sys
         self._known: dict[str, Device] = {}
         self._seen: dict[str, Device] = {}
@@ -63,12 +62,12 @@ class NamedDevices:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Those that the user selects, as of the last sample."""
+        """Devices that the user selects, at the last sample."""
         return tuple(device for device in self.known.values() if self.selects(device))
 
     @property
     def known(self) -> Mapping[str, Device]:
-        """All of them."""
+        """All devices."""
         return {**self._seen, **self._known}
 
     def start(self) -> None:
@@ -83,26 +82,26 @@ class NamedDevices:
         return found
 
     def put_fresh(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """A frame's devices and those that the probes named for it: after all of its maps and records were read."""
-        told, fresh = {device.name for device in devices}, self._fresh
+        """Return a frame's devices and those that the probes named for it, after all its maps and records were read."""
+        reported, fresh = {device.name for device in devices}, self._fresh
         self._fresh = {}
-        new = (self._seen[name] for name in fresh if name not in told and name not in self._known)
+        new = (self._seen[name] for name in fresh if name not in reported and name not in self._known)
         return (*devices, *(one for one in new if self.selects(one)))
 
     def times(self, name: str) -> None:
-        """The always-on probe times it: one that only the deep ones name is not timed itself."""
+        """Note that the always-on probe times a device; one that only the tracer names is not timed."""
         device = self._seen.get(name)
         if device is not None and not device.timed:
             self._seen[name] = replace(device, timed=True)
             self._fresh[name] = None
 
     def selects(self, device: Device) -> bool:
-        """As the kernel's counters select, by name or label."""
+        """Return whether the globs match a device's name or label."""
         names = tuple(name for name in (device.name, device.label) if name)
         return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
 
     def numbered(self, number: int) -> Device | None:
-        """By the number that Names gave its name; None where there is no room for one more."""
+        """Return the device of a name's number; None where there is no room for one more."""
         name = self._disks.get(number)
         if name is None:
             named = self._names.name(number)
@@ -114,11 +113,11 @@ class NamedDevices:
         return self._known.get(name) or self._seen.get(name) or self._new(name)
 
     def is_counted(self, name: str) -> bool:
-        """Whether the kernel's counters know it."""
+        """Return whether the kernel's counters have it."""
         return name in self._known
 
     def require_selected(self) -> None:
-        """UnavailableError where the globs mean none of the devices that there are.
+        """Raise UnavailableError where the globs match none of the devices.
 
         Elsewhere than on Linux a name may be one that only probes know, from its first I/O on.
         """
@@ -126,7 +125,7 @@ class NamedDevices:
             self._counters.require_selected()
 
     def _disk(self, name: str) -> str:
-        """A partition has a directory in its disk's."""
+        """Return the disk of a partition, whose directory is in the disk's; else the name."""
         if name in self._known or not _WORD.fullmatch(name):
             return name
         directory = self._sys / "class/block" / name
@@ -148,24 +147,24 @@ _LINES = 120
 
 
 class DtraceClock:
-    """Of one capture: `hear` each tick's stamp as its line is read."""
+    """Offset of DTrace's clock during a capture, from the ticks' stamps."""
 
     def __init__(self) -> None:
         self._heard: deque[int] = deque(maxlen=_LINES)
 
     def hear(self, stamp_ns: int, now_us: int) -> None:
-        """A stamp, and our clock as its line is read."""
+        """Take a tick's stamp, and our clock at the time when its line is read."""
         self._heard.append(stamp_ns // 1000 - now_us)
 
     def ahead_us(self) -> int:
-        """Negative where DTrace's is behind; 0 before anything was heard."""
+        """Return how far DTrace's clock is ahead, negative where it is behind; 0 before the first tick."""
         return max(self._heard, default=0)
 
 
-class Gauge:
-    """By device, of one start of the script.
+class InFlightGauge:
+    """I/Os in flight by device, counted since one start of the script.
 
-    `selects`: whose is told; `from_issue`: I/Os begin where the driver has them.
+    `selects`: the devices to report. `from_issue`: I/Os begin when the driver gets them.
     """
 
     def __init__(self, selects: Callable[[str], bool] = lambda _: True, *, from_issue: bool = False) -> None:
@@ -173,24 +172,24 @@ class Gauge:
         self._open: Counter[str] = Counter()
         self._drifts = False
 
-    def take(self, interval: Interval, *, dropped: bool = False) -> None:
-        """Each interval, whether a frame comes of it or not. `dropped`: some of its starts or counts were lost."""
+    def take(self, interval: ProbeInterval, *, dropped: bool = False) -> None:
+        """Add an interval, even one without a frame. `dropped`: some of its starts or counts were lost."""
         self._drifts |= dropped
         for flow, n in interval.started.items():
             self._open[flow.device] += n
         for flow, n in interval.ended.items():
-            # A script that counts no begins tells nothing here; one that does counts a begin before its end.
+            # A script without counts of begins has no gauge; others count a begin before its end.
             if flow.device in self._open:
                 self._open[flow.device] -= n
 
     def fill(self, frame: Frame) -> Frame:
-        """The frame, with the gauge of the devices that have none."""
-        told = {
+        """Return the frame with gauges for the devices that have none."""
+        reported = {
             name: Outstanding(max(0, n), None) if self._from_issue else Outstanding(None, max(0, n))
             for name, n in self._open.items()
             if not self._drifts and self._selects(name) and _is_unknown(frame.outstanding.get(name))
         }
-        return replace(frame, outstanding={**frame.outstanding, **told}) if told else frame
+        return replace(frame, outstanding={**frame.outstanding, **reported}) if reported else frame
 
 
 def _is_unknown(gauge: Outstanding | None) -> bool:

@@ -1,6 +1,6 @@
 """The doctor's view of DTrace: the always-on script that runs here, and what traces each stage.
 
-The deep scripts are looked up, not tried: by their manifests, and by which of their hooks `dtrace -l` lists.
+The tracer's scripts are looked up, not tried: by their manifests, and by which of their hooks `dtrace -l` lists.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from latmon.capture.backend import Options
+from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import STAGES, Origin
 from latmon.support.errors import UnavailableError
 from latmon_backends.dtrace import program, tool
 from latmon_backends.dtrace.backend import DtraceBackend
-from latmon_backends.dtrace.program import Choice
-from latmon_backends.probe.explain import NO, StageReport, TierReport, always
+from latmon_backends.probe.explain import always, following, traced
+from latmon_backends.tracer.programs import ChosenScripts
 
 _LONGEST_S = 120
-"""An emulated host takes a minute; one whose dtrace hangs is not waited for."""
+"""An emulated host takes a minute; a dtrace that hangs is given up."""
 TRACED = "dtrace"
-"""D scripts have no tiers of deep ones: what has its hooks runs."""
+"""The tracer's D scripts have no tiers: those whose hooks exist run."""
 DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "illumos": {
@@ -39,47 +39,38 @@ DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """By system, how a driver's I/Os complete: docs/DTRACE.md."""
 
 
-def explain(reason: str = "") -> TierReport:
-    """Finds out by trying, which takes as long as a start. `reason`: why no better backend."""
+def explain(reason: str = "") -> ProbeReport:
+    """Open the backend, which takes as long as a start, and report what runs. `reason`: why no better backend."""
     return asyncio.run(_explain(reason))
 
 
-async def _explain(reason: str) -> TierReport:
+async def _explain(reason: str) -> ProbeReport:
     try:
         system = tool.find().system
-        # auto: the deep ones' hooks are listed
+        # auto: the hooks of the tracer's scripts are listed
         async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason) as backend:
             origin = backend.origin
     except TimeoutError:
-        return TierReport("", f"dtrace runs no script within {_LONGEST_S} s")
+        return ProbeReport("", f"dtrace runs no script within {_LONGEST_S} s")
     except UnavailableError as refusal:
-        return TierReport("", str(refusal))
+        return ProbeReport("", str(refusal))
     return report(origin, program.manifests(system), system)
 
 
-def report(origin: Origin, found: Sequence[Manifest], system: str) -> TierReport:
-    """What an open backend's origin says, with the scripts that there are for its system."""
+def report(origin: Origin, found: Sequence[Manifest], system: str) -> ProbeReport:
+    """Return the report from an open backend's origin and its system's scripts."""
     choice = program.choose(found, lambda _: None, refused={one.name: one.reason for one in origin.probes_missing})
     running = f"{origin.extra.get('probe', '')} of {origin.tool}"
-    return TierReport(
+    return ProbeReport(
         origin.tier,
         f"{running}; {origin.reason}" if origin.reason else running,
-        tuple(StageReport(stage, always(stage, origin), {TRACED: _traced(stage, choice, found)}) for stage in STAGES),
+        tuple(StageCoverage(stage, always(stage, origin), {TRACED: _traced(stage, choice, found)}) for stage in STAGES),
         {one.name: one.hooks for one in choice.manifests},
         DRIVERS.get(system, {}),
-        {TRACED: _following(choice)},
+        {TRACED: following(choice.manifests, "no D script follows each I/O")},
     )
 
 
-def _traced(stage: str, choice: Choice, found: Sequence[Manifest]) -> str:
-    """The scripts that feed it, and whose time it holds; else why none does."""
-    feeding = [one for one in choice.manifests if one.group != "bios" and stage in one.stages]
-    if feeding:
-        inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
-        return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
-    return f"{NO}{program.why_not(stage, choice, found)}"
-
-
-def _following(choice: Choice) -> str:
-    scripts = [one.name for one in choice.manifests if "waiting" in one.records]
-    return ", ".join(scripts) or f"{NO}no D script follows each I/O"
+def _traced(stage: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
+    """Return the scripts that measure a stage, else why none does."""
+    return traced(stage, choice.manifests) or f"{NO}{program.why_not(stage, choice, found)}"

@@ -1,9 +1,6 @@
 """The dtrace tool: its path, privileges, options, and its messages: drops, faults, refusals.
 
-Runs nothing but `-V`. Knows neither probes' output nor frames.
-
-Text in, values out. Knows neither programs nor probes: of a message that repeats the program (`-n`) only the reason is
-kept. All texts are clean.
+It runs nothing but `-V`. Of a message that repeats the program (`-n`) only the reason is kept. All texts are clean.
 """
 
 from __future__ import annotations
@@ -22,14 +19,14 @@ from latmon.support.host import install_command
 from latmon.support.text import clean
 from latmon.support.trust import find_tool
 from latmon_backends.probe.launcher import AnyProgram
-from latmon_backends.probe.process import answer, shimmed
+from latmon_backends.probe.process import answer, is_mounted, shimmed
 
 VARIABLE = "LATMON_DTRACE"
 PLATFORMS = {"Linux": "linux", "SunOS": "illumos", "FreeBSD": "freebsd"}
 """uname's name of a system -> a manifest's."""
 _VERSION = re.compile(r"D (\d{1,6}(?:\.\d{1,6}){1,3})", re.ASCII)
 _OTHERS = "[-h | -G]"
-"""Of the usage of SystemTap's `dtrace`, which makes headers of probes."""
+"""Part of the usage text of SystemTap's `dtrace`, which makes headers of probes."""
 _ANSWERS_S = 10.0
 _OPTIONS = {
     # A start for each I/O in flight, and for each that never completes.
@@ -41,7 +38,7 @@ _OPTIONS = {
 _TIMELY = {"linux": {}, "illumos": {"switchrate": "10hz", "aggrate": "10hz"}}
 """Lines come a second late otherwise. On Linux they come at once, and higher rates make it lose ticks."""
 _GRACE_S = 0.6
-"""All that it tells at its end comes within 10 ms. To detach takes it 2 to 17 s, and nobody that long to kill it."""
+"""Its last output comes within 10 ms. Detaching takes 2 to 17 s; killing it is quicker."""
 _REMOVE_EVENTS = (
     "for f in kprobe_events uprobe_events; do f=/sys/kernel/tracing/$f; "
     '[ -w $f ] && sed -n "s,^[^:]*:\\(dt_${p}_[^ ]*\\) .*,-:\\1,p" $f | while read -r e; do echo "$e" >>$f; done; '
@@ -51,32 +48,32 @@ _REMOVE_EVENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """The program and what it needs around it."""
+class DtraceTool:
+    """The installed dtrace and how it must be started."""
 
     name: ClassVar[str] = "dtrace"
-    """As manifests call it."""
+    """The tool's name in manifests."""
     path: str
     system: str
-    """As manifests call it."""
+    """The system's name in manifests."""
     sudo: bool = False
     mount_debugfs: bool = False
     version: str = ""
-    """`2.0.7`; empty where it wasn't asked for, or the tool doesn't say."""
+    """`2.0.7`; empty before `with_version`, and where the tool doesn't print it."""
 
     def running(self, program: AnyProgram) -> list[str]:
-        """Words that run it."""
+        """Return the words that run a program."""
         return self.command(program.text())
 
     def command(self, program: str) -> list[str]:
-        """Words that run `program`, given as text, so that a chroot or a wrapper needs no file of ours."""
+        """Return the words that run `program`, given as text: a chroot or a wrapper needs no file of ours."""
         options = _OPTIONS | _TIMELY.get(self.system, _TIMELY["illumos"])
         return self._words(
             ["-q", *(word for key, value in options.items() for word in ("-x", f"{key}={value}"))], program
         )
 
     def listing(self, hooks: Sequence[str]) -> list[str]:
-        """Words that list which probes there are of those; what is not there is said on stderr."""
+        """Return the words that list those of the probes that exist; the others are named on stderr."""
         return self._words(["-l", *(word for hook in hooks for word in ("-n", hook))])
 
     def _words(self, options: Sequence[str], program: str | None = None) -> list[str]:
@@ -93,8 +90,8 @@ def find(
     proc: Path = Path("/proc"),
     euid: int | None = None,
     system: str = platform.system(),
-) -> Tool:
-    """The tool that LATMON_DTRACE names, else `dtrace`; UnavailableError where there is none, or no scripts for it."""
+) -> DtraceTool:
+    """Find the tool that LATMON_DTRACE names, else `dtrace`; UnavailableError where it or its scripts are missing."""
     if system not in PLATFORMS:
         raise UnavailableError(f"There are no D scripts for {system or 'this system'}: only for {_systems()}.")
     try:
@@ -104,19 +101,19 @@ def find(
             raise
         raise UnavailableError(f"dtrace is not installed: {_remedy(PLATFORMS[system])}.") from error
     euid = os.geteuid() if euid is None else euid
-    return Tool(
+    return DtraceTool(
         path=path,
         system=PLATFORMS[system],
         sudo=euid != 0 and system != "SunOS" and shutil.which("sudo") is not None,
-        mount_debugfs=system == "Linux" and not _has_debugfs(proc),
+        mount_debugfs=system == "Linux" and not is_mounted("debugfs", proc),
     )
 
 
-async def asked(tool: Tool) -> Tool:
-    """With its version. UnavailableError where it is another program of that name."""
-    said = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
-    found = _VERSION.search(said)
-    if found is None and _OTHERS in said:
+async def with_version(tool: DtraceTool) -> DtraceTool:
+    """Return the tool with its version. UnavailableError where it is another program of that name."""
+    printed = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
+    found = _VERSION.search(printed)
+    if found is None and _OTHERS in printed:
         raise UnavailableError(
             f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
         )
@@ -124,7 +121,7 @@ async def asked(tool: Tool) -> Tool:
 
 
 def is_listed(hook: str, listed: str) -> bool:
-    """Whether `dtrace -l`'s output has a probe of this description, in which an empty part and `*` mean any."""
+    """Return whether `dtrace -l` listed a probe of this description, in which an empty part and `*` mean any."""
     wanted = hook.split(":")
     wanted = [""] * (4 - len(wanted)) + wanted
     patterns = [re.compile(_pattern(part)) for part in wanted]
@@ -155,20 +152,12 @@ def _remedy(system: str) -> str:
     return "it is part of the system" if system == "illumos" else "load it with `kldload dtraceall`"
 
 
-def _has_debugfs(proc: Path) -> bool:
-    try:
-        mounts = (proc / "self/mounts").read_text("utf-8", "replace")
-    except OSError:
-        return True  # not known: the tool will say it
-    return any(line.split()[2:3] == ["debugfs"] for line in mounts.splitlines())
-
-
 MAX_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """What was lost: records (`principal`), `aggregation`, `dynamic` (variables), `speculation`, `stkstrtab`, `error`.
+    """Lost data: records (`principal`), `aggregation`, `dynamic` (variables), `speculation`, `stkstrtab`, `error`.
 
     `cpu` is None where none is named.
     """
@@ -180,7 +169,7 @@ class Drops:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A clause that was given up at run time, once; tracing goes on."""
+    """A clause that failed once at run time; tracing goes on."""
 
     probe: str
     what: str
@@ -188,14 +177,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A program that matched so many probes."""
+    """A program that matched this number of probes."""
 
     probes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """DTrace does not trace, or no longer: why, in a sentence."""
+    """The sentence why DTrace does not trace, or no longer."""
 
     reason: str
 
@@ -253,53 +242,53 @@ _PRIVILEGE = (
 
 
 def messages(stderr: str) -> Iterator[Message]:
-    """All of `stderr`: a line each, but a message that repeats the program goes on to the next `dtrace: `."""
+    """Yield the messages of `stderr`: lines, but one that repeats the program extends to the next `dtrace: `."""
     for one in re.split(r"^(?=dtrace: )", stderr, flags=re.MULTILINE):
         parts = [one] if one.startswith(_REPEATING) else one.split("\n")
         yield from (message(part) for part in parts if part.strip())
 
 
 def reason(complaints: Sequence[str], status: int) -> str:
-    """Why dtrace ended, from the last lines of its stderr: one sentence without a full stop, nor any of the program."""
-    said = "\n".join(complaints)
-    found = [one for one in messages(said) if isinstance(one, Refused | Other)]
+    """Return why dtrace ended, from the end of its stderr: one sentence without a full stop or the program's text."""
+    printed = "\n".join(complaints)
+    found = [one for one in messages(printed) if isinstance(one, Refused | Other)]
     for one in found:
         if isinstance(one, Refused):
             return one.reason.strip(" .")
-    if _END_OF_PROGRAM.search(said):  # the program is longer than what is kept of stderr
-        return _sentence(_after_the_program(said)).strip(" .")
+    if _END_OF_PROGRAM.search(printed):  # the program is longer than what is kept of stderr
+        return _sentence(_after_the_program(printed)).strip(" .")
     others = [one.text for one in found if isinstance(one, Other)]
     return others[-1].strip(" .") if others else f"dtrace ended with status {status}"
 
 
 def message(text: str) -> Message:
-    """One message, of one line or of several."""
-    said = text.strip().removeprefix("dtrace: ")
-    if (found := _DROPS.fullmatch(said)) and found[2] in _LOST:
+    """Decode one message, of one line or of several."""
+    printed = text.strip().removeprefix("dtrace: ")
+    if (found := _DROPS.fullmatch(printed)) and found[2] in _LOST:
         return Drops(_LOST[found[2]], int(found[1]), None if found[3] is None else int(found[3]))
     for fault in _FAULTS:
-        if found := fault.fullmatch(said):
+        if found := fault.fullmatch(printed):
             return Fault(clean(found[1], MAX_REASON), clean(found[2], MAX_REASON))
-    if found := _STARTED.fullmatch(said):
+    if found := _STARTED.fullmatch(printed):
         return Started(int(found[1]))
-    why = _why(said)
-    return Other(_sentence(said)) if why is None else Refused(_sentence(why))
+    why = _why(printed)
+    return Other(_sentence(printed)) if why is None else Refused(_sentence(why))
 
 
-def _why(said: str) -> str | None:
-    if said.startswith("invalid probe specifier "):
-        return _after_the_program(said)
-    return next((found[1] for pattern in _REASONS if (found := pattern.fullmatch(said))), None)
+def _why(printed: str) -> str | None:
+    if printed.startswith("invalid probe specifier "):
+        return _after_the_program(printed)
+    return next((found[1] for pattern in _REASONS if (found := pattern.fullmatch(printed))), None)
 
 
-def _after_the_program(said: str) -> str:
-    """A program ends in a brace, ours in a newline as well; a probe alone is repeated in the reason."""
-    if ends := list(_END_OF_PROGRAM.finditer(said)):
-        return said[ends[-1].end() :]
-    at = max(said.rfind(beginning) for beginning in _BEGINNINGS)
+def _after_the_program(printed: str) -> str:
+    """Return the text after the repeated program, which ends in a brace, or after a repeated probe."""
+    if ends := list(_END_OF_PROGRAM.finditer(printed)):
+        return printed[ends[-1].end() :]
+    at = max(printed.rfind(beginning) for beginning in _BEGINNINGS)
     if at >= 0:
-        return said[at + 2 :]
-    return said.rpartition(": ")[2] if ": " in said else "the program is refused"
+        return printed[at + 2 :]
+    return printed.rpartition(": ")[2] if ": " in printed else "the program is refused"
 
 
 def _sentence(text: str) -> str:
@@ -308,11 +297,11 @@ def _sentence(text: str) -> str:
 
 
 def is_privilege(text: str) -> bool:
-    """Whether it is rights that DTrace lacks."""
-    said = text.lower()
-    return any(words in said for words in _PRIVILEGE)
+    """Return whether DTrace lacks privileges."""
+    printed = text.lower()
+    return any(words in printed for words in _PRIVILEGE)
 
 
 def is_library(text: str) -> bool:
-    """Whether a file of DTrace's own is what it can't compile, which it reads for every program. Ours has no file."""
+    """Return whether DTrace can't compile a file of its own library, which it reads for every program."""
     return _LIBRARY.match(text) is not None

@@ -1,6 +1,6 @@
 """The tracer's D scripts: which run here, started as one more dtrace process.
 
-D scripts have no filter of devices and take no sample: who wants one device has all of them traced.
+D scripts have no filter of devices and take no sample: tracing one device traces all of them.
 """
 
 from __future__ import annotations
@@ -15,41 +15,40 @@ from latmon.manifest.loader import Manifest
 from latmon.model.frame import NAMED_FROM, Missing, Thread
 from latmon_backends.dtrace import program, tool
 from latmon_backends.dtrace import program as dtrace_program
-from latmon_backends.dtrace.decoder import Names
+from latmon_backends.dtrace.decoder import NumberedNames
 from latmon_backends.dtrace.devices import DtraceClock, NamedDevices
-from latmon_backends.dtrace.probe import Probe
-from latmon_backends.dtrace.program import MAP_KEYS, Choice, Program, Script
-from latmon_backends.dtrace.tool import Tool, is_listed
-from latmon_backends.probe.frame_builder import Frames
-from latmon_backends.probe.launcher import Launcher
+from latmon_backends.dtrace.probe import DtraceProbe
+from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
+from latmon_backends.dtrace.tool import DtraceTool, is_listed
+from latmon_backends.probe.frame_builder import FrameBuilder
+from latmon_backends.probe.launcher import Launcher, Script, Values
 from latmon_backends.probe.outliers import UNKNOWN_PRIORITY, Threads
-from latmon_backends.probe.process import RefusedError, answer
-from latmon_backends.probe.tick_protocol import DeepSurroundings, DeepTicks
+from latmon_backends.probe.process import RefusedError, RunningProbe, answer
+from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
 from latmon_backends.tracer import programs
-from latmon_backends.tracer.programs import Target
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, stages_of
 
 _STEP_MS = 100
 """Oracle's DTrace loses ticks: at 100 ms and less 12 of 12 windows came in time, at 200 ms 10 of 15."""
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """For as long as a capture lasts."""
+class CaptureParts:
+    """Parts of one capture that its always-on probe and its tracer share."""
 
     options: Options
-    tool: Tool
-    names: Names
+    tool: DtraceTool
+    names: NumberedNames
     devices: NamedDevices
-    frames: Frames
+    frames: FrameBuilder
     clock: DtraceClock = field(default_factory=DtraceClock)
 
     def fillings(self, manifest: Manifest) -> Iterator[Script]:
-        """The script as it may run here, the likeliest first."""
+        """Yield the script with the words that are possible here, the likeliest first."""
         return program.fillings(manifest, self._values, self.tool.system)
 
     @property
-    def _values(self) -> dict[str, int | str]:
-        """What scripts take."""
+    def _values(self) -> Values:
         interval_ms = self.options.interval_us // 1000
         return programs.pace(interval_ms, _STEP_MS) | programs.outliers(self.options.threshold_us)
 
@@ -59,9 +58,9 @@ _MAX_LISTING = 1 << 20
 
 
 class NamedThreads(Threads):
-    """Threads by the numbers that Names gave theirs; what a probe told of their priority."""
+    """Threads by the numbers of their names, with the priorities that probes recorded."""
 
-    def __init__(self, options: Options, names: Names) -> None:
+    def __init__(self, options: Options, names: NumberedNames) -> None:
         super().__init__(options.proc)
         self._names = names
         self._priorities: dict[int, int] = {}
@@ -72,107 +71,85 @@ class NamedThreads(Threads):
             self._priorities[number] = priority
 
     def of(self, pid: int) -> Thread:
-        """Kernel threads, as far as scripts tell of any. For some there may have been no room for a name."""
+        """Return a kernel thread; "other threads" where there was no room for its name."""
         name = self._names.name(pid - NAMED_FROM) or "other threads"
         return Thread(pid, name, "", self._priorities.get(pid, UNKNOWN_PRIORITY))
 
 
-class DtracePrograms:
-    """Starts what of the deep scripts runs here, and remembers what was refused."""
+class DtracePrograms(Programs[DtraceProgram]):
+    """The tracer's D scripts. They have no filter of devices and take no sample of the I/Os."""
 
     sample_us = 1
-    """Scripts tell how many microseconds each depth lasted."""
+    _is_privilege = staticmethod(tool.is_privilege)
 
-    def __init__(self, here: Here, found: Sequence[Manifest]) -> None:
+    def __init__(self, here: CaptureParts, found: Sequence[Manifest]) -> None:
+        threads = NamedThreads(here.options, here.names)
+        super().__init__([one for one in found if one.group != "always"], threads)
         self._here = here
-        self.manifests = tuple(one for one in found if one.group != "always")
-        self.threads = NamedThreads(here.options, here.names)
         self._has: dict[str, bool] = {}
-        self._refused: dict[str, str] = {}
-        self._told: set[str] = set()
 
     async def look(self) -> None:
-        """Which hooks there are; a listing that fails leaves it to be tried."""
+        """List the hooks that exist; where that fails scripts are tried."""
         hooks = sorted({hook for one in self.manifests for hook in one.hooks})
         if hooks:
             listed = await answer(self._here.tool.listing(hooks), within_s=_LISTING_S, most=_MAX_LISTING)
             self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
-        self._told = {one.name for one in self.choice().missing}
+        self._reported = {one.name for one in self.choice().missing}
 
-    def choice(self) -> Choice:
-        """What runs here as far as is known by now."""
+    def choice(self) -> ChosenScripts:
         return dtrace_program.choose(self.manifests, self._has.get, self._here.options.invasive, self._refused)
 
     @property
     def stages(self) -> tuple[str, ...]:
-        traced = (one for one in self.choice().manifests if one.group != "bios")
-        return tuple(sorted({stage for one in traced for stage in one.stages} - {"total"}))
+        return stages_of(self.choice().manifests)
 
     def untraced(self) -> tuple[Missing, ...]:
-        """What none of them tells, as far as is known by now."""
         return dtrace_program.untraced(self.choice(), self.manifests)
 
     @property
     def timed(self) -> Mapping[str, bool]:
         return {name: device.timed for name, device in self._here.devices.known.items()}
 
-    def news(self) -> tuple[Missing, ...]:
-        fresh = tuple(one for one in self.choice().missing if one.name not in self._told)
-        self._told |= {one.name for one in fresh}
-        return fresh
-
     def target(self, devices: tuple[str, ...]) -> Target:
         return Target(why_all="D scripts trace all devices" if devices else "")
 
-    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:  # noqa: ARG002 - D scripts have no filter
-        return False
+    def program(self, target: Target, one_in: int) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
+        return DtraceProgram(tuple(self._script(one) for one in self.choice().manifests))
 
-    def unfollowed(self, target: Target) -> Mapping[str, str]:  # noqa: ARG002 - D scripts trace all devices
-        return {}
+    def _script(self, manifest: Manifest) -> Script:
+        return next(self._here.fillings(manifest))
 
-    def program(self) -> Program:
-        """What would run now."""
-        return Program(tuple(next(self._here.fillings(one)) for one in self.choice().manifests))
+    async def _launch(self, launcher: Launcher, program: DtraceProgram) -> RunningProbe:
+        return await DtraceProbe.start(launcher, program, self._here.names)
 
-    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[Probe, DeepTicks]:  # noqa: ARG002 - D scripts trace every I/O of all devices
-        """RefusedError where no script runs; each refusal leaves one script out."""
-        while chosen := self.choice().manifests:
-            program = self.program()
-            try:
-                probe = await Probe.start(launcher, program, self._here.names)
-            except RefusedError as refusal:
-                if tool.is_privilege(str(refusal)):
-                    raise
-                if named := _named(chosen, str(refusal)):
-                    self._refused[named] = str(refusal)
-                else:
-                    await self._try_each(launcher, chosen, str(refusal))
-                continue
-            around = DeepSurroundings(MAP_KEYS, self._here.clock.ahead_us, lambda name: not self.times_alone(name))
-            return probe, DeepTicks(chosen, self._here.frames.selected_name, self.threads, around)
-        why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
-        raise RefusedError(f"no script of the tracer runs here ({why})")
+    def _ticks(self, program: DtraceProgram) -> OnDemandTicks:
+        around = OnDemandSurroundings(MAP_KEYS, self._here.clock.ahead_us, lambda name: not self.times_alone(name))
+        return OnDemandTicks(program.manifests, self._here.frames.selected_name, self.threads, around)
 
-    async def _try_each(self, launcher: Launcher, chosen: Sequence[Manifest], why: str) -> None:
-        """A compiler's message need not say whose text it is about: those that don't run alone are left out."""
+    async def _leave_out(self, launcher: Launcher, program: DtraceProgram, refusal: RefusedError) -> None:
+        chosen = program.manifests
+        if named := _named(chosen, str(refusal)):
+            self._refused[named] = str(refusal)
+            return
+        # A compiler's message need not name a script: those that don't run alone are left out.
         for one in chosen:
             try:
-                probe = await Probe.start(launcher, Program((next(self._here.fillings(one)),)), self._here.names)
-            except RefusedError as refusal:
-                self._refused[one.name] = str(refusal)
+                probe = await self._launch(launcher, DtraceProgram((self._script(one),)))
+            except RefusedError as alone:
+                self._refused[one.name] = str(alone)
             else:
                 await probe.stop()
         if not self._refused.keys() & {one.name for one in chosen}:
-            self._refused[chosen[-1].name] = why
+            self._refused[chosen[-1].name] = str(refusal)
 
     def times_alone(self, name: str) -> bool:
-        """Whether the always-on script doesn't time a device (a ZFS pool, an HBA's port)."""
+        """Return whether the always-on script doesn't time a device (a ZFS pool, an HBA's port)."""
         device = self._here.devices.known.get(name)
         return device is None or not device.timed
 
 
 def _named(chosen: Sequence[Manifest], why: str) -> str:
-    """Whose fault a refusal is: by a name of its own, or by a hook that it alone has; empty where none is named."""
+    """Return the script that a refusal names: by a name of its own or a hook that it alone has; else empty."""
     words = set(re.findall(r"[\w:.*-]+", why))
     theirs = [one.name for one in chosen if words & set(one.hooks)]
     own = [one.name for one in chosen if any(word.startswith(f"{one.name}_") for word in words)]

@@ -1,16 +1,9 @@
-"""Block devices from sysfs: names, kinds, controllers, limits, kept current as devices come and go.
+"""Block devices from sysfs: names, kinds, controllers and limits, kept current as devices come and go.
 
-/proc/diskstats is the superset of names (a hidden NVMe path has no dev file); sysfs says the rest. No kernel number
-leaves this module. Must not know counters' meaning or frames.
-
-Sysfs attributes vanish, and devices that are dying answer with errors, while they are read: none of that is a fault.
-
-Knows the shapes that dm, md, loop, zram and NVMe multipath have in /sys/block. Must not know diskstats or controllers.
-
-The text is what an admin types elsewhere: `host2 mptsas 0000:03:00.0`, `nvme0 nvme 0000:00:04.0`,
-`virtio1 virtio_blk 0000:00:02.0`. Must not know block device kinds; a device without hardware has no controller.
-
-Names are the kernel's own. Must not judge: what a value means is said elsewhere.
+/proc/diskstats is the superset of names (a hidden NVMe path has no dev file), sysfs has everything else. Attributes
+vanish, and failing devices answer with errors, while they are read: these are not errors here. A controller's text is
+what an admin types elsewhere: `host2 mptsas 0000:03:00.0`, `nvme0 nvme 0000:00:04.0`,
+`virtio1 virtio_blk 0000:00:02.0`. Names of limits are the kernel's own.
 """
 
 from __future__ import annotations
@@ -25,16 +18,16 @@ from typing import NamedTuple
 from latmon.model.frame import Device, Limit
 from latmon.support.paths import content
 from latmon.support.text import MAX_CELLS, clean
-from latmon_backends.kernel.diskstats import Counters, Number, in_driver
+from latmon_backends.kernel.diskstats import Counters, DeviceNumber, in_driver
 
 
 def attribute(path: Path) -> str:
-    """The attribute's text, cleaned and stripped; empty when there is none."""
+    """Return the attribute's text, cleaned and stripped; empty when there is none."""
     return clean(content(path).strip(b" \t\n\0"))
 
 
 def number(path: Path) -> int | None:
-    """A decimal attribute; None when there is none."""
+    """Return a decimal attribute; None when there is none."""
     try:
         return int(content(path))
     except ValueError:
@@ -42,7 +35,7 @@ def number(path: Path) -> int | None:
 
 
 def link(path: Path) -> str:
-    """The last part of what a link points to (a driver's or subsystem's name); empty when there is no link."""
+    """Return the last part of a link's target (a driver's or subsystem's name); empty when there is no link."""
     try:
         return clean(path.readlink().name)
     except OSError:
@@ -50,7 +43,7 @@ def link(path: Path) -> str:
 
 
 def names(directory: Path) -> tuple[str, ...]:
-    """What a directory holds, sorted; nothing when it can't be read."""
+    """Return the names in a directory, sorted; none when it can't be read."""
     try:
         return tuple(sorted(clean(entry.name) for entry in directory.iterdir()))
     except OSError:
@@ -66,12 +59,12 @@ _SERIAL_PAGE = 4
 
 
 def directory(block: Path, name: str) -> Path:
-    """Where a device is under /sys/block: `cciss/c0d0` is stored as `cciss!c0d0`."""
+    """Return a device's directory under /sys/block: `cciss/c0d0` is stored as `cciss!c0d0`."""
     return block / name.replace("/", "!")
 
 
 def device_kind(path: Path) -> str:
-    """One of model.Device's kinds."""
+    """Return one of the kinds of model.frame.Device."""
     name = path.name
     if (path / "dm").is_dir():
         return "dm"
@@ -88,12 +81,12 @@ def device_kind(path: Path) -> str:
 
 
 def has_requests(path: Path) -> bool:
-    """True where requests pass, which is what is timed; a bio-based device hands its I/O on and has no queue."""
+    """Return whether the device has requests, which are timed; a bio-based device passes its I/O on without a queue."""
     return (path / "mq").is_dir()
 
 
 def label(path: Path, of_kind: str) -> str:
-    """The name people use beside the kernel's: dm name, a loop's backing file, the multipath head of an NVMe path."""
+    """Return the name that users know: dm name, a loop's backing file, the multipath head of an NVMe path."""
     if of_kind == "dm":
         return attribute(path / "dm/name")
     if of_kind == "loop":
@@ -102,18 +95,18 @@ def label(path: Path, of_kind: str) -> str:
 
 
 def head(name: str) -> str:
-    """`nvme0n1` of the hidden path `nvme0c1n1`; empty for other names."""
+    """Return `nvme0n1` for the hidden path `nvme0c1n1`; empty for other names."""
     found = _NVME_PATH.fullmatch(name)
     return "".join(found.groups()) if found else ""
 
 
 def _file_label(file: bytes) -> str:
-    """The path; of a long one its end, which tells one image from the next."""
+    """Return the path, or the end of a long one, which distinguishes images."""
     return clean(file if len(file) <= MAX_CELLS else b"/".join((b"...", file.rpartition(b"/")[2])))
 
 
 def members(path: Path, of_kind: str, disks: tuple[str, ...], sys: Path) -> tuple[str, ...]:
-    """The whole disks below: of a dm or md their slaves' disks, of an NVMe head its paths."""
+    """Return the whole disks below: the slaves' disks of a dm or md, the paths of an NVMe head."""
     if of_kind == "nvme-head":
         return tuple(name for name in disks if head(name) == path.name)
     below = (name.replace("!", "/") for name in names(path / "slaves"))
@@ -121,7 +114,7 @@ def members(path: Path, of_kind: str, disks: tuple[str, ...], sys: Path) -> tupl
 
 
 def whole_disk(sys: Path, name: str) -> str:
-    """The disk that a partition is on; a disk's own name otherwise."""
+    """Return the disk that a partition is on; a disk's own name otherwise."""
     path = directory(sys / "class/block", name)
     if not (path / "partition").exists():
         return name
@@ -129,29 +122,29 @@ def whole_disk(sys: Path, name: str) -> str:
 
 
 def disk_by_name(name: str, known: AbstractSet[str]) -> str:
-    """The same without sysfs, by how the kernel names partitions: sda1, nvme0n1p1."""
+    """Return the disk of a partition without sysfs, by the kernel's names of partitions: sda1, nvme0n1p1."""
     found = _PARTITION.fullmatch(name)
     disk = next((group for group in found.groups() if group), name) if found else name
     return disk if disk in known else name
 
 
 def model(path: Path, of_kind: str) -> str:
-    """Maker and model; for what has no maker, what it is: raid1, lvm, crypt, multipath."""
+    """Return maker and model; for virtual devices their type: raid1, lvm, crypt, multipath."""
     if of_kind == "md":
         return attribute(path / "md/level")
     if of_kind == "dm":
         return _DM_MODELS.get(attribute(path / "dm/uuid").partition("-")[0], "")
     maker = attribute(path / "device/vendor")
     named = attribute(path / "device/model") or attribute(path / "device/name")
-    # A bus id (0x1af4) is not a maker's name, and ATA says only how the disk is spoken to.
+    # A bus id (0x1af4) is not a maker's name, and ATA is only the protocol.
     return named if not named or not maker or maker == "ATA" or maker.startswith("0x") else f"{maker} {named}"
 
 
 def serial(path: Path) -> str | None:
-    """The unit's serial number, else its world-wide name; None when asking would have to wait for the device.
+    """Return the unit's serial number, else its world-wide name; None when reading would wait for the device.
 
-    All of these are cached by the kernel but virtio's, which is a command to the device: a device that is stuck would
-    take the reader with it, so only an idle one is asked.
+    The kernel caches all of these but virtio's, which is a command to the device: a stuck device would block the
+    reader, so only an idle one is read.
     """
     page = content(path / "device/vpd_pg80")
     if text := page[_SERIAL_PAGE : _SERIAL_PAGE + int.from_bytes(page[2:4], "big")].strip(b" \0"):
@@ -168,14 +161,14 @@ _UNNAMED = ("", "(null)", "<NULL>")
 
 
 class Controller(NamedTuple):
-    """`text` is for people; `driver` is the host adapter's driver, not the disk's (never `sd`)."""
+    """A host adapter: its driver, not the disk's (never `sd`), and a text for users."""
 
     driver: str = ""
     text: str = ""
 
 
 def controller(block: Path, sys: Path) -> Controller:
-    """The controller of the block device whose sysfs directory is `block`."""
+    """Return the controller of the block device whose sysfs directory is `block`."""
     try:
         device = (block / "device").resolve(strict=True)
     except OSError:
@@ -199,7 +192,7 @@ def _ancestors(device: Path, root: Path) -> Iterator[Path]:
 
 
 def _adapter(above: list[Path], sys: Path) -> tuple[str, str]:
-    """(name, driver) of the nearest host adapter, NVMe controller or bus device with a driver of its own."""
+    """Return (name, driver) of the nearest host adapter, NVMe controller or bus device with its own driver."""
     for path in above:
         if _SCSI_HOST.fullmatch(path.name):
             return path.name, _scsi_driver(path.name, sys)
@@ -219,7 +212,7 @@ def _scsi_driver(host: str, sys: Path) -> str:
 
 
 def _fabric_address(above: list[Path]) -> str:
-    """Where an NVMe over Fabrics controller connects to (`traddr=10.0.0.5,trsvcid=4420`); empty elsewhere."""
+    """Return the address of an NVMe over Fabrics controller (`traddr=10.0.0.5,trsvcid=4420`); empty elsewhere."""
     return next((text for path in above[:2] if (text := attribute(path / "address"))), "")
 
 
@@ -235,8 +228,8 @@ _QUEUE = (
     "nomerges",
 )
 _SCSI = ("queue_depth", "queue_type", "queue_ramp_up_period")
-"""With many drivers a QUEUE FULL lowers queue_depth, and after so many ms without another one it is raised by 1 at a
-time (drivers/scsi/scsi_error.c). The depth that it comes back to is not told."""
+"""With many drivers a QUEUE FULL lowers queue_depth, and after queue_ramp_up_period ms without another one it is raised
+by 1 at a time (drivers/scsi/scsi_error.c). The depth at which that ends is not exported."""
 _HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
 _NVME_LIMIT = ("sqsize", "queue_count")
 _FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
@@ -244,7 +237,7 @@ _FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_si
 
 
 def limits(block: Path, sys: Path) -> tuple[Limit, ...]:
-    """Of the block device whose sysfs directory is `block`; a value that isn't there is left out."""
+    """Return the limits of the block device whose sysfs directory is `block`, without missing values."""
     found = [*_read(block / "queue", _QUEUE, "queue"), *_hardware_queues(block)]
     device = block / "device"
     found += _read(device, _SCSI, "device")
@@ -257,17 +250,17 @@ def limits(block: Path, sys: Path) -> tuple[Limit, ...]:
 
 
 def of_module(driver: str, sys: Path) -> tuple[Limit, ...]:
-    """What a driver was told for all of its devices, as it is written on the kernel's command line: `lpfc.NAME`."""
+    """Return a driver's parameters for all of its devices, named as on the kernel's command line: `lpfc.NAME`."""
     parameters = sys / "module" / driver.replace("-", "_") / "parameters"
-    told = (name for name in names(parameters) if _FOR_ALL.search(name)) if driver else ()
+    reported = (name for name in names(parameters) if _FOR_ALL.search(name)) if driver else ()
     return tuple(
         Limit(f"{driver}.{one.name}", one.value, one.source)
-        for one in _read(parameters, tuple(told), f"module {driver}")
+        for one in _read(parameters, tuple(reported), f"module {driver}")
     )
 
 
 def _hardware_queues(block: Path) -> Iterator[Limit]:
-    """Tags of one hardware queue, and how many of those there are."""
+    """Yield the tags of one hardware queue, and the number of queues."""
     queues = [name for name in names(block / "mq") if name.isdecimal()]
     if queues:
         yield from _read(block / "mq" / queues[0], ("nr_tags",), f"mq/{queues[0]}")
@@ -293,14 +286,14 @@ def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limi
 
 
 _BIO_BASED = ("dm", "md", "zram")
-"""Devices without requests, known by the start of their names where sysfs can't be asked."""
+"""Devices without requests, known by the start of their names where there is no sysfs."""
 LIMITS_EVERY = 10
-"""Refreshes: an admin changes a limit seldom, and a dozen small files of each device take 0.15 ms."""
+"""Refreshes between readings of limits: they change seldom, and a dozen files of each device take 0.15 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a refresh found: devices new or different from before, and those that are gone."""
+class DeviceChanges:
+    """Result of a refresh: devices that are new or different, and those that are gone."""
 
     changed: tuple[Device, ...] = ()
     removed: tuple[Device, ...] = ()
@@ -313,7 +306,7 @@ class BlockDevices:
     proc: Path
     sys: Path
     _devices: dict[str, Device] = field(default_factory=dict)
-    _disks: dict[Number, str] = field(default_factory=dict)
+    _disks: dict[DeviceNumber, str] = field(default_factory=dict)
     _whole: dict[str, str] = field(default_factory=dict)
     """Name -> its disk's name: a partition's never changes while it has its name."""
     _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -326,33 +319,33 @@ class BlockDevices:
         """All devices by name, as of the last refresh. Empty loops and the like are not devices."""
         return self._devices
 
-    def refresh(self, lines: Mapping[Number, Counters]) -> Change:
-        """Look again, given a reading of /proc/diskstats."""
+    def refresh(self, lines: Mapping[DeviceNumber, Counters]) -> DeviceChanges:
+        """Update the devices, given a reading of /proc/diskstats."""
         self._know_names({line.name for line in lines.values()})
         self._disks = {at: self._whole[line.name] for at, line in lines.items()}
         whole = {line.name: (at, line) for at, line in lines.items() if self._whole[line.name] == line.name}
         self._read_limits(whole)
         stamps = {name: self._stamp(name) for name, (_, line) in whole.items() if self._is_there(name, line)}
-        # A path that comes or goes changes its multipath head as well: a new set of names looks at all of them.
+        # A path that is added or removed changes its multipath head too: after any such change all devices are read.
         fresh = tuple(stamps) if stamps.keys() != self._stamps.keys() else _different(self._stamps, stamps)
         found = {name: self._identify(name, whole[name][0], tuple(sorted(whole))) for name in fresh}
         changed = tuple(device for name, device in found.items() if self._devices.get(name) != device)
         removed = tuple(device for name, device in self._devices.items() if name not in stamps)
         self._devices = {name: found.get(name) or self._devices[name] for name in stamps}
         self._stamps = stamps
-        return Change(changed, removed)
+        return DeviceChanges(changed, removed)
 
     def device(self, major: int, minor: int) -> Device | None:
-        """The whole disk with this number or with a partition of this number; None when there is none known."""
-        return self._devices.get(self._disks.get(Number(major, minor), ""))
+        """Return the whole disk with this number or with a partition of this number; None when none is known."""
+        return self._devices.get(self._disks.get(DeviceNumber(major, minor), ""))
 
     def counts(self, name: str) -> bool | None:
-        """Whether the kernel counts this device's I/O: queue/iostats. None where that can't be read."""
+        """Return whether the kernel counts this device's I/O: queue/iostats. None where that can't be read."""
         flag = number(self._directory(name) / "queue/iostats")
         return None if flag is None else flag != 0
 
     def generation(self, name: str) -> int:
-        """Changes when a device is unplugged and another takes its name: sysfs gives each directory a new inode."""
+        """Return a number that differs for another device with the same name: the inode of its sysfs directory."""
         try:
             return self._directory(name).stat().st_ino
         except OSError:
@@ -374,7 +367,7 @@ class BlockDevices:
         self._whole = {name: disk for name, disk in self._whole.items() if name in known} | found
 
     def _is_there(self, name: str, line: Counters) -> bool:
-        """False for a loop without a file, a zram or nbd without a size. A real disk that lost its size stays."""
+        """Return False for a loop without a file, a zram or nbd without a size; a disk that lost its size is there."""
         path = self._directory(name)
         if not path.is_dir():
             return not self._has_sysfs  # with sysfs: unplugged since diskstats was read
@@ -383,7 +376,7 @@ class BlockDevices:
         return number(path / "size") != 0 or (path / "device").exists() or line.in_flight > 0
 
     def _read_limits(self, names: Iterable[str]) -> None:
-        """Of new devices at once, of the others now and then."""
+        """Read the limits of new devices at once, of the others every LIMITS_EVERY refreshes."""
         self._until_limits = (self._until_limits or LIMITS_EVERY) - 1
         known = self._limits if self._until_limits else {}
         self._limits = {
@@ -391,11 +384,11 @@ class BlockDevices:
         }
 
     def _stamp(self, name: str) -> tuple[object, ...]:
-        """What can change while the set of names stays: limits, and what is behind a name."""
+        """Return the values that can change while the set of names stays: limits, and the hardware of a name."""
         return (self._limits.get(name), *self._behind(name))
 
     def _behind(self, name: str) -> tuple[object, ...]:
-        """The hardware behind a name, a dm or md table, a loop's file."""
+        """Return the hardware of a name, a dm or md table, or a loop's file."""
         path = self._directory(name)
         if name.startswith("loop"):
             return (attribute(path / "loop/backing_file"),)
@@ -404,7 +397,7 @@ class BlockDevices:
         return (self.generation(name), attribute(path / "dm/name"), names(path / "slaves"))
 
     def _serial(self, name: str) -> str:
-        """Asked for once per plugged-in device; again at the next refresh where it couldn't be had without waiting."""
+        """Return the serial number, read once per device; at the next refresh again where reading would wait."""
         key = name, self.generation(name)
         if key not in self._serials:
             found = serial(self._directory(name))
@@ -413,7 +406,7 @@ class BlockDevices:
             self._serials[key] = found
         return self._serials[key]
 
-    def _identify(self, name: str, at: Number, disks: tuple[str, ...]) -> Device:
+    def _identify(self, name: str, at: DeviceNumber, disks: tuple[str, ...]) -> Device:
         path = self._directory(name)
         if not path.is_dir():
             return Device(name, *_plain(at), kind="other", timed=not name.startswith(_BIO_BASED))
@@ -438,5 +431,5 @@ def _different(before: Mapping[str, object], after: Mapping[str, object]) -> tup
     return tuple(name for name, stamp in after.items() if before.get(name) != stamp)
 
 
-def _plain(at: Number) -> tuple[int, int]:
+def _plain(at: DeviceNumber) -> tuple[int, int]:
     return at.major, at.minor

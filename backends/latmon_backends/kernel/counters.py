@@ -1,13 +1,12 @@
-"""KernelSampler: counters of every disk once per interval, for whichever backend asks.
+"""Samples of the I/O counters of all disks: from /proc/diskstats with sysfs, and the difference of two samples.
 
-Owns reading /proc/diskstats, identity and in-flight gauges at one moment, and the difference of two such samples.
-Must not know frames, schedules or probes. Roots and clocks come as arguments.
+A sample has counters, identity and in-flight gauges of one moment. Roots and clocks are arguments.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,31 +21,31 @@ from latmon_backends.kernel.diskstats import Counters, Diskstats
 
 
 def monotonic_us() -> int:
-    """The kernel's CLOCK_MONOTONIC, which a Frame's mono_us is on."""
+    """Return the kernel's CLOCK_MONOTONIC, the clock of a Frame's mono_us."""
     return time.monotonic_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class FrameClock:
     """The two clocks of a frame."""
 
     mono_us: Callable[[], int] = monotonic_us
     wall: Callable[[], float] = time.time
 
 
-CLOCK = Clock()
+CLOCK = FrameClock()
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Absolute counters at one moment, by whole disk's name, and what changed since the sampler's sample before."""
+    """Absolute counters at one moment, by whole disk's name, and the changes since the sampler's last sample."""
 
     mono_us: int
     wall: float
     counters: Mapping[str, Counters] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
     shown: frozenset[str] = frozenset()
-    """Devices that exist, match the user's globs and whose counters mean something."""
+    """Devices that exist, match the user's globs and whose I/O is counted."""
     maybe: frozenset[str] = frozenset()
     """Shown only where they moved: the kernel doesn't count for them (iostats off), their own driver may."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
@@ -54,12 +53,12 @@ class Sample:
     removed: tuple[str, ...] = ()
     undecoded: int = 0
     spent: Mapping[str, Spent] = field(default_factory=dict)
-    """Time by depth of the devices that are looked at between samples."""
+    """Time by depth of the devices that are sampled between the frames."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """What happened between two samples, in a Frame's terms."""
+class CounterInterval:
+    """The difference of two samples, as fields of a Frame."""
 
     dt_us: int
     kernel: Mapping[Flow, Completed]
@@ -70,33 +69,71 @@ class Interval:
     depths: Mapping[str, Depths] = field(default_factory=dict)
 
 
-class KernelSampler:
-    """Reads the kernel's counters for the devices that the globs select.
+class CounterSampler:
+    """Base of the samplers: the devices that the user's globs select, and how they change between samples."""
 
-    `start` also looks at the depths between samples, until `close`; without it nothing is kept open.
-    """
+    def __init__(self, globs: tuple[str, ...], clock: FrameClock) -> None:
+        self._globs, self._clock = globs, clock
+        self._known: dict[str, Device] = {}
 
-    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: Clock = CLOCK) -> None:
+    def start(self) -> None:
+        """Begin to sample depths between the frames, where the sampler can."""
+
+    def close(self) -> None:
+        """Stop sampling between the frames and close all files."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All selected devices as of the last sample: what a first frame must carry."""
+        return tuple(self._known.values())
+
+    def selects(self, device: Device) -> bool:
+        """Return whether the user's globs match this device's name or label."""
+        names = tuple(name for name in (device.name, device.label) if name)
+        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
+
+    def _replace(self, found: Iterable[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        """Replace the known devices by the selected ones of those found; return which changed and which are gone."""
+        now = {device.name: device for device in found if self.selects(device)}
+        changed = tuple(device for name, device in now.items() if self._known.get(name) != device)
+        removed = tuple(name for name in self._known if name not in now)
+        self._known = now
+        return changed, removed
+
+    def _require_selected(self, every: Iterable[str], none: str) -> None:
+        """Raise UnavailableError where there is nothing to watch, as with a mistyped glob: it would record nothing."""
+        there = ", ".join(sorted(every))
+        if not there:
+            raise UnavailableError(f"There is no disk to watch: {none}.")
+        if not self.devices:
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+
+
+class KernelSampler(CounterSampler):
+    """Reads the kernel's counters of the selected devices. `start` also samples their depths, until `close`."""
+
+    def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: FrameClock = CLOCK) -> None:
+        super().__init__(devices, clock)
         self.block = BlockDevices(proc, sys)
-        self._proc, self._sys, self._globs, self._clock = proc, sys, devices, clock
+        self._proc, self._sys = proc, sys
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
 
     def start(self) -> None:
-        """Depths from now on, of the devices that the last sample found."""
+        """Sample depths from now on, of the devices of the last sample."""
         self._depths = DepthSampler(self._proc, self._sys, self._clock.mono_us)
         self._depths.watch(*self._gauges)
         self._depths.start()
 
     def close(self) -> None:
-        """No more depths, no open files."""
+        """Stop sampling depths and close their files."""
         if self._depths is not None:
             self._depths.close()
             self._depths = None
 
     def sample(self) -> Sample:
-        """Everything now. UnavailableError when /proc/diskstats can't be read."""
+        """Return a sample of this moment. UnavailableError when /proc/diskstats can't be read."""
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
         reading = self._read()
         # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
@@ -126,7 +163,7 @@ class KernelSampler:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """All selected devices as of the last sample: what a first frame must carry."""
+        """See CounterSampler."""
         return tuple(device for device in self.block.devices.values() if self.selects(device))
 
     @property
@@ -135,21 +172,12 @@ class KernelSampler:
         return self.block.devices
 
     def numbered(self, number: int) -> Device | None:
-        """Of a kernel dev_t (major << 20 | minor), as of the last sample."""
+        """Return the device of a kernel dev_t (major << 20 | minor), as of the last sample."""
         return self.block.device(number >> 20, number & 0xFFFFF)
 
-    def selects(self, device: Device) -> bool:
-        """True when the user's globs mean this device, by its name or by the name people use for it."""
-        names = tuple(name for name in (device.name, device.label) if name)
-        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
-
     def require_selected(self) -> None:
-        """UnavailableError where there is nothing to watch, as with a mistyped glob: that would record nothing."""
-        if not self.block.devices:
-            raise UnavailableError(f"There is no disk to watch: {self._proc / 'diskstats'} and sysfs name none.")
-        if not self.devices:
-            there = ", ".join(sorted(self.block.devices)) or "none"
-            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+        """Raise UnavailableError where no device is selected."""
+        self._require_selected(self.block.devices, f"{self._proc / 'diskstats'} and sysfs name none")
 
     def _read(self) -> Diskstats:
         try:
@@ -164,26 +192,26 @@ class KernelSampler:
         self, device: Device, line: Counters, gauges: Mapping[str, int | None], *, counted: bool
     ) -> Outstanding:
         if not counted:
-            return Outstanding(None, None)  # what isn't counted isn't seen in flight either
+            return Outstanding(None, None)  # without iostats the kernel doesn't count I/Os in flight either
         now = gauges[device.name] if device.name in gauges else self._in_driver(device.name)
         return diskstats.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
 
     def _spent(
         self, mono_us: int, generations: Mapping[str, int], outstanding: Mapping[str, Outstanding]
     ) -> dict[str, Spent]:
-        told = {name: gauge for name, gauge in outstanding.items() if gauge.in_driver is not None}
-        watched = {name: Watched(generations[name], gauge.queued is not None) for name, gauge in told.items()}
-        self._gauges = mono_us, watched, told
+        reported = {name: gauge for name, gauge in outstanding.items() if gauge.in_driver is not None}
+        watched = {name: Watched(generations[name], gauge.queued is not None) for name, gauge in reported.items()}
+        self._gauges = mono_us, watched, reported
         if self._depths is None:
             return {}
         self._depths.watch(*self._gauges)
         return self._depths.spent()
 
 
-def difference(before: Sample, after: Sample) -> Interval:
-    """What happened from `before` to `after`; devices and removed are those since the sample just before `after`."""
+def difference(before: Sample, after: Sample) -> CounterInterval:
+    """Return the changes from `before` to `after`; devices and removed are those since the sample before `after`."""
     kernel: dict[Flow, Completed] = {}
-    half_counted = before.generations.keys() - before.shown  # iostats was off: what was counted since is not all
+    half_counted = before.generations.keys() - before.shown  # iostats was off: the counters miss I/Os
     for name in sorted((after.shown - half_counted) | after.maybe):
         counters = None if _replugged(name, before, after) else before.counters.get(name)
         spans = diskstats.difference(counters, after.counters[name])
@@ -192,7 +220,7 @@ def difference(before: Sample, after: Sample) -> Interval:
                 Flow(name, op): Completed(span.count, span.bytes, None if span.time_ms is None else span.time_ms * 1000)
                 for op, span in spans.items()
             }
-    return Interval(
+    return CounterInterval(
         after.mono_us - before.mono_us,
         kernel,
         after.outstanding,

@@ -1,20 +1,13 @@
-"""DepthSampler: depth histograms sampled from the kernel's in-flight gauges between two frames.
+"""Depth histograms sampled from the kernel's in-flight gauges between two frames.
 
-Reads on a thread of its own, because any read of sysfs can hang. Owns the thread and what it shares with the frames'
-own; files, passes, pace and time by depth are modules of their own. Must not know frames.
+A thread of its own reads, because any read of sysfs can hang. A busy device is read through open files. The quiet
+devices share one reading of /proc/diskstats: an unchanged line with nothing in flight is a depth of 0, a changed line
+makes the device busy.
 
-Owns two descriptors and how few reads tell a depth. Must not know schedules or other devices.
-
-A busy device is read through files kept open. The quiet ones are one reading of /proc/diskstats for all of them: a
-line that says that nothing is in flight and that hasn't moved is a depth of 0; one that moved makes the device busy.
-Owns which device is which, and the open files. Must not know clocks, threads or frames.
-
-A sample counts for the time nearest to it: half of the gap to the one before and half of the gap to the next. So a
-rate that changes weighs nothing twice, and neither does the busy spell that made it change. Time is counted in whole
-milliseconds, which are the moments of `Depths`; what is left of one goes into the next. Pure: the caller has the clock.
-
-Pure: the thread's CPU time and the chance are given. Waking up costs as much as reading a few devices does, so it is
-counted in.
+A sample counts for the time nearest to it: half of the gap to the one before and half of the gap to the next. So the
+weights add up to the time, whatever the rate of sampling. Time is counted in whole milliseconds, which are the moments
+of `Depths`; the remainder is carried over. The pace is set by the CPU time of the thread, waking up included: that
+costs as much as reading a few devices.
 """
 
 from __future__ import annotations
@@ -40,11 +33,11 @@ from latmon_backends.kernel import block_devices, diskstats
 
 _STAT_BYTES, _INFLIGHT_BYTES = 512, 64
 _INFLIGHT_COLUMN = 8
-"""In-flight, in /sys/block/X/stat: what column 12 is in /proc/diskstats (Documentation/block/stat.rst)."""
+"""In-flight in /sys/block/X/stat, column 12 of /proc/diskstats (Documentation/block/stat.rst)."""
 
 
-class Gauge(NamedTuple):
-    """A reading. `moved` is False where no I/O came or completed since the one before."""
+class DepthGauge(NamedTuple):
+    """A reading. `moved` is False where no I/O arrived or completed since the one before."""
 
     in_driver: int
     queued: int | None
@@ -52,12 +45,12 @@ class Gauge(NamedTuple):
 
 
 class DepthFiles:
-    """`read` it as often as wanted; `close` it when it fails or isn't wanted any more."""
+    """A device's two open files. To be closed when a read fails."""
 
     def __init__(self, block: Path, *, has_queued: bool) -> None:
-        """OSError where the device has gone or no more files can be opened: nothing is left open then.
+        """Open the files. OSError where the device has gone or no more can be opened: none is left open then.
 
-        `has_queued` as in inflight.py, for this device.
+        `has_queued` as in diskstats.outstanding, for this device.
         """
         self._has_queued = has_queued
         self._stat = os.open(block / "stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -74,22 +67,22 @@ class DepthFiles:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def read(self) -> Gauge:
-        """The gauge now. OSError (ENODEV) when the device has gone, ValueError when it says what nobody understands.
+    def read(self) -> DepthGauge:
+        """Return the gauge now. OSError (ENODEV) when the device has gone, ValueError for an unknown format.
 
-        The two files are read one after the other: what completed in between would look as if it waited. Where
-        something seems to wait the column is read again, and the smaller number is the queue.
+        The two files are read one after the other: I/Os that completed in between would look as if they were queued.
+        Where any seem to be queued the column is read again, and the smaller number is the queue.
         """
         line = os.pread(self._stat, _STAT_BYTES, 0)
         moved, self._line = line != self._line, line
         column = _column(line)
         if not column:
-            return Gauge(0, 0 if self._has_queued else None, moved)
+            return DepthGauge(0, 0 if self._has_queued else None, moved)
         driver = sum(map(int, os.pread(self._inflight, _INFLIGHT_BYTES, 0).split()))
         if self._has_queued and column > driver:
             column = min(column, _column(os.pread(self._stat, _STAT_BYTES, 0)))
-        told = diskstats.outstanding(driver, column, has_queued=self._has_queued)
-        return Gauge(driver, told.queued, moved)
+        reported = diskstats.outstanding(driver, column, has_queued=self._has_queued)
+        return DepthGauge(driver, reported.queued, moved)
 
     def close(self) -> None:
         os.close(self._stat)
@@ -104,20 +97,20 @@ def _column(line: bytes) -> int:
 
 
 MOST_OPEN = 128
-"""Devices whose files are open at once: two each, of the 1024 that a process may have. Others open theirs each time."""
+"""Devices whose files are open at once: two each, of 1024 that a process may have. Others are opened for each read."""
 _QUIET = 64
 """Passes without any I/O after which a device is quiet."""
 _NAME, _COLUMN = 2, 11
-"""Of a line of /proc/diskstats: name and in-flight (Documentation/admin-guide/iostats.rst)."""
+"""Columns of /proc/diskstats: name and in-flight (Documentation/admin-guide/iostats.rst)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is to be read of a device. Another `generation` is another device with the same name."""
+    """A device to be sampled. Another `generation` is another device with the same name."""
 
     generation: int
     has_queued: bool
-    """As in inflight.py, for this device."""
+    """The argument `has_queued` of diskstats.outstanding, for this device."""
 
 
 @dataclass(slots=True)
@@ -128,10 +121,13 @@ class _Busy:
 
 
 class Passes:
-    """`tell` gets each reading. A device that can't be read is left out until it moves again."""
+    """Passes over all devices. A device that can't be read is left out until its line changes.
 
-    def __init__(self, proc: Path, sys: Path, tell: Callable[[str, Watched, Gauge], None]) -> None:
-        self._diskstats, self._block, self._tell = proc / "diskstats", sys / "block", tell
+    `report` is called with each reading.
+    """
+
+    def __init__(self, proc: Path, sys: Path, report: Callable[[str, Watched, DepthGauge], None]) -> None:
+        self._diskstats, self._block, self._report = proc / "diskstats", sys / "block", report
         self._watched: Mapping[str, Watched] = {}
         self._names: dict[bytes, str] = {}
         self._busy: dict[str, _Busy] = {}
@@ -150,7 +146,7 @@ class Passes:
         return frozenset(self._busy)
 
     def watch(self, devices: Mapping[str, Watched]) -> None:
-        """These and no others, from the next pass on."""
+        """Read these devices and no others, from the next pass on."""
         if devices is self._watched:
             return
         self._watched = devices
@@ -161,7 +157,7 @@ class Passes:
                 self._close(name)
 
     def one(self, *, quiet: bool) -> None:
-        """A pass; over the quiet devices too where `quiet` says so."""
+        """Read the busy devices, and with `quiet` the quiet ones too."""
         for name, busy in tuple(self._busy.items()):
             self._read(name, busy)
         if quiet:
@@ -174,7 +170,7 @@ class Passes:
         except (OSError, ValueError):  # ENODEV: it has gone
             self._close(name)
             return
-        self._tell(name, busy.watched, gauge)
+        self._report(name, busy.watched, gauge)
         busy.passes_without = 0 if gauge.moved or gauge.in_driver or gauge.queued else busy.passes_without + 1
         if busy.passes_without > _QUIET:
             self._close(name)
@@ -186,7 +182,7 @@ class Passes:
             return
         watched, before, self._lines[name] = self._watched[name], self._lines.get(name, line), line
         if line == before and words[_COLUMN] == b"0":
-            self._tell(name, watched, Gauge(0, 0 if watched.has_queued else None, moved=False))
+            self._report(name, watched, DepthGauge(0, 0 if watched.has_queued else None, moved=False))
             return
         try:
             files = DepthFiles(block_devices.directory(self._block, name), has_queued=watched.has_queued)
@@ -202,31 +198,31 @@ class Passes:
             busy.files.close()
 
 
-STANDS_US = 5_000_000
-"""The longest time in either direction that a sample counts for; beyond it nothing is known."""
+REACH_US = 5_000_000
+"""The longest time in either direction that a sample counts for; beyond it the depth is unknown."""
 _MOMENT_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Milliseconds by depth since a device was first looked at; `queued` is empty where it isn't told apart."""
+    """Milliseconds by depth since a device's first sample; `queued` is empty where it isn't known."""
 
     in_driver: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     queued: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     since_us: int = 0
-    """The first look; another one is another device, or one that nobody looked at for a while."""
+    """The first sample; a different one means another device, or one that was not sampled for a while."""
 
 
 class DepthTime:
-    """One device's readings. Bounded: depths are counted as the ends of their buckets."""
+    """Accumulator of one device's samples. Bounded: depths are counted as the ends of their buckets."""
 
     def __init__(self) -> None:
         self._in_driver, self._queued = Counter[int](), Counter[int]()
         self._last: tuple[int, int, int | None] | None = None
         self._since_us = self._left_us = 0
 
-    def read(self, mono_us: int, driver: int, queued: int | None, stands_us: int = STANDS_US) -> None:
-        """Add a sample, which counts for `stands_us` at most in either direction; an older one is left out."""
+    def read(self, mono_us: int, driver: int, queued: int | None, reach_us: int = REACH_US) -> None:
+        """Add a sample, which counts for `reach_us` at most in either direction; an older one is left out."""
         if self._last is None:
             self._since_us = mono_us
         else:
@@ -234,12 +230,12 @@ class DepthTime:
             gap_us = mono_us - was_us
             if gap_us <= 0:
                 return
-            self._add(min(gap_us // 2, stands_us), was_driver, was_queued)
-            self._add(min(gap_us - gap_us // 2, stands_us), driver, queued)
+            self._add(min(gap_us // 2, reach_us), was_driver, was_queued)
+            self._add(min(gap_us - gap_us // 2, reach_us), driver, queued)
         self._last = (mono_us, driver, queued)
 
     def spent(self) -> Spent:
-        """Up to the last reading, whatever came before it."""
+        """Return the time by depth up to the last sample."""
         return Spent(dict(self._in_driver), dict(self._queued), self._since_us)
 
     def _add(self, us: int, driver: int, queued: int | None) -> None:
@@ -251,7 +247,7 @@ class DepthTime:
 
 
 def between(before: Spent, after: Spent) -> Depths | None:
-    """What was spent from one to the other; None where that is no time at all."""
+    """Return the depths from one to the other; None where no time has passed."""
     if before.since_us != after.since_us:
         before = Spent()
     in_driver = _gained(before.in_driver, after.in_driver)
@@ -264,13 +260,13 @@ def _gained(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, in
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0
 BUDGET = 0.0045
-"""CPU seconds per second. The rest of the half percent is for a pass that takes longer than those before it."""
+"""CPU seconds per second, of 0.005 allowed: the margin is for a pass that takes longer than those before it."""
 _MEMORY = 16
-"""Passes over which the cost of one is a mean."""
+"""Passes over which the cost of one is averaged."""
 
 
-class Pace:
-    """The pause before each pass. `cpu_s` is the CPU time of the thread that reads, `chance` gives 0..1."""
+class SamplingPace:
+    """Schedule of the passes. `cpu_s` returns the CPU time of the thread that reads, `chance` 0 to 1."""
 
     def __init__(self, cpu_s: Callable[[], float], chance: Callable[[], float]) -> None:
         self._cpu_s, self._chance = cpu_s, chance
@@ -279,7 +275,7 @@ class Pace:
         self._cost_s = self.step_s * BUDGET
 
     def pause_s(self) -> float:
-        """From a half to one and a half steps: even on the whole, and in step with nothing that is periodic itself."""
+        """Return a pause of a half to one and a half steps: random, so that it aliases with no periodic load."""
         spent = self._cpu_s()
         self._cost_s += (spent - self._before_s - self._cost_s) / _MEMORY
         self._before_s = spent
@@ -287,23 +283,23 @@ class Pace:
         return self.step_s * (0.5 + self._chance())
 
 
-_LEAST_STANDS_US = 1_000_000
-"""Passes are 10 ms to 0.5 s apart unless they are dear: after a longer gap the thread did not run."""
+_LEAST_REACH_US = 1_000_000
+"""Passes are 10 ms to 0.5 s apart unless they are expensive: after a longer gap the thread did not run."""
 _ROUND, _ROUND_S = 8, 0.5
 """Quiet devices are read at every 8th pass, or more often where passes are rare."""
 
 
 class DepthSampler:
-    """Begins with `start`, ends with `close`. `watch` and `spent` never wait for a read."""
+    """Thread that samples depths from `start` to `close`. `watch` and `spent` never wait for a read."""
 
     def __init__(self, proc: Path, sys: Path, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
         self._passes = Passes(proc, sys, self._read_now)
-        self._lock = threading.Lock()  # held over arithmetic, never over a read: that may hang for ever
+        self._lock = threading.Lock()  # locked for arithmetic, never during a read: that may hang
         self._times: dict[str, tuple[Watched, DepthTime]] = {}
-        self._stands_us = _LEAST_STANDS_US
+        self._reach_us = _LEAST_REACH_US
         self._watched: Mapping[str, Watched] = MappingProxyType({})
-        self._going = threading.Lock()  # held while it goes on; an Event takes a third more CPU to wait for
+        self._going = threading.Lock()  # locked until `close`; waiting for an Event takes a third more CPU
         self._going.acquire()
         self._looking: Future[None] | None = None
 
@@ -313,7 +309,7 @@ class DepthSampler:
         thread.shutdown()
 
     def close(self, patience_s: float = 0.5) -> None:
-        """The files are closed when this returns, unless the thread hangs in a read: then as soon as that returns."""
+        """Close the files before returning, or, if the thread hangs in a read, as soon as that returns."""
         looking, self._looking = self._looking, None
         if looking is not None:
             self._going.release()
@@ -321,7 +317,7 @@ class DepthSampler:
                 looking.result(patience_s)
 
     def watch(self, mono_us: int, devices: Mapping[str, Watched], gauges: Mapping[str, Outstanding]) -> None:
-        """The devices that there are now, and a frame's own gauges of them: a reading as any other."""
+        """Set the devices to sample, and add a frame's own gauges of them as samples."""
         with self._lock:
             known = self._times
             self._times = {
@@ -332,34 +328,34 @@ class DepthSampler:
         for name, one in devices.items():
             gauge = gauges.get(name, Outstanding(None, None))
             if gauge.in_driver is not None:
-                self._read(name, one, mono_us, Gauge(gauge.in_driver, gauge.queued, moved=True))
+                self._read(name, one, mono_us, DepthGauge(gauge.in_driver, gauge.queued, moved=True))
 
     def spent(self) -> dict[str, Spent]:
-        """Of each device, up to its last reading. A mistake of ours in the thread comes out here."""
+        """Return each device's time by depth up to its last sample. Raises what the thread raised."""
         if self._looking is not None and self._looking.done():
             self._looking.result()
         with self._lock:
             return {name: time_by.spent() for name, (_, time_by) in self._times.items()}
 
     def _look(self) -> None:
-        pace, count = Pace(time.thread_time, random.random), 0
+        pace, count = SamplingPace(time.thread_time, random.random), 0
         with self._passes:
             while not self._going.acquire(timeout=self._pause_s(pace)):
                 self._passes.watch(self._watched)
                 self._passes.one(quiet=count % max(1, min(_ROUND, int(_ROUND_S / pace.step_s))) == 0)
                 count += 1
 
-    def _pause_s(self, pace: Pace) -> float:
+    def _pause_s(self, pace: SamplingPace) -> float:
         """Return the next pause. A sample counts for that long, not for the time in which this process was stopped."""
         pause_s = pace.pause_s()
-        self._stands_us = min(STANDS_US, max(_LEAST_STANDS_US, round(pause_s * 1e6)))
+        self._reach_us = min(REACH_US, max(_LEAST_REACH_US, round(pause_s * 1e6)))
         return pause_s
 
-    def _read_now(self, name: str, watched: Watched, gauge: Gauge) -> None:
+    def _read_now(self, name: str, watched: Watched, gauge: DepthGauge) -> None:
         self._read(name, watched, self._now_us(), gauge)
 
-    def _read(self, name: str, watched: Watched, mono_us: int, gauge: Gauge) -> None:
+    def _read(self, name: str, watched: Watched, mono_us: int, gauge: DepthGauge) -> None:
         with self._lock:
             known = self._times.get(name)
             if known is not None and known[0] == watched:
-                known[1].read(mono_us, gauge.in_driver, gauge.queued, self._stands_us)
+                known[1].read(mono_us, gauge.in_driver, gauge.queued, self._reach_us)

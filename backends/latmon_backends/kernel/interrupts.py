@@ -1,7 +1,7 @@
 """Interrupt handlers: the device each serves, and which handlers share a vector.
 
-Not /proc/interrupts: it counts every irq on every CPU, and the names in it have no mark. The text is what an admin
-knows: the block devices behind the controller, else its PCI address. Owns when to look again. Knows no probe.
+/proc/interrupts is not used: it counts every irq on every CPU, and its names have no separator. A handler's device is
+shown as the block devices of the controller, else as its PCI address.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from latmon.support.text import MAX_CELLS, clean
 from latmon_backends.kernel.block_devices import link, names, number
 
 _AGAIN = 60
-"""Calls after which to look again though no handler is new: a driver may be gone from a vector."""
+"""Calls after which the vectors are read again though no handler is new: a driver may have left one."""
 _MOST_SHARED = 32
-"""More handlers on a vector are a number: a recording refuses 65 names."""
+"""Handlers of a vector that are named, further ones are counted: a recording refuses 65 names."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
 _CALLED = {
     **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
@@ -28,13 +28,13 @@ _CALLED = {
     "mpt3sas": "mpt2sas",
     "vmw_pvscsi": "pvscsi",
 }
-"""Drivers whose handlers have another name than they."""
+"""Driver -> the name of its handlers, where it differs."""
 Words = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """What is on which vector."""
+    """Handlers and PCI functions by vector."""
 
     actions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """irq -> names of its handlers, in the order in which the kernel calls them."""
@@ -43,7 +43,7 @@ class Vectors:
 
 
 class Interrupts:
-    """The host's vectors, read again when a handler comes that was not there before."""
+    """Reader of the host's vectors, which are read again when a new handler appears."""
 
     def __init__(self, sys: Path) -> None:
         self._sys = sys
@@ -52,10 +52,10 @@ class Interrupts:
         self._known: set[Handler] = set()
         self._left = 0
 
-    def told(
+    def reported(
         self, handlers: Mapping[Handler, HandlerRuns], devices: Mapping[str, Device]
     ) -> dict[Handler, HandlerRuns]:
-        """With their devices and those that share their vector. `devices`: the block devices by name."""
+        """Add devices, and the handlers that share the vector. `devices`: the block devices by name."""
         if handlers:
             self._refresh(set(handlers))
         behind = _behind(devices.values())
@@ -74,7 +74,7 @@ class Interrupts:
             self._left = _AGAIN
 
     def _others(self, handler: Handler) -> tuple[str, ...]:
-        """A name that is there twice is somebody else's once."""
+        """Return the vector's other handlers; one may have the same name."""
         found = list(self._vectors.actions.get(handler.irq, ()))
         if handler.name in found:
             found.remove(handler.name)
@@ -85,9 +85,9 @@ class Interrupts:
         return listed(behind.get(address, ())) or address
 
     def _function(self, handler: Handler) -> str:
-        """The PCI function on the vector that the handler's name speaks of; the only one where nothing is shared.
+        """Return the PCI function on the vector that matches the handler's name, or the only one if nothing is shared.
 
-        Never the one that is left: a function may have no handler, and a handler no function.
+        Exclusion does not work: a function may have no handler, and a handler no function.
         """
         there = self._vectors.functions.get(handler.irq, ())
         if len(there) == 1 and not self._others(handler):
@@ -103,7 +103,7 @@ class Interrupts:
 
 
 def listed(several: Sequence[str]) -> str:
-    """As many of the names as fit, and how many more there are: an HBA may have hundreds of disks."""
+    """Return as many of the names as fit, and the number of the others: an HBA may have hundreds of disks."""
     text, shown = ", ".join(several), len(several)
     while len(text) > MAX_CELLS and shown > 1:
         shown -= 1
@@ -112,13 +112,13 @@ def listed(several: Sequence[str]) -> str:
 
 
 def actions(sys: Path, irq: int) -> tuple[str, ...]:
-    """The names of an irq's handlers, as the kernel calls them one after the other."""
+    """Return the names of an irq's handlers, in the order in which the kernel calls them."""
     listed = content(sys / f"kernel/irq/{irq}/actions").strip()
     return tuple(clean(name) for name in listed.split(b",")) if listed else ()
 
 
 def functions(sys: Path) -> dict[int, tuple[str, ...]]:
-    """Every PCI function's irqs: those of its MSIs, else its line. irq -> addresses."""
+    """Return irq -> addresses of PCI functions, from their MSIs, else from their line."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     root = sys / "bus/pci/devices"
     for address in names(root):
@@ -130,7 +130,7 @@ def functions(sys: Path) -> dict[int, tuple[str, ...]]:
 
 
 def _words(function: Path) -> tuple[Words, Words]:
-    """What a function's handlers are called after: this very instance (`nvme0`, `virtio1`), or all of its driver."""
+    """Return the words in its handlers' names: of this instance (`nvme0`, `virtio1`), and of its driver."""
     below = {name for name in names(function) if _INSTANCE.fullmatch(name)}
     for kind in ("nvme", "net"):
         below |= set(names(function / kind))
@@ -139,7 +139,7 @@ def _words(function: Path) -> tuple[Words, Words]:
 
 
 def _begins(handler: str, words: Words) -> bool:
-    """nvme1 begins nvme1q0, not nvme10q0. ahci has the address in brackets."""
+    """Return whether a handler's name matches: nvme1 begins nvme1q0, not nvme10q0; ahci has the address in brackets."""
     return any(
         handler.startswith(word) and not (word[-1].isdigit() and handler[len(word) : len(word) + 1].isdigit())
         for word in words
@@ -152,7 +152,7 @@ def _first(handlers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
-    """PCI address -> block devices, by the last word of the controllers' texts."""
+    """Return PCI address -> block devices, by the last word of the controllers' texts."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for device in devices:
         if device.controller:

@@ -1,7 +1,7 @@
 """Host settings that make two captures comparable: kernel, drivers with parameters, queues, clocks.
 
-Small files of /proc and /sys, whose roots are arguments. A file that isn't there, or not for us, is no setting; one
-that hangs holds nobody up: `bounded` gives what was read until then. Knows neither tools nor probes.
+They are read from small files of /proc and /sys, whose roots are arguments. A missing or unreadable file is no
+setting; where a read hangs, `bounded` returns what was read before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from latmon_backends.kernel import block_devices
 
 Sections = dict[str, dict[str, str]]
 PATIENCE_S = 3.0
-"""1,000 devices take 0.4 s."""
+"""Timeout of all readings; 1,000 devices take 0.4 s."""
 MAX_VALUE = 256
 MAX_LIST = 1000
 _MAX_PARAMETERS = 300
@@ -52,11 +52,11 @@ _PREEMPTION = {b"PREEMPT_RT": "rt", b"PREEMPT_LAZY": "lazy", b"PREEMPT": "full",
 async def bounded(
     options: Options,
     devices: Iterable[Device],
-    told: Mapping[str, Mapping[str, str]],
+    reported: Mapping[str, Mapping[str, str]],
     patience_s: float = PATIENCE_S,
 ) -> Settings:
-    """What is `told`, then what could be read within so long, on a thread of its own."""
-    found: Sections = {name: dict(section) for name, section in told.items()}
+    """Return the reported sections and those that a thread could read within `patience_s`."""
+    found: Sections = {name: dict(section) for name, section in reported.items()}
     thread = SideThread("settings")
     reading = asyncio.get_running_loop().run_in_executor(thread, read_all, options, tuple(devices), found)
     thread.shutdown()
@@ -67,7 +67,7 @@ async def bounded(
 
 
 def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> None:
-    """Section by section, so that what hangs leaves those before it."""
+    """Read section by section, so that a read that hangs leaves those before it."""
     into["clock"] = clocks()
     into["kernel"] = dict(kernel(options.proc, options.sys))
     for name in dict.fromkeys((*_ALWAYS, *_drivers(devices, options.sys))):
@@ -77,24 +77,32 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
 
 
 def clocks() -> dict[str, str]:
-    """All of them at once: a stamp of one can be told in another. Microseconds, the wall clock in seconds."""
-    told = {"mono": str(time.monotonic_ns() // 1000), "wall": f"{time.time():.6f}", "utc_offset": time.strftime("%z")}
+    """Return all clocks at one moment, to convert between them. Microseconds, the wall clock in seconds."""
+    reported = {
+        "mono": str(time.monotonic_ns() // 1000),
+        "wall": f"{time.time():.6f}",
+        "utc_offset": time.strftime("%z"),
+    }
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     if boottime is not None:
-        told["boottime"] = str(time.clock_gettime_ns(boottime) // 1000)
-    return told
+        reported["boottime"] = str(time.clock_gettime_ns(boottime) // 1000)
+    return reported
 
 
 def kernel(proc: Path, sys: Path, boot: Path = Path("/boot")) -> Iterator[tuple[str, str]]:
-    """Release, build, how it was told to start where that matters to I/O, ticks, preemption."""
-    told = platform.uname()
-    yield from (("system", clean(told.system)), ("release", clean(told.release)), ("version", clean(told.version)))
-    yield "machine", clean(told.machine)
+    """Yield release, build, boot parameters that matter to I/O, ticks and preemption."""
+    reported = platform.uname()
+    yield from (
+        ("system", clean(reported.system)),
+        ("release", clean(reported.release)),
+        ("version", clean(reported.version)),
+    )
+    yield "machine", clean(reported.machine)
     config = host.kernel_config(proc, boot)
     hz = re.search(rb"^CONFIG_HZ=(\d+)$", config, re.MULTILINE)
     if hz:
         yield "hz", hz[1].decode()
-    if how := preemption(config, told.version, sys):
+    if how := preemption(config, reported.version, sys):
         yield "preemption", how
     for name, path in (
         ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
@@ -111,7 +119,7 @@ def kernel(proc: Path, sys: Path, boot: Path = Path("/boot")) -> Iterator[tuple[
 
 
 def preemption(config: bytes, version: str, sys: Path) -> str:
-    """The model that is in force; where it is chosen at boot and can't be read, that it is."""
+    """Return the preemption model; `dynamic` where it is chosen at boot and can't be read."""
     if chosen := _CHOSEN.search(text(sys / "kernel/debug/sched/preempt")):
         return clean(chosen[1])
     if "PREEMPT_DYNAMIC" in version or b"CONFIG_PREEMPT_DYNAMIC=y" in config:
@@ -123,7 +131,7 @@ def preemption(config: bytes, version: str, sys: Path) -> str:
 
 
 def module(name: str, sys: Path) -> dict[str, str]:
-    """A module's version, the sum of its source, and its parameters as they are now; empty where it isn't there."""
+    """Return a module's version, source checksum and current parameters; empty where it isn't loaded."""
     directory = sys / "module" / name
     found = {one: block_devices.attribute(directory / one)[:MAX_VALUE] for one in ("version", "srcversion")}
     for one in block_devices.names(directory / "parameters")[:_MAX_PARAMETERS]:
@@ -132,28 +140,28 @@ def module(name: str, sys: Path) -> dict[str, str]:
 
 
 def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
-    """A block device's queue, its model and firmware, and its host adapter's."""
+    """Yield the settings of a block device's queue, its model and firmware, and its host adapter's."""
     block = sys / "class/block" / name
     scheduler = block_devices.attribute(block / "queue/scheduler")
     bracketed = _BRACKETED.search(scheduler)
-    yield from _told(("scheduler", bracketed[1] if bracketed else scheduler))
+    yield from _reported(("scheduler", bracketed[1] if bracketed else scheduler))
     for one in _QUEUE:
-        yield from _told((one, block_devices.attribute(block / "queue" / one)))
+        yield from _reported((one, block_devices.attribute(block / "queue" / one)))
     for one in _DEVICE:
-        yield from _told((one, block_devices.attribute(block / "device" / one)))
+        yield from _reported((one, block_devices.attribute(block / "device" / one)))
     for adapter in _adapters(block, sys):
         for one in block_devices.names(adapter):
             if _FIRMWARE.fullmatch(one):
-                yield from _told((f"hba {one}", block_devices.attribute(adapter / one)))
+                yield from _reported((f"hba {one}", block_devices.attribute(adapter / one)))
 
 
-def _told(setting: tuple[str, str]) -> Iterator[tuple[str, str]]:
+def _reported(setting: tuple[str, str]) -> Iterator[tuple[str, str]]:
     if setting[1]:
         yield setting[0], setting[1][:MAX_VALUE]
 
 
 def _adapters(block: Path, sys: Path) -> Iterator[Path]:
-    """The scsi_host that a device hangs on."""
+    """Yield the scsi_host of a device."""
     try:
         above = (block / "device").resolve(strict=True).parents
     except OSError:
@@ -162,7 +170,7 @@ def _adapters(block: Path, sys: Path) -> Iterator[Path]:
 
 
 def _drivers(devices: Iterable[Device], sys: Path) -> Iterator[str]:
-    """Modules of what stands between the block layer and the hardware; a module's name has no dashes."""
+    """Yield the modules between the block layer and the hardware; a module's name has no dashes."""
     for device in devices:
         if device.driver:
             yield from _variants(device.driver)
@@ -180,6 +188,8 @@ def _variants(driver: str) -> tuple[str, ...]:
     return (name, name.partition("_")[0]) if name.startswith("nvme_") else (name,)
 
 
-def probe(told: str, scripts: Iterable[str]) -> dict[str, str]:
-    """A program as its tool is given it, and the scripts that it is made of."""
-    return {"sha256": sha256(told.encode()).hexdigest(), "scripts": ", ".join(scripts)[:MAX_LIST]} if told else {}
+def probe(reported: str, scripts: Iterable[str]) -> dict[str, str]:
+    """Return the checksum of the program given to the tool, and its scripts."""
+    return (
+        {"sha256": sha256(reported.encode()).hexdigest(), "scripts": ", ".join(scripts)[:MAX_LIST]} if reported else {}
+    )

@@ -1,32 +1,35 @@
 """The system's own counters by platform: /proc and sysfs, kstat, or psutil.
 
-Chooses, and asks a command aside; each of them is a module of its own. Knows neither frames nor probes.
+Contains the choice between them, the psutil sampler, and the threads for samplers that run a command.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import psutil
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Device, Taskq
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
-from latmon_backends.illumos.disks import KstatSampler
-from latmon_backends.illumos.task_queues import TaskqSampler
-from latmon_backends.kernel.counters import CLOCK, Clock, KernelSampler, Sample
-from latmon_backends.kernel.psutil_counters import PsutilSampler
+from latmon.support.text import clean
+from latmon_backends.illumos.kstat import KstatSampler, TaskqSampler
+from latmon_backends.kernel.counters import CLOCK, CounterSampler, FrameClock, KernelSampler, Sample
+from latmon_backends.kernel.diskstats import Counters, OpTotals
 
 _EARLY_S = 0.2
-"""A reading begins so long before its sample is expected, or two readings' time where that is more."""
+"""A reading begins so long before its sample is due, or two readings' time where that is longer."""
 _FIRST_S = 1.0
 """The first frame comes after this long even when intervals are longer."""
 
 
 class Sampler(Protocol):
-    """Absolute counters by device, and what changed since the sample before."""
+    """Source of absolute counters by device, and of the changes since the sample before."""
 
     @property
     def devices(self) -> tuple[Device, ...]: ...
@@ -41,7 +44,7 @@ class Sampler(Protocol):
 
 
 def sampler_of(options: Options) -> tuple[Sampler, str]:
-    """The best one, and the name of what it asks, empty for /proc. UnavailableError only from its own readings."""
+    """Return the best sampler, and the name of its source, empty for /proc."""
     if (options.proc / "diskstats").exists():
         return KernelSampler(options.proc, options.sys, options.devices), ""
     try:
@@ -50,19 +53,70 @@ def sampler_of(options: Options) -> tuple[Sampler, str]:
         return PsutilSampler(options.devices), "psutil"
 
 
+def _psutil_counters() -> Mapping[str, Any]:
+    # nowrap=True would keep psutil's own state between calls; difference() handles counters that restart.
+    return psutil.disk_io_counters(perdisk=True, nowrap=False)
+
+
+class PsutilSampler(CounterSampler):
+    """Reads the counters of psutil, where there is no /proc/diskstats.
+
+    Devices have no identity but a name, nothing in flight, no flushes or discards: these are absent, not zero.
+    """
+
+    def __init__(
+        self,
+        devices: tuple[str, ...] = (),
+        clock: FrameClock = CLOCK,
+        ask: Callable[[], Mapping[str, Any]] = _psutil_counters,
+    ) -> None:
+        super().__init__(devices, clock)
+        self._ask = ask
+
+    def sample(self) -> Sample:
+        """Return a sample of this moment. UnavailableError when psutil fails."""
+        mono_us, wall = self._clock.mono_us(), self._clock.wall()
+        every = {Device(clean(name), 0, 0, kind="other"): io for name, io in self._counts().items()}
+        counters = {device.name: _counters(device.name, io) for device, io in every.items() if self.selects(device)}
+        # psutil has no dev_t: devices are numbered in the order of their appearance.
+        known = (self._known.get(name) or Device(name, 0, at, kind="other") for at, name in enumerate(counters))
+        changed, removed = self._replace(known)
+        return Sample(mono_us, wall, counters, shown=frozenset(counters), devices=changed, removed=removed)
+
+    def require_selected(self) -> None:
+        """Raise UnavailableError where the globs match no device."""
+        if self._globs and not self._known:
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}.")
+
+    def _counts(self) -> Mapping[str, Any]:
+        try:
+            return self._ask()
+        except (OSError, RuntimeError, psutil.Error) as error:
+            raise UnavailableError(f"This system's I/O counters can't be read: {error}.") from error
+
+
+def _counters(name: str, io: Any) -> Counters:
+    read_ms, write_ms = getattr(io, "read_time", 0), getattr(io, "write_time", 0)
+    ops = {
+        "read": OpTotals(io.read_count, io.read_bytes, read_ms),
+        "write": OpTotals(io.write_count, io.write_bytes, write_ms),
+    }
+    return Counters(name, ops)
+
+
 class _Read(NamedTuple):
     sample: Sample
     devices: tuple[Device, ...]
 
 
 class Aside:
-    """A sampler that runs a command, which can hang: asked on a thread of its own from `start` to `close`.
+    """Wrapper of a sampler that runs a command, which can hang: it runs on its own thread from `start` to `close`.
 
-    A sample is the newest reading that is finished, with that reading's own time; each sample begins one more, to end
-    just before the next. Where none is new nothing is told of that time: what it missed is in the next one.
+    A sample is the newest finished reading, with that reading's own time; each sample begins one more, to end just
+    before the next. A sample without a new reading has the last counters, so the next one has what it missed.
     """
 
-    def __init__(self, sampler: Sampler, interval_us: int, clock: Clock = CLOCK) -> None:
+    def __init__(self, sampler: Sampler, interval_us: int, clock: FrameClock = CLOCK) -> None:
         self._sampler, self._interval_us, self._clock = sampler, interval_us, clock
         self._thread: SideThread | None = None
         self._closing = threading.Event()
@@ -74,26 +128,26 @@ class Aside:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """As of the last sample."""
+        """All selected devices as of the last sample."""
         return self._last.devices
 
     def require_selected(self) -> None:
-        """To be called before `start`."""
+        """Raise UnavailableError where no device is selected. To be called before `start`."""
         self._sampler.require_selected()
 
     def start(self) -> None:
-        """From now on `sample` doesn't wait."""
+        """Read on the thread from now on: `sample` no longer waits."""
         self._thread = SideThread("counters")
         self._ask(self._thread)
 
     def close(self) -> None:
-        """No more readings; waits for none."""
+        """Stop reading; does not wait for a running one."""
         self._closing.set()
         if self._thread is not None:
             self._thread.shutdown()
 
     def sample(self) -> Sample:
-        """Before `start` read directly: UnavailableError where that fails."""
+        """Return the newest sample. Before `start` it is read directly: UnavailableError where that fails."""
         if self._thread is None:
             self._last = self._read()
             found = self._last.sample
@@ -116,7 +170,7 @@ class Aside:
         return read.sample
 
     def _nothing_new(self) -> Sample:
-        """The counters that the next reading is compared with; the gauges while they aren't old."""
+        """Return a sample with the last counters, and the last gauges up to two intervals old."""
         now_us, last = self._clock.mono_us(), self._last.sample
         old = now_us - last.mono_us > 2 * self._interval_us
         return Sample(now_us, self._clock.wall(), counters=last.counters, outstanding={} if old else last.outstanding)
@@ -132,7 +186,7 @@ class Aside:
         return None if self._closing.wait(max(0.0, delay_s)) else self._read()
 
     def _read(self) -> _Read:
-        """Its time is that of its end: a command begins with what isn't reading."""
+        """Read once. The sample's time is the end of the reading: a command reads counters last."""
         began_us = self._clock.mono_us()
         sample = self._sampler.sample()
         now_us = self._clock.mono_us()
@@ -141,20 +195,20 @@ class Aside:
 
 
 class TaskQueues:
-    """Task queues where kstat has them, read aside: told with the first sample after a reading has ended.
+    """Task queues where kstat has them, read on a thread: returned with the first sample after a reading has ended.
 
-    A reading that fails is left out, the queues are no capture's purpose.
+    A reading that fails is left out: task queues are additional information.
     """
 
     def __init__(self, asked: str, sampler: TaskqSampler | None = None) -> None:
-        """`asked`: as of `sampler_of`."""
+        """`asked`: the source as `sampler_of` names it."""
         self._sampler = sampler or (TaskqSampler() if asked == "kstat" else None)
         self._reading: Future[tuple[Taskq, ...] | None] | None = None
         self.undecoded = 0
-        """Of the last call's reading."""
+        """Lines that were not understood in the last call's reading."""
 
     def sample(self) -> tuple[Taskq, ...] | None:
-        """Those that were busy; None where nothing was read."""
+        """Return the busy task queues; None where nothing was read."""
         self.undecoded = 0
         if self._sampler is None:
             return None
@@ -174,7 +228,7 @@ class TaskQueues:
 
 
 def _once(sampler: TaskqSampler) -> Future[tuple[Taskq, ...] | None]:
-    """On a thread that ends with it."""
+    """Sample on a thread that ends with it."""
     thread = SideThread("task queues")
     reading = thread.submit(sampler.sample)
     thread.shutdown()

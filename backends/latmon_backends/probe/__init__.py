@@ -1,1 +1,1 @@
-"""What bpftrace and DTrace probes have in common: process, supervisor, tick protocol, frames."""
+"""Parts that bpftrace and DTrace probes share: process, always-on probe, tick protocol, frames, outliers."""

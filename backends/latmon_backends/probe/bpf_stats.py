@@ -1,11 +1,9 @@
 """BPF statistics: run time, run counts and recursion misses of a tool's programs, from fdinfo.
 
-The kernel counts its users, and takes us back when the file closes, however this process ends; the sysctl
-kernel.bpf_stats_enabled stays as somebody else set it. Needs CAP_SYS_ADMIN.
-
-A `tracepoint:` or `kprobe:` program doesn't run while it interrupts another on its CPU (bpf_prog_active): counted as
-recursion_misses since 6.7. Run time is counted only while somebody asks for it (bpf_stats.py). Readable by root alone;
-None where it can't be read or the kernel doesn't count, never 0. Reads /proc, a parameter.
+Run time is counted while a file of `open_stats` is open, in any process; the sysctl kernel.bpf_stats_enabled is not
+changed. That needs CAP_SYS_ADMIN. A `tracepoint:` or `kprobe:` program doesn't run while it interrupts another on its
+CPU (bpf_prog_active): counted as recursion_misses since 6.7. Only root can read the counters; they are None, never 0,
+where they can't be read or the kernel doesn't count.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from latmon.support.process import descendants
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Over all programs that a process and what became of it hold, since they were loaded."""
+class ProgramTotals:
+    """Sums over all programs of a process and its descendants, since they were loaded."""
 
     run_ns: int | None = None
     runs: int | None = None
     skipped: int | None = None
 
 
-def totals(pid: int, proc: Path = Path("/proc")) -> Totals:
-    """Each program once: shims and wrappers exec or fork the tool, and more than one file may hold a program."""
+def totals(pid: int, proc: Path = Path("/proc")) -> ProgramTotals:
+    """Return the sums, each program once: several processes and files may have it open."""
     found: dict[str, dict[str, str]] = {}
     for one in (pid, *descendants(pid, proc)):
         for info in _fdinfo(one, proc):
@@ -39,17 +37,17 @@ def totals(pid: int, proc: Path = Path("/proc")) -> Totals:
             if "prog_id" in fields and "prog_type" in fields:
                 found[fields["prog_id"]] = fields
     values = tuple(found.values())
-    return Totals(_sum(values, "run_time_ns"), _sum(values, "run_cnt"), _sum(values, "recursion_misses"))
+    return ProgramTotals(_sum(values, "run_time_ns"), _sum(values, "run_cnt"), _sum(values, "recursion_misses"))
 
 
 class Skipped:
-    """From totals to what came on top since the call before."""
+    """Differences of the number of skipped runs."""
 
     def __init__(self) -> None:
         self._before: int | None = None
 
     def since_last(self, now: int | None) -> int | None:
-        """None at the first call and where nothing can be told."""
+        """Return the runs skipped since the last call; None at the first one and where not known."""
         before, self._before = self._before, now
         return None if now is None or before is None else max(0, now - before)
 
@@ -73,7 +71,7 @@ _ATTRIBUTES = 128
 
 
 def open_stats() -> int:
-    """A file that counts run times until it is closed. OSError without the privilege, and where there is no such."""
+    """Open a file that has run times counted until it is closed. OSError without the privilege or kernel support."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(f"bpf(2) has no known number on {platform.machine()}")

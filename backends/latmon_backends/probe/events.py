@@ -1,7 +1,4 @@
-"""Events that the decoders of bpftrace's and DTrace's output have in common.
-
-Values only: knows no tool, no probe and no format.
-"""
+"""Events that the decoders of bpftrace's and DTrace's output share: values only."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """How many probes, BEGIN, END and intervals included."""
+    """The number of attached probes, with BEGIN, END and intervals."""
 
     probes: int
 
@@ -28,7 +25,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Of hist or lhist: low <= value <= high, both inclusive; None where it is open."""
+    """A bucket of hist or lhist: low <= value <= high; None where it is open."""
 
     low: int | None
     high: int | None
@@ -46,25 +43,25 @@ class MapPrinted:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def integers(self) -> dict[int, int]:
-        """Key -> value, of a map with integer keys and values; others are left out."""
+        """Return key -> value of the rows with integer keys and values."""
         return {int(k): v for k, v in self.values.items() if isinstance(v, int) and _INTEGER.fullmatch(k)}
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedMap:
     """One print of a map whose keys are integers already, as a manifest packs them."""
 
     name: str
     values: dict[int, int]
 
     def integers(self) -> dict[int, int]:
-        """As of MapPrinted."""
+        """Return the rows."""
         return self.values
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerNamed:
-    """What a handler's number stands for, where no record line of the probe's says it."""
+    """The name of a handler's number, where the probe prints no record line of it."""
 
     probe: str
     number: int
@@ -95,10 +92,10 @@ class NoRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecoded:
+class UndecodedLine:
     """A line that is not understood, cut and clean."""
 
     line: str
 
 
-Event = Attached | Printed | MapPrinted | Counted | HandlerNamed | Lost | HelperFailed | NoRoom | Undecoded
+Event = Attached | Printed | MapPrinted | CountedMap | HandlerNamed | Lost | HelperFailed | NoRoom | UndecodedLine

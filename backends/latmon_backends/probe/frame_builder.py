@@ -1,6 +1,6 @@
 """The frame builder: the probe's histograms beside the kernel's counters of the same interval.
 
-Owns the numbering of frames and what the next one must say (a gap, a notice). Knows neither processes nor events.
+It numbers frames, and keeps the gap and the notice of the next one. It knows neither processes nor events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
 from latmon.support import host
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import Sample
-from latmon_backends.probe.tick_protocol import LastWindow, Window
+from latmon_backends.probe.tick_protocol import LastWindow, ProbeWindow
 
 _SLEPT_US = 100_000
 _SAME_TIME_US = 20_000
@@ -24,17 +24,17 @@ Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
 
-class Counters(Protocol):
-    """The kernel's counters by device, and who the devices are."""
+class DeviceCounters(Protocol):
+    """The kernel's counters by device, and the devices."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Those that the user selects, as of the last sample."""
+        """Devices that the user selects, at the last sample."""
         ...
 
     @property
     def known(self) -> Mapping[str, Device]:
-        """All of them."""
+        """All devices."""
         ...
 
     def sample(self) -> Sample: ...
@@ -42,22 +42,24 @@ class Counters(Protocol):
     def selects(self, device: Device) -> bool: ...
 
     def numbered(self, number: int) -> Device | None:
-        """By the number that probes have for it."""
+        """Return the device with this number in the probes' output."""
         ...
 
 
-class Frames:
-    """Makes frames in their order. `gap` and `notice` go into the next one."""
+class FrameBuilder:
+    """Builder of frames, in their order. `gap` and `notice` go into the next one."""
 
-    def __init__(self, counters: Counters, sys: Path, suspended_us: Callable[[], int] = host.suspended_us) -> None:
+    def __init__(
+        self, counters: DeviceCounters, sys: Path, suspended_us: Callable[[], int] = host.suspended_us
+    ) -> None:
         self._sampler, self._sys, self._suspended_us = counters, sys, suspended_us
         self._ended_us = counters.sample().mono_us
         self._slept_us = suspended_us()
         self._seq = 0
         self.gap = self.notice = ""
 
-    def make(self, window: Window, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
-        """The window's frame.
+    def make(self, window: ProbeWindow, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
+        """Return the window's frame.
 
         `counts_bytes`: the probe has the bytes itself. `keeps_time_asleep`: a suspend bends the times that it measured,
         so that those of the interval are left out.
@@ -92,7 +94,7 @@ class Frames:
         return frame
 
     def farewell(self, health: Health) -> Frame:
-        """The last frame says why there are no more."""
+        """Return the last frame, whose notice is why there are no more."""
         now = self._sampler.sample()
         return Frame(
             seq=self._seq,
@@ -105,22 +107,22 @@ class Frames:
         )
 
     def device_name(self, number: int) -> str | None:
-        """As of the last sample."""
+        """Return the device's name at the last sample."""
         device = self._sampler.numbered(number)
         return None if device is None else device.name
 
     def selected_name(self, number: int) -> str | None:
-        """The same, but None for a device that the user's globs don't select."""
+        """Return the device's name; None also where the user's globs don't select it."""
         device = self._sampler.numbered(number)
         return None if device is None or not self._sampler.selects(device) else device.name
 
     def is_selected(self, name: str) -> bool:
-        """Whether the user's globs select it."""
+        """Return whether the user's globs select a device."""
         device = self._sampler.known.get(name)
         return device is not None and self._sampler.selects(device)
 
     def has_several_queues(self, name: str) -> bool:
-        """True where flushes can't be told apart by their device: there is a flush queue for each hardware queue."""
+        """Return whether flushes can't be separated by device: each hardware queue has a flush queue."""
         return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1
 
     def _why_gap(self) -> str:
@@ -130,7 +132,7 @@ class Frames:
         return self.gap
 
     def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
-        """Only of the devices that the user's globs select."""
+        """Return the entries of devices that the user's globs select."""
         wanted = self._wanted()
         return {key: value for key, value in table.items() if key.device in wanted}
 
@@ -144,18 +146,18 @@ class Frames:
 
 
 def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:
-    """What was seen, with the kernel's mean size of that time for each I/O."""
+    """Return the I/Os seen by the probe, with the kernel's mean size of the interval."""
     sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
     return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
 
 
 def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
-    """Of devices that completed nothing: that holds for each part of the time, and what they hold still waits."""
+    """Return the counters of devices that completed nothing: those are true for any part of the interval."""
     busy = {flow.device for flow, done in kernel.items() if done.count}
     return {flow: done for flow, done in kernel.items() if flow.device not in busy}
 
 
-def _detached_before(window: Window) -> bool:
-    """Whether the kernel counted on while the probe detached: then the two did not count the same interval."""
+def _detached_before(window: ProbeWindow) -> bool:
+    """Return whether the kernel counted on while the probe detached: the intervals differ then."""
     same_us = max(_SAME_TIME_US, (window.end.mono_us - window.begin.mono_us) // _SAME_TIME_SHARE)
     return isinstance(window, LastWindow) and window.lag_us > same_us

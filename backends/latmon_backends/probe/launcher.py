@@ -1,9 +1,6 @@
-"""Launchers of probe processes: directly, or through the root helper under `sudo latmon`.
+"""Launchers of probe processes: directly, or through the root helper under `sudo latmon`; scripts with their values.
 
-Its children are root's, and their ends come as messages; their pipes are ours. Knows what may be asked, not how it is
-done.
-
-RootLauncher does the same through the root helper. Knows no probe's output.
+The root helper's children are root's: their ends come as messages, and their pipes are ours.
 """
 
 from __future__ import annotations
@@ -18,15 +15,15 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from latmon.manifest.loader import Manifest
 from latmon.support import privileges, trust
 from latmon.support.process import widen
 from latmon_backends.probe import bpf_stats
-from latmon_backends.probe.bpf_stats import Totals, totals
+from latmon_backends.probe.bpf_stats import ProgramTotals, totals
 from latmon_backends.probe.process import LOOK_S, Child, Silence
 
 
@@ -37,25 +34,39 @@ class AnyTool(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def running(self, program: AnyProgram) -> list[str]:
-        """Words that run it, behind the shim."""
+        """Return the words that run a program behind the shim."""
         ...
 
 
-class AnyScript(Protocol):
-    """A manifest's script with its values."""
+Values = Mapping[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A manifest's script with the values of its parameters."""
+
+    manifest: Manifest
+    values: Values
+
+    @classmethod
+    def fitted(cls, manifest: Manifest, values: Values) -> Self:
+        """Return the script with those of the values that it takes."""
+        taken = {one.name for one in manifest.parameters}
+        return cls(manifest, {name: value for name, value in values.items() if name in taken})
 
     @property
-    def manifest(self) -> Manifest: ...
+    def name(self) -> str:
+        return self.manifest.name
 
-    @property
-    def values(self) -> Mapping[str, int | str]: ...
+    def text(self) -> str:
+        return self.manifest.program(self.values)
 
 
 class AnyProgram(Protocol):
     """Scripts put together for one of the tools."""
 
     @property
-    def scripts(self) -> Sequence[AnyScript]: ...
+    def scripts(self) -> Sequence[Script]: ...
 
     @property
     def map_keys(self) -> int:
@@ -69,31 +80,31 @@ def trusted(program: AnyProgram) -> AnyProgram:
     """Return the program. UntrustedError where this process is root and others can change one of its scripts."""
     if os.geteuid() == 0:
         for manifest in (one.manifest for one in program.scripts):
-            trust.require_script(manifest.path)
-            trust.require_script(manifest.script)
+            for file in manifest.files:
+                trust.require_script(file)
     return program
 
 
 class Launcher(Protocol):
-    """Starts probes. Nothing here waits long: a child is not ready yet when it is given."""
+    """Starter of probes. A child is not ready yet when it is returned."""
 
     async def launch(self, program: AnyProgram) -> Child:
-        """OSError when not even a shell can be started."""
+        """Start a program; OSError when not even a shell can be started."""
         ...
 
-    async def totals(self, pid: int) -> Totals:
-        """Of a child's BPF programs; unknown without the right to read it."""
+    async def totals(self, pid: int) -> ProgramTotals:
+        """Return the counters of a child's BPF programs; unknown without the right to read them."""
         ...
 
     async def count_time(self, *, on: bool) -> bool:
-        """Have the kernel count run times from now on, or no longer; False where it can't be had."""
+        """Switch the kernel's counting of run times; return whether it counts."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Direct:
-    """With the rights of this process, or by `sudo -n` for the tool alone."""
+    """Launcher with the rights of this process, or with `sudo -n` for the tool alone."""
 
     def __init__(self, tool: AnyTool, proc: Path = Path("/proc")) -> None:
         self.tool, self._proc = tool, proc
@@ -102,7 +113,7 @@ class Direct:
     async def launch(self, program: AnyProgram) -> Child:
         return await Child.start(self.tool.running(trusted(program)))
 
-    async def totals(self, pid: int) -> Totals:
+    async def totals(self, pid: int) -> ProgramTotals:
         return totals(pid, self._proc)
 
     async def count_time(self, *, on: bool) -> bool:
@@ -131,12 +142,15 @@ STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_helper")
 
 
 def needed() -> bool:
-    """True where latmon is root and won't be for long."""
+    """Return whether latmon is root now and gives root up later."""
     return privileges.invoker(os.environ, os.geteuid()) is not None
 
 
 class RootLauncher:
-    """To be made while latmon is root. Everything fails with an OSError, or is unknown, once the process is gone."""
+    """Launcher through the root helper, made while latmon is root.
+
+    Once the helper is gone a launch fails with an OSError, and counters are unknown.
+    """
 
     def __init__(self, tool: AnyTool, known: int, command: tuple[str, ...] = STARTER) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -169,21 +183,21 @@ class RootLauncher:
             raise OSError(errno.EPIPE, str(reply.get("error", "the process that kept root is gone")))
         return Child(await _Remote.connected(reply["pid"], files, self._end_of(reply["pid"])))
 
-    async def totals(self, pid: int) -> Totals:
+    async def totals(self, pid: int) -> ProgramTotals:
         reply, _ = await self._ask({"totals": pid})
-        return Totals(*reply["totals"]) if "totals" in reply else Totals()
+        return ProgramTotals(*reply["totals"]) if "totals" in reply else ProgramTotals()
 
     async def count_time(self, *, on: bool) -> bool:
         reply, _ = await self._ask({"stats": on})
         return bool(reply.get("stats", False))
 
     async def close(self) -> None:
-        """The process ends with its socket."""
+        """End the helper, which ends with its socket."""
         self._hang_up()
         await asyncio.to_thread(self._process.wait)
 
     async def _ask(self, request: object) -> tuple[dict[str, Any], list[int]]:
-        """One request, one reply, in their order; nothing where there is nobody to ask."""
+        """Send a request and return its reply and files; empty where the helper is gone."""
         if self._gone:
             return {}, []
         answer: asyncio.Future[tuple[dict[str, Any], list[int]]] = self._loop.create_future()
@@ -241,7 +255,7 @@ class RootLauncher:
 
 
 class _Remote:
-    """A process that root started for us; see child.Running."""
+    """A process that the root helper started; a ProcessHandle."""
 
     def __init__(self, pid: int, stdin: int, end: asyncio.Future[int]) -> None:
         self.pid, self._stdin, self._end = pid, stdin, end

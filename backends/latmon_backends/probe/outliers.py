@@ -1,21 +1,16 @@
 """Outliers: the records of one slow I/O, from both probes, merged into one Outlier.
 
     outliers = Outliers(manifests, device_name, threads, flag_bits)
-    outliers.take(records)                            # of a Window, of a DeepWindow, in any order
-    settled = outliers.settled(wall, mono_us, hold)   # once a tick; hold: HOLD while the deep probes run, else 0
+    outliers.take(records)                            # of both probes, in any order
+    ready = outliers.settled(wall, mono_us, hold)     # once a tick; hold: HOLD while the tracer runs, else 0
 
-The two probes tell of one request up to a tick apart: a record waits up to `hold` ticks for the others. The always-on
-probe says what is an outlier: a traced request of which it tells nothing was below the threshold, or is one of those
-that its rate limit left out and counts. Of devices that it doesn't time, scripts that count what is above speak for
-themselves. In a flood the two rate limits let different requests through: a traced one then stands in for one of which
-no stages are known.
-Owns what waits, bounded; `Outlier` is made here. Knows neither events nor frames.
+The two probes print the records of one request up to a tick apart: a record waits up to `hold` ticks for the others.
+The always-on probe decides what is an outlier: a traced request without a record of that probe was below the threshold,
+or its rate limit left the record out and counted it. For devices that it doesn't time, the tracer's scripts that count
+I/Os above the threshold decide. In a flood the two rate limits let different requests through: a traced request then
+replaces one without stages. Where both probes have stages of a request, the tracer's are taken.
 
-Owns the words and where the bits are when BTF can't be read. Reads no file.
-
-Owns what is remembered of threads that are gone, bounded. Knows neither probes nor tables.
-
-Of a request that both probes tell of, the deep probe's stages win. Knows nothing of waiting for records.
+The module also decodes request flags and remembers threads, both bounded. It knows neither events nor frames.
 """
 
 from __future__ import annotations
@@ -32,6 +27,7 @@ from latmon.decode.tables import who
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import TIMES, op_name
 from latmon.model.frame import Outlier, Thread, Wait
+from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.paths import content
 from latmon.support.text import clean
 
@@ -43,9 +39,9 @@ WORDS = {
     "readahead": "__REQ_RAHEAD",
     "background": "__REQ_BACKGROUND",
 }
-"""And what enum req_flag_bits calls them."""
+"""Flag -> its name in enum req_flag_bits."""
 USUAL = {"sync": 11, "fua": 17, "meta": 12, "preflush": 18, "readahead": 19, "background": 20}
-"""Of most kernels since 4.10."""
+"""Bits of most kernels since 4.10."""
 _HIGHEST = 63
 # blk_fill_rwbs: a preflush's F, the op, then FUA, readahead, sync, meta and (6.11) atomic in this order.
 _RWBS = re.compile(r"(F(?=[RWDFNZ]))?(?:R|W|DE?|F|N|Z(?:RA|[A-Z]))(F)?(A)?(S)?(M)?U?")
@@ -53,18 +49,18 @@ _LETTERS = ("preflush", "fua", "readahead", "sync", "meta")
 
 
 def positions(bits: Mapping[str, int]) -> Mapping[str, int]:
-    """Word -> bit, of an enum's names and values; the usual ones where it doesn't have them."""
+    """Return word -> bit, from an enum's names and values; the usual bits where the enum has none of them."""
     found = {word: bits[name] for word, name in WORDS.items() if 0 <= bits.get(name, -1) <= _HIGHEST}
     return found or USUAL
 
 
 def of_bits(flags: int, at: Mapping[str, int]) -> tuple[str, ...]:
-    """Of cmd_flags."""
+    """Return the words of cmd_flags."""
     return tuple(word for word in WORDS if word in at and flags >> at[word] & 1)
 
 
 def of_letters(rwbs: str) -> tuple[str, ...]:
-    """Of a tracepoint's rwbs; nothing where it can't be understood."""
+    """Return the words of a tracepoint's rwbs; none where it can't be decoded."""
     found = _RWBS.fullmatch(rwbs)
     if found is None:
         return ()
@@ -73,7 +69,7 @@ def of_letters(rwbs: str) -> tuple[str, ...]:
 
 
 POLICIES = ("other", "fifo", "rr", "batch", "", "idle", "deadline", "ext")
-"""By their numbers in include/uapi/linux/sched.h."""
+"""Scheduling policies by their numbers in include/uapi/linux/sched.h."""
 KTHREAD = 0x00200000
 """PF_KTHREAD of task_struct.flags: the same since 2.6.25."""
 UNKNOWN_PRIORITY = -1
@@ -83,18 +79,18 @@ _FRESH_S = 10.0
 _REAL_TIME = 100
 _AFTER_STATE = 4
 _FLAGS, _PRIORITY, _POLICY = 9 - _AFTER_STATE, 18 - _AFTER_STATE, 41 - _AFTER_STATE
-"""By their numbers in proc_pid_stat(5)."""
+"""Positions after the state, from the numbers of fields in proc_pid_stat(5)."""
 
 
 class Threads:
-    """The threads that were asked for or told of. `of` always answers: with an empty comm where nothing is known."""
+    """Threads that were looked up or recorded by probes, bounded; those that are gone stay known."""
 
     def __init__(self, proc: Path, now_s: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._now_s = proc, now_s
         self._known: OrderedDict[int, tuple[Thread, float]] = OrderedDict()
 
     def learn(self, record: Record) -> None:
-        """A `thread` record: as the thread was when the probe saw it. One without flags leaves more to /proc."""
+        """Remember a `thread` record: the thread when the probe saw it. /proc is read where the record has no flags."""
         pid, flags = record.get("thread"), record.get("flags")
         if pid is None:
             return
@@ -112,7 +108,10 @@ class Threads:
         )
 
     def of(self, pid: int) -> Thread:
-        """As last told or read; priority -1 is not known (or a deadline thread, which has no other)."""
+        """Return a thread as last recorded or read; with an empty comm where nothing is known.
+
+        Priority -1 is not known, or that of a deadline thread.
+        """
         known, at = self._known.get(pid, (None, 0.0))
         if known is not None and self._now_s() - at < _FRESH_S:
             return known
@@ -127,7 +126,7 @@ class Threads:
 
 
 def read(proc: Path, pid: int) -> Thread | None:
-    """From /proc/TID/stat, which a thread has though no listing shows it; None when it is gone."""
+    """Read a thread from /proc/TID/stat, which exists though no listing shows it; None when it is gone."""
     raw = content(proc / str(pid) / "stat")
     comm, _, rest = raw.partition(b"(")[2].rpartition(b")")
     try:
@@ -143,7 +142,7 @@ def _policy(number: int | None) -> str:
 
 
 _SLACK_US = 1000
-"""What may lie between a wake-up and the request's own stamp: two programs, one interrupt."""
+"""Time between a wake-up and the request's own stamp: two programs, one interrupt."""
 _STAGES = {name: name.removesuffix("_us") for name in TIMES if name not in ("total_us", "unaccounted_us")}
 _MOST_WAITS = 32
 """The longest of them: an I/O of seconds may wait for one thread hundreds of times, and a recording refuses 65."""
@@ -151,30 +150,30 @@ _SOFTIRQ_THREADS = ("ksoftirqd/", "ktimers/")
 
 
 @dataclass(slots=True, eq=False)
-class Told:
+class RequestRecords:
     """The records of one request."""
 
     done_ns: int
     always: Record | None = None
-    deep: Record | None = None
+    on_demand: Record | None = None
     resumed: Record | None = None
-    stands_in: bool = False
-    """It is told although the always-on probe's rate limit left it out."""
+    is_substitute: bool = False
+    """It is recorded although the always-on probe's rate limit left it out."""
 
     @property
     def whole(self) -> bool:
-        return None not in (self.always, self.deep, self.resumed)
+        return None not in (self.always, self.on_demand, self.resumed)
 
     def sources(self) -> Iterator[Record]:
-        """The better one first."""
-        return (one for one in (self.deep, self.always) if one is not None)
+        """Yield the records of both probes, the tracer's first."""
+        return (one for one in (self.on_demand, self.always) if one is not None)
 
     def get(self, name: str) -> int | None:
         return next((value for one in self.sources() if (value := one.get(name)) is not None), None)
 
     @property
     def total_us(self) -> int | None:
-        """To completion, as told, else from its two ends."""
+        """Time to completion as recorded, else from the two stamps."""
         total, begun = self.get("total_us"), self.get("begun_ns")
         if total is None and begun is not None and begun <= self.done_ns:
             return (self.done_ns - begun) // 1000
@@ -182,89 +181,97 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What records leave to others to know."""
+class RecordContext:
+    """Look-ups that decode a record's numbers."""
 
     device: Callable[[int], str | None]
-    """Of a kernel dev_t."""
+    """Kernel dev_t -> name."""
     threads: Threads
     manifests: Mapping[str, Manifest]
     flag_bits: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """The same moment on two clocks."""
+class ClockPair:
+    """One time on two clocks."""
 
     wall: float
     mono_us: int
 
 
-def outlier(told: Told, late: Mapping[int, list[Record]], names: Names, now: Moment) -> Outlier | None:
-    """None where the records can't be: no total, or it began before the clock did. `late`: wake-ups by thread."""
-    number, total, done_us = told.get("dev"), told.total_us, told.done_ns // 1000
+def outlier(
+    reported: RequestRecords, late: Mapping[int, list[Record]], names: RecordContext, now: ClockPair
+) -> Outlier | None:
+    """Make the outlier of a request's records. `late`: wake-ups by thread.
+
+    None where the records are impossible: no total, or a begin before the clock's.
+    """
+    number, total, done_us = reported.get("dev"), reported.total_us, reported.done_ns // 1000
     device = None if number is None else names.device(number)
     if device is None or total is None or done_us < total:
         return None
-    stages, unaccounted = _stages(told, total)
-    resume = told.resumed.get("resume_us") if told.resumed else None
+    stages, unaccounted = _stages(reported, total)
+    resume = reported.resumed.get("resume_us") if reported.resumed else None
     if resume is not None:
         stages["resume"] = resume
     begun = done_us - total
-    manifest = names.manifests[next(told.sources()).probe]
-    path = told.get("path")
-    issuer = next((one for one in told.sources() if one.get("pid") is not None), None)
+    manifest = names.manifests[next(reported.sources()).probe]
+    path = reported.get("path")
+    issuer = next((one for one in reported.sources() if one.get("pid") is not None), None)
     return Outlier(
         wall=now.wall - (now.mono_us - begun) / 1e6,
         mono_us=begun,
         device=device,
-        op=op_name(255 if (op := told.get("op")) is None else op & 0xFF),
+        op=op_name(255 if (op := reported.get("op")) is None else op & 0xFF),
         total_us=total + (resume or 0),
         stages_us=stages,
         unaccounted_us=unaccounted,
-        flags=_flags(told, names.flag_bits),
-        sector=told.get("sector"),
-        bytes=told.get("bytes"),
+        flags=_flags(reported, names.flag_bits),
+        sector=reported.get("sector"),
+        bytes=reported.get("bytes"),
         pid=issuer.get("pid") if issuer else None,
         comm=issuer.text if issuer else "",
-        cpu_issue=told.get("cpu_issue"),
-        cpu_complete=told.get("cpu_complete"),
-        outstanding_at_issue=told.get("outstanding"),
-        overtaken_by=told.get("overtaken"),
-        path="" if path is None else _path(told, names, path),
+        cpu_issue=reported.get("cpu_issue"),
+        cpu_complete=reported.get("cpu_complete"),
+        outstanding_at_issue=reported.get("outstanding"),
+        overtaken_by=reported.get("overtaken"),
+        path="" if path is None else _path(reported, names, path),
         includes={stage: into for stage, into in manifest.includes.items() if stage in stages},
-        waits=_waits(told, (begun, done_us, done_us + (resume or 0)), late, names.threads),
+        waits=_waits(reported, (begun, done_us, done_us + (resume or 0)), late, names.threads),
     )
 
 
-def _stages(told: Told, total: int) -> tuple[dict[str, int], int]:
-    """Of the best source that has any. Each is cut to whole us, so together they may lack some, never exceed."""
-    for one in told.sources():
+def _stages(reported: RequestRecords, total: int) -> tuple[dict[str, int], int]:
+    """Return stages and the unaccounted rest in us, from the first source that has stages.
+
+    Each stage is cut to whole us: their sum may be below the total, never above.
+    """
+    for one in reported.sources():
         stages = {stage: us for name, stage in _STAGES.items() if (us := one.get(name)) is not None}
         if stages and sum(stages.values()) <= total:
             return stages, total - sum(stages.values())
     return {}, total
 
 
-def _flags(told: Told, bits: Mapping[str, int]) -> tuple[str, ...]:
-    flags = told.get("flags")
+def _flags(reported: RequestRecords, bits: Mapping[str, int]) -> tuple[str, ...]:
+    flags = reported.get("flags")
     if flags is not None:
         return of_bits(flags, bits)
-    return next((of_letters(one.rwbs) for one in told.sources() if one.rwbs), ())
+    return next((of_letters(one.rwbs) for one in reported.sources() if one.rwbs), ())
 
 
-def _path(told: Told, names: Names, code: int) -> str:
-    probe = next(one.probe for one in told.sources() if one.get("path") is not None)
+def _path(reported: RequestRecords, names: RecordContext, code: int) -> str:
+    probe = next(one.probe for one in reported.sources() if one.get("path") is not None)
     return names.manifests[probe].path_name(code) or f"unknown code {code}"
 
 
 def _waits(
-    told: Told, times: tuple[int, int, int], late: Mapping[int, list[Record]], threads: Threads
+    reported: RequestRecords, times: tuple[int, int, int], late: Mapping[int, list[Record]], threads: Threads
 ) -> tuple[Wait, ...]:
-    """Late wake-ups of the thread that completed the request before it did so, and of its waiter after."""
+    """Return late wake-ups of the completing thread before the completion, and of the waiter after it."""
     begun, done, end = times
-    completing = told.get("thread")
-    waiter = told.resumed.get("thread") if told.resumed else None
+    completing = reported.get("thread")
+    waiter = reported.resumed.get("thread") if reported.resumed else None
     found = []
     known = {pid for pid in (completing, waiter) if pid is not None}
     for one in (one for pid in known for one in late.get(pid, ())):
@@ -297,7 +304,7 @@ def _wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) 
 
 
 HOLD = 2
-"""Ticks."""
+"""Ticks that a record waits for the others."""
 MAX_WAITING = 10_000
 """Records of one kind: 100 s of a probe's rate limit."""
 _BEGUN_NS = 5_000
@@ -305,28 +312,28 @@ _BEGUN_NS = 5_000
 _DONE_NS = 50_000
 """Two programs at one event, one after the other. A tag, and so a request's address, is used again well within 1 ms."""
 _SAME_NS = 1_000_000_000
-"""As much where they agree on the request and its begin, which no other has: an interrupt may come between them, or the
+"""Two records of one request agree on its begin, which is unique: an interrupt may come between them, or the
 host of a virtual machine take its CPU away."""
-_SPEAK = ("always", "bios")
-"""Groups of the scripts that count what is above; the others tell more of it."""
+_COUNTING = ("always", "bios")
+"""Groups of the scripts that count I/Os above the threshold; the others add details."""
 Aged = list[tuple[int, Record]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The outliers for which nothing more is waited, in the order in which they began."""
+class ReadyOutliers:
+    """Outliers whose records are complete or waited long enough, in the order of their begins."""
 
     outliers: tuple[Outlier, ...] = ()
     dropped: int = 0
     """I/Os above the threshold for whose record there was no room."""
     lost: int = 0
-    """Other records for which there was none: an outlier lacks what they told."""
+    """Other records without room: an outlier lacks their details."""
     undecoded: int = 0
-    """Records that tell what can't be, or of a script that isn't known."""
+    """Records with impossible values, or of an unknown script."""
 
 
 class Outliers:
-    """What is waiting. `times` says of a device and op whether the always-on probe's times are its own."""
+    """Records that wait for others of the same request."""
 
     def __init__(
         self,
@@ -338,24 +345,24 @@ class Outliers:
         *,
         alone: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`alone`: whether only the deep probes time a device."""
-        self._names = Names(device_name, threads, {one.name: one for one in manifests}, flag_bits)
+        """`times`: whether the always-on probe times an op of a device; `alone`: whether only the tracer does."""
+        self._names = RecordContext(device_name, threads, {one.name: one for one in manifests}, flag_bits)
         self._begins = _begins(self._names.manifests)
         self._times, self._alone = times, alone
-        self._told: list[tuple[int, Told]] = []
-        self._places: defaultdict[tuple[str, int, int], list[Told]] = defaultdict(list)
+        self._reported: list[tuple[int, RequestRecords]] = []
+        self._places: defaultdict[tuple[str, int, int], list[RequestRecords]] = defaultdict(list)
         self._resumed: Aged = []
         self._late: Aged = []
         self._tick = self._dropped = self._lost = self._undecoded = 0
 
     def add(self, manifests: Iterable[Manifest]) -> None:
-        """Scripts that were started later."""
+        """Add the manifests of scripts that were started later."""
         known = {**self._names.manifests, **{one.name: one for one in manifests}}
         self._names = replace(self._names, manifests=known)
         self._begins = _begins(known)
 
     def take(self, records: Iterable[Record]) -> None:
-        """slow, resumed and late, with stamps on CLOCK_MONOTONIC; others are nothing."""
+        """Take slow, resumed and late records with stamps on CLOCK_MONOTONIC; ignore others."""
         for record in records:
             if record.kind == "slow":
                 self._slow(record)
@@ -364,30 +371,34 @@ class Outliers:
             elif record.kind == "late":
                 self._keep(self._late, record)
 
-    def settled(self, wall: float, mono_us: int, hold: int = HOLD, *, flood: bool = False) -> Settled:
-        """One tick on: what is whole or has waited long enough. `wall` and `mono_us` are the same moment.
+    def settled(self, wall: float, mono_us: int, hold: int = HOLD, *, flood: bool = False) -> ReadyOutliers:
+        """Advance by one tick; return the outliers that are complete or waited long enough.
 
-        `flood`: the always-on probe's rate limit left some out.
+        `wall` and `mono_us` are the same time. `flood`: the always-on probe's rate limit left some out.
         """
         since = self._tick - hold
         self._tick += 1
         self._resume()
-        ready = [told for tick, told in self._told if told.whole or tick <= since]
-        self._told = [(tick, told) for tick, told in self._told if not told.whole and tick > since]
+        ready = [reported for tick, reported in self._reported if reported.whole or tick <= since]
+        self._reported = [(tick, reported) for tick, reported in self._reported if not reported.whole and tick > since]
         late: defaultdict[int, list[Record]] = defaultdict(list)
         for _, record in self._late:
             late[record.fields.get("thread", -1)].append(record)
         if flood:
             ready = self._with_stages(ready)
-        found = [made for told in ready if (made := self._made(told, late, Moment(wall, mono_us))) is not None]
-        # A late wake-up is told before the request that waited for it, at most a tick before.
+        found = [
+            made for reported in ready if (made := self._made(reported, late, ClockPair(wall, mono_us))) is not None
+        ]
+        # A late wake-up is printed before the request that waited for it, at most a tick before.
         self._late = [(tick, record) for tick, record in self._late if tick >= since]
         self._resumed = [(tick, record) for tick, record in self._resumed if tick > since]
         self._places.clear()
-        for _, told in self._told:
-            for record in told.sources():
-                self._place(record, told)
-        settled = Settled(tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._lost, self._undecoded)
+        for _, reported in self._reported:
+            for record in reported.sources():
+                self._place(record, reported)
+        settled = ReadyOutliers(
+            tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._lost, self._undecoded
+        )
         self._dropped = self._lost = self._undecoded = 0
         return settled
 
@@ -402,109 +413,109 @@ class Outliers:
         if done is None or manifest is None:
             self._undecoded += 1
             return
-        source = "always" if manifest.group == "always" else "deep"
-        told = self._find(record, done, source)
-        if told is None:
-            if len(self._told) >= MAX_WAITING:
-                speaks = manifest.group in _SPEAK
-                self._dropped += speaks
-                self._lost += not speaks
+        source = "always" if manifest.group == "always" else "on_demand"
+        reported = self._find(record, done, source)
+        if reported is None:
+            if len(self._reported) >= MAX_WAITING:
+                counts = manifest.group in _COUNTING
+                self._dropped += counts
+                self._lost += not counts
                 return
-            told = Told(done)
-            self._told.append((self._tick, told))
-        setattr(told, source, record)
-        self._place(record, told)
+            reported = RequestRecords(done)
+            self._reported.append((self._tick, reported))
+        setattr(reported, source, record)
+        self._place(record, reported)
 
-    def _place(self, record: Record, told: Told) -> None:
+    def _place(self, record: Record, reported: RequestRecords) -> None:
         for place in _places(record):
-            self._places[place].append(told)
+            self._places[place].append(reported)
 
-    def _find(self, record: Record, done: int, free: str) -> Told | None:
-        """The one that ended closest to `done`, by the request itself, else by where it is on the device."""
+    def _find(self, record: Record, done: int, free: str) -> RequestRecords | None:
+        """Return the request that ended closest to `done`, by its address, else by its place on the device."""
         for place in _places(record):
             near = [
-                told
-                for told in self._places.get(place, ())
-                if getattr(told, free) is None and _is_of(told, record, done, self._begins)
+                reported
+                for reported in self._places.get(place, ())
+                if getattr(reported, free) is None and _is_of(reported, record, done, self._begins)
             ]
             if near:
-                return min(near, key=lambda told: abs(told.done_ns - done))
+                return min(near, key=lambda reported: abs(reported.done_ns - done))
         return None
 
     def _resume(self) -> None:
-        """A waiter's record may come before that of its I/O; one whose I/O was left out finds none."""
+        """Add waiters' records to their I/Os. One may come before that of its I/O; some I/Os were left out."""
         waiting: Aged = []
         for tick, record in self._resumed:
             done = record.get("done_ns")
             if done is None or record.get("resume_us") is None:
                 self._undecoded += 1
-            elif (told := self._find(record, done, "resumed")) is not None:
-                told.resumed = record
+            elif (reported := self._find(record, done, "resumed")) is not None:
+                reported.resumed = record
             else:
                 waiting.append((tick, record))
         self._resumed = waiting
 
-    def _with_stages(self, ready: list[Told]) -> list[Told]:
-        """One for one, of the same device and op: as many are told as before, and as many left out."""
-        alone: defaultdict[tuple[int | None, int | None], list[Told]] = defaultdict(list)
-        traced: defaultdict[tuple[int | None, int | None], list[Told]] = defaultdict(list)
-        for told in ready:
-            kind = told.get("dev"), told.get("op")
-            if told.deep is None:
-                alone[kind].append(told)
-            elif told.always is None and self._of_stages(told.deep):
-                traced[kind].append(told)
+    def _with_stages(self, ready: list[RequestRecords]) -> list[RequestRecords]:
+        """Replace requests without stages by traced ones of the same device and op; the number stays."""
+        alone: defaultdict[tuple[int | None, int | None], list[RequestRecords]] = defaultdict(list)
+        traced: defaultdict[tuple[int | None, int | None], list[RequestRecords]] = defaultdict(list)
+        for reported in ready:
+            kind = reported.get("dev"), reported.get("op")
+            if reported.on_demand is None:
+                alone[kind].append(reported)
+            elif reported.always is None and self._of_stages(reported.on_demand):
+                traced[kind].append(reported)
         out: set[int] = set()
         for kind, those in alone.items():
             able = _above_all(traced.get(kind, ()), those)
-            for told, instead in zip(those, able, strict=False):
-                instead.stands_in = True
-                out.add(id(told))
-        return [told for told in ready if id(told) not in out]
+            for reported, instead in zip(those, able, strict=False):
+                instead.is_substitute = True
+                out.add(id(reported))
+        return [reported for reported in ready if id(reported) not in out]
 
     def _of_stages(self, record: Record | None) -> bool:
         return record is not None and self._names.manifests[record.probe].group == "stages"
 
     def _counts(self, record: Record | None) -> bool:
-        """Whether its script counts each I/O that is above."""
+        """Return whether its script counts each I/O above the threshold."""
         return record is not None and any(spec.role == "above" for spec in self._names.manifests[record.probe].maps)
 
-    def _made(self, told: Told, late: Mapping[int, list[Record]], now: Moment) -> Outlier | None:
-        deep = told.deep if told.always is None and not told.stands_in else None
-        if self._of_stages(deep) and not self._counts(deep):
+    def _made(self, reported: RequestRecords, late: Mapping[int, list[Record]], now: ClockPair) -> Outlier | None:
+        on_demand = reported.on_demand if reported.always is None and not reported.is_substitute else None
+        if self._of_stages(on_demand) and not self._counts(on_demand):
             return None
-        made = outlier(told, late, self._names, now)
-        if made is not None and self._of_stages(deep) and not self._alone(made.device):
+        made = outlier(reported, late, self._names, now)
+        if made is not None and self._of_stages(on_demand) and not self._alone(made.device):
             return None
         if made is None:
-            self._undecoded += self._names.device(told.get("dev") or 0) is not None
-        elif told.deep is None and not self._times(made.device, made.op):
+            self._undecoded += self._names.device(reported.get("dev") or 0) is not None
+        elif reported.on_demand is None and not self._times(made.device, made.op):
             return None
         return made
 
 
-def _above_all(traced: Iterable[Told], those: Sequence[Told]) -> list[Told]:
-    """Of the traced ones, which begin below the threshold, those that surely are above it."""
+def _above_all(traced: Iterable[RequestRecords], those: Sequence[RequestRecords]) -> list[RequestRecords]:
+    """Return the traced requests that are as slow as every one of `those`: the tracer's threshold is lower."""
     least_total, least_issued = (min(each) for each in zip(*map(_both, those), strict=True))
-    return [told for told in traced if (both := _both(told))[0] >= least_total and both[1] >= least_issued]
+    return [reported for reported in traced if (both := _both(reported))[0] >= least_total and both[1] >= least_issued]
 
 
-def _both(told: Told) -> tuple[int, int]:
-    """Its total, and that without what came before its issue, which not every always-on probe sees."""
-    total = told.total_us or 0
-    return total, total - (told.get("queue_us") or 0) - (told.get("requeue_us") or 0)
+def _both(reported: RequestRecords) -> tuple[int, int]:
+    """Return its total, and the total without the time before its issue, which not every always-on probe measures."""
+    total = reported.total_us or 0
+    return total, total - sum(reported.get(f"{stage}_us") or 0 for stage in ABOVE_DRIVER)
 
 
 def _begins(manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Where each probe's totals begin."""
+    """Return where each probe's totals begin."""
     return {name: one.latency_from for name, one in manifests.items()}
 
 
-def _is_of(told: Told, record: Record, done: int, begins: Mapping[str, str]) -> bool:
-    """Of the same I/O: by its address and begin where both tell them, else by when it was done."""
-    apart = abs(told.done_ns - done)
+def _is_of(reported: RequestRecords, record: Record, done: int, begins: Mapping[str, str]) -> bool:
+    """Return whether they are of one I/O: by address and begin where both have them, else by the completion's time."""
+    apart = abs(reported.done_ns - done)
     request, begun = record.get("request"), record.get("begun_ns")
-    for one in told.sources():
+    for one in reported.sources():
         other, start = one.get("request"), one.get("begun_ns")
         if request and other:
             if request != other:
@@ -512,13 +523,13 @@ def _is_of(told: Told, record: Record, done: int, begins: Mapping[str, str]) -> 
             if begun is not None and start is not None:
                 if begins.get(record.probe) != begins.get(one.probe):
                     # From the queue, and from the issue: two I/Os don't have an address at the same time.
-                    return apart <= _DONE_NS < min(told.done_ns, done) - max(begun, start)
+                    return apart <= _DONE_NS < min(reported.done_ns, done) - max(begun, start)
                 return apart < _SAME_NS and abs(begun - start) <= _BEGUN_NS
     return apart <= _DONE_NS
 
 
 def _places(record: Record) -> list[tuple[str, int, int]]:
-    """What a request is known by: its own address, else its place on the device. A flush has no place."""
+    """Return keys that identify a request: its address, and its place on the device. A flush has no place."""
     dev, request, sector = record.get("dev"), record.get("request"), record.get("sector")
     if dev is None:
         return []

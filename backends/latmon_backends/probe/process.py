@@ -1,10 +1,8 @@
-"""The probe process behind a shim that ends it with latmon; bounded queries of a tool.
+"""The probe process behind a shim that ends it with latmon; the start of a probe; bounded queries of a tool.
 
 The only module that touches a probe process. The shim ends the tool when its standard input closes, so a collector that
-dies by SIGKILL leaves no orphan; measured to hold through plain start, setsid, sudo and ssh, where PR_SET_PDEATHSIG and
-process groups don't. Knows nothing of what the tool prints.
-
-Knows no tool.
+dies by SIGKILL leaves no orphan. This works through plain start, setsid, sudo and ssh (measured), where
+PR_SET_PDEATHSIG and process groups don't. It knows neither the tool nor what it prints after the ready line.
 """
 
 from __future__ import annotations
@@ -14,19 +12,21 @@ import contextlib
 import os
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from latmon.support.errors import UnavailableError
 from latmon.support.process import descendants, widen
 from latmon.support.text import clean
 from latmon.support.trust import environment
-from latmon_backends.probe.events import Event
+from latmon_backends.probe.events import Event, Printed
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
 # A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
-# must not hold the tool's output open, or its end is seen late; `read`, not `cat`, because it leaves nobody behind when
+# must not keep the tool's output open, or its end is seen late; `read`, not `cat`, because no process is left over when
 # the tool ends first.
 _SHIM = (
     "ulimit -c 0; exec 3<&0; "
@@ -57,7 +57,7 @@ def shimmed(
     grace_s: float = GRACE_S,
     after: str = "",
 ) -> list[str]:
-    """The argument list that runs `command` behind the shim. `after`: what the shell does when the tool, `$p`, is gone.
+    """Return the words that run `command` behind the shim. `after`: shell commands for when the tool, `$p`, is gone.
 
     `sudo` asks for root without ever prompting. `mount_tracefs` and `mount_debugfs` give the tool that file system in a
     mount namespace of its own, so that nothing stays mounted on the host.
@@ -71,8 +71,17 @@ def shimmed(
     return [*(["sudo", "-n"] if sudo else []), "sh", "-c", shim, "latmon-probe", *words]
 
 
-class Running(Protocol):
-    """A started process: its pipes, its end. One that we started ourselves, or that a starter with root did for us."""
+def is_mounted(kind: str, proc: Path) -> bool:
+    """Return whether a file system of this kind is mounted; True where that is not known: the tool will report it."""
+    try:
+        mounts = (proc / "self/mounts").read_text("utf-8", "replace")
+    except OSError:
+        return True
+    return any(line.split()[2:3] == [kind] for line in mounts.splitlines())
+
+
+class ProcessHandle(Protocol):
+    """A started process: its pipes, its end. This process or the root helper started it."""
 
     @property
     def pid(self) -> int: ...
@@ -84,11 +93,11 @@ class Running(Protocol):
     def stderr(self) -> asyncio.StreamReader | None: ...
 
     async def wait(self) -> int:
-        """The status as a shell tells it."""
+        """Return the status as a shell reports it."""
         ...
 
     def ask(self) -> None:
-        """A line on its standard input."""
+        """Write a line on its standard input."""
         ...
 
     def hang_up(self) -> None:
@@ -96,7 +105,7 @@ class Running(Protocol):
         ...
 
     def close(self) -> None:
-        """Close our ends, whoever else may hold the others."""
+        """Close our ends of the pipes, even where a descendant has the others open."""
         ...
 
 
@@ -122,14 +131,14 @@ class _Own:
             self._process.stdin.close()
 
     def close(self) -> None:
-        with contextlib.suppress(PermissionError):  # it kills who still runs, which isn't allowed behind sudo
+        with contextlib.suppress(PermissionError):  # it kills a running process, which isn't allowed behind sudo
             self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
 
 
 class Child:
     """A running tool. `read` gives its output in portions, b"" at the end; `complaints` are stderr's last lines."""
 
-    def __init__(self, process: Running) -> None:
+    def __init__(self, process: ProcessHandle) -> None:
         self._process = process
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
@@ -139,9 +148,9 @@ class Child:
 
     @classmethod
     async def start(cls, words: Sequence[str]) -> Child:
-        """OSError when not even the shell can be started. The terminal's Ctrl-C is not for it.
+        """Start the tool, out of reach of the terminal's Ctrl-C. OSError when not even the shell can be started.
 
-        So it gets a session of its own; sudo a process group only, because its ticket belongs to the terminal and
+        It gets a session of its own; sudo a process group only, because its ticket belongs to the terminal and
         can't be found from another session.
         """
         apart: dict[str, Any] = {"process_group": 0} if words[0] == "sudo" else {"start_new_session": True}
@@ -154,20 +163,20 @@ class Child:
         try:
             return cls(_Own(await asyncio.shield(starting)))
         except asyncio.CancelledError:
-            # Cancelled itself it would wait for ever for pipes that were never connected (CPython 3.11).
+            # Cancelled itself it would never end: it waits for pipes that were never connected (CPython 3.11).
             await cls(_Own(await starting)).stop()
             raise
 
     @property
     def pid(self) -> int:
-        """Of the shim; the tool is below it."""
+        """The shim's; the tool is below it."""
         return self._process.pid
 
     def prefer(self) -> None:
-        """Before others, where that is allowed: a reader that is late loses nothing but time.
+        """Raise its priority, where that is allowed: its output comes in time on a busy host.
 
-        Once it has compiled, not before: that takes a second of CPU which is the screen's. Behind `sudo -n` it isn't
-        allowed, and the probe stays at its usual place: the price is a late frame, and the frame says so.
+        To be called once it has compiled, which takes a second of CPU that the screen needs. It isn't allowed behind
+        `sudo -n`: there frames may be late, and are marked so.
         """
         for pid in descendants(self.pid):
             with contextlib.suppress(OSError):
@@ -179,19 +188,19 @@ class Child:
             return b"" if stdout is None else await stdout.read(_PORTION)
 
     async def complaints(self) -> list[str]:
-        """Everything said on stderr, once the output has ended; clean."""
+        """Return the last lines of stderr, clean, once the output has ended."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._listening), 1)
         return list(self._complaints)
 
     def heard(self) -> list[str]:
-        """What was said on stderr since the last call, the latest of it; clean."""
+        """Return the lines on stderr since the last call, at most the latest 4,096; clean."""
         lines = list(self._unheard)
         self._unheard.clear()
         return lines
 
     async def returncode(self) -> int:
-        """The tool's status as a shell tells it: 128 + n after signal n."""
+        """Return the tool's status as a shell reports it: 128 + n after signal n."""
         return await self._process.wait()
 
     def end(self, *, patient: bool = False) -> None:
@@ -204,10 +213,9 @@ class Child:
             self._process.hang_up()
 
     async def stop(self) -> None:
-        """Ended for certain when this returns, within 2 s of the hang-up: politely, then by SIGKILL of the shim.
+        """End it within 2 s of the hang-up: by SIGTERM, then by SIGKILL of the shim's process group.
 
-        The shim's own death closes nothing that the tool would notice, so what is killed is its whole process group.
-        Who is cancelled while it waits kills at once: nobody may come back for it.
+        The tool would not notice the shim's death alone. A cancelled caller kills at once: it may not come back.
         """
         self.end()
         try:
@@ -239,42 +247,42 @@ class Child:
         rest = b""
         while portion := await stderr.read(_PORTION):
             *lines, rest = (rest + portion).split(b"\n")
-            told = [clean(line, 300) for line in lines if line.strip()]
-            self._complaints.extend(told)
-            self._unheard.extend(told)
+            reported = [clean(line, 300) for line in lines if line.strip()]
+            self._complaints.extend(reported)
+            self._unheard.extend(reported)
             rest = rest[-_PORTION:]
         if rest.strip():
             self._complaints.append(clean(rest, 300))
 
 
 async def answer(words: Sequence[str], *, within_s: float, most: int) -> str:
-    """Its output, at most so many bytes, and then what it complained of; empty where it can't be run or takes longer.
+    """Return a command's output, at most so many bytes, and then its stderr; empty where it fails or takes longer.
 
     `words` are shimmed: it ends with our end of its standard input.
     """
-    said = bytearray()
+    output = bytearray()
     try:
         child = await Child.start(words)
     except OSError:
         return ""
     try:
         async with asyncio.timeout(within_s):
-            while len(said) < most and (portion := await child.read()):
-                said += portion
-            complaints = child.heard() if len(said) >= most else await child.complaints()
+            while len(output) < most and (portion := await child.read()):
+                output += portion
+            complaints = child.heard() if len(output) >= most else await child.complaints()
     except TimeoutError:
         return ""
     finally:
         await child.stop()
-    return "\n".join((said[:most].decode("utf-8", "replace"), *complaints))
+    return "\n".join((output[:most].decode("utf-8", "replace"), *complaints))
 
 
 LOOK_S = 1.0
-"""How long a reader that listens waits at once, and the most silence that one look may find."""
+"""A reader waits at most so long at once; one look counts at most this silence."""
 
 
 class RefusedError(Exception):
-    """A program that doesn't run here, why, and where in its text that was found (0: not said)."""
+    """A program that doesn't run here, with the reason and the line of its text (0: not known)."""
 
     def __init__(self, why: str, line: int = 0) -> None:
         super().__init__(why)
@@ -282,10 +290,9 @@ class RefusedError(Exception):
 
 
 class Silence:
-    """How long a reader that listened has heard nothing.
+    """Time in which a running reader read nothing.
 
-    From one look to the next at most LOOK_S counts. A reader that was stopped for 12 s did not listen; what the probe
-    printed meanwhile is still in its pipe.
+    From one look to the next at most LOOK_S counts: while the reader was stopped, the probe's output stays in its pipe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -297,63 +304,99 @@ class Silence:
         self._looked, self._s = self._clock(), 0.0
 
     def look(self) -> float:
-        """Seconds of silence. To be called once in LOOK_S."""
+        """Return the seconds of silence. To be called once in LOOK_S."""
         now = self._clock()
         self._s += min(now - self._looked, LOOK_S)
         self._looked = now
         return self._s
 
 
-class RunningProbe(Protocol):
-    """A process with one program, past its ready line."""
+class RunningProbe(ABC):
+    """A tool's process with one program: started until its ready line, read event by event, ended.
+
+    It knows the ready line and nothing else of what the events mean.
+    """
+
+    tool_name: ClassVar[str]
+    ready_s: ClassVar[float] = 300.0
+    """How long a busy or emulated host may take to compile and attach. dtrace took 18 to 60 s in an emulated one; there
+    all probes of the tracer take bpftrace 60 to 100 s, and 0.17 more than 180 s. Another variant would take no less."""
+
+    def __init__(self, child: Child, wanted: int) -> None:
+        """`wanted`: hooks that the program has."""
+        self._child, self.wanted = child, wanted
+        self._events: deque[Event] = deque()
 
     @property
     def pid(self) -> int:
-        """Of the process that was started; the tool is it or below it."""
-        ...
-
-    @property
-    def wanted(self) -> int:
-        """Hooks that the program has."""
-        ...
+        """The process that was started; the tool is it or below it."""
+        return self._child.pid
 
     @property
     def attached(self) -> int:
-        """Hooks that the tool says it attached."""
-        ...
+        """Hooks that the tool reports as attached."""
+        return self.wanted
 
     async def next(self) -> Event | None:
-        """The next event; None at the end of the output."""
-        ...
+        """Return the next event; None at the end of the output."""
+        while not self._events:
+            portion = await self._portion()
+            self._events.extend(self._decoded(portion))
+            if not portion:
+                break
+        return self._events.popleft() if self._events else None
+
+    async def _portion(self) -> bytes:
+        return await self._child.read()
+
+    @abstractmethod
+    def _decoded(self, portion: bytes) -> Iterable[Event]:
+        """Return the events that a portion of the output completes; b"" is its end."""
 
     async def complaint(self) -> str:
-        """Why it ended, once it has."""
-        ...
+        """Return why it ended, once it has."""
+        return self._reason(await self._child.complaints(), await self._child.returncode())
+
+    @staticmethod
+    @abstractmethod
+    def _reason(complaints: Sequence[str], status: int) -> str: ...
 
     def end(self, *, patient: bool = False) -> None:
-        """Ask it to finish: its last events can still be read. `patient`: however long it takes, until `stop`."""
-        ...
+        """Ask it to finish: its last events can still be read. `patient`: it is not killed before `stop`."""
+        self._child.end(patient=patient)
 
     async def stop(self) -> None:
-        """Ended for certain when this returns, within 2 s."""
-        ...
-
-
-class Starting(RunningProbe, Protocol):
-    """A process of which it isn't known yet whether it gets as far as its ready line."""
+        """End it within 2 s; it has ended when this returns."""
+        await self._child.stop()
 
     async def until_ready(self) -> None:
-        """RefusedError when its program doesn't run here, UnavailableError when none would."""
-        ...
+        """Wait for the ready line. RefusedError when its program doesn't run here, UnavailableError when none would."""
+        try:
+            async with asyncio.timeout(self.ready_s):
+                while (event := await self.next()) is not None:
+                    if isinstance(event, Printed) and event.text.startswith("ready "):
+                        await self._check_attached()
+                        return self._child.prefer()
+        except TimeoutError:
+            raise UnavailableError(
+                f"{self.tool_name} was not ready within {self.ready_s:.0f} s on this host."
+            ) from None
+        raise await self._refused()
+
+    async def _check_attached(self) -> None:  # noqa: B027 - most tools print the line after attaching
+        """Raise RefusedError where the tool fails to attach after its ready line."""
+
+    async def _refused(self) -> RefusedError:
+        return RefusedError(await self.complaint())
 
 
-Begun = TypeVar("Begun", bound=Starting)
+AnyProbe = TypeVar("AnyProbe", bound=RunningProbe)
 
 
-async def started(launched: Awaitable[Child], made: Callable[[Child], Begun]) -> Begun:
-    """The probe that is `made` of the child, once it is ready; whatever comes in between, nothing is left of it."""
+async def started(launching: Awaitable[Child], make: Callable[[Child], AnyProbe]) -> AnyProbe:
+    """Return the probe that `make` makes of the child, once it is ready; it is stopped if anything fails before."""
     try:
-        probe = made(await launched)
+        probe = make(await launching)
     except OSError as error:
         raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
     try:

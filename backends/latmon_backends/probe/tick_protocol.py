@@ -1,21 +1,16 @@
 """The tick protocol of the scripts, for bpftrace and DTrace: events in, one window per interval out.
 
-A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`, on its way out `last PROBE
-NUMBER NS` and all maps once more; a `slow` line for an I/O above the threshold at any time. Owns the order of ticks,
-late ticks and what was lost on the way. Sans I/O: the clock and the reading of the kernel's counters are given.
+A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`; when it ends, `last PROBE
+NUMBER NS` and all maps once more. Record lines, as `slow` for an I/O above the threshold, come at any time. Maps count
+once their `done` came; the first `done` of a script is where its counting begins. Sans I/O: clocks and the kernel's
+counters are given.
 
-Knows neither scripts nor windows.
+Ticks decodes the always-on probe: each of its ticks makes a window. OnDemandTicks decodes the tracer: each of its
+scripts has ticks of its own.
 
-A probe tells at most WINDOW issues of a device before it begins the next window. One that was not filled goes on in the
-next: nothing was left out between them. Must not know the probes, nor what the order says.
-
-    ticks = DeepTicks(manifests, device_name, threads, around)
+    ticks = OnDemandTicks(manifests, device_name, threads, around)
     ticks.take(event)         # each event of the process, in their order
-    window = ticks.taken()    # e.g. at each tick of the always-on probe: all that was completed since the last call
-
-Every script has ticks of its own: `tick NAME N NS`, its maps, `done NAME`. What a script printed counts once its `done`
-came; the first `done` of each is where its counting begins. Record lines come at any time. Sans I/O; asks no clock but
-the given distance between two. Must not know how the process was started or what joins records.
+    window = ticks.taken()    # at each tick of the always-on probe: all that was completed since the last call
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from latmon.decode.framer import DeepFramer, DeepInterval, Framer, Interval, joined
+from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
 from latmon.decode.inflight import Flags
 from latmon.decode.map_deltas import Counts
 from latmon.decode.records import Record, record, shifted
@@ -35,7 +30,7 @@ from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.probe.events import (
-    Counted,
+    CountedMap,
     Event,
     HandlerNamed,
     HelperFailed,
@@ -43,7 +38,7 @@ from latmon_backends.probe.events import (
     MapPrinted,
     NoRoom,
     Printed,
-    Undecoded,
+    UndecodedLine,
 )
 from latmon_backends.probe.outliers import Threads
 
@@ -59,7 +54,7 @@ _DIGITS = 19
 
 @dataclass(slots=True)
 class Losses:
-    """What went wrong in an interval."""
+    """Counts of data that an interval lost."""
 
     lost: int = 0
     map_full: int = 0
@@ -67,10 +62,10 @@ class Losses:
     dropped: int = 0
     """Records of I/Os beyond those that are kept for one interval."""
     unkept: int = 0
-    """Records that only tell more of one, beyond those."""
+    """Records with details of an I/O, beyond those."""
 
     def note(self, event: Event) -> None:
-        """An event that is neither a map nor a line."""
+        """Count an event that is neither a map nor a line."""
         match event:
             case Lost(events=events) if 0 <= events <= MAX_COUNT:
                 self.lost += events
@@ -78,7 +73,7 @@ class Losses:
                 self.map_full += code == _MAP_FULL
             case NoRoom(entries=entries) if 0 <= entries <= MAX_COUNT:
                 self.map_full += entries
-            case Lost() | NoRoom() | Undecoded():
+            case Lost() | NoRoom() | UndecodedLine():
                 self.undecoded += 1
             case _:
                 pass
@@ -94,7 +89,7 @@ class Losses:
 
 
 def stamped(words: list[str]) -> tuple[int, int] | None:
-    """Number and stamp (ns) of a `tick` or `last` line; None where it is torn."""
+    """Return number and stamp (ns) of a `tick` or `last` line; None where it is torn."""
     if len(words) != _TICK_WORDS or not all(word.isdecimal() and len(word) < _DIGITS for word in words[2:]):
         return None
     return int(words[2]), int(words[3])
@@ -102,9 +97,9 @@ def stamped(words: list[str]) -> tuple[int, int] | None:
 
 _ON_TIME_US = 500_000
 _WIDE, _WIDE_US = 3, 3_000_000
-"""After so many intervals, and so long, a tick was due in vain: a paused machine, or a tool that lost its ticks."""
+"""After so many intervals, and so long, a tick is missing: a paused machine, or a tool that lost its ticks."""
 _AHEAD_US = 1_000_000
-"""A stamp is taken before its line is read; what is told of the future, or goes back, is no stamp."""
+"""A stamp is taken before its line is read: one in the future, or before the last, is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +112,17 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ProbeWindow:
     """One interval, from tick to tick."""
 
     begin: Tick
     end: Tick
-    interval: Interval
+    interval: ProbeInterval
     losses: Losses = field(default_factory=Losses)
     late: bool = False
-    """It is several intervals together: their ticks were read too late to tell them apart, or didn't come."""
+    """It is several intervals: their ticks were read too late to separate them, or didn't come."""
     records: tuple[Record, ...] = ()
-    """slow, as they were printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
+    """`slow` records printed before the tick's last line; their stamps on CLOCK_MONOTONIC."""
 
     @property
     def lag_us(self) -> int:
@@ -136,13 +131,13 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWindow(Window):
+class LastWindow(ProbeWindow):
     """The unfinished interval at the end: the probe saw nothing after `end`, however long detaching took."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the protocol needs to know of the outside: clocks in us, counters, how many keys a map can hold."""
+    """Inputs of the protocol: clocks in us, counters, the most keys of a map."""
 
     now_us: Callable[[], int]
     ahead_us: Callable[[], int]
@@ -153,7 +148,7 @@ class Surroundings:
 
 
 class Ticks:
-    """Takes one probe's events in, from its ready line to its last map."""
+    """Decoder of the always-on probe's events, from its ready line to its last map."""
 
     def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
         self._manifest, self._framer, self._around = manifest, framer, around
@@ -166,15 +161,15 @@ class Ticks:
         """When a tick was last read late in this interval; 0: none was."""
         self._newest_us = 0
         self._ending = False
-        self.said_last = False
+        self.saw_last_line = False
         """Its last line came: the maps after it are the probe's last ones."""
-        self.before = Interval()
-        """What was counted before the first window; of no frame."""
+        self.before = ProbeInterval()
+        """Counts from before the first window, which belong to no frame."""
 
-    def take(self, event: Event) -> Window | None:
-        """A Window when the event completes an interval."""
+    def take(self, event: Event) -> ProbeWindow | None:
+        """Return a window when the event completes an interval."""
         match event:
-            case MapPrinted() | Counted():
+            case MapPrinted() | CountedMap():
                 self._map(event)
             case Printed(text=text):
                 return self._line(text)
@@ -183,27 +178,27 @@ class Ticks:
         return None
 
     def end(self) -> None:
-        """The probe was asked to end: ticks on the way out are part of the last interval."""
+        """Note that the probe is ending: ticks after that are part of the last interval."""
         self._ending = True
 
     def last(self) -> LastWindow | None:
-        """The unfinished interval at the end of the output; None when no `last` line came."""
+        """Return the unfinished interval at the end of the output; None when no `last` line came."""
         if self._open is None or self._begin is None:
             return None
         whole = self._close(self._begin, self._open)
         return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
 
-    def _map(self, event: MapPrinted | Counted) -> None:
+    def _map(self, event: MapPrinted | CountedMap) -> None:
         values = event.integers()
         self._losses.map_full += len(values) >= self._around.map_keys
-        # What a script keeps for itself comes out too when it ends: its tick number and starts are not results.
+        # A script's own maps are printed too when it ends: its tick number and starts are not results.
         if not self._ending or event.name in self._maps:
             self._framer.printed(event.name, values)
 
-    def _line(self, text: str) -> Window | None:
+    def _line(self, text: str) -> ProbeWindow | None:
         words = text.split()
         if words[:1] in (["tick"], ["last"]):
-            self.said_last = words[0] == "last"
+            self.saw_last_line = words[0] == "last"
             self._open = self._tick(words)
             if self._ending and self._open is not None:
                 self._note_late(self._open)
@@ -238,13 +233,13 @@ class Ticks:
     def _ahead_us(self) -> int:
         return self._around.ahead_us() if self._manifest.clock != "monotonic" else 0
 
-    def _done(self, tick: Tick) -> Window | None:
-        """The end of a tick's maps.
+    def _done(self, tick: Tick) -> ProbeWindow | None:
+        """Return the window that a tick's `done` ends, if it ends one.
 
-        The first is where counting begins, here and in the kernel's counters: when the probe was attached is not known.
-        After the reader was stopped, a queued tick may carry maps that are newer than its stamp, and the kernel's
-        counters can only be read now. So all queued ticks are one wide interval. It ends at the first tick that the
-        probe printed after the reader was back, so that the probe and the kernel count the same time.
+        Counting begins at the first, here and in the kernel's counters: the time of attaching is not known.
+        After the reader was stopped, the maps of a queued tick may be newer than its stamp, and the kernel's counters
+        can only be read now. So all queued ticks are one wide interval. It ends at the first tick printed after the
+        reader continued, so that the probe and the kernel count the same time.
         """
         if self._begin is None:
             self.before = self._framer.interval(None)
@@ -263,25 +258,29 @@ class Ticks:
         if now_us - tick.mono_us > max(self._around.interval_us, _ON_TIME_US):
             self._late_until_us = now_us
 
-    def _close(self, begin: Tick, tick: Tick) -> Window:
+    def _close(self, begin: Tick, tick: Tick) -> ProbeWindow:
         late = self._late_until_us > 0
         in_order = tick.number == begin.number + 1 and not late
         slot = tick.number % SLOTS if in_order else None
         records, self._records = tuple(self._records), []
-        window = Window(begin, tick, self._framer.interval(slot), self._losses, late, records)
+        window = ProbeWindow(begin, tick, self._framer.interval(slot), self._losses, late, records)
         self._begin, self._losses, self._late_until_us = tick, Losses(), 0
         return window
 
 
 WINDOW = 128
-"""As in probes/linux/order_a.bt and order_c.bt."""
+"""The same value stands in probes/linux/order_a.bt and order_c.bt."""
 MAX_ISSUES = 4096
 """Kept for one interval, of all devices."""
 _Windows = dict[int, list[Issue]]
 
 
 class IssueWindows:
-    """Takes records in any order; answers with one run of each device."""
+    """Consecutive issues of each device, from records in any order.
+
+    A probe prints at most WINDOW issues of a device before it begins the next window. A window that was not filled
+    continues in the next: nothing is missing between them.
+    """
 
     def __init__(self, device_name: Callable[[int], str | None]) -> None:
         self._device_name = device_name
@@ -289,7 +288,7 @@ class IssueWindows:
         self._kept = 0
 
     def take(self, record: Record) -> bool:
-        """False where it can't be kept."""
+        """Keep a record; return False where that is impossible."""
         issued = _issue(record)
         window, number = record.get("window_ns"), record.get("dev")
         if issued is None or window is None or number is None or self._kept >= MAX_ISSUES:
@@ -301,7 +300,7 @@ class IssueWindows:
         return True
 
     def taken(self) -> Mapping[str, tuple[Issue, ...]]:
-        """Of each device the longest run of consecutive issues since the last call, the newer of equals."""
+        """Return each device's longest run of consecutive issues since the last call, the newer of equals."""
         found = {device: max(reversed(list(_runs(windows))), key=len) for device, windows in self._windows.items()}
         self._windows.clear()
         self._kept = 0
@@ -331,15 +330,15 @@ _BIOS = "bios"
 
 
 @dataclass(frozen=True, slots=True)
-class DeepWindow:
-    """What the deep scripts said between two calls; `interval.traced` has neither `one_in` nor `devices`."""
+class TracerWindow:
+    """Data of the tracer's scripts between two calls; `interval.traced` has neither `one_in` nor `devices`."""
 
-    interval: DeepInterval = field(default_factory=DeepInterval)
+    interval: TracerInterval = field(default_factory=TracerInterval)
     records: tuple[Record, ...] = ()
-    """slow, resumed and late, their stamps on CLOCK_MONOTONIC: for outliers.Outliers."""
+    """slow, resumed and late records for Outliers, their stamps on CLOCK_MONOTONIC."""
     losses: Losses = field(default_factory=Losses)
     ticks: int = 0
-    """Of the script that completed most: 0 is nothing new, a process that hangs or is slow."""
+    """Ticks of the script that completed most; 0: the process is slow or hangs."""
     begun_us: int = 0
     """The tick from which the earliest of its scripts counts; 0 where it has no ticks."""
     issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
@@ -347,40 +346,42 @@ class DeepWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class DeepSurroundings:
-    """What the protocol needs to know of the outside."""
+class OnDemandSurroundings:
+    """Inputs of the protocol."""
 
     map_keys: int
     ahead_us: Callable[[], int] = lambda: 0
     """How far the scripts' clock is ahead of CLOCK_MONOTONIC, where it is another."""
     timed: Callable[[str], bool] = lambda _: False
-    """Whether the always-on probe times a device: then its bios are told of nowhere, they are its requests."""
+    """Whether the always-on probe times a device. Its bios are left out then: they are its requests."""
     flags: Flags = lambda _: ()
 
 
 class _Script:
-    """One script's place in the protocol."""
+    """Decoding state of one script."""
 
-    def __init__(self, manifest: Manifest, device_name: Callable[[int], str | None], around: DeepSurroundings) -> None:
+    def __init__(
+        self, manifest: Manifest, device_name: Callable[[int], str | None], around: OnDemandSurroundings
+    ) -> None:
         alone = lambda name: not around.timed(name)  # noqa: E731
-        self.manifest, self.framer = manifest, DeepFramer(manifest, device_name, around.flags, alone)
+        self.manifest, self.framer = manifest, TracerFramer(manifest, device_name, around.flags, alone)
         self.device_name = device_name
         self.waiting: list[Record] = []
-        """Slow bios: they are told with the tick whose map counts them, and so is what was left out."""
-        self.held: list[Record] = []
-        """What had not completed at the tick that is open."""
+        """Records of slow bios: they belong to the tick whose map counts them, as the number of those left out does."""
+        self.in_flight: list[Record] = []
+        """I/Os that had not completed at the open tick."""
         self.arriving: dict[str, Counts] = {}
         self.open: tuple[int, int] | None = None
         self.begun = False
         self.numbers: list[int] = []
         """Ticks completed since the last window."""
         self.mono_ns = self.since_ns = 0
-        """Of the newest tick, and of the newest that an earlier window has."""
+        """Stamps of the newest tick, and of the newest tick in an earlier window."""
         self.last = False
-        """It said its last: a tick that is open then has no end line."""
+        """Its last line came: a tick that is open then has no end line."""
 
     def complete(self) -> bool:
-        """The end of a tick's maps; False where its beginning was lost, and its maps count with the next."""
+        """End a tick; return False where its first line was lost: its maps count with the next."""
         if self.open is None:
             return False
         for name, values in self.arriving.items():
@@ -390,36 +391,36 @@ class _Script:
         self.numbers.append(number)
         self.open = None
         if not self.last:
-            self.framer.waiting(self.held, self.mono_ns)
-        self.held = []
+            self.framer.waiting(self.in_flight, self.mono_ns)
+        self.in_flight = []
         return True
 
     def begin(self, thread: Callable[[int], Thread]) -> None:
-        """Its counting begins now: what came before is nobody's."""
+        """Begin its counting: earlier counts are dropped."""
         self.begun = True
         self.framer.interval(None, thread)
         self.taken()
         self.waiting.clear()
 
     def taken(self) -> None:
-        """The next window begins."""
+        """Begin the next window."""
         self.numbers.clear()
         self.since_ns = self.mono_ns
 
     def slot(self) -> int | None:
-        """Of the maxima: only where the window is one tick."""
+        """Return the slot of the maxima; None unless the window is one tick."""
         return self.numbers[0] % SLOTS if len(self.numbers) == 1 else None
 
 
-class DeepTicks:
-    """Takes one process's events in."""
+class OnDemandTicks:
+    """Decoder of the events of the tracer's process."""
 
     def __init__(
         self,
         manifests: Sequence[Manifest],
         device_name: Callable[[int], str | None],
         threads: Threads,
-        around: DeepSurroundings,
+        around: OnDemandSurroundings,
     ) -> None:
 
         def untimed_name(number: int) -> str | None:
@@ -436,9 +437,9 @@ class DeepTicks:
         self._ended = False
 
     def take(self, event: Event) -> None:
-        """One event. Nothing comes of it until `taken`."""
+        """Take one event."""
         match event:
-            case MapPrinted() | Counted():
+            case MapPrinted() | CountedMap():
                 self._map(event)
             case Printed(text=text):
                 self._line(text)
@@ -449,16 +450,16 @@ class DeepTicks:
                 self._losses.note(event)
 
     def end(self) -> None:
-        """Nothing more comes: the maps after a `last` line are complete. A tick that broke off is not."""
+        """Note the end of the output: the maps after a `last` line are complete, those of a torn tick are not."""
         self._ended = True
 
     def whole(self) -> bool:
-        """Each script that ticks at all completed one since the last `taken`."""
+        """Return whether each script that has begun completed a tick since the last `taken`."""
         begun = [one.numbers for one in self._scripts.values() if one.begun]
         return bool(begun) and all(begun)
 
-    def taken(self) -> DeepWindow:
-        """What was completed since the last call; nothing of the tick that is being printed."""
+    def taken(self) -> TracerWindow:
+        """Return the ticks completed since the last call, without the tick that is being printed."""
         scripts = list(self._scripts.values())
         for script in scripts if self._ended else ():
             if script.last:
@@ -467,7 +468,7 @@ class DeepTicks:
             [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
             [one.manifest for one in scripts],
         )
-        window = DeepWindow(
+        window = TracerWindow(
             interval,
             tuple(self._records),
             self._losses,
@@ -480,14 +481,14 @@ class DeepTicks:
             one.taken()
         return window
 
-    def _map(self, event: MapPrinted | Counted) -> None:
+    def _map(self, event: MapPrinted | CountedMap) -> None:
         script = self._of_map.get(event.name)
         values = event.integers()
         self._losses.map_full += len(values) >= self._around.map_keys
         if script is not None:
             script.arriving[event.name] = values
         elif not any(one.last for one in self._scripts.values()):
-            # What scripts keep for themselves comes out too when they end.
+            # Maps for a script's own use are printed too when it ends.
             self._losses.undecoded += 1
 
     def _line(self, text: str) -> None:
@@ -499,7 +500,7 @@ class DeepTicks:
             found = stamped(text.split())
             script.open = None if found is not None and found[1] < script.mono_ns else found
             script.last = kind == "last"
-            script.held = []
+            script.in_flight = []
             self._losses.undecoded += script.open is None
         elif kind == "done":
             self._complete(script)
@@ -507,7 +508,7 @@ class DeepTicks:
             self._record(text, script)
 
     def _complete(self, script: _Script) -> None:
-        """A tick's maps are there, and with them the records that they count."""
+        """End a tick: its maps are complete, and its records are those that they count."""
         if not script.complete():
             return
         if not script.begun:
@@ -526,7 +527,7 @@ class DeepTicks:
         elif found.kind == "issue":
             self._losses.unkept += not self._issues.take(shifted(found, self._ahead_us(script.manifest) * 1000))
         elif found.kind == "waiting":
-            self._losses.unkept += not self._keep(script.held, found, script.manifest)
+            self._losses.unkept += not self._keep(script.in_flight, found, script.manifest)
         elif found.kind == "slow" and script.manifest.group == _BIOS:
             if script.device_name(found.get("dev") or 0) is not None:
                 self._losses.dropped += not self._keep(script.waiting, found, script.manifest)
@@ -534,7 +535,7 @@ class DeepTicks:
             self._losses.unkept += not self._keep(self._records, found, script.manifest)
 
     def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
-        """False where there is no room."""
+        """Keep a record; return False where there is no room."""
         if len(records) >= MAX_RECORDS:
             return False
         records.append(shifted(found, self._ahead_us(manifest) * 1000))

@@ -1,9 +1,10 @@
 """The budget of the tracer: measured cost to a coarser sample or to its end. Pure.
 
-The measure is the time in their programs, in percent of one CPU. Sampling thins out requests alone: where it no longer
-helps, what is left is the interrupts' and the scheduler's, and only switching off does.
+The cost is the time in the tracer's programs, in percent of one CPU. Sampling thins out requests only: where it no
+longer helps, interrupts and the scheduler cause the cost, and the tracer is stopped.
 
-The kernel counts for every BPF program of the host while it is switched on, at some 20 ns each run: so not for long.
+While counting is on, the kernel counts all BPF programs of the host, at some 20 ns each run; so it is switched on
+for a short time only.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ GUESSED_NS = 5_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to do: go on tracing one request in `one_in`, or stop (0); and the figure behind it."""
+class BudgetVerdict:
+    """A decision: trace one request in `one_in`, or stop (0), because of the measured `percent` of a CPU."""
 
     one_in: int
     percent: float
 
 
 class Budget:
-    """Of `percent` of one CPU; 0: none."""
+    """A budget of `percent` of one CPU; 0: unlimited."""
 
     def __init__(self, percent: float) -> None:
         self.percent = percent
@@ -43,18 +44,18 @@ class Budget:
         self._before: float | None = None
 
     def first(self, iops: float) -> int:
-        """What to begin with, by how many requests there are a second."""
+        """Return the sampling to begin with, by the requests per second."""
         one_in = 1
         while self.percent and one_in < COARSEST and iops / one_in * GUESSED_NS / 1e7 > self.percent:
             one_in *= FACTOR
         return one_in
 
     def exceeded(self, percent: float) -> bool:
-        """Never without a budget."""
+        """Return whether a cost is above the budget, if there is one."""
         return 0 < self.percent < percent
 
-    def judge(self, percent: float, one_in: int) -> Verdict | None:
-        """After each measurement; None: go on as it is."""
+    def evaluate(self, percent: float, one_in: int) -> BudgetVerdict | None:
+        """Evaluate a measurement; None: no change."""
         self._above = [*self._above, percent] if self.exceeded(percent) else []
         if len(self._above) < IN_A_ROW:
             return None
@@ -65,12 +66,12 @@ class Budget:
         helps = self._before is None or spent < self._before * HELPS
         if one_in >= COARSEST or not helps:
             self._before = None
-            return Verdict(0, spent)
+            return BudgetVerdict(0, spent)
         self._before = spent
-        return Verdict(coarser, spent)
+        return BudgetVerdict(coarser, spent)
 
     def forget(self) -> None:
-        """The probes were stopped: what they cost then says nothing about the next time."""
+        """Forget the measurements: after a stop they don't predict the next cost."""
         self._above, self._before = [], None
 
 
@@ -80,16 +81,16 @@ PHASE_S, EVERY_S, FIRST_AFTER_S = 1.0, 10.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """None: can't be had."""
+    """Cost and skipped runs of a process's programs; None: not known."""
 
     percent: float | None = None
-    """Of one CPU, in a process's programs."""
+    """Percent of one CPU."""
     skipped: int | None = None
-    """Runs of them that the kernel left out since they were loaded."""
+    """Runs that the kernel skipped since the programs were loaded."""
 
 
 async def measure(launcher: Launcher, pids: Sequence[int], seconds: float = PHASE_S) -> tuple[Measured, ...]:
-    """What each process's programs take now."""
+    """Measure the cost of each process's programs."""
     if not await launcher.count_time(on=True):
         return tuple([Measured(None, (await launcher.totals(pid)).skipped) for pid in pids])
     try:

@@ -1,9 +1,7 @@
 """The demand for tracing: by mode, by the screen that is open, by suspicious devices. Pure.
 
-Knows no process; the clock is an argument, in seconds.
-
-Three signs: I/Os above the device's threshold in several of the last intervals, a p99 far above that of its like
-peers, or I/Os that don't complete. Knows neither probes nor what is done about a suspect.
+The clock is an argument, in seconds. A device is suspicious by I/Os above its threshold in several of the last
+intervals, a p99 far above that of its peers, or I/Os that don't complete.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
 
 INTERVALS, ABOVE_IN = 10, 3
-"""I/Os above the threshold in so many of the last intervals: one bad second is none."""
+"""I/Os above the threshold in so many of the last intervals; one bad second is no sign."""
 STAYS_US = 60_000_000
-"""After its last sign; so a device that comes and goes starts no probe each time."""
+"""Time after its last sign: an intermittent problem doesn't start the tracer each time."""
 FAR = 4
 """Times the peers' p99: two buckets of an octave are half of that."""
 COMPARED_EVERY = 5
@@ -29,9 +27,9 @@ COMPARED_EVERY = 5
 PEERS, ENOUGH = 2, 100
 """So many others of its kind must be there, and so many I/Os of each, before one is called different."""
 WORTH_US = 1_000
-"""A p99 below this makes nobody suspicious, however fast the others are."""
-HELD_US = 2_000_000
-"""In flight for so long is sick."""
+"""A p99 below this is no sign, however fast the peers are."""
+IN_FLIGHT_US = 2_000_000
+"""An I/O in flight for so long is a sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class _Sign:
 
 
 class Suspicion:
-    """Follows frames in their order."""
+    """Signs of devices, from frames in their order."""
 
     def __init__(self) -> None:
         self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
@@ -69,7 +67,7 @@ class Suspicion:
         self._seen = 0
 
     def note(self, frame: Frame) -> None:
-        """One more frame."""
+        """Add a frame."""
         self._seen += 1
         for name in frame.removed:
             self._devices.pop(name, None)
@@ -78,7 +76,7 @@ class Suspicion:
         self._above.append(_by_device(frame))
         self._totals.append(_totals(frame))
         self._waiting.add(frame)
-        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._held(frame)):
+        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._long_in_flight(frame)):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
@@ -122,12 +120,12 @@ class Suspicion:
                 why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
                 yield _Sign(frame.mono_us, why, tail / max(median(peers), 1)), name
 
-    def _held(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
-        for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= HELD_US}:
-            yield _Sign(frame.mono_us, f"I/Os in flight for more than {HELD_US // 1_000_000} s"), device
+    def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= IN_FLIGHT_US}:
+            yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
 
     def _wholes(self) -> Iterator[tuple[str, Histogram]]:
-        """Each device's latencies over the last intervals, where there are enough."""
+        """Yield each device's latencies over the last intervals, where there are enough."""
         parts: defaultdict[str, list[Histogram]] = defaultdict(list)
         for totals in self._totals:
             for name, one in totals.items():
@@ -138,7 +136,7 @@ class Suspicion:
                 yield name, whole
 
     def _like(self, name: str) -> tuple[str, ...]:
-        """Others of the same model behind the same driver."""
+        """Return other devices of the same model and driver."""
         own = self._devices.get(name)
         if own is None:
             return ()
@@ -193,18 +191,18 @@ class Want:
     devices: tuple[str, ...] = ()
     why: str = ""
     forced: bool = False
-    """Asked for in so many words: no budget stops it."""
+    """Requested by the user: no budget stops it."""
     left: tuple[str, ...] = ()
-    """Wanted as well, beyond what the kernel's filter has room for."""
+    """Other devices, for which the kernel's filter has no room."""
 
     def covers(self, other: Want) -> bool:
-        """True when a probe that runs for this one will do for the other."""
+        """Return whether a tracer that runs for this one also covers the other."""
         fewer = bool(other.devices) and set(other.devices) <= set(self.devices)
         return self.forced == other.forced and (not self.devices or fewer)
 
 
 class Demand:
-    """Keeps who looked at what, and when."""
+    """The demand by mode, screens and suspects."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -213,22 +211,22 @@ class Demand:
         self._order = Order()
 
     def set_mode(self, mode: str) -> None:
-        """One of STAGES_MODES; who looked under another mode is forgotten."""
+        """Set one of STAGES_MODES, and forget the requests under the mode before."""
         self.mode = mode
         self._looked.clear()
         self._looked_at_all = -LOOKED_S
 
-    def deepen(self, devices: tuple[str, ...], now: float) -> None:
-        """Somebody looks at these devices; empty: all."""
+    def request_tracing(self, devices: tuple[str, ...], now: float) -> None:
+        """Request tracing of these devices, which a screen shows; empty: all."""
         if not devices:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
     def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
-        """None: nothing is to be traced.
+        """Return the devices to trace; None: none.
 
-        Of more suspects than there is room for, those that are traced already stay unless another one is a step of the
-        devices' order worse: each change is a hole.
+        Where there are more suspects than room, those traced already stay unless another one is a step of the devices'
+        order worse: each change leaves a gap.
         """
         if self.mode == "basic":
             return None

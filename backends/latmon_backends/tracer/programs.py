@@ -1,16 +1,19 @@
-"""The tracer's programs as its controller sees them, independent of the tool."""
+"""The tracer's scripts as its controller sees them: chosen, started, refused; each tool has a subclass."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, TypeVar
 
+from latmon.manifest.loader import Manifest
 from latmon.model.frame import Missing
-from latmon_backends.probe.launcher import Launcher
-from latmon_backends.probe.process import RunningProbe
-from latmon_backends.probe.tick_protocol import DeepTicks
+from latmon_backends.probe.launcher import AnyProgram, Launcher
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.process import RefusedError, RunningProbe
+from latmon_backends.probe.tick_protocol import OnDemandTicks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,57 +26,116 @@ class Target:
     """Why all devices are traced though only some are wanted."""
 
 
-class Programs(Protocol):
-    """What can run here, started when asked."""
+OneProgram = TypeVar("OneProgram", bound=AnyProgram)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenScripts:
+    """The scripts that run here, in the order of their text, and those that don't, with reasons."""
+
+    manifests: tuple[Manifest, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+class Programs(ABC, Generic[OneProgram]):
+    """The tracer's scripts of one tool, started as one process; refused scripts are left out from then on."""
+
+    sample_us: int
+    """Microseconds between two samples of the depths; 1 where a script measures how long each lasted."""
+
+    def __init__(self, manifests: Sequence[Manifest], threads: Threads) -> None:
+        self.manifests, self.threads = tuple(manifests), threads
+        self._refused: dict[str, str] = {}
+        self._reported: set[str] = set()
 
     @property
+    @abstractmethod
     def stages(self) -> tuple[str, ...]:
-        """The stages that there is no word about while the deep probes don't run."""
-        ...
+        """Stages to report as not traced while the tracer doesn't run."""
 
     @property
-    def sample_us(self) -> int:
-        """The time between two looks at depths; 1 where a script tells how long each lasted."""
-        ...
-
-    @property
+    @abstractmethod
     def timed(self) -> Mapping[str, bool]:
         """All devices, and whether each has requests."""
-        ...
+
+    @abstractmethod
+    def choice(self) -> ChosenScripts:
+        """Return the scripts that run here, as far as is known by now."""
+
+    def untraced(self) -> tuple[Missing, ...]:
+        """Return the stages and tables that none of the scripts measures, where that is known before they run."""
+        return ()
 
     def news(self) -> tuple[Missing, ...]:
-        """What was refused since it was asked last."""
-        ...
+        """Return the scripts that were refused since the last call; the origin has those known before the first."""
+        fresh = tuple(one for one in self.choice().missing if one.name not in self._reported)
+        self._reported |= {one.name for one in fresh}
+        return fresh
 
+    @abstractmethod
     def target(self, devices: tuple[str, ...]) -> Target:
-        """Whom a program for these devices traces."""
-        ...
+        """Return what a program for these devices traces."""
 
-    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:
-        """Whether the kernel's filter of a program for `target` lacks one of these devices: it was created later."""
-        ...
+    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:  # noqa: ARG002 - a tool without a filter
+        """Return whether the kernel's filter for `target` lacks one of the devices, which was created later."""
+        return False
 
-    def unfollowed(self, target: Target) -> Mapping[str, str]:
-        """Device that the running program for `target` can't follow, in all or in part -> why, as a sentence's end."""
-        ...
+    def unfollowed(self, target: Target) -> Mapping[str, str]:  # noqa: ARG002 - a tool without a filter
+        """Return devices that the program for `target` can't follow in all or in part -> why, a sentence's end."""
+        return {}
 
-    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[RunningProbe, DeepTicks]:
-        """RefusedError where no script runs."""
-        ...
+    @abstractmethod
+    def program(self, target: Target, one_in: int) -> OneProgram:
+        """Return the scripts that would run now, put together."""
+
+    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[RunningProbe, OnDemandTicks]:
+        """Start the program, again without a script or with its lesser variant after each refusal.
+
+        RefusedError where no script is left, and where the tool lacks privileges.
+        """
+        while (program := self.program(target, one_in)).scripts:
+            try:
+                return await self._launch(launcher, program), self._ticks(program)
+            except RefusedError as refusal:
+                if self._is_privilege(str(refusal)):
+                    raise
+                await self._leave_out(launcher, program, refusal)
+        why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+        raise RefusedError(f"no script of the tracer runs here ({why})")
+
+    @abstractmethod
+    async def _launch(self, launcher: Launcher, program: OneProgram) -> RunningProbe: ...
+
+    @abstractmethod
+    def _ticks(self, program: OneProgram) -> OnDemandTicks: ...
+
+    @staticmethod
+    @abstractmethod
+    def _is_privilege(why: str, /) -> bool: ...
+
+    @abstractmethod
+    async def _leave_out(self, launcher: Launcher, program: OneProgram, refusal: RefusedError) -> None:
+        """Note which of the program's scripts was refused."""
+
+
+def stages_of(manifests: Iterable[Manifest]) -> tuple[str, ...]:
+    """Return the stages that scripts for requests measure; not the total, which the always-on probe has."""
+    return tuple(sorted({stage for one in manifests if one.group != "bios" for stage in one.stages} - {"total"}))
 
 
 _STEP_MS = 200
 
 
 def pace(interval_ms: int, step_ms: int = _STEP_MS) -> dict[str, int | str]:
-    """A script wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early.
+    """Return how often a script wakes, and after what time it prints.
 
-    `step_ms` is the most; what fits into the interval is taken.
+    It wakes every `step_ms` and prints when `gate_ns` have passed since it last did, half a step early. The given
+    `step_ms` is the most; a whole number of steps fits into the interval.
     """
     step = interval_ms // math.ceil(interval_ms / step_ms)
     return {"step_ms": step, "gate_ns": (interval_ms - step // 2) * 1_000_000}
 
 
 def outliers(threshold_us: int | None) -> dict[str, int | str]:
-    """What makes an I/O an outlier. A script's 0 means that it finds one per device, so the user's 0 is 1 us."""
+    """Return the threshold of outliers. A script's 0 means that it finds one per device: the user's 0 is 1 us."""
     return {"threshold_us": 0 if threshold_us is None else max(1, threshold_us)}

@@ -1,6 +1,6 @@
-"""`latmon doctor --self-test`: a known delay, and whether every panel shows it.
+"""`latmon doctor --self-test`: makes a known delay and checks that every panel shows it.
 
-Owns what came of it, as values; `running` owns the steps. Loads nothing else: the doctor alone needs no panels.
+Holds the results as values and imports nothing else, because the doctor without a self-test needs no panels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """`unmeasured`: nobody measures it here, for the reason that is told."""
+    """Result of one check; `unmeasured` where no probe measures it on this host."""
 
     OK = "ok"
     FAILED = "failed"
@@ -18,8 +18,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One check: of which panel, what it shows and what was made."""
+class PanelCheck:
+    """One check: the panel's name, the verdict, and what the panel shows against what was made."""
 
     name: str
     verdict: Verdict
@@ -28,14 +28,14 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What came of it; `refused` is why it can't run here, and then there is nothing else."""
+    """The result of the self-test; `refused` is the reason why it can't run here, and then there are no checks."""
 
     refused: str = ""
     device: str = ""
     measured_with: str = ""
-    shown: tuple[Shown, ...] = ()
+    checks: tuple[PanelCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """It ran, and nothing that is measured here was shown wrong."""
-        return not self.refused and all(one.verdict is not Verdict.FAILED for one in self.shown)
+        """Return whether it ran and no panel showed a wrong value."""
+        return not self.refused and all(one.verdict is not Verdict.FAILED for one in self.checks)

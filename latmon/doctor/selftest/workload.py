@@ -1,9 +1,9 @@
 """The workload of the self-test: a loop device in memory, slow writes on it, and the capture of them.
 
-A shell in a mount namespace of its own makes all of it, holds what is written, and takes all of it away when its
-standard input closes: so it does when we are killed. If that shell itself is killed, a second one thaws, for nothing
-that was written would ever end; the loop devices stay then, and we name ours. No file is made on any disk: the images
-are in a tmpfs that ends with the namespace. Knows nothing of what is written or measured.
+A shell in its own mount namespace makes the device, freezes its file system to delay writes, and removes everything
+when its standard input closes, also if latmon is killed. If that shell is killed, a second one thaws the file system,
+because the writes would never end; then the loop devices stay, and latmon names its own. No file is made on any disk:
+the images are in a tmpfs that ends with the namespace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from latmon.capture.backend import Options
-from latmon.capture.capture import Capture, Tally
+from latmon.capture.capture import Capture, CaptureCounts
 from latmon.capture.registry import Request
 from latmon.model.frame import STARTING, Frame, Origin
 from latmon.support.errors import LatmonError, UnavailableError
@@ -40,19 +40,19 @@ _FILE_SYSTEMS = (
     ("xfs", "320M", ("mkfs.xfs", "-q", "-f")),
     ("btrfs", "256M", ("mkfs.btrfs", "-q", "-f")),
 )
-"""Name, size of its image (what is not written takes no memory), how it is made: those that can be frozen."""
-_MOUNT_POINTS = ("/tmp", "/run", "/mnt")  # noqa: S108  covered in a namespace of our own, nothing is written below it
+"""File systems that can be frozen: name, size of the image (sparse in memory), command that makes it."""
+_MOUNT_POINTS = ("/tmp", "/run", "/mnt")  # noqa: S108  covered in its own namespace, nothing is written below it
 _ANSWER_S = 30.0
 _ENDED_S = 15.0
 _SYS_ADMIN = 21
-"""The capability that mounting takes."""
+"""Number of CAP_SYS_ADMIN, which mounting takes."""
 _CONTAINERS = (Path("/run/.containerenv"), Path("/.dockerenv"))
 
 # $1: where the tmpfs is mounted; $2: the device's size; $3: a file system or nothing; $4: its image's size; then its
-# mkfs. A line on stdin is for how long writes are to be held, in seconds. SIGPIPE would end the shell without its trap,
-# Ctrl-C and a hang-up are the business of who started it. A loop device that is still in use is detached when it no
-# longer is: the mounts end with the namespace. On a busy host each program that is started takes its time. The second
-# shell reads a pipe that only the first one has open for writing: it ends with that one, however that one ends.
+# mkfs. A line on stdin is the time to freeze in seconds. SIGPIPE would end the shell without its trap; Ctrl-C and a
+# hang-up are handled by the parent. A loop device in use is detached when its use ends: the mounts end with the
+# namespace. The second shell reads a pipe that only the first one has open for writing, so that it notices any end of
+# the first one.
 _SHELL = """
 set -eu
 trap '' PIPE INT HUP
@@ -97,12 +97,12 @@ done
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """The device, while it is there."""
+class LoopDevice:
+    """The self-test's loop device, and the shell that removes it."""
 
     path: Path
     holds: bool
-    """Whether what is written can be held."""
+    """Whether writes can be delayed."""
     how: str
     shell: subprocess.Popen[bytes]
 
@@ -111,24 +111,24 @@ class Own:
         return self.path.name
 
     def hold(self, us: int) -> None:
-        """From when this returns on nothing that is written completes, for that long from a moment ago."""
+        """Freeze the file system for `us`; returns when it is frozen."""
         assert self.shell.stdin is not None  # noqa: S101  it was started with pipes
         with contextlib.suppress(BrokenPipeError):  # then it answers nothing
             self.shell.stdin.write(b"%.3f\n" % (us / 1e6))
             self.shell.stdin.flush()
         _expect(self.shell, "frozen")
 
-    def held(self) -> None:
-        """Waits until it is over."""
+    def wait_thawed(self) -> None:
+        """Wait for the end of `hold`."""
         _expect(self.shell, "thawed")
 
     def written(self) -> int:
-        """Writes that the kernel's own counters say have completed."""
+        """Return the completed writes by the kernel's counters."""
         return int((SYS_BLOCK / self.name / "stat").read_text().split()[4])
 
 
 def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path("/dev")) -> None:
-    """UnavailableError where no device can be made, with what to do."""
+    """Raise UnavailableError with a remedy where the device can't be made."""
     if platform != "linux":
         raise UnavailableError(f"the self-test makes a loop device of Linux, and this is {platform}.")
     if uid != 0:
@@ -146,15 +146,18 @@ def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path
 
 
 @contextlib.contextmanager
-def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Own]:
-    """The device; gone when this is left, or it is said that it isn't. UnavailableError says why there is none."""
+def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[LoopDevice]:
+    """Make the device, and remove it at the end or report that it could not be removed.
+
+    Raises UnavailableError with the reason if it can't be made.
+    """
     system = file_system(environ)
     shell = _start(system, environ)
     name = "its device"
     try:
-        own = _own(shell, "" if system is None else system[0])
-        name = str(own.path)
-        yield own
+        device = _loop_device(shell, "" if system is None else system[0])
+        name = str(device.path)
+        yield device
     finally:
         gone = _end(shell)
         if name != "its device" or not gone:
@@ -162,7 +165,7 @@ def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Own
 
 
 def left(name: str, pid: int) -> str:
-    """What is said of a device that is still there."""
+    """Return the message on a device that could not be removed."""
     return (
         f"{name} may still be there: process {pid} takes it away when it can; if there is no such process, "
         "`losetup -d` what `losetup -a` lists of latmon-self-test, then of /lower"
@@ -170,7 +173,7 @@ def left(name: str, pid: int) -> str:
 
 
 def file_system(environ: Mapping[str, str]) -> tuple[str, str, Sequence[str]] | None:
-    """The first that can be made and frozen here; None: writes can't be held."""
+    """Return the first file system that can be made and frozen here; None where writes can't be delayed."""
     if _find("fsfreeze", environ) is None:
         return None
     return next((one for one in _FILE_SYSTEMS if _find(one[2][0], environ)), None)
@@ -185,8 +188,8 @@ def _start(system: tuple[str, str, Sequence[str]] | None, environ: Mapping[str, 
     at = next((one for one in _MOUNT_POINTS if Path(one).is_dir()), "/")
     words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SHELL, "latmon-self-test"]
     pipe = subprocess.PIPE
-    # A session of its own: neither Ctrl-C nor a hang-up of the terminal may end it before its work is undone.
-    return subprocess.Popen(  # noqa: S603  our own words, no shell but the one above
+    # in its own session, so that Ctrl-C or a hang-up of the terminal doesn't end it before it has removed the device
+    return subprocess.Popen(  # noqa: S603  fixed words, no shell but the one above
         [*words, at, str(SIZE), name, room, *make],
         stdin=pipe,
         stdout=pipe,
@@ -196,15 +199,15 @@ def _start(system: tuple[str, str, Sequence[str]] | None, environ: Mapping[str, 
     )
 
 
-def _own(shell: subprocess.Popen[bytes], system: str) -> Own:
+def _loop_device(shell: subprocess.Popen[bytes], system: str) -> LoopDevice:
     path = Path(_expect(shell, "ready"))
     on = f" on {system}" if system else ""
-    what = "frozen to hold writes" if system else "whose writes can't be held"
-    return Own(path, bool(system), f"a loop device{on} in memory, {what}", shell)
+    what = "frozen to delay writes" if system else "whose writes can't be delayed"
+    return LoopDevice(path, bool(system), f"a loop device{on} in memory, {what}", shell)
 
 
 def _expect(shell: subprocess.Popen[bytes], word: str) -> str:
-    """What the shell says after that word; UnavailableError where it says anything else."""
+    """Return the rest of the shell's next line, which begins with that word. Raises UnavailableError for another."""
     assert shell.stdout is not None  # noqa: S101  it was started with pipes
     ready, _, _ = select.select([shell.stdout], [], [], _ANSWER_S)
     line = clean(_line(shell.stdout.fileno())) if ready else ""
@@ -215,7 +218,7 @@ def _expect(shell: subprocess.Popen[bytes], word: str) -> str:
 
 
 def _line(file: int) -> bytes:
-    """Unbuffered, so that a second line is still seen by select."""
+    """Read one line without a buffer, so that `select` still sees the next one."""
     line = b""
     while (byte := os.read(file, 1)) not in (b"", b"\n"):
         line += byte
@@ -226,13 +229,13 @@ def _why(shell: subprocess.Popen[bytes], word: str) -> str:
     _end(shell)
     complaints = shell.stderr.read() if shell.stderr and shell.poll() is not None else b""
     lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
-    why = clean(lines[-1].strip().rstrip("."), 300) if lines else f"nothing was heard for {_ANSWER_S:.0f} s"
-    what = "can't make its device" if word == "ready" else "can't hold what is written to its device"
+    why = clean(lines[-1].strip().rstrip("."), 300) if lines else f"no answer within {_ANSWER_S:.0f} s"
+    what = "can't make its device" if word == "ready" else "can't delay writes to its device"
     return f"the self-test {what}: {why}{'; in a container, run it on the host instead' if _contained() else ''}."
 
 
 def _contained(status: Path = Path("/proc/self/status"), marks: Sequence[Path] = _CONTAINERS) -> bool:
-    """Whether this looks like a container: it says so, or root may not mount."""
+    """Return whether this looks like a container: by its marks, or because root may not mount."""
     try:
         found = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
         may = bool(int(found.split()[1], 16) >> _SYS_ADMIN & 1)
@@ -242,7 +245,7 @@ def _contained(status: Path = Path("/proc/self/status"), marks: Sequence[Path] =
 
 
 def _end(shell: subprocess.Popen[bytes]) -> bool:
-    """Its input closes, so it undoes what it did; never killed, for then nobody would. Whether it has."""
+    """Close the shell's input, so that it removes the device, and return whether it has ended. It is never killed."""
     if shell.stdin is not None:
         with contextlib.suppress(OSError):
             shell.stdin.close()
@@ -254,66 +257,69 @@ def _end(shell: subprocess.Popen[bytes]) -> bool:
 BYTES = 4096
 SECTOR = 512
 COMM = "latmon-delay"
-"""What the thread that writes is called."""
+"""Name of the writing thread."""
 CALM = 20
 _PAUSE_S = 0.05
 _BETWEEN_S = 0.3
 DELAYS = ((2048, 300_000), (8192, 1_200_000))
-"""Sector, for how long its write is held: the longer one is in flight at the end of an interval for certain, and by
-then old enough for the list of what waits."""
+"""Sector and delay in us: the longer one is always in flight at the end of an interval, and then old enough for the
+list of I/Os in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """One write that was held for `asked_us`, and took as long as its thread waited for it."""
+class DelayedWrite:
+    """One write that was delayed by `asked_us`, and that its thread waited for `took_us`."""
 
     sector: int
     asked_us: int
     took_us: int
 
     @property
-    def was_held(self) -> bool:
-        """Not so where the kernel doesn't let a loop device wait for its file system."""
+    def was_delayed(self) -> bool:
+        """Return whether the delay worked: not every kernel lets a loop device wait for its file system."""
         return self.took_us >= self.asked_us // 2
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What was written. `writes` by our own count, `counted` by the kernel's."""
+class Written:
+    """The writes that were made: `writes` by latmon's count, `counted` by the kernel's."""
 
     writes: int
     counted: int
-    held: tuple[Held, ...] = ()
+    delayed: tuple[DelayedWrite, ...] = ()
 
 
-def play(own: Own, file: int, stopped: threading.Event, say: Callable[[str], None]) -> Done:
-    """About 4 s; in a thread, for a write that is held can't be interrupted. `stopped`: no further one is begun."""
+def play(device: LoopDevice, file: int, stopped: threading.Event, say: Callable[[str], None]) -> Written:
+    """Write to the device for about 4 s; `stopped` prevents further writes.
+
+    Call it in a thread: a delayed write can't be interrupted.
+    """
     _call_thread(COMM)
-    before = own.written()
-    writes, held = 0, []
+    before = device.written()
+    writes, delayed = 0, []
     with mmap.mmap(-1, BYTES) as block:  # of a page's alignment, as O_DIRECT wants it
         for at in range(CALM):
             if not stopped.wait(_PAUSE_S):
                 writes += bool(os.pwrite(file, block, at * BYTES))
-        for sector, us in DELAYS if own.holds else ():
+        for sector, us in DELAYS if device.holds else ():
             if not stopped.wait(_BETWEEN_S):
                 say(f"holding a write for {us // 1000:,} ms")
-                held.append(_held(own, file, block, sector, us))
+                delayed.append(_delayed_write(device, file, block, sector, us))
                 writes += 1
-    return Done(writes, own.written() - before, tuple(held))
+    return Written(writes, device.written() - before, tuple(delayed))
 
 
-def _held(own: Own, file: int, block: mmap.mmap, sector: int, us: int) -> Held:
-    own.hold(us)
+def _delayed_write(device: LoopDevice, file: int, block: mmap.mmap, sector: int, us: int) -> DelayedWrite:
+    device.hold(us)
     began = time.monotonic_ns()
     os.pwrite(file, block, sector * SECTOR)
     took = time.monotonic_ns() - began
-    own.held()
-    return Held(sector, us, took // 1000)
+    device.wait_thawed()
+    return DelayedWrite(sector, us, took // 1000)
 
 
 def _call_thread(name: str) -> None:
-    """As probes will see it."""
+    """Set the thread's name, which probes report."""
     with contextlib.suppress(OSError):
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
 
@@ -321,13 +327,13 @@ def _call_thread(name: str) -> None:
 INTERVAL_US = 500_000
 THRESHOLD_US = 100_000
 _OPENING_S = 300.0
-"""A backend gives up by itself long before."""
+"""Limit for opening the backend, which gives up long before."""
 _STARTING_S = 60.0
-"""bpftrace 0.17 compiles the deep probes for so long on a busy host."""
+"""Limit for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
 _AGES_S = 3.0
 _SETTLING_S = 6.0
 _AFTER = 3
-"""Frames after the last write: a record of a slow I/O may wait for one more."""
+"""Frames after the last write, because an outlier may be reported one frame later."""
 _STEP_S = 0.1
 _SIGNALS = {
     signal.SIGINT: "Ctrl-C",
@@ -338,51 +344,56 @@ _SIGNALS = {
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What was done to the device, and all that was told of it."""
+    """The writes to the device, and the capture of them."""
 
     device: str
     origin: Origin
     frames: tuple[Frame, ...]
-    done: Done
-    deep: str
-    """Why the deep probes didn't run, as far as that was told; empty where they did."""
+    done: Written
+    on_demand: str
+    """The reason why the tracer didn't run; empty where it did."""
 
 
-def capture(own: Own, backend: str, say: Callable[[str], None]) -> Captured:
-    """UnavailableError where nothing can be captured; privileges are given up as by any capture."""
+def capture(device: LoopDevice, backend: str, say: Callable[[str], None]) -> Captured:
+    """Write to the device and capture it. Raises UnavailableError where nothing can be captured.
+
+    Privileges are dropped as in any capture.
+    """
     try:
-        file = os.open(own.path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        file = os.open(device.path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:
-        raise UnavailableError(_refused(own, "open", error)) from error
+        raise UnavailableError(_refused(device, "open", error)) from error
     try:
-        return asyncio.run(_Watch(own, file, backend, say).run())
+        return asyncio.run(_WorkloadCapture(device, file, backend, say).run())
     finally:
         os.close(file)
 
 
-def _refused(own: Own, what: str, error: OSError) -> str:
+def _refused(device: LoopDevice, what: str, error: OSError) -> str:
     why = clean(error.strerror or str(error), 200)
-    return f"the self-test can't {what} its device {own.path}: {why}; it takes 20 MB of memory and no disk, try again."
+    return (
+        f"the self-test can't {what} its device {device.path}: {why}; it takes 20 MB of memory and no disk, try again."
+    )
 
 
-class _Watch:
-    """A sink, and what goes on beside it."""
+class _WorkloadCapture:
+    """Sink of the capture that also runs the workload."""
 
-    def __init__(self, own: Own, file: int, backend: str, say: Callable[[str], None]) -> None:
-        self._own, self._file, self._say = own, file, say
-        options = Options(INTERVAL_US, (own.name,), threshold_us=THRESHOLD_US, stages="all")
+    def __init__(self, device: LoopDevice, file: int, backend: str, say: Callable[[str], None]) -> None:
+        self._device, self._file, self._say = device, file, say
+        options = Options(INTERVAL_US, (device.name,), threshold_us=THRESHOLD_US, stages="all")
         self._capture = Capture(Request(backend, options), self)
         self._origin: Origin | None = None
         self._frames: list[Frame] = []
         self._stopped = threading.Event()
-        self._done: Done | None = None
-        self._interrupted = self._deep = ""
+        self._done: Written | None = None
+        self._interrupted = self._on_demand = ""
 
     def opened(self, origin: Origin) -> None:
         self._origin = origin
         self._say(f"measuring with {origin.tool or origin.backend}")
 
-    def offer(self, frame: Frame, _: Tally) -> None:
+    def offer(self, frame: Frame, _: CaptureCounts) -> None:
         self._frames.append(frame)
 
     async def run(self) -> Captured:
@@ -391,7 +402,7 @@ class _Watch:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._interrupt, name)
         self._say("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
-        beside = asyncio.create_task(self._beside())
+        beside = asyncio.create_task(self._run_workload())
         try:
             outcome = await self._capture.run()
         finally:
@@ -402,20 +413,20 @@ class _Watch:
             raise LatmonError(f"the self-test was ended by {self._interrupted}")
         failed = next((one for one in results if isinstance(one, Exception)), None)
         if isinstance(failed, OSError):
-            raise UnavailableError(_refused(self._own, "write to", failed)) from failed
+            raise UnavailableError(_refused(self._device, "write to", failed)) from failed
         if failed is not None:
             raise failed
         if self._done is None or self._origin is None:
             raise UnavailableError(f"the capture ended before the self-test was over: {outcome.reason}")
-        return Captured(self._own.name, self._origin, tuple(self._frames), self._done, self._deep)
+        return Captured(self._device.name, self._origin, tuple(self._frames), self._done, self._on_demand)
 
     def _interrupt(self, name: str) -> None:
         self._interrupted = name
         self._stopped.set()
         self._capture.stop(f"ended by {name}", at_once=True)
 
-    async def _beside(self) -> None:
-        """Waits for the probes, plays the load, waits for what is told of it, ends the capture."""
+    async def _run_workload(self) -> None:
+        """Wait for the probes, run the workload, wait for its outliers, end the capture."""
         try:
             await self._until(lambda: self._origin is not None, _OPENING_S)
             await self._until(lambda: bool(self._frames), _STARTING_S)
@@ -424,11 +435,11 @@ class _Watch:
                 raise UnavailableError(f"the self-test waited for {after:.0f} s, and the probes printed nothing.")
             await self._until(self._traces, _STARTING_S)
             await self._until(self._ages, _AGES_S)
-            self._deep = self._why_not_deep()
+            self._on_demand = self._why_not_on_demand()
             self._say("writing")
-            self._done = await asyncio.to_thread(play, self._own, self._file, self._stopped, self._say)
+            self._done = await asyncio.to_thread(play, self._device, self._file, self._stopped, self._say)
             after = len(self._frames) + _AFTER
-            await self._until(lambda: len(self._frames) >= after and self._all_told(), _SETTLING_S)
+            await self._until(lambda: len(self._frames) >= after and self._all_reported(), _SETTLING_S)
         finally:
             self._capture.stop("the self-test is over", at_once=True)
 
@@ -439,8 +450,8 @@ class _Watch:
             await asyncio.sleep(_STEP_S)
 
     def _traces(self) -> bool:
-        """Whether the deep probes run, or never will."""
-        assert self._origin is not None  # noqa: S101  told before the first frame
+        """Return whether the tracer runs, or never will."""
+        assert self._origin is not None  # noqa: S101  opened before the first frame
         last = self._frames[-1]
         starting = any(one.reason.startswith(STARTING) for one in last.traced.absent)
         if last.traced.one_in or not self._probes():
@@ -448,29 +459,29 @@ class _Watch:
         return bool(last.traced.absent) and not starting
 
     def _ages(self) -> bool:
-        """Whether what waits is told too, which may begin a little later, or never is."""
+        """Return whether I/Os in flight are reported, which may begin later than stages, or never will be."""
         last = self._frames[-1]
         return last.in_flight is not None or not last.traced.one_in
 
     def _probes(self) -> bool:
-        """Whether there may be deep probes at all."""
+        """Return whether the host can have a tracer."""
         origin = self._origin
         return origin is not None and "total" in origin.measured and origin.traces_stages
 
-    def _why_not_deep(self) -> str:
+    def _why_not_on_demand(self) -> str:
         last = self._frames[-1]
         if last.traced.one_in:
             return ""
-        if told := next((one.reason for one in last.traced.absent), ""):
-            return told
+        if reported := next((one.reason for one in last.traced.absent), ""):
+            return reported
         if self._probes():
             return f"the tracer did not start within {_STARTING_S:.0f} s"
         untraced = self._origin.why_untraced("hba") if self._origin else ""
         return untraced or "it has no tracer"
 
-    def _all_told(self) -> bool:
-        """Each held write has its line, where lines are told."""
+    def _all_reported(self) -> bool:
+        """Return whether each delayed write has its outlier, where outliers are reported."""
         if self._origin is None or "total" not in self._origin.measured:
             return True
-        told = {one.sector for frame in self._frames for one in frame.outliers if one.device == self._own.name}
-        return self._done is None or told >= {one.sector for one in self._done.held}
+        reported = {one.sector for frame in self._frames for one in frame.outliers if one.device == self._device.name}
+        return self._done is None or reported >= {one.sector for one in self._done.delayed}

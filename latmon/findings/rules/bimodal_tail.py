@@ -1,12 +1,10 @@
 """bimodal-tail: a few I/Os take far longer than all others, with hardly any in between.
 
-Looks at a device's reads and at its writes, each by itself. Fires when at least `ios` I/Os, and at most `share` of all,
-take `far_us` or more and are `apart` doublings from the median, while the stretch of latencies just below them (`below`
-doublings) is empty but for `between` of their count: the slow ones met something that others don't meet at all.
-A tail that thins out evenly is no second mode. Nor is a pause of the whole device, which is over after a block or two
-(`run`), nor two loads of which the slow one is more than a few I/Os, nor flushes and discards, which take as long on
-slow media. It says that there is something, not what: so it is a notice, unless they take `long_us` and more. However
-much of the time they hold, they may be larger I/Os or another program's: a write-back beside commits looks like that.
+Reads and writes are evaluated separately. Something delays the slow I/Os that doesn't delay others at all: a tail that
+thins out evenly is no second mode. Nor is a pause of the whole device, which is over after a block or two, nor a mix of
+two loads with more than a few slow I/Os, nor flushes and discards, which take as long on slow media. The finding shows
+an effect without its cause: so it is a notice, unless the I/Os take very long. However large their share of the time,
+they may be larger I/Os or another program's: a write-back beside commits looks like that.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from latmon.analysis.peers import Counts, above, counts_of, octaves, tail_of, time_of
+from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
 from latmon.model.histogram import bucket_bounds
 from latmon.support.units import part, spelled, whole
 
@@ -27,34 +26,34 @@ OPS = ("read", "write")
 
 
 @dataclass(frozen=True)
-class Far:
+class FarMode:
     """The far mode of one op of one device."""
 
     device: str
     op: str
     begin_us: int
     median_us: int
-    """Of all I/Os."""
+    """The median of all I/Os."""
     count: int
     ios: int
     between: int
-    """I/Os in the stretch below it."""
+    """I/Os in the sparse range below it."""
     blocks: int
     slowest_us: int
     time_us: float
     share: float
-    """Of all the device's I/O time."""
+    """Its share of the device's I/O time."""
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """A device's op with the most time in its far mode."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device: on the op with the most time in its far mode."""
     for device in facts.busy:
         modes = [far for op in OPS if (far := _far(facts, device, op, limits)) is not None]
         if modes:
             yield _finding(facts, max(modes, key=lambda far: far.share), limits)
 
 
-def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> Far | None:
+def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | None:
     timed = facts.latency(device, op)
     counts = counts_of((timed,))
     middle = tail_of(counts, (timed.count + 1) // 2)
@@ -72,7 +71,7 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> Far | None:
     if between > limits["between"] * count or blocks < limits["run"]:
         return None
     time_us = time_of(slow, begin)
-    return Far(
+    return FarMode(
         device,
         op,
         begin_us=round(2**begin),
@@ -88,58 +87,57 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> Far | None:
 
 
 def _beginning(slow: Counts, before: float) -> float:
-    """Where the far mode begins: but for so many of its I/Os all take longer."""
+    """Return log2 of the far mode's lower bound: all but `before` of its I/Os take longer."""
     seen, each = 0, sorted(slow)
     for index in each:
         seen += slow[index]
         if seen > before:
             break
-    return math.log2(bucket_bounds(index)[0])  # the last one's, where all of them may lie before it
+    return math.log2(bucket_bounds(index)[0])  # the last bucket, where all of them may lie below
 
 
-def _finding(facts: Facts, far: Far, limits: Thresholds) -> Finding:
+def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
     begin, usual = spelled(far.begin_us), spelled(far.median_us)
     return Finding(
         "bimodal-tail",
         WARNING if far.begin_us >= limits["long_us"] else NOTICE,
         far.device,
         f"{far.device}: {far.count:,} of {whole(far.ios)} {far.op}s take {begin} or longer where half take less than "
-        f"{usual}, with hardly any in between; they hold {part(far.share)} of the I/O time",
+        f"{usual}, with hardly any in between; they take {part(far.share)} of the I/O time",
         (*_evidence(far), *_kind(facts, far, limits)),
         Where("outliers", far.device, far.op, far.begin_us),
         _STEPS,
-        "the slow I/Os are of another kind (far larger, or sent by one program), or the stretch below them fills up",
+        "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up",
         far.share,
     )
 
 
-def _evidence(far: Far) -> Iterator[Fact]:
+def _evidence(far: FarMode) -> Iterator[Fact]:
     begin = spelled(far.begin_us)
     yield Fact("far_ios", far.count, f"{far.count:,} {far.op}s took {begin} or longer", "ios", far.ios)
     yield Fact("far_from_us", far.begin_us, f"the far mode begins at {begin}", "us", far.count)
     yield Fact("median_us", far.median_us, f"half of all take less than {spelled(far.median_us)}", "us", far.ios)
-    yield Fact("between_ios", far.between, f"{far.between:,} lie in the stretch below the far mode", "ios", far.ios)
+    yield Fact(
+        "between_ios", far.between, f"{far.between:,} lie in the sparse range below the far mode", "ios", far.ios
+    )
     yield Fact("slowest_us", far.slowest_us, f"the slowest took {spelled(far.slowest_us)}", "us", far.ios)
     yield Fact("blocks", far.blocks, f"they came in {far.blocks:,} blocks", "", far.count)
     text = f"they took {spelled(far.time_us)} together, {part(far.share)} of the device's I/O time"
     yield Fact("far_share", far.share, text, "share", far.ios)
 
 
-def _kind(facts: Facts, far: Far, limits: Thresholds) -> Iterator[Fact]:
-    """What those that are told one by one have in common, where that is most of them."""
-    told = [one for one in facts.outliers(far.device) if one.op == far.op and one.total_us >= far.begin_us]
-    most = max(limits["alike"] * len(told), 3)  # of two anybody may be the same
-    comm, n = Counter(one.comm for one in told if one.comm).most_common(1)[0] if any(o.comm for o in told) else ("", 0)
-    if n >= most:
-        yield Fact("program", comm, f"{n:,} of the {len(told):,} that are told are of {comm}", "", len(told))
-    done = facts.completed(far.device, far.op)
-    usual = done.bytes / done.count if done and done.count else 0.0
-    large = sum((one.bytes or 0) >= limits["larger"] * usual for one in told) if usual else 0
+def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
+    """Yield properties that most of the far mode's recorded outliers share: their program, a larger size."""
+    outliers = [one for one in facts.outliers(far.device) if one.op == far.op and one.total_us >= far.begin_us]
+    most = max(limits["alike"] * len(outliers), 3)  # two may share a program by chance
+    for comm, n in Counter(one.comm for one in outliers if one.comm).most_common(1):
+        if n >= most:
+            yield Fact("program", comm, f"{n:,} of the {len(outliers):,} are of {comm}", "", len(outliers))
+    usual = mean_bytes(facts, far.device, far.op)
+    large = sum((one.bytes or 0) >= limits["larger"] * usual for one in outliers) if usual else 0
     if large >= most:
-        said = (
-            f"{large:,} of the {len(told):,} that are told are far larger than the mean of {whole(round(usual))} bytes"
-        )
-        yield Fact("larger", large, said, "ios", len(told))
+        text = f"{large:,} of the {len(outliers):,} are far larger than the mean of {whole(round(usual))} bytes"
+        yield Fact("larger", large, text, "ios", len(outliers))
 
 
 _STEPS = (
@@ -157,7 +155,20 @@ _STEPS = (
 RULE = Rule(
     "bimodal-tail",
     "a few I/Os take far longer than all others, with hardly any in between",
-    judge,
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "apart": Threshold(5, "octaves", "between the main mode and the far one"),
+        "far_us": Threshold(100_000, "us", "the far mode is at least here"),
+        "ios": Threshold(10, "ios", "in the far mode at least"),
+        "share": Threshold(0.01, "share", "of all I/Os in the far mode at most: more are a load of two kinds"),
+        "between": Threshold(0.05, "share", "of the far mode's count may lie between the two"),
+        "run": Threshold(3, "blocks", "in which some of them were: one pause of everything is no second mode"),
+        "below": Threshold(2.5, "octaves", "below the far mode: the sparse range between the two"),
+        "alike": Threshold(0.8, "share", "of its outliers are larger than others, or of one program: that is reported"),
+        "larger": Threshold(4, "times", "the mean size of an I/O: that is reported"),
+        "long_us": Threshold(10_000_000, "us", "a far mode from here on is a warning; a shorter one is a notice"),
+    },
     explained_by=(
         "starved-io",
         "completion-wakeup",

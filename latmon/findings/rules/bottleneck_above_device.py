@@ -1,26 +1,33 @@
 """bottleneck-above-device: I/Os wait above a driver that has room for them.
 
-It fires where nearly all of the I/Os' time, `waiting`, passes before the driver has them, `queued` of them wait there
-in the mean, and the driver uses at most `used` of what it may hold (but for a few of the busy moments: `nearly`), all
-of that for `lasting_us` of the last minute.
-The median wait must be above `median_us`: a plug or a merge takes less. Then the device isn't what is slow, and a
-faster one would help nobody.
-It doesn't fire for I/Os of `bytes` and more in the mean: a few of them fill a ring of segments. Nor for a full driver:
-a load that is too much for a device queues above it, and should. Nor for one burst, nor where the limit isn't known,
-nor beside outstanding-ceiling, starved-io or requeue-storm, which say more.
-Devices that share the host adapter's can_queue and fill it together have room each for itself: that is named.
+The device isn't what is slow, and a faster one would not help. A full driver is no finding: a load that is too much for
+a device queues above it, and should. Nor is a device without a known limit. outstanding-ceiling, starved-io and
+requeue-storm explain this one. Devices that together fill the host adapter's can_queue, while each has room in its own
+limit, are named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from latmon.analysis.limits import Seen, ceiling, elevator, host_of, number
-from latmon.findings.evidence import Above, above_driver, above_in, depths_in, many, mean, mean_bytes, mean_split
+from latmon.analysis.limits import Tuning, ceiling, elevator, host_of, number
+from latmon.findings.evidence import (
+    AboveDriver,
+    above_driver,
+    above_in,
+    depths_in,
+    limit_values,
+    many,
+    mean,
+    mean_bytes,
+    mean_split,
+    without_scheduler,
+)
 from latmon.findings.facts import Block, Facts
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, setting, sysfs
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, duration_facts, setting, sysfs
+from latmon.findings.rule import DEPTHS, Rule, Threshold, Thresholds
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import Depths
 from latmon.support.units import part, spelled
@@ -30,12 +37,12 @@ _HOSTS = ("can_queue", "nr_tags")
 """Limits of the whole host adapter."""
 _REFUTED = (
     "a driver that is full in the moments at which I/Os wait, or a wait that stays where the scheduler is none and no "
-    "limit or cgroup holds I/Os back"
+    "limit or cgroup throttles I/Os"
 )
 
 
-class _Shared(NamedTuple):
-    """A host adapter that its devices fill together."""
+class _SharedHost(NamedTuple):
+    """A host adapter whose can_queue its devices fill together."""
 
     host: str
     bound: int
@@ -43,47 +50,42 @@ class _Shared(NamedTuple):
     devices: tuple[str, ...]
 
 
-class _Held(NamedTuple):
-    """A device whose I/Os wait above it."""
+class _WaitingAbove(NamedTuple):
+    """A device whose I/Os wait above its driver."""
 
     device: Device
     bound: Limit
     depths: Depths
-    above: Above
+    above: AboveDriver
     wait_us: int | None
-    """The median; by Little's law the mean."""
-    shared: _Shared | None
-    share: float
-    """Of the busy moments the driver has so many or fewer: what it uses."""
+    """The median wait; by Little's law the mean where waits were not timed."""
+    shared: _SharedHost | None
+    used: int
+    """The depth that the driver doesn't exceed during `busy_share` of the busy time."""
+    busy_share: float
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One finding per device whose I/Os wait above it."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device whose I/Os wait above its driver."""
     hosts = _hosts(facts)
     used_of: dict[str, float] = {}
     for name in sorted(facts.depth_sums):
-        device = facts.devices.get(name)
-        above = above_driver(facts, name)
-        if (
-            device is None
-            or above is None
-            or above.share < limits["waiting"]
-            or mean_bytes(facts, name) >= limits["bytes"]
-        ):
+        device, above = facts.device(name), above_driver(facts, name)
+        if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
             continue
         shared = _shared(facts, device, hosts, used_of, limits)
         bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)
         if bound is None:
             continue
-        blocks = [one for one in facts.window if _is_above(one, name, bound, limits)]
-        wait_us = _median_us(facts, name)
-        if sum(one.measured_us for one in blocks) < limits["lasting_us"]:
+        if facts.lasted_us(partial(_waits_above, name=name, bound=bound, limits=limits)) < limits["lasting_us"]:
             continue
+        wait_us, depths, nearly = _median_us(facts, name), facts.depths(name), limits["nearly"]
         if wait_us is None or wait_us >= limits["median_us"]:
-            yield _finding(facts, _Held(device, bound, facts.depths(name), above, wait_us, shared, limits["nearly"]))
+            waiting = _WaitingAbove(device, bound, depths, above, wait_us, shared, used(depths, nearly), nearly)
+            yield _finding(facts, waiting)
 
 
-def _is_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
+def _waits_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
     above, depths = above_in(block, name), depths_in(block, name)
     if above is None or above.share < limits["waiting"] or mean(depths.queued) < limits["queued"]:
         return False
@@ -91,7 +93,7 @@ def _is_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool
 
 
 def used(depths: Depths, share: float) -> int:
-    """What the driver has at nearly all of the busy moments, or less."""
+    """Return the depth that the driver doesn't exceed during this share of the busy time."""
     busy = {depth: ms for depth, ms in depths.in_driver.items() if depth}
     rest = share * sum(busy.values())
     for depth in sorted(busy):
@@ -102,7 +104,7 @@ def used(depths: Depths, share: float) -> int:
 
 
 def _median_us(facts: Facts, name: str) -> int | None:
-    """Of the waits, all of them together; by the means of Little's law where none is timed."""
+    """Return the median wait above the driver; the mean by Little's law where none was timed; None without both."""
     timed = facts.stage("queue", name)
     if timed:
         return timed.quantile(0.5)
@@ -111,7 +113,7 @@ def _median_us(facts: Facts, name: str) -> int | None:
 
 
 def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
-    """Host adapter -> its devices, by name."""
+    """Return the devices of each host adapter, by name."""
     found: dict[str, list[str]] = {}
     for one in facts.devices.values():
         found.setdefault(host_of(one), []).append(one.name)
@@ -120,23 +122,22 @@ def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
 
 def _shared(
     facts: Facts, device: Device, hosts: Mapping[str, tuple[str, ...]], used_of: dict[str, float], limits: Thresholds
-) -> _Shared | None:
-    """Where the host's can_queue is taken by all of its devices, of which this is one; `used_of` keeps the sums."""
-    host, settings = host_of(device), {one.name: one.value for one in device.limits}
+) -> _SharedHost | None:
+    """Return the device's host adapter if its devices fill its can_queue; `used_of` caches the sums by adapter."""
+    host, settings = host_of(device), limit_values(device)
     bound = ceiling(one for one in device.limits if one.name in ("can_queue", "nr_hw_queues", "host_tagset"))
     peers = hosts.get(host, ())
-    if bound is None or Seen(device, settings).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
+    if bound is None or Tuning(device, settings).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
         return None
     if host not in used_of:
         used_of[host] = sum(mean(facts.depths(name).in_driver) for name in peers)
-    together = used_of[host]
-    most = int(bound.value)
-    return _Shared(host, most, together, peers) if together >= limits["host"] * most else None
+    in_use, most = used_of[host], int(bound.value)
+    return _SharedHost(host, most, in_use, peers) if in_use >= limits["host"] * most else None
 
 
-def _finding(facts: Facts, held: _Held) -> Finding:
-    name, shared, most = held.device.name, held.shared, int(held.bound.value)
-    why = f"its driver has room: {used(held.depths, held.share):,} of {most:,} ({held.bound.name}) are in use"
+def _finding(facts: Facts, waiting: _WaitingAbove) -> Finding:
+    name, shared, bound = waiting.device.name, waiting.shared, waiting.bound
+    why = f"its driver has room: {waiting.used:,} of {int(bound.value):,} ({bound.name}) are in use"
     if shared is not None:
         why = (
             f"its driver has room, but {len(shared.devices)} devices fill the {shared.bound:,} of {shared.host} "
@@ -146,59 +147,52 @@ def _finding(facts: Facts, held: _Held) -> Finding:
         ID,
         WARNING,
         name,
-        f"{name}: {part(held.above.share)} of the I/Os' time passes above the driver, where "
-        f"{many(mean(held.depths.queued))} wait in the mean, and {why}",
-        tuple(_facts(facts, held)),
+        f"{name}: {part(waiting.above.share)} of the I/Os' time passes above the driver, where "
+        f"{many(mean(waiting.depths.queued))} wait in the mean, and {why}",
+        tuple(_facts(facts, waiting)),
         Where("stages", name),
-        tuple(_steps(facts, held.device, shared)),
+        tuple(_steps(facts, waiting.device, shared)),
         _REFUTED,
-        held.above.share,
+        waiting.above.share,
     )
 
 
-def _facts(facts: Facts, held: _Held) -> Iterator[Fact]:
-    name, depths, above, shared, share = held.device.name, held.depths, held.above, held.shared, held.share
-    yield above.fact
+def _facts(facts: Facts, waiting: _WaitingAbove) -> Iterator[Fact]:
+    name, depths, bound, shared = waiting.device.name, waiting.depths, waiting.bound, waiting.shared
+    yield waiting.above.fact
     queued, ms = mean(depths.queued), sum(depths.queued.values())
     yield Fact(
         "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean of all the time", "ios", ms
     )
-    most = f"{int(held.bound.value):,} ({held.bound.source or held.bound.name})"
-    said = f"{used(depths, share):,} or fewer in the driver for {part(share)} of the busy time, of {most}"
-    yield Fact("used", used(depths, share), said, "ios", sum(depths.in_driver.values()))
-    if held.wait_us is not None:
-        timed = facts.stage("queue", name)
-        how = "half of the waits are above" if timed else "by Little's law the wait in the mean is"
-        yield Fact("wait_us", held.wait_us, f"{how} {spelled(held.wait_us)}", "us", timed.count or None)
+    most = f"{int(bound.value):,} ({bound.source or bound.name})"
+    text = f"{waiting.used:,} or fewer in the driver for {part(waiting.busy_share)} of the busy time, of {most}"
+    yield Fact("used", waiting.used, text, "ios", sum(depths.in_driver.values()))
+    timed = facts.stage("queue", name)
+    how = "half of the waits are above {}" if timed else "by Little's law the wait in the mean is {}"
+    yield from duration_facts(("wait_us", waiting.wait_us, how, timed.count or None))
     driver, split = facts.stage("hba", name), mean_split(facts, name)
     driver_us = driver.mean if driver else split.driver_us if split else None
     if driver_us is not None:
-        said = f"from the driver on an I/O takes {spelled(driver_us)} in the mean"
-        yield Fact("driver_us", round(driver_us), said, "us", driver.count or (split.ios if split else None))
+        text = f"from the driver on an I/O takes {spelled(driver_us)} in the mean"
+        yield Fact("driver_us", round(driver_us), text, "us", driver.count or (split.ios if split else None))
     if shared is not None:
-        said = f"{many(shared.used)} in the drivers of {', '.join(shared.devices)} together, of {shared.bound:,}"
-        yield Fact("host", round(shared.used, 1), said, "ios")
-    scheduler = elevator(held.device.limits)
-    if scheduler is not None:
+        text = f"{many(shared.used)} in the drivers of {', '.join(shared.devices)} together, of {shared.bound:,}"
+        yield Fact("host", round(shared.used, 1), text, "ios")
+    if (scheduler := elevator(waiting.device.limits)) is not None:
         yield Fact("scheduler", scheduler, f"scheduler: {scheduler}")
 
 
-def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Step]:
-    name, settings = device.name, {one.name: one.value for one in device.limits}
+def _steps(facts: Facts, device: Device, shared: _SharedHost | None) -> Iterator[Step]:
+    name, scheduler = device.name, elevator(device.limits)
     if shared is not None:
         some = ", ".join(shared.devices)
         yield Step(
             f"move some of {some} to another adapter, or raise its can_queue by a parameter of its driver",
-            "all of its disks are gone while the driver is loaded anew",
+            "all of its disks are gone while the driver reloads",
         )
-    scheduler = elevator(device.limits)
-    if scheduler not in (None, "none"):
-        yield Step(
-            "try without the scheduler",
-            f"{scheduler} no longer shares the device fairly or sorts for it; undone by its name",
-            (setting(f"{sysfs(name)}/queue/scheduler", "none"),),
-        )
-    if number(settings.get("wbt_lat_usec", 0)):
+    if scheduler is not None and scheduler != "none":
+        yield without_scheduler(device, scheduler)
+    if number(limit_values(device).get("wbt_lat_usec", 0)):
         yield Step(
             "try without writeback throttling",
             "background writes slow down reads; undone by the old value",
@@ -206,9 +200,11 @@ def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Ste
         )
     if facts.is_sun:
         look = "iostat -xn 5"
-        yield Step("look at sd's wait queue, wsvc_t is high and asvc_t low where sd holds them", commands=(look,))
+        yield Step("look at sd's wait queue, wsvc_t is high and asvc_t low where sd throttles", commands=(look,))
         return
-    yield Step("look for a limit on a cgroup: io.max, io.latency and io.weight of the one that issues, io.pressure")
+    yield Step(
+        "look for a limit on a cgroup: io.max, io.latency, io.weight and io.pressure of the issuing process' cgroup"
+    )
     layers = ("dmsetup info", f"cat {sysfs(name)}/device/state")
     yield Step("look for a layer that is frozen or suspended, and in the kernel's log", commands=layers)
 
@@ -216,6 +212,17 @@ def _steps(facts: Facts, device: Device, shared: _Shared | None) -> Iterator[Ste
 RULE = Rule(
     ID,
     "I/Os spend their time above a driver that has room for them",
-    judge,
+    evaluate,
+    needs=DEPTHS,
+    thresholds={
+        "waiting": Threshold(0.8, "share", "of the I/Os' time is spent above the driver"),
+        "queued": Threshold(2, "ios", "wait above the driver in the mean"),
+        "used": Threshold(0.5, "share", "of the driver's limit is in use, or less"),
+        "nearly": Threshold(0.95, "share", "of the busy time the driver has so many or fewer: its use"),
+        "median_us": Threshold(1_000, "us", "the median wait above the driver; a plug or a merge takes less"),
+        "lasting_us": Threshold(12_000_000, "us", "of the last minute it was so: longer than a burst"),
+        "bytes": Threshold(131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, no finding"),
+        "host": Threshold(0.9, "share", "of the host's can_queue is in use by all of its devices: it is full"),
+    },
     explained_by=("outstanding-ceiling", "starved-io", "requeue-storm"),
 )

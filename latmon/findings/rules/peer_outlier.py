@@ -1,17 +1,13 @@
 """peer-outlier: one of several like devices is persistently far slower than the others.
 
-Like devices are those of one kind, driver and model that do the same op with I/Os about as large (`size`), at least
-`peers` beside this one. They are compared at the median, the slowest 10%, 1%, 0.1% and the third slowest. Three I/Os
-are the fewest: of few I/Os they are a larger share, which is the one that is named. Fires when a device's is at least
-`octaves` doublings beyond the median of its peers', and `scatters` times as far as theirs scatter; or when what is
-slow for all (of theirs the slowest 1%, 0.5%, 0.2%, 0.1%) is as much more frequent with it. And that in `run` blocks
-or more, so many that chance (`chance`) doesn't give one of equal devices as many.
-A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no
-finding. Nor is a device that gets far more I/Os than its peers (`hot`): more work is a reason to be slower. Nor one
-that has less than `in_flight` of theirs in flight: that has another load. Who is slow for a load like theirs has as
-many in flight or more, and completes fewer. A shared handler doesn't explain it away: that says why, this says who.
-
-Owns the levels at which they are compared and what chance gives. What is made of it is peer_outlier.py's.
+Like devices are those of one kind, driver and model that do the same op with I/Os about as large. They are compared at
+the median, the slowest 10%, 1%, 0.1% and the third slowest, then by the frequency of times that are slow for all (the
+slowest 1%, 0.5%, 0.2%, 0.1% of theirs). Three I/Os are the fewest: of few I/Os they are a larger share, and that share
+is named. It must last for more blocks than chance gives to one of equal devices.
+A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no finding.
+Nor is a device with far more I/Os than its peers, which has a reason to be slower, nor one with far fewer in flight,
+which has another load: a device that is slow under a load like theirs has as many in flight or more, and completes
+fewer. A finding on a shared handler doesn't hide this one: that gives the cause, this one the device.
 """
 
 from __future__ import annotations
@@ -36,14 +32,15 @@ from latmon.analysis.peers import (
     tail_of,
     time_of,
 )
+from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, duration_facts
+from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
 from latmon.support.units import part, spelled
 
 
 class Level(NamedTuple):
-    """The slowest I/Os, this share of all. `often`: compared by how many take as long as the peers' take there."""
+    """A level of comparison: the slowest `share` of all I/Os; with `often` the frequency of such slow I/Os."""
 
     share: float
     often: bool = False
@@ -53,48 +50,48 @@ LEVELS = (
     *(Level(share) for share in (0.5, 0.1, 0.01, 0.001, 0.0)),
     *(Level(share, often=True) for share in (0.01, 0.005, 0.002, 0.001)),
 )
-"""The first that is unlike is told: who is slower altogether is so at all of them. docs/FINDINGS.md names them."""
+"""Levels in the order of comparison. A finding names the first that differs. docs/FINDINGS.md names them too."""
 
 
 @dataclass(frozen=True)
 class Drive:
-    """One op of one device, in blocks and altogether."""
+    """The latencies of one op of one device, by block and in total."""
 
     parts: tuple[Counts, ...]
     whole: Counts
     ios: int
-    size: float | None
-    """Bytes of an I/O in the mean; None where nobody counted."""
+    size: float
+    """Mean bytes of an I/O; 0 where completions were not counted."""
 
     def tail(self, share: float) -> float | None:
-        """log2 of what its slowest I/Os take at least."""
+        """Return log2 of the least time that its slowest `share` of I/Os take; None without I/Os."""
         return tail_of(self.whole, self.rank(share))
 
     def rank(self, share: float) -> int:
-        """How many I/Os the slowest `share` are; never fewer than RANK, so of few I/Os they are a larger share."""
+        """Return the number of I/Os in the slowest `share`, at least RANK."""
         return max(RANK, math.ceil(share * self.ios))
 
     def often(self, bar: float) -> float | None:
-        """log2 of the share beyond the bar."""
+        """Return log2 of the share of I/Os above the bar; None for fewer than RANK."""
         slow = above(self.whole, bar)
         return math.log2(slow / self.ios) if slow >= RANK else None
 
     def blocks_above(self, share: float, bar: float) -> int:
-        """Blocks of whose I/Os so many are beyond the bar, and one at least."""
+        """Return the number of blocks in which this share of the I/Os, and at least one, is above the bar."""
         return sum(above(one, bar) >= max(1.0, share * sum(one.values())) for one in self.parts if one)
 
 
 @dataclass(frozen=True)
-class Odd:
-    """A device that is unlike the others of its group."""
+class OutlierDrive:
+    """A device that differs from its peers, the other devices of its group."""
 
     name: str
     op: str
     level: Level
     far: Beyond
-    """In log2 of us, or of a share where that is what is compared."""
+    """The distance from its peers in log2 of us, or of a share where frequencies are compared."""
     bar: float
-    """log2 of us: what takes longer is what it is about."""
+    """log2 of us; I/Os that take longer are the slow ones."""
     drives: Mapping[str, Drive]
     blocks: int
 
@@ -108,184 +105,181 @@ class Odd:
 
     @property
     def share(self) -> float:
-        """Of its time, what its I/Os beyond the bar take more than the peers' would in as many I/Os."""
+        """Return the share of its time that its slow I/Os take beyond the peers' slow I/Os in as many I/Os."""
         usual = sum(time_of(one.whole, self.bar) for one in self.peers) / sum(one.ios for one in self.peers)
         return max(0.0, time_of(self.own.whole, self.bar) - usual * self.own.ios) / time_of(self.own.whole)
 
     @property
     def times_busy(self) -> float:
-        """How many times the I/Os that its peers' median has."""
+        """Return the ratio of its I/Os to its peers' median."""
         return self.own.ios / median(one.ios for one in self.peers)
 
     @property
     def times_in_flight(self) -> float:
-        """How many times what its peers' median has in flight: by Little's law that is as the time of all I/Os is."""
+        """Return the ratio of its I/Os in flight to its peers' median, by Little's law that of the total times."""
         return time_of(self.own.whole) / median(time_of(one.whole) for one in self.peers)
 
 
 def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> dict[str, Drive]:
-    """Those that did enough of the op to be compared."""
+    """Return the devices with enough I/Os of the op to be compared."""
     found: dict[str, Drive] = {}
     for name in names:
         parts = facts.parts(name, op)
         ios = sum(one.count for one in parts)
         if ios >= max(limits["ios"], RANK):
-            done = facts.completed(name, op)
-            size = done.bytes / done.count if done and done.count else None
-            found[name] = Drive(tuple(counts_of((one,)) for one in parts), counts_of(parts), ios, size)
+            blocks, size = tuple(counts_of((one,)) for one in parts), mean_bytes(facts, name, op)
+            found[name] = Drive(blocks, counts_of(parts), ios, size)
     return found
 
 
 def alike(drives: Mapping[str, Drive], most: float) -> Iterator[dict[str, Drive]]:
-    """Groups of those whose I/Os are about as large, up to `most` times the smallest: the others do other work."""
+    """Yield groups of devices with similar loads: mean I/O sizes of up to `most` times the smallest one."""
     group: dict[str, Drive] = {}
-    least: float | None = None
-    for name, one in sorted(drives.items(), key=lambda pair: (pair[1].size or 0, pair[0])):
-        size = one.size or 0
-        if group and size > most * (least or 0):
+    least = 0.0
+    for name, one in sorted(drives.items(), key=lambda pair: (pair[1].size, pair[0])):
+        if group and one.size > most * least:
             yield group
             group = {}
-        least = least if group else size
+        least = least if group else one.size
         group[name] = one
     if group:
         yield group
 
 
-def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator[Odd]:
-    """Each device at most once, at the first level at which it is unlike the others."""
+def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator[OutlierDrive]:
+    """Yield each device that differs from the others, at the first level at which it does."""
     measure = Measure(limits["octaves"], limits["scatters"], int(limits["peers"]))
-    told: set[str] = set()
+    reported: set[str] = set()
     kept: dict[tuple[float, float], dict[str, int]] = {}
     if len(drives) <= limits["peers"]:
         return
     for level in LEVELS:
         for name, far, bar in _often(drives, level, measure) if level.often else _slow(drives, level, measure):
-            if name in told:
+            if name in reported:
                 continue
             share = 2**far.bar if level.often else level.share
             if (share, bar) not in kept:
                 kept[share, bar] = {other: one.blocks_above(share, bar) for other, one in drives.items()}
             blocks = _lasting(drives, name, kept[share, bar], limits["chance"])
             if blocks >= max(limits["run"], 1):
-                told.add(name)
-                yield Odd(name, op, level, far, bar, drives, blocks)
+                reported.add(name)
+                yield OutlierDrive(name, op, level, far, bar, drives, blocks)
 
 
 def _slow(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Iterator[tuple[str, Beyond, float]]:
-    """Their slowest I/Os take far longer."""
+    """Yield devices whose slowest I/Os take far longer, each with its distance and the bar."""
     tails = {name: one.tail(level.share) for name, one in drives.items()}
     for name, far in beyond(tails, measure).items():
         yield name, far, far.bar
 
 
 def _often(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Iterator[tuple[str, Beyond, float]]:
-    """What is slow for all is far more frequent: how a tail is found under one that all have."""
+    """Yield devices with far more of the I/Os that are slow for all: a tail below the one that all have."""
     bar = median(tail for one in drives.values() if (tail := one.tail(level.share)) is not None)
     for name, far in beyond({name: one.often(bar) for name, one in drives.items()}, measure).items():
         usual = drives[name].tail(0.5)
-        # else it is a little slower altogether, and beyond a bar that lies close
+        # a device that is a little slower overall has many I/Os above a bar close to its median
         if usual is not None and bar >= usual + measure.octaves:
             yield name, far, bar
 
 
 def _lasting(drives: Mapping[str, Drive], name: str, blocks: Mapping[str, int], least: float) -> int:
-    """Blocks in which it was beyond the bar; 0 if one of equal devices may well have as many.
+    """Return the blocks in which it was above the bar; 0 if chance gives one of equal devices as many.
 
-    Blocks are counted and not I/Os: slow ones come together. Who does more I/Os has the chance of more such blocks.
+    Blocks are counted instead of I/Os, because slow I/Os come in clusters. More I/Os raise the chance of such a block.
     """
     part = max(1 / len(drives), drives[name].ios / sum(one.ios for one in drives.values()))
     return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < least else 0
 
 
 OPS = ("read", "write")
-"""Flushes and discards take what they take; a device that gets none of them isn't the faster one."""
+"""Ops that are compared; the time of flushes and discards depends on the drive, and some devices get none."""
 _NUMBERS = {2: "half of its {op}s take", 10: "one {op} in ten takes"}
 _NUMBERS |= {100: "one {op} in a hundred takes", 1000: "one {op} in a thousand takes"}
 _DIGITS = 2
-"""Of `one read in 120`."""
+"""Significant digits of `one read in 120`."""
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Group by group, a device's worse op."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device that differs from its peers: on its worse op."""
     for names in like(one for one in facts.devices.values() if one.timed):
-        worst: dict[str, Odd] = {}
+        worst: dict[str, OutlierDrive] = {}
         for op in OPS if len(names) > limits["peers"] else ():
-            for odd in _unlike(facts, names, op, limits):
-                if odd.name not in worst or odd.share > worst[odd.name].share:
-                    worst[odd.name] = odd
-        for odd in worst.values():
-            yield _finding(facts, odd)
+            for drive in _unlike(facts, names, op, limits):
+                if drive.name not in worst or drive.share > worst[drive.name].share:
+                    worst[drive.name] = drive
+        for drive in worst.values():
+            yield _finding(facts, drive)
 
 
-def _unlike(facts: Facts, names: list[str], op: str, limits: Thresholds) -> Iterator[Odd]:
-    """Without those that have more to do, which is a reason to be slower, or hardly anything."""
+def _unlike(facts: Facts, names: list[str], op: str, limits: Thresholds) -> Iterator[OutlierDrive]:
+    """Yield outliers of a group, without devices with far more I/Os or far fewer in flight than their peers."""
     for group in alike(drives_of(facts, names, op, limits), limits["size"]):
-        for odd in unlike(group, op, limits):
-            if odd.times_busy <= limits["hot"] and odd.times_in_flight >= limits["in_flight"]:
-                yield odd
+        for drive in unlike(group, op, limits):
+            if drive.times_busy <= limits["hot"] and drive.times_in_flight >= limits["in_flight"]:
+                yield drive
 
 
-def _sentence(odd: Odd) -> str:
-    own, usual = 2**odd.far.own, 2**odd.far.middle
+def _sentence(drive: OutlierDrive) -> str:
+    own, usual = 2**drive.far.own, 2**drive.far.middle
     times = own / usual
-    if odd.level.often:
-        told = f"{part(own)} of its {odd.op}s take {spelled(round(2**odd.bar))} or longer"
-        return f"{told}, {times:.0f} times as many as of its {odd.far.peers} peers'"
+    if drive.level.often:
+        reported = f"{part(own)} of its {drive.op}s take {spelled(round(2**drive.bar))} or longer"
+        return f"{reported}, {times:.0f} times as many as of its {drive.far.peers} peers'"
     return (
-        f"{_slowest(odd)} {spelled(round(own))} or longer, {times:.0f} times what its {odd.far.peers} peers' take "
+        f"{_slowest(drive)} {spelled(round(own))} or longer, {times:.0f} times what its {drive.far.peers} peers' take "
         f"({spelled(round(usual))})"
     )
 
 
-def _slowest(odd: Odd) -> str:
-    """Name the share of its I/Os that was compared: their rank over all, not the level that was asked for."""
-    if not odd.level.share:
-        return f"its slowest {odd.op}s take"
-    one_in = odd.own.ios / odd.own.rank(odd.level.share)
+def _slowest(drive: OutlierDrive) -> str:
+    """Return the share of its I/Os that was compared in words: their actual rank, not the level's share."""
+    if not drive.level.share:
+        return f"its slowest {drive.op}s take"
+    one_in = drive.own.ios / drive.own.rank(drive.level.share)
     step = 10 ** max(0, len(str(int(one_in))) - _DIGITS)
     rounded = round(one_in / step) * step
-    return _NUMBERS.get(rounded, f"one {{op}} in {rounded:,} takes").format(op=odd.op)
+    return _NUMBERS.get(rounded, f"one {{op}} in {rounded:,} takes").format(op=drive.op)
 
 
-def _finding(facts: Facts, odd: Odd) -> Finding:
+def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
     return Finding(
         "peer-outlier",
         WARNING,
-        odd.name,
-        f"{odd.name}: {_sentence(odd)}",
-        tuple(_evidence(facts, odd)),
-        Where("overview", odd.name, odd.op, round(2**odd.bar)),
+        drive.name,
+        f"{drive.name}: {_sentence(drive)}",
+        tuple(_evidence(facts, drive)),
+        Where("overview", drive.name, drive.op, round(2**drive.bar)),
         _STEPS,
         "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
-        odd.share,
+        drive.share,
     )
 
 
-def _evidence(facts: Facts, odd: Odd) -> Iterator[Fact]:
-    own, peers = odd.own, odd.peers
-    n, bar = sum(one.ios for one in peers), spelled(round(2**odd.bar))
-    for name, said, value, of in (
-        ("tail_us", f"the slowest {odd.op}s at that rank take", odd.far.own, own.ios),
-        ("peers_tail_us", "in the median its peers' take", odd.far.middle, n),
-    ):
-        if not odd.level.often:
-            yield Fact(name, round(2**value), f"{said} {spelled(round(2**value))}", "us", of)
-    slow, others = above(own.whole, odd.bar), sum(above(one.whole, odd.bar) for one in peers)
-    text = f"{slow:,} of its {own.ios:,} {odd.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
+def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
+    own, peers = drive.own, drive.peers
+    n, bar = sum(one.ios for one in peers), spelled(round(2**drive.bar))
+    if not drive.level.often:
+        yield from duration_facts(
+            ("tail_us", round(2**drive.far.own), f"the slowest {drive.op}s at that rank take {{}}", own.ios),
+            ("peers_tail_us", round(2**drive.far.middle), "in the median its peers' take {}", n),
+        )
+    slow, others = above(own.whole, drive.bar), sum(above(one.whole, drive.bar) for one in peers)
+    text = f"{slow:,} of its {own.ios:,} {drive.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
     yield Fact("slow_ios", slow, text, "ios", own.ios)
-    blocks = f"it was unlike its peers in {odd.blocks:,} of {len(own.parts):,} blocks"
-    yield Fact("blocks", odd.blocks, blocks, "", len(own.parts))
+    text = f"it differed from its peers in {drive.blocks:,} of {len(own.parts):,} blocks"
+    yield Fact("blocks", drive.blocks, text, "", len(own.parts))
     mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
-    text = f"means say less: {spelled(round(mean))} against {spelled(round(means))}"
+    text = f"the means differ less: {spelled(round(mean))} against {spelled(round(means))}"
     yield Fact("mean_us", round(mean), text, "us", own.ios)
-    yield from _fan_out(odd)
-    yield from _stripe(facts, odd)
+    yield from _fan_out(drive)
+    yield from _stripe(facts, drive)
 
 
-def _fan_out(odd: Odd) -> Iterator[Fact]:
-    """What one I/O takes that waits for all of them, with this device and without it."""
-    every = slowest_of([one.whole for one in odd.drives.values()])
-    others = slowest_of([one.whole for one in odd.peers])
+def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
+    """Yield the times of an I/O that waits for all devices of the group, with this one and without it."""
+    every = slowest_of([one.whole for one in drive.drives.values()])
+    others = slowest_of([one.whole for one in drive.peers])
     for name, share in (("median", 0.5), ("p99", 0.01)):
         pair = [tail_of(one, max(1, round(share * sum(one.values())))) for one in (every, others)]
         if None in pair:
@@ -293,18 +287,19 @@ def _fan_out(odd: Odd) -> Iterator[Fact]:
         slow, quick = (round(2**one) for one in pair if one is not None)
         if slow == quick:
             continue
-        text = f"a stripe over all {len(odd.drives):,} waits for the slowest: its {name} is {spelled(slow)}"
-        yield Fact(f"stripe_{name}_us", slow, text, "us", odd.own.ios)
-        text = f"a stripe without this one: its {name} is {spelled(quick)}"
-        yield Fact(f"stripe_{name}_without_us", quick, text, "us", odd.own.ios)
+        text = f"a stripe over all {len(drive.drives):,} waits for the slowest: its {name} is {{}}"
+        yield from duration_facts(
+            (f"stripe_{name}_us", slow, text, drive.own.ios),
+            (f"stripe_{name}_without_us", quick, f"a stripe without this one: its {name} is {{}}", drive.own.ios),
+        )
 
 
-def _stripe(facts: Facts, odd: Odd) -> Iterator[Fact]:
-    """What is built on it and on peers of it."""
+def _stripe(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
+    """Yield the devices that are built on it and on its peers."""
     for one in facts.devices.values():
-        together = [name for name in odd.drives if name in one.members]
-        if odd.name in together and len(together) > 1:
-            text = f"{one.name} is built on it and on {len(together) - 1:,} of its peers: it waits for the slowest"
+        members = [name for name in drive.drives if name in one.members]
+        if drive.name in members and len(members) > 1:
+            text = f"{one.name} is built on it and on {len(members) - 1:,} of its peers: it waits for the slowest"
             yield Fact("built_on_it", one.name, text)
 
 
@@ -323,7 +318,7 @@ _STEPS = (
         commands=("cat /proc/interrupts",),
     ),
     Step(
-        "if nothing else tells, move it to a peer's slot: the tail goes with the drive or stays with the slot",
+        "if the cause is still unknown, move it to a peer's slot: the tail goes with the drive or stays with the slot",
         "the drive is away while it is moved; what is built on it runs without its redundancy",
     ),
 )
@@ -331,7 +326,25 @@ _STEPS = (
 RULE = Rule(
     "peer-outlier",
     "one of several like devices has a far slower tail, and keeps it",
-    judge,
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "octaves": Threshold(2.0, "octaves", "its tail is above its peers' by so many doublings"),
+        "scatters": Threshold(5.0, "times", "or by so many times their tails' scatter, if that is more"),
+        "peers": Threshold(3, "devices", "like it at least, whose median is compared"),
+        "run": Threshold(3, "blocks", "in which it must have been so: one bad moment is no sick device"),
+        "ios": Threshold(100, "ios", "of the op at least, of it and of each peer"),
+        "hot": Threshold(
+            1.5, "times", "as many I/Os as its peers' median: with more it has more to do, and is no finding"
+        ),
+        "in_flight": Threshold(
+            0.5, "times", "what its peers' median has in flight at least: with less it has another load"
+        ),
+        "chance": Threshold(0.001, "share", "of findings among equal devices, per group and op, that chance gives"),
+        "size": Threshold(
+            1.15, "times", "as large as the smallest I/Os of its group: else it is a load of another kind"
+        ),
+    },
     explained_by=(
         "starved-io",
         "completion-wakeup",

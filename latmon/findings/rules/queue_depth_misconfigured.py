@@ -1,13 +1,12 @@
 """queue-depth-misconfigured: a setting limits a device to too few I/Os, or to the wrong ones.
 
-It fires for what the audit of a device's limits finds off (analysis/limits.py): a depth below the driver's own minimum
-or too low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill
-what the drivers take, a low parameter that holds for all of a driver's devices. A default that a kernel chooses for
-every such device is never off. Of a device that did no I/O in the last minute nothing is said.
-It is a notice, and a warning where I/Os wait above the driver for `queued` of the time, and the driver is at its bound
-for `queued` of it too, of `lasting_us` or more: then the setting costs something now. It is left out where
-outstanding-ceiling says it with what it costs. The same on more than `devices` devices, be they idle or not, is one
-finding of the host, without those of outstanding-ceiling: then one setting is meant for all of them.
+The audit of a device's limits (analysis/limits.py) marks the settings: a depth below the driver's own minimum or too
+low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill the
+drivers' queues, a low parameter that applies to all of a driver's devices. A default that a kernel chooses for every
+such device is never wrong. Devices without I/O in the last minute have no finding. It is a warning where I/Os wait and
+the driver is at its bound: then the setting costs time now. It is left out where outstanding-ceiling reports its cost.
+The same on many devices, idle or not, is one finding of the host, without those of outstanding-ceiling: then one
+setting applies to all of them.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from latmon.analysis.limits import FEW, Audited, Remark, audit
-from latmon.findings.evidence import busy_share, raising
+from latmon.analysis.limits import FEW, Advice, Audited, audit
+from latmon.findings.evidence import busy_share, raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.rule import LIMITS, Rule, Threshold, Thresholds
 from latmon.model.frame import Device, Limit
 from latmon.support.units import part
 
@@ -32,57 +31,58 @@ _ABOUT = (
     "host-limit-shared",
     "global-setting",
 )
-"""Remarks of the audit; who sorts, counts or completes is none of this rule's."""
+"""Remarks of the audit that this rule reports; not those on schedulers, statistics and completion CPUs."""
 
 
-class _Off(NamedTuple):
-    """A setting of a device that is off, and how much of the time that is felt."""
+class _WrongSetting(NamedTuple):
+    """A wrong setting of a device, with the shares of the time in which I/Os queue and the driver is full."""
 
     device: Device
     limit: Limit
-    remark: Remark
+    remark: Advice
     queued: float
     full: float
     span_us: int
     walled: bool
-    """Held at a few, of which outstanding-ceiling tells what it costs."""
+    """Whether it is limited to a few I/Os, which outstanding-ceiling reports with its cost."""
     used: bool
-    """It did an I/O in the last minute."""
+    """Whether it did an I/O in the last minute."""
 
     @property
-    def felt(self) -> float:
+    def effect(self) -> float:
+        """Return the share of the time in which it may delay I/Os."""
         return min(self.queued, self.full)
 
     def costs(self, limits: Thresholds) -> bool:
-        """Whether I/Os wait for it now, and not in a first burst alone."""
-        return self.span_us >= limits["lasting_us"] and self.felt >= limits["queued"]
+        """Return whether I/Os wait for it now, and not only in a first burst."""
+        return self.span_us >= limits["lasting_us"] and self.effect >= limits["queued"]
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One per device, and one of the host for what many have in common."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device, and one of the host for settings that many devices share."""
     depths, busy = {name: facts.depths(name) for name in facts.depth_sums}, frozenset(facts.busy)
     each = [
         found
         for one in audit(facts.devices.values(), depths)
-        if (found := _off(facts, one, busy, limits["lasting_us"]))
+        if (found := _wrong_settings(facts, one, busy, limits["lasting_us"]))
     ]
-    alike: dict[tuple[str, str], list[list[_Off]]] = {}
+    alike: dict[tuple[str, str], list[list[_WrongSetting]]] = {}
     for found in each:
         alike.setdefault((found[0].limit.name, found[0].remark.text), []).append(found)
-    common: list[list[list[_Off]]] = []
+    common: list[list[list[_WrongSetting]]] = []
     for some in alike.values():
-        told = [one for one in some if one[0].used]
+        used = [one for one in some if one[0].used]
         if len(some) <= limits["devices"]:
-            yield from (_finding(one[0].device.name, one, (), limits) for one in told)
-        elif told := [one for one in told if not one[0].walled]:
-            common.append(sorted(told, key=lambda one: -one[0].felt))
+            yield from (_finding(one[0].device.name, one, (), limits) for one in used)
+        elif shared := [one for one in used if not one[0].walled]:
+            common.append(sorted(shared, key=lambda one: -one[0].effect))
     if common:
-        common.sort(key=lambda group: -group[0][0].felt)
+        common.sort(key=lambda group: -group[0][0].effect)
         yield _of_host(common, limits)
 
 
-def _off(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float) -> list[_Off]:
-    """What is off with a device, its first and gravest first."""
+def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float) -> list[_WrongSetting]:
+    """Return the wrong settings of a device, the most serious one first."""
     device, done = facts.devices[audited.device], facts.completed(audited.device)
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
@@ -90,7 +90,7 @@ def _off(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float
     walled = audited.held_at is not None and audited.held_at <= FEW and facts.span_us >= lasting_us
     used = bool(done and done.count) or device.name in busy
     found = [
-        _Off(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, walled, used)
+        _WrongSetting(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, walled, used)
         for setting in audited.settings
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
@@ -98,30 +98,30 @@ def _off(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float
     return sorted(found, key=lambda one: _ABOUT.index(one.remark.id))
 
 
-def _of_host(common: list[list[list[_Off]]], limits: Thresholds) -> Finding:
-    """Groups of devices with the same off, the one that feels it most first in each, and the worst group first."""
+def _of_host(common: list[list[list[_WrongSetting]]], limits: Thresholds) -> Finding:
+    """Return the finding on groups of devices with the same wrong settings; groups and devices are sorted by effect."""
     worst = common[0][0]
     others = [group[0][0] for group in common[1:]]
     names = tuple(sorted({one[0].device.name for group in common for one in group}))
     return _finding("", [*worst, *others], names, limits)
 
 
-def _finding(device: str, off: list[_Off], names: tuple[str, ...], limits: Thresholds) -> Finding:
-    """`off`: all that is off with one device; of the host its worst one's, and what others have."""
-    first = off[0]
+def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], limits: Thresholds) -> Finding:
+    """Return the finding on the wrong settings of a device; for the host those of its worst one, then the others'."""
+    first = wrong[0]
     costs, name = first.costs(limits), first.device.name
     now = f": I/Os wait for it {part(first.queued)} of the time" if costs else ""
     now = now if device or not costs else f"{now} on {name}"
     short = "is short: " if first.remark.id == "host-limit-shared" else "of "
-    more = f"; {len(off) - 1} more settings are off" if len(off) > 2 else "; one more setting is off"  # noqa: PLR2004
+    more = f"; {len(wrong) - 1} more settings are wrong" if len(wrong) > 2 else "; one more setting is wrong"  # noqa: PLR2004
     on = "" if device else f"{name}: "
     return Finding(
         ID,
         WARNING if costs else NOTICE,
         device,
-        f"{device or _who(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(off) > 1 else ''}",
+        f"{device or _list(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(wrong) > 1 else ''}",
         (
-            *(Fact(one.limit.name, one.limit.value, f"{one.limit.name}: {one.remark.text}") for one in off),
+            *(Fact(one.limit.name, one.limit.value, f"{one.limit.name}: {one.remark.text}") for one in wrong),
             *(() if device else (Fact("devices", len(names), f"on {len(names):,} that are used: {', '.join(names)}"),)),
             Fact(
                 "queued",
@@ -134,15 +134,18 @@ def _finding(device: str, off: list[_Off], names: tuple[str, ...], limits: Thres
             ),
         ),
         Where("outstanding", device or name),
-        (*raising(first.device, first.limit.name), Step("look at the limits audit on the screen of outstanding I/O")),
+        (
+            *raise_limit(first.device, first.limit.name),
+            Step("look at the limits audit on the screen of outstanding I/O"),
+        ),
         "a load that never sends as many, or an array whose maker asks for this value",
         first.queued if costs else 0.0,
         also=names,
     )
 
 
-def _who(names: tuple[str, ...]) -> str:
-    """The first two of them by name."""
+def _list(names: tuple[str, ...]) -> str:
+    """Return the first two names and the number of the others."""
     most = 2
     return ", ".join(names) if len(names) <= most else f"{names[0]}, {names[1]} and {len(names) - most:,} more"
 
@@ -150,6 +153,12 @@ def _who(names: tuple[str, ...]) -> str:
 RULE = Rule(
     ID,
     "a setting keeps a device from being given enough I/Os, or the right ones",
-    judge,
+    evaluate,
+    needs=LIMITS,
+    thresholds={
+        "queued": Threshold(0.1, "share", "of the time something waits above a driver at its bound: a warning"),
+        "lasting_us": Threshold(12_000_000, "us", "must be measured for a warning: longer than a first burst"),
+        "devices": Threshold(3, "devices", "with the same wrong setting have a finding each; more have one together"),
+    },
     explained_by=("outstanding-ceiling",),
 )

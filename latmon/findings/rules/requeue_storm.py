@@ -1,23 +1,30 @@
 """requeue-storm: a driver refuses a large share of the I/Os, which are sent again.
 
-It fires when `share` or more of a device's traced I/Os, `ios` at least, came back from their driver and waited to be
-sent again, and that wait is `time` or more of the time of all of its I/Os. SCSI drivers do so when the target answers
-TASK SET FULL or BUSY or the adapter is full. It is a notice, from `warning` of the time on a warning, and critical
-where `critical` of it is lost so.
-It doesn't fire on the share of the I/Os alone: a virtio disk whose ring is full refuses nearly all that a deep queue
-sends, and that costs little time. Nor does it fire where that wait is longer than the I/Os took in all: then their
-totals lie outside of the minute, and their share is unknown.
+SCSI drivers requeue when the target answers TASK SET FULL or BUSY, or the adapter is full. The share of the I/Os alone
+is no finding: a virtio disk whose ring is full refuses nearly all that a deep queue sends, which costs little time. Nor
+is a wait that is longer than the I/Os took in all: their totals lie outside of the minute, and the share is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from latmon.analysis.attribution import stages_of, total_of
 from latmon.analysis.limits import elevator, number
+from latmon.findings.evidence import limit_values
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where, setting, sysfs
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.finding import (
+    CRITICAL,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Step,
+    Where,
+    duration_facts,
+    setting,
+    sysfs,
+)
+from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
@@ -25,37 +32,35 @@ from latmon.support.units import part, spelled
 ID = "requeue-storm"
 _STAGE = "requeue"
 _SENT = ("queue_depth", "can_queue", "cmd_per_lun", "sqsize", "nr_tags", "nr_requests")
-"""Limits that decide how many I/Os a driver is given at once."""
+"""Limits of the number of I/Os that a driver is sent at once."""
 _REFUTED = (
-    "a device that gets no faster when fewer are sent: then it is slow, and its refusals only tell that it has enough"
+    "a device that gets no faster when fewer are sent: then it is slow, and its refusals only show that it is busy"
 )
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One finding per device."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device."""
     for device in facts.busy:
-        refused = stages_of(facts.traced, device).get(_STAGE, Histogram())
-        total = total_of(facts.traced, device)
+        refused, total = facts.traced_stage(_STAGE, device), facts.traced_stage("total", device)
         if refused.count < max(1, limits["ios"]) or refused.count < limits["share"] * total.count or not total.sum:
             continue
         lost = (refused.sum or 0) / total.sum
         if limits["time"] <= lost <= 1:
-            yield _finding(facts, device, refused, lost, limits)
+            yield _finding(facts, facts.device(device), refused, total, limits)
 
 
-def _finding(facts: Facts, name: str, refused: Histogram, lost: float, limits: Thresholds) -> Finding:
-    total = total_of(facts.traced, name)
-    share, mean = refused.count / total.count, refused.mean or 0.0
-    device = facts.devices.get(name)
+def _finding(facts: Facts, device: Device, refused: Histogram, total: Histogram, limits: Thresholds) -> Finding:
+    share, lost = refused.count / total.count, (refused.sum or 0) / (total.sum or 1)
+    driver = f"its driver ({device.driver})" if device.driver else "its driver"
     return Finding(
         ID,
         _severity(lost, limits),
-        name,
-        f"{name}: {_driver(device)} refused {part(share)} of the I/Os, which waited {spelled(mean)} in the mean to be "
-        f"sent again: {part(lost)} of their time",
+        device.name,
+        f"{device.name}: {driver} refused {part(share)} of the I/Os, which waited {spelled(refused.mean or 0.0)} in "
+        f"the mean to be sent again: {part(lost)} of their time",
         tuple(_facts(refused, total, lost, device)),
-        Where("stages", name),
-        tuple(_steps(name, device, is_sun=facts.is_sun)),
+        Where("stages", device.name),
+        tuple(_steps(device, is_sun=facts.is_sun)),
         _REFUTED,
         lost,
     )
@@ -65,45 +70,41 @@ def _severity(lost: float, limits: Thresholds) -> str:
     return CRITICAL if lost >= limits["critical"] else WARNING if lost >= limits["warning"] else NOTICE
 
 
-def _driver(device: Device | None) -> str:
-    return f"its driver ({device.driver})" if device and device.driver else "its driver"
-
-
-def _facts(refused: Histogram, total: Histogram, lost: float, device: Device | None) -> Iterator[Fact]:
-    share, mean = refused.count / total.count, refused.mean or 0.0
-    told = f"{refused.count:,} of {total.count:,} traced I/Os"
-    yield Fact("refused", share, f"{told} were refused once or more", "share", total.count)
+def _facts(refused: Histogram, total: Histogram, lost: float, device: Device) -> Iterator[Fact]:
+    text = f"{refused.count:,} of {total.count:,} traced I/Os were refused once or more"
+    yield Fact("refused", refused.count / total.count, text, "share", total.count)
     yield Fact("time_share", lost, f"{part(lost)} of the I/Os' time is the wait to be sent again", "share", total.count)
-    yield Fact("wait_mean", mean, f"{spelled(mean)} each in the mean", "us", refused.count)
-    if (p99 := refused.quantile(0.99)) is not None:
-        yield Fact("wait_p99", p99, f"{spelled(p99)} at the p99", "us", refused.count)
-    for one in device.limits if device else ():
+    yield from duration_facts(
+        ("wait_mean", refused.mean or 0.0, "{} each in the mean", refused.count),
+        ("wait_p99", refused.quantile(0.99), "{} at the p99", refused.count),
+    )
+    for one in device.limits:
         if one.name in _SENT:
             yield Fact(one.name, one.value, f"{one.name} is {one.value} ({one.source})")
 
 
-def _steps(name: str, device: Device | None, *, is_sun: bool) -> Iterator[Step]:
-    names = {one.name: one.value for one in device.limits} if device else {}
-    sun = "egrep -i 'full|busy' /var/adm/messages"
-    log = sun if is_sun else "dmesg | grep -iE 'full|busy'"
+def _steps(device: Device, *, is_sun: bool) -> Iterator[Step]:
+    limits, at = limit_values(device), sysfs(device.name)
+    log = "egrep -i 'full|busy' /var/adm/messages" if is_sun else "dmesg | grep -iE 'full|busy'"
     yield Step("read the array's log and the kernel's, is a target, a port or a host group full?", commands=(log,))
-    at = sysfs(name)
-    if "queue_depth" in names:
+    if "queue_depth" in limits:
         yield Step(
             "send less at once, until nothing is refused",
             "less throughput if it is too low; undone by the old value",
-            (setting(f"{at}/device/queue_depth", _half(names["queue_depth"])),),
+            (setting(f"{at}/device/queue_depth", _half(limits["queue_depth"])),),
         )
-    elif "nr_requests" in names:
-        scheduler = elevator(device.limits) if device else ""
+    elif "nr_requests" in limits:
+        has_scheduler = elevator(device.limits) not in (None, "", "none")
         yield Step(
-            "send less at once" + ("" if scheduler and scheduler != "none" else ", or use a scheduler that keeps them"),
+            "send less at once" + ("" if has_scheduler else ", or use a scheduler that queues them"),
             "less throughput if it is too low; undone by the old value",
-            (setting(f"{at}/queue/nr_requests", _half(names["nr_requests"])),),
+            (setting(f"{at}/queue/nr_requests", _half(limits["nr_requests"])),),
         )
     else:
         yield Step("let the application send less at once", "less throughput if it is too little")
-    yield Step("share the target among fewer hosts, or let it take more", "others' load: ask who else uses the target")
+    yield Step(
+        "share the target among fewer hosts, or let it take more", "the load of the other hosts that use the target"
+    )
 
 
 def _half(value: int | str) -> str:
@@ -111,4 +112,16 @@ def _half(value: int | str) -> str:
     return str(max(now // 2, 1)) if now else "N"
 
 
-RULE = Rule(ID, "a driver refuses a good part of the I/Os, which are sent again", judge)
+RULE = Rule(
+    ID,
+    "a driver refuses a good part of the I/Os, which are sent again",
+    evaluate,
+    needs=TRACED,
+    thresholds={
+        "share": Threshold(0.05, "share", "of the I/Os were refused by the driver and sent again"),
+        "ios": Threshold(50, "ios", "so many of them at least"),
+        "time": Threshold(0.2, "share", "of all I/Os' time is that wait: a notice"),
+        "warning": Threshold(0.5, "share", "of the time: a warning; an adapter that is often busy takes 0.8"),
+        "critical": Threshold(0.9, "share", "of the time: nearly all is lost, critical"),
+    },
+)

@@ -1,15 +1,10 @@
 """slow-shared-handler: another driver's slow interrupt handler runs before a disk's on the same vector.
 
-It fires when a handler shares its vector with a disk's, belongs to another device, takes `run_us` or more in the mean
-of `runs` runs at least, more than half of which were not handled (it returns IRQ_NONE), and the disk's handler waited
-for those before it for `victim` or more of its devices' I/O time, or that wait is `tail` of the slow I/Os' time. The
-devices behind the disk's handler must have completed `ios` I/Os in the minute and lost `time_us` of it: an idle disk
-loses nothing worth a finding. Only interrupts that can have completed one of those I/Os count: where the handler ran
-more often than that, as many of its runs as there were I/Os. Of several such vectors the worst is reported.
-The other handler may be a disk controller's; its disks are named then.
-It is a warning where it is `warning` of that time or of the slow I/Os', and critical where it is `critical` of the
-latter. A slow handler that no disk waits for is none of ours, and one that works for its own device is busy, not in
-the way. Without it the same shows as one drive that is unlike its peers (peer-outlier): this says why.
+More than half of the other handler's runs must be not handled (IRQ_NONE): a handler that serves its own device is no
+finding. Only interrupts that can have completed an I/O count: where the disk's handler ran more often than there were
+I/Os, as many of its runs as I/Os. The worst of several such vectors is reported. The other handler may be a disk
+controller's; then its disks are named. peer-outlier shows the same effect as one drive that differs from its peers;
+this rule gives the cause.
 """
 
 from __future__ import annotations
@@ -18,10 +13,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import Slow, devices_of, slow
+from latmon.findings.evidence import SlowIos, devices_of, slow_ios
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where, plain
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where, duration_facts, plain
+from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
 from latmon.model.frame import Handler, HandlerRuns
 from latmon.support.units import part, spelled, whole
 
@@ -34,52 +29,52 @@ _REFUTED = (
 )
 
 
-class _Met(NamedTuple):
-    """A stranger's handler and a disk's on one vector, and what the disk's I/Os lose by it."""
+class _SharedVector(NamedTuple):
+    """Another device's handler and a disk's on one vector, and the time that the disk's I/Os lose."""
 
-    stranger: Handler
+    other: Handler
     runs: HandlerRuns
     victim: Handler
     waited: HandlerRuns
     devices: tuple[str, ...]
-    """Behind the victim's handler, those with I/O."""
+    """Devices with I/O that the victim's handler serves."""
     ios: int
     lost_us: float
     lost: float
-    """Share of all their I/O time."""
+    """The lost share of all their I/O time."""
     of: tuple[str, ...]
-    """Disks behind the stranger's handler; empty where it is no disk controller's."""
-    tail: Slow | None
-    """The slow I/Os of the first of them."""
+    """Disks that the other handler serves; empty where it is not a disk controller's."""
+    tail: SlowIos | None
+    """The slow I/Os of the first device."""
 
     @property
     def tail_share(self) -> float:
         return self.tail.share(_STAGE) if self.tail else 0.0
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """One finding per device: of each disk's handler on the one behind it that is hit the most, by its worst vector."""
-    worst: dict[str, _Met] = {}
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Return one finding per disk handler's most affected device, on that device's worst vector."""
+    worst: dict[str, _SharedVector] = {}
     for victim, waited in sorted(facts.handlers.items()):
         devices = devices_of(facts, waited.device)
-        if devices and waited.before_us and (slowest := _stranger(facts, victim, waited, limits)):
-            met = _met(facts, slowest, (victim, waited), devices)
-            if met and _counts(met, limits):
-                device = met.devices[0]
-                worst[device] = max(worst.get(device, met), met, key=lambda one: one.lost)
-    return [_finding(met, limits, is_sun=facts.is_sun) for met in worst.values()]
+        if devices and waited.before_us and (slowest := _slowest_other(facts, victim, waited, limits)):
+            shared = _shared_vector(facts, slowest, (victim, waited), devices)
+            if shared and _is_worth_a_finding(shared, limits):
+                device = shared.devices[0]
+                worst[device] = max(worst.get(device, shared), shared, key=lambda one: one.lost)
+    return [_finding(shared, limits, is_sun=facts.is_sun) for shared in worst.values()]
 
 
-def _counts(met: _Met, limits: Thresholds) -> bool:
-    if met.ios < limits["ios"] or met.lost_us < limits["time_us"]:
+def _is_worth_a_finding(shared: _SharedVector, limits: Thresholds) -> bool:
+    if shared.ios < limits["ios"] or shared.lost_us < limits["time_us"]:
         return False
-    return met.lost >= limits["victim"] or met.tail_share >= limits["tail"]
+    return shared.lost >= limits["victim"] or shared.tail_share >= limits["tail"]
 
 
-def _stranger(
+def _slowest_other(
     facts: Facts, victim: Handler, waited: HandlerRuns, limits: Thresholds
 ) -> tuple[Handler, HandlerRuns] | None:
-    """Of those on its vector the one that took the most time."""
+    """Return the other device's handler on the victim's vector that took the most time; None without one."""
     found = [
         (handler, runs)
         for handler, runs in facts.handlers.items()
@@ -93,9 +88,9 @@ def _stranger(
     return max(found, key=lambda one: (one[1].run.sum or 0, one[0]), default=None)
 
 
-def _met(
+def _shared_vector(
     facts: Facts, slowest: tuple[Handler, HandlerRuns], mine: tuple[Handler, HandlerRuns], devices: tuple[str, ...]
-) -> _Met | None:
+) -> _SharedVector | None:
     timed = {name: found for name in devices if (found := facts.latency(name)).sum}
     whole_us = sum(one.sum or 0 for one in timed.values())
     if not whole_us:
@@ -105,96 +100,110 @@ def _met(
     ios = sum(one.count for one in timed.values())
     lost_us = _lost_us(mine[1], ios)
     of = devices_of(facts, slowest[1].device)
-    return _Met(*slowest, *mine, tuple(hit), ios, lost_us, min(1.0, lost_us / whole_us), of, tails[hit[0]])
+    return _SharedVector(*slowest, *mine, tuple(hit), ios, lost_us, min(1.0, lost_us / whole_us), of, tails[hit[0]])
 
 
 def _lost_us(victim: HandlerRuns, ios: int) -> float:
-    """Return the time that its interrupts waited for others', of no more interrupts than there were I/Os."""
+    """Return the time that its interrupts waited for other handlers, counting at most one interrupt per I/O."""
     own = sum(n for returned, n in victim.returned.items() if returned != "none")
     return victim.before_us * min(1.0, ios / own) if own else float(victim.before_us)
 
 
-def _tail(facts: Facts, device: str) -> Slow | None:
-    return max(slow(facts, device), key=lambda one: one.share(_STAGE), default=None)
+def _tail(facts: Facts, device: str) -> SlowIos | None:
+    return max(slow_ios(facts, device), key=lambda one: one.share(_STAGE), default=None)
 
 
-def _finding(met: _Met, limits: Thresholds, *, is_sun: bool) -> Finding:
-    share = max(met.tail_share, met.lost)
-    severe = CRITICAL if met.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
-    device = met.devices[0]
+def _finding(shared: _SharedVector, limits: Thresholds, *, is_sun: bool) -> Finding:
+    share = max(shared.tail_share, shared.lost)
+    severe = CRITICAL if shared.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
+    device = shared.devices[0]
     return Finding(
         ID,
         severe,
         device,
-        _summary(met),
-        tuple(_facts(met)),
+        _summary(shared),
+        tuple(_facts(shared)),
         Where("interrupts", device),
-        tuple(_steps(met, is_sun=is_sun)),
+        tuple(_steps(shared, is_sun=is_sun)),
         _REFUTED,
         share,
-        met.devices[1:],
+        shared.devices[1:],
     )
 
 
-def _summary(met: _Met) -> str:
-    device, tail = met.devices[0], met.tail
-    others = f" (and {len(met.devices) - 1} more disks behind it)" if len(met.devices) > 1 else ""
-    of = f" (of {', '.join(met.of)})" if met.of else ""
-    begin = f"{device}{others}: its interrupts wait for the handler {met.stranger.name}{of}, which shares their vector"
-    runs = f"and runs {spelled(met.runs.run.mean or 0)} in the mean, up to {spelled(met.runs.run.max_bound or 0)}"
-    if tail and met.tail_share > met.lost:
-        cost = f"{part(met.tail_share)} of the time of I/Os above {spelled(tail.cut_us)} passes in interrupts"
+def _summary(shared: _SharedVector) -> str:
+    device, tail = shared.devices[0], shared.tail
+    others = f" (and {len(shared.devices) - 1} more disks of its handler)" if len(shared.devices) > 1 else ""
+    of = f" (of {', '.join(shared.of)})" if shared.of else ""
+    begin = f"{device}{others}: its interrupts wait for the handler {shared.other.name}{of}, which shares their vector"
+    runs = f"and runs {spelled(shared.runs.run.mean or 0)} in the mean, up to {spelled(shared.runs.run.max_bound or 0)}"
+    if tail and shared.tail_share > shared.lost:
+        cost = f"{tail.share_text(_STAGE)} passes in interrupts"
     else:
-        cost = f"{part(met.lost)} of the I/Os' time is that wait"
-    return f"{begin} {runs}, mostly for nothing; {cost}"
+        cost = f"{part(shared.lost)} of the I/Os' time is that wait"
+    return f"{begin} {runs}, mostly not handled (IRQ_NONE); {cost}"
 
 
-def _facts(met: _Met) -> Iterator[Fact]:
-    runs, none = met.runs.run, met.runs.returned.get("none", 0)
-    yield Fact("handler", met.stranger.name, f"{met.stranger.name} shares irq {met.victim.irq} with {met.victim.name}")
-    if met.of:
-        yield Fact("handler_of", ", ".join(met.of), f"{met.stranger.name} is the handler of {', '.join(met.of)}")
-    if runs.mean is not None:
-        yield Fact("run_mean", runs.mean, f"it runs {spelled(runs.mean)} in the mean", "us", runs.count)
-    if runs.max_bound is not None:
-        yield Fact("run_max", runs.max_bound, f"{spelled(runs.max_bound)} the longest", "us", runs.count)
-    nothing = none / runs.count
-    yield Fact("not_its_own", nothing, f"{part(nothing)} of its runs were not for its device", "share", runs.count)
-    each = met.lost_us / met.ios
-    yield Fact("before_each", each, f"{spelled(each)} per I/O of the disk it ran before the disk's", "us", met.ios)
-    yield Fact("time_share", met.lost, f"{part(met.lost)} of the I/Os' time", "share", met.ios)
-    if met.tail:
-        above = f"I/Os above {spelled(met.tail.cut_us)}"
+def _facts(shared: _SharedVector) -> Iterator[Fact]:
+    runs, none = shared.runs.run, shared.runs.returned.get("none", 0)
+    yield Fact(
+        "handler", shared.other.name, f"{shared.other.name} shares irq {shared.victim.irq} with {shared.victim.name}"
+    )
+    if shared.of:
+        yield Fact("handler_of", ", ".join(shared.of), f"{shared.other.name} is the handler of {', '.join(shared.of)}")
+    yield from duration_facts(
+        ("run_mean", runs.mean, "it runs {} in the mean", runs.count),
+        ("run_max", runs.max_bound, "{} the longest", runs.count),
+    )
+    unhandled = none / runs.count
+    text = f"{part(unhandled)} of its runs were not for its device (IRQ_NONE)"
+    yield Fact("not_its_own", unhandled, text, "share", runs.count)
+    each = shared.lost_us / shared.ios
+    yield from duration_facts(("before_each", each, "it ran {} before the disk's handler per I/O", shared.ios))
+    yield Fact("time_share", shared.lost, f"{part(shared.lost)} of the I/Os' time", "share", shared.ios)
+    if tail := shared.tail:
+        text = f"{tail.share_text(_STAGE)} passes in interrupts"
+        yield Fact("tail_share", shared.tail_share, text, "share", tail.count)
+    if len(shared.devices) > 1:
         yield Fact(
-            "tail_share",
-            met.tail_share,
-            f"{part(met.tail_share)} of the time of {above} passes in interrupts",
-            "share",
-            met.tail.count,
+            "devices", ", ".join(shared.devices), f"behind {shared.victim.name}: {whole(len(shared.devices))} disks"
         )
-    if len(met.devices) > 1:
-        yield Fact("devices", ", ".join(met.devices), f"behind {met.victim.name}: {whole(len(met.devices))} disks")
 
 
-def _steps(met: _Met, *, is_sun: bool) -> Iterator[Step]:
-    if not met.of:  # a disk controller's module stays: its disks would be gone
-        module = _UNIT.sub("", met.stranger.name.partition(":")[0])
+def _steps(shared: _SharedVector, *, is_sun: bool) -> Iterator[Step]:
+    if not shared.of:  # a disk controller's module stays: its disks would be gone
+        module = _UNIT.sub("", shared.other.name.partition(":")[0])
         name = module if plain(module) else "MODULE"
         unload = (f"modinfo | grep -w {name}", "modunload -i ID") if is_sun else (f"modprobe -r {name}",)
         known = "; known: it reads a register over PCIe at each interrupt" if name == "switchtec" else ""
         yield Step(
-            f"find out what {met.stranger.name} is for, and unload its module if nobody needs it{known}",
+            f"find out what {shared.other.name} is for, and unload its module if nothing needs it{known}",
             "what it manages (hot plug, LEDs, a port) is without a driver until it is loaded again",
             unload,
         )
     yield Step(
         "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
         "they are shared out" + ("" if is_sun else " (vmd's max_vec)"),
-        "a module loaded anew takes its disks away meanwhile, or a reboot",
+        "while its module reloads, its disks are gone; or a reboot",
     )
-    proc = f"grep '^ *{met.victim.irq}:' /proc/interrupts"
+    proc = f"grep '^ *{shared.victim.irq}:' /proc/interrupts"
     who = "echo ::interrupts -d | mdb -k" if is_sun else proc
-    yield Step(f"look on screen 5 at the run time and name of each handler on irq {met.victim.irq}", commands=(who,))
+    yield Step(f"look on screen 5 at the run time and name of each handler on irq {shared.victim.irq}", commands=(who,))
 
 
-RULE = Rule(ID, "the slow interrupt handler of another device runs before a disk's on the same vector", judge)
+RULE = Rule(
+    ID,
+    "the slow interrupt handler of another device runs before a disk's on the same vector",
+    evaluate,
+    needs=TRACED,
+    thresholds={
+        "run_us": Threshold(2, "us", "another device's handler takes in the mean, on the vector of a disk's"),
+        "runs": Threshold(100, "runs", "of that handler at least"),
+        "ios": Threshold(100, "ios", "of the victim in the minute at least; an idle disk has none worth a finding"),
+        "time_us": Threshold(10_000, "us", "of the victim's I/O time in the minute passed in that wait, at least"),
+        "victim": Threshold(0.05, "share", "of the victim's I/O time its handler waited for others"),
+        "tail": Threshold(0.2, "share", "or so much of its slow I/Os' time passed in interrupts"),
+        "warning": Threshold(0.1, "share", "of either: a warning, below it a notice"),
+        "critical": Threshold(0.5, "share", "of the slow I/Os' time: critical"),
+    },
+)

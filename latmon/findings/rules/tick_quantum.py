@@ -1,17 +1,13 @@
 """tick-quantum: I/Os take just below one or two timer ticks, and nothing in between.
 
-It fires when the latency of a device, or its wait for the softirq that completes it, has a narrow mode in the band that
-ends at 1 or 2 ticks of 1/CONFIG_HZ and is `below` of them wide: `ios` I/Os and `share` of all, `narrow` times as many
-as in the buckets beside it. A bucket is wider than the band: where exact times are known, their mean must lie in it.
-It is a warning only if the softirq tells the same: it was raised outside of interrupts, the timer's interrupt ran it,
-and its own wait ends there too: it lies in the band, or so far below as the device and all else takes. That is a raise
-that wakes nobody (__raise_softirq_irqoff in a thread), so `raises` of those that were raised there wait so long or
-longer; or, where others are raised there and run at once, `late` of its waits of a quarter of a tick or more end just
-below one. On a busy host some softirqs wait for the tick by chance, and for any part of it. I/Os whose latency is the
-tick must have spent `waiting` of it on that softirq.
-Where no softirq is watched, a mode that holds `most` of the I/Os is a notice: an SSD may happen to take 4 ms too.
-A kernel of 1000 Hz has ticks of 1 ms, so 3.97 ms are none of its 1 or 2 ticks. It is critical where `critical` of the
-device's time is that wait.
+A device's latency, or its wait for the softirq that completes it, has a narrow mode in the band that ends at 1 or 2
+ticks of 1/CONFIG_HZ. A bucket is wider than the band: where exact times are known, their mean must lie in it.
+It is a warning only if the softirq confirms it: it was raised outside of interrupts, the timer's interrupt ran it, and
+its own wait ends there too: in the band, or below it by the time that the device and all else takes. Such a raise wakes
+no thread (__raise_softirq_irqoff in a thread), so most of those raised there wait so long; or, where others are raised
+there and run at once, most of the long waits end just below a tick. On a busy host some softirqs wait for the tick by
+chance, and for any part of it. Without traced softirqs it is a notice: an SSD may take 4 ms by chance.
+A kernel of 1000 Hz has ticks of 1 ms, so 3.97 ms is not one or two of its ticks.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.findings import evidence
-from latmon.findings.evidence import long_ones, time_in
+from latmon.findings.evidence import count_from, time_in
 from latmon.findings.facts import Facts
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import Rule, Thresholds
+from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
 from latmon.model.frame import Device, SoftirqRuns
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import part, spelled
@@ -32,33 +28,33 @@ from latmon.support.units import part, spelled
 ID = "tick-quantum"
 _SOFTIRQ = "softirq"
 _HZ = range(24, 10_001)
-"""What kernels are built with; another one is a mistake of a recording."""
+"""Values of CONFIG_HZ that kernels are built with; others are errors of a recording."""
 _STAGES = tuple(one for one in attribution.PARTS if one != "resume")
 _IRDMA = (
     "; known: Intel's irdma 1.15.11 (E810) under NVMe over RDMA took 4 ms on a kernel of 250 Hz, and about 0.1 ms on "
     "kernel 5.10 or with the completion in a tasklet"
 )
 _REFUTED = (
-    "the same times under a kernel of another CONFIG_HZ, or waits of the softirq (screen 5) that are short: then it is "
-    "the device that takes so long"
+    "the same times under a kernel of another CONFIG_HZ, or waits of the softirq (screen 5) that are short: then the "
+    "device itself takes so long"
 )
 
 
-class _Mode(NamedTuple):
+class _TickMode(NamedTuple):
     """A narrow mode just below `ticks` ticks, in a device's latency or in its wait for a softirq."""
 
     device: str
     stage: str
-    """total or softirq."""
+    """The histogram that has the mode: total or softirq."""
     ticks: int
     tick_us: float
     low_us: int
     high_us: int
-    """Of the buckets in which the band lies."""
+    """The bounds of the buckets in which the band lies."""
     ios: int
     of: int
     exact_us: float | None
-    """The mean of those in it, where that is known."""
+    """The mean of the times in it; None where it is not known."""
 
     @property
     def share(self) -> float:
@@ -66,28 +62,28 @@ class _Mode(NamedTuple):
 
     @property
     def us(self) -> float:
-        """What a sentence says that it is."""
+        """Return the time to print: the exact mean, else the ticks."""
         return self.ticks * self.tick_us if self.exact_us is None else self.exact_us
 
 
-class _Polled(NamedTuple):
+class _DelayedVector(NamedTuple):
     """A softirq vector that waits for the tick."""
 
     vector: str
     runs: SoftirqRuns
     waits: int
-    """In the band's buckets."""
+    """Number of its waits in the band's buckets."""
 
 
-def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """At most one finding per device: on the mode with the most I/Os."""
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield at most one finding per device: on the mode with the most I/Os."""
     if (hz := facts.origin.hz) is None or hz not in _HZ:
         return
     for device in facts.busy:
         modes = list(_modes(facts, device, 1e6 / hz, limits))
-        # waits for a softirq that are watched tell it or refute it; nothing is left to guess
-        if any(True for _ in evidence.of_device(facts, device)) or facts.traced.paths.get(device):
-            proven = [(mode, polled) for mode in modes if (polled := _polled(facts, mode, limits))]
+        # traced waits for a softirq prove it or refute it; only without them a mode may be a guess
+        if any(True for _ in evidence.completing_softirqs(facts, device)) or facts.traced.paths.get(device):
+            proven = [(mode, delayed) for mode in modes if (delayed := _delayed_vector(facts, mode, limits))]
             if proven:
                 yield _proven(facts, *max(proven, key=lambda one: one[0].ios), limits)
         else:
@@ -96,10 +92,9 @@ def judge(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
                 yield _likely(max(likely, key=lambda one: one.ios))
 
 
-def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Iterator[_Mode]:
-    traced = attribution.total_of(facts.traced, device)
-    total = traced or facts.latency(device)
-    waits = attribution.stages_of(facts.traced, device).get(_SOFTIRQ, Histogram())
+def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Iterator[_TickMode]:
+    total = facts.traced_stage("total", device) or facts.latency(device)
+    waits = facts.traced_stage(_SOFTIRQ, device)
     for stage, found in (("total", total), (_SOFTIRQ, waits)):
         for ticks in (1, 2):
             upto = ticks * tick_us
@@ -113,13 +108,13 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
             exact = _exact(facts, device, stage, found, range(first, last + 1))
             if exact is None or band[0] <= exact <= band[1]:
                 low, high = bucket_bounds(first, found.bits)[0], bucket_bounds(last, found.bits)[1]
-                yield _Mode(device, stage, ticks, tick_us, low, high, count, total.count, exact)
+                yield _TickMode(device, stage, ticks, tick_us, low, high, count, total.count, exact)
 
 
 def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: range) -> float | None:
-    """The mean of the mode's own: of traced totals by their stages' sums, else of all where nearly all are in it."""
+    """Return the mean of the times in the mode: from traced stages, from outliers, else the mean of all in it."""
     inside = sum(n for index, n in found.buckets if index in buckets)
-    if stage == "total" and attribution.total_of(facts.traced, device):
+    if stage == "total" and facts.traced_stage("total", device):
         return sum(time_in(facts, device, one, buckets) for one in _STAGES) / inside
     times = [
         us
@@ -129,29 +124,28 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
     ]
     if times:
         return sum(times) / len(times)
-    # the few others can't move the mean out of the mode's bucket, nor far in it
     return found.mean if inside == found.count else None
 
 
-def _polled(facts: Facts, mode: _Mode, limits: Thresholds) -> _Polled | None:
-    """A vector of the device's that is raised outside of interrupts and waits for the timer's."""
+def _delayed_vector(facts: Facts, mode: _TickMode, limits: Thresholds) -> _DelayedVector | None:
+    """Return a vector of the device that is raised outside of interrupts and waits for the timer's; None without."""
     upto = mode.ticks * mode.tick_us
     if (others := _others_us(facts, mode, limits)) is None:
         return None
     least = int(max(0.0, (1 - limits["below"]) * upto - others))
-    for vector, runs in evidence.of_device(facts, mode.device):
+    for vector, runs in evidence.completing_softirqs(facts, mode.device):
         band = range(bucket_index(least, runs.delay.bits), bucket_index(int(upto) - 1, runs.delay.bits) + 1)
         waits = sum(n for index, n in runs.delay.buckets if index in band)
         outside = runs.raised_in.get("other", 0)
         few = min(waits, outside, runs.ran_in.get("timer", 0)) < limits["ios"]
-        all_wait = long_ones(runs.delay, least) >= limits["raises"] * outside
-        if not few and (all_wait or waits >= limits["late"] * long_ones(runs.delay, mode.tick_us // 4)):
-            return _Polled(vector, runs, waits)
+        all_wait = count_from(runs.delay, least) >= limits["raises"] * outside
+        if not few and (all_wait or waits >= limits["late"] * count_from(runs.delay, mode.tick_us // 4)):
+            return _DelayedVector(vector, runs, waits)
     return None
 
 
-def _others_us(facts: Facts, mode: _Mode, limits: Thresholds) -> float | None:
-    """What an I/O of the mode took beside its wait, in the mean; None where that wait isn't what took the time."""
+def _others_us(facts: Facts, mode: _TickMode, limits: Thresholds) -> float | None:
+    """Return the mean time of the mode's I/Os without their wait; None where the wait is too small a share of it."""
     if mode.stage == _SOFTIRQ:
         return 0.0
     buckets = range(bucket_index(mode.low_us), bucket_index(mode.high_us - 1) + 1)
@@ -159,33 +153,33 @@ def _others_us(facts: Facts, mode: _Mode, limits: Thresholds) -> float | None:
     return (total - wait) / mode.ios if total and wait >= limits["waiting"] * total else None
 
 
-def _proven(facts: Facts, mode: _Mode, polled: _Polled, limits: Thresholds) -> Finding:
+def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thresholds) -> Finding:
     share = _time_share(facts, mode.device)
     return Finding(
         ID,
         CRITICAL if share >= limits["critical"] else WARNING,
         mode.device,
-        f"{_begin(mode, polled.vector)}: it is raised outside of interrupts and runs only when the timer's interrupt "
+        f"{_begin(mode, delayed.vector)}: it is raised outside of interrupts and runs only when the timer's interrupt "
         "ends",
-        tuple(_facts(mode, polled, share)),
+        tuple(_facts(mode, delayed, share)),
         Where("stages", mode.device, low_us=mode.low_us if mode.stage == "total" else None),
-        tuple(_steps(facts.devices.get(mode.device, Device(mode.device, 0, 0)), polled.vector)),
+        tuple(_steps(facts.device(mode.device), delayed.vector)),
         _REFUTED,
         share,
     )
 
 
-def _likely(mode: _Mode) -> Finding:
+def _likely(mode: _TickMode) -> Finding:
     return Finding(
         ID,
         NOTICE,
         mode.device,
-        f"{_begin(mode, '')}; whether they wait for the tick is not known: no softirq is watched",
+        f"{_begin(mode, '')}; whether they wait for the tick is not known: softirqs are not traced",
         tuple(_facts(mode, None, None)),
         Where("overview", mode.device, low_us=mode.low_us, high_us=mode.high_us),
         (
             Step(
-                "watch the softirqs: S, or start it with --stages all",
+                "trace the softirqs: press S, or start with --stages all",
                 "some percent of a CPU while it runs, within the budget",
             ),
         ),
@@ -194,65 +188,79 @@ def _likely(mode: _Mode) -> Finding:
     )
 
 
-def _begin(mode: _Mode, vector: str) -> str:
-    tick = f"{_ticks(mode)} of 1/{round(1e6 / mode.tick_us)} s"
-    if mode.stage == "total":
-        what = f"{mode.device}: {part(mode.share)} of I/Os take {spelled(mode.us)}, just below {tick}"
-        return f"{what}, waiting for the softirq {vector}" if vector else what
-    what = f"{mode.device}: {part(mode.share)} of I/Os wait just below {tick} ({spelled(mode.us)})"
-    return f"{what} for the softirq {vector}"
+def _begin(mode: _TickMode, vector: str) -> str:
+    share, tick = f"{mode.device}: {part(mode.share)}", f"{_ticks(mode)} of 1/{round(1e6 / mode.tick_us)} s"
+    if mode.stage != "total":
+        return f"{share} of I/Os wait just below {tick} ({spelled(mode.us)}) for the softirq {vector}"
+    waiting = f", waiting for the softirq {vector}" if vector else ""
+    return f"{share} of I/Os take {spelled(mode.us)}, just below {tick}{waiting}"
 
 
-def _ticks(mode: _Mode) -> str:
+def _ticks(mode: _TickMode) -> str:
     return "one tick" if mode.ticks == 1 else "two ticks"
 
 
-def _facts(mode: _Mode, polled: _Polled | None, share: float | None) -> Iterator[Fact]:
+def _facts(mode: _TickMode, delayed: _DelayedVector | None, share: float | None) -> Iterator[Fact]:
     hz = round(1e6 / mode.tick_us)
     what = "take" if mode.stage == "total" else "wait"
     if mode.exact_us is not None:
-        said = f"they {what} {spelled(mode.exact_us)} in the mean: {mode.exact_us / mode.tick_us:.3f} ticks"
-        yield Fact("mode_us", mode.exact_us, said, "us", mode.ios)
+        text = f"they {what} {spelled(mode.exact_us)} in the mean: {mode.exact_us / mode.tick_us:.3f} ticks"
+        yield Fact("mode_us", mode.exact_us, text, "us", mode.ios)
     buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}, the bounds of its buckets"
     yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os lie {buckets}", "share", mode.of)
     yield Fact("hz", hz, f"CONFIG_HZ is {hz}: a tick is {spelled(mode.tick_us)}")
     if share is not None:
         yield Fact("time_share", share, f"{part(share)} of the I/Os' time is that wait", "share", mode.of)
-    if polled is None:
+    if delayed is None:
         return
-    raised, ran = polled.runs.raised_in, polled.runs.ran_in
-    for name, n, said, of in (
+    raised, ran = delayed.runs.raised_in, delayed.runs.ran_in
+    for name, n, text, of in (
         ("raised_outside", raised.get("other", 0), "was raised outside of interrupts", sum(raised.values())),
         ("run_by_timer", ran.get("timer", 0), "was run by the timer's interrupt", sum(ran.values())),
-        ("waited_a_tick", polled.waits, f"waited nearly {_ticks(mode)}", polled.runs.delay.count),
+        ("waited_a_tick", delayed.waits, f"waited nearly {_ticks(mode)}", delayed.runs.delay.count),
     ):
-        yield Fact(name, n, f"{polled.vector} {said} {n:,} times of {of:,}", "runs", of)
+        yield Fact(name, n, f"{delayed.vector} {text} {n:,} times of {of:,}", "runs", of)
 
 
 def _steps(device: Device, vector: str) -> Iterator[Step]:
     yield Step(
-        f"find who raises {vector}; __raise_softirq_irqoff from a thread wakes nobody, raise_softirq_irqoff wakes "
+        f"find what raises {vector}; __raise_softirq_irqoff from a thread wakes no thread, raise_softirq_irqoff wakes "
         "ksoftirqd",
         "a stack per raise costs CPU: some seconds are enough",
-        (evidence.raisers(vector),),
+        (evidence.raise_stacks(vector),),
     )
     known = _IRDMA if "irdma" in f"{device.driver} {device.controller}" else ""
     yield Step(
         f"run a kernel and a driver of {device.name}'s adapter that wake ksoftirqd there, or that complete in an "
         f"interrupt or a tasklet{known}",
-        "a driver built by hand may not load, may crash the kernel or lose connections: try it on a host of no use",
+        "a driver built by hand may not load, may crash the kernel or lose connections: try it on a test host",
     )
     yield Step(
-        "leave CONFIG_HZ as it is: with more ticks the wait gets shorter and stays a wait for the tick",
+        "leave CONFIG_HZ as it is: with more ticks the wait is shorter, but still a wait for the tick",
         "none: it changes nothing",
         ("grep CONFIG_HZ= /boot/config-$(uname -r) || zgrep CONFIG_HZ= /proc/config.gz",),
     )
 
 
 def _time_share(facts: Facts, device: str) -> float:
-    total = attribution.total_of(facts.traced, device).sum or 0
-    waits = attribution.stages_of(facts.traced, device).get(_SOFTIRQ, Histogram()).sum or 0
+    total, waits = facts.traced_stage("total", device).sum or 0, facts.traced_stage(_SOFTIRQ, device).sum or 0
     return min(1.0, waits / total) if total else 0.0
 
 
-RULE = Rule(ID, "I/Os take just below one or two timer ticks, and nothing in between", judge)
+RULE = Rule(
+    ID,
+    "I/Os take just below one or two timer ticks, and nothing in between",
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "below": Threshold(0.05, "share", "a mode so far below 1 or 2 ticks of 1/CONFIG_HZ"),
+        "ios": Threshold(20, "ios", "in the mode at least"),
+        "share": Threshold(0.01, "share", "of all I/Os in the mode at least; a busy host has some by chance"),
+        "narrow": Threshold(3.0, "times", "as many in the mode's buckets as in a neighbour on each side"),
+        "raises": Threshold(0.5, "share", "of its softirq's raises outside of interrupts wait so long or longer"),
+        "late": Threshold(0.9, "share", "or of its softirq's waits of a quarter of a tick or more end there"),
+        "waiting": Threshold(0.5, "share", "of the time of the I/Os in the mode is waiting for the softirq"),
+        "most": Threshold(0.5, "share", "of all I/Os in the mode, for a notice where softirqs are not traced"),
+        "critical": Threshold(0.9, "share", "of the I/Os' time is that wait: critical"),
+    },
+)

@@ -1,6 +1,6 @@
 """The compare panel: verdicts, differing settings, quantiles and heat strips of A and B.
 
-Strips of one screen have the same scale, latency across; A stands above B. Pure; knows no key and no clock.
+All strips share one scale, latency across; A is above B. Pure.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from latmon.diff import verdict
-from latmon.diff.blocks import Stretch
-from latmon.diff.comparison import Change, Comparison
+from latmon.diff.blocks import CaptureSpan
+from latmon.diff.comparison import Comparison, SeriesChange
 from latmon.diff.device_time import differing, unlike
 from latmon.diff.output import loads, settings, warnings
-from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.support.units import duration
+from latmon.views.bars import fine
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cut, fit, runs, wrap
+from latmon.views.lines import BLANK, Line, Span, cut, fit, paragraph, runs
 from latmon.views.scale import level
 from latmon.views.units import clock, count
 
@@ -25,13 +26,13 @@ _COUNT = 8
 _BEFORE = 3
 _STRIP_FROM = _BEFORE + _COUNT + len(_QUANTILES) * (_CELL + 1) + 1
 _SENTENCES = 6
-"""Lines of verdicts at most, so that pictures have room."""
+"""Most lines of verdicts, so that strips have room."""
 _SETTINGS = 4
 _OCTAVE = 1 << BITS
 
 
 def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
-    """All of it in `room` lines; the selected device's strips come first."""
+    """Return the panel in `room` lines; the selected device's strips come first."""
     lines = [_heads(comparison), *_sentences(comparison, width), *_set(comparison, width), BLANK]
     shown = _order(comparison.changes, selected)
     cells = max(width - _STRIP_FROM - 1, 8)
@@ -57,7 +58,7 @@ def _heads(comparison: Comparison) -> Line:
     )
 
 
-def _span(one: Stretch) -> str:
+def _span(one: CaptureSpan) -> str:
     name = "" if one.name in ("A", "B") else f"{one.name} "
     return f"{name}{clock(one.start_wall)} to {clock(one.end_wall)}"
 
@@ -69,11 +70,10 @@ def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
     said += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
     said += [(verdict.sentence(one, comparison), "strong") for one in changed]
     if not changed:
-        still = next((one for one in comparison.changes if one.where == "none"), None)
-        text = f"no difference found: {verdict.seen(still)}" if still else "not enough I/Os to tell"
+        same = next((one for one in comparison.changes if one.where == "none"), None)
+        text = f"no difference found: {verdict.seen(same)}" if same else "not enough I/Os for a verdict"
         said.append((text, "text"))
-    lines: list[Line] = [(Span(f" {part}", role),) for text, role in said for part in wrap(text, width - 2)]
-    return cut(lines, _SENTENCES)
+    return cut([line for text, role in said for line in paragraph(text, width, role)], _SENTENCES)
 
 
 def _set(comparison: Comparison, width: int) -> Iterable[Line]:
@@ -82,14 +82,14 @@ def _set(comparison: Comparison, width: int) -> Iterable[Line]:
     return cut(lines, _SETTINGS) if lines else [(Span(" settings: no difference seen", "dim"),)]
 
 
-def _order(changes: Sequence[Change], selected: str) -> list[Change]:
-    """The selected device, what changed, the rest; whole I/Os alone."""
+def _order(changes: Sequence[SeriesChange], selected: str) -> list[SeriesChange]:
+    """Return the latencies: of the selected device, those that changed, the rest."""
     totals = [one for one in changes if one.series.stage == "total"]
     return sorted(totals, key=lambda one: (one.series.device != selected, not one.changed))
 
 
-def _ends(changes: Sequence[Change]) -> tuple[int, int]:
-    """The octaves from the fastest I/O to the slowest of all strips."""
+def _ends(changes: Sequence[SeriesChange]) -> tuple[int, int]:
+    """Return the octaves from the fastest to the slowest I/O of all strips."""
     sides = [fine(side) for one in changes for side in (one.a, one.b) if side]
     if not sides:
         return 0, _OCTAVE
@@ -98,7 +98,7 @@ def _ends(changes: Sequence[Change]) -> tuple[int, int]:
 
 
 def _titles(ends: tuple[int, int], cells: int) -> Line:
-    """Names of the columns, and powers of two above the strip where they fit."""
+    """Return column titles, and powers of two above the strips where they fit."""
     text = [" "] * cells
     taken = 0
     for index in range(ends[0], ends[1], _OCTAVE):
@@ -111,10 +111,10 @@ def _titles(ends: tuple[int, int], cells: int) -> Line:
     return (Span(f"{'':<{_BEFORE}}{'I/Os':>{_COUNT}} {names}", "dim"), Span("".join(text), "dim"))
 
 
-def _pair(one: Change, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
-    told = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
-    word = told.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
-    word = "not enough to tell" if comparison.tested and one.where == "unknown" else word
+def _pair(one: SeriesChange, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
+    reported = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
+    word = reported.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
+    word = "not enough I/Os" if comparison.tested and one.where == "unknown" else word
     head: Line = (
         Span(f" {verdict.subject(one)}  ", "accent"),
         Span(word, "strong" if one.changed else "dim"),
@@ -122,7 +122,7 @@ def _pair(one: Change, comparison: Comparison, ends: tuple[int, int], ink: Ink, 
     return [head, *(_side(name, one, (ends, ink, cells)) for name in ("A", "B"))]
 
 
-def _side(name: str, one: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
+def _side(name: str, one: SeriesChange, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
     side, (ends, ink, cells) = one.a if name == "A" else one.b, drawn
     values = [verdict.sides(shift)[name == "B"] for shift in one.shifts]
     total = count(side.count)
@@ -136,19 +136,8 @@ def _side(name: str, one: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Li
 
 
 def strip(side: Histogram, ends: tuple[int, int], ink: Ink, cells: int, most: int) -> Line:
-    """The I/Os in each stretch of latency as steps of heat; one is still seen. `most`: what the fullest could hold."""
+    """Return the I/Os by latency as heat-map cells. `most`: the I/Os of the highest step."""
     sums = [0] * cells
     for index, n in fine(side).items():
         sums[min(max((index - ends[0]) * cells // (ends[1] - ends[0]), 0), cells - 1)] += n
     return runs(ink.cell(level(n, most, ink.levels)) if n else (" ", "text") for n in sums)
-
-
-def fine(side: Histogram) -> dict[int, int]:
-    """Counts by buckets of our own resolution, whatever the source's was."""
-    if side.bits == BITS:
-        return dict(side.buckets)
-    found: dict[int, int] = {}
-    for index, n in side.buckets:
-        here = bucket_index(bucket_bounds(index, side.bits)[0])
-        found[here] = found.get(here, 0) + n
-    return found

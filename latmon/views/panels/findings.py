@@ -1,7 +1,7 @@
-"""The findings panel: findings, or why there are none and which rules were not evaluated.
+"""The findings panel: findings, or why there are none and which rules were not evaluated. Pure.
 
-`urgent` is for below a map, `Listed` for the screen: what is asked of it by keys is in panels/findings.py. A severity
-is a sign and a word, then a colour.
+`urgent` is the most urgent finding below a map, `listed` the list on the screen. A severity has a sign and a word, not
+only a colour.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from latmon.findings.engine import DEPTHS, LATENCIES, LIMITS, TRACED, Episode
+from latmon.findings.engine import Episode
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, marked, sized
+from latmon.findings.rule import DEPTHS, LATENCIES, LIMITS, TRACED
 from latmon.support.units import duration
 from latmon.views import empty
 from latmon.views.columns import around
-from latmon.views.context import Sight, no_rows, sentence
-from latmon.views.findings_state import Standing
-from latmon.views.lines import BLANK, Line, Span, cell, cell_len, chop_cells, cut, fit, wrap
+from latmon.views.context import ViewState, no_rows
+from latmon.views.findings_state import CurrentFindings
+from latmon.views.lines import BLANK, Line, Span, cell, cell_len, chop_cells, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
 from latmon.views.units import clock, count, span
@@ -25,11 +26,11 @@ SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTI
 _ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
 _INDENT = "    "
 _MIN_DETAIL = 9
-"""Lines that the evidence has at least, where the list is longer than the rest."""
+"""Least lines of the evidence, where the list needs more than the rest."""
 
 
 def urgent(found: Sequence[Finding], width: int, lines: int, as_of: str = "") -> list[Line]:
-    """The first one in so many lines at most, and how many more there are; nothing where there is none.
+    """Return the first finding in at most `lines`, and the number of the others; empty where there is none.
 
     `as_of`: the time of its numbers, where the screen shows a later one.
     """
@@ -52,14 +53,16 @@ def urgent(found: Sequence[Finding], width: int, lines: int, as_of: str = "") ->
     return [*several, (Span("   ") if several else sign[0], Span(end), *tail)]
 
 
-def listed(found: Standing, at: int, width: int, height: int, *, top: int = 0, why: Sequence[str] = ()) -> list[Line]:
-    """The list around the selected one, and that one's evidence below, scrolled by `top`.
+def listed(
+    found: CurrentFindings, at: int, width: int, height: int, *, top: int = 0, why: Sequence[str] = ()
+) -> list[Line]:
+    """Return the list around the selected finding, and its evidence below, scrolled by `top`.
 
-    `why`: sentences for where nothing is found now.
+    `why`: sentences for an empty list.
     """
     lines = [_head(found, width)]
     if not found.lasting:
-        lines += [BLANK, *((Span(f"  {text}"),) for part in why for text in wrap(part, width - 4)), BLANK]
+        lines += [BLANK, *(line for part in why for line in paragraph(part, width, margin=2)), BLANK]
     if not found.all:
         return [fit(line, width) for line in lines][:height]
     at = min(max(at, 0), len(found.all) - 1)
@@ -70,7 +73,7 @@ def listed(found: Standing, at: int, width: int, height: int, *, top: int = 0, w
 
 
 def evidence(one: Finding, width: int) -> list[Line]:
-    """What to do, the numbers that gave it away with how many samples they are of, and what would refute it."""
+    """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
     name = f"{one.device} {one.id}".strip()
     lines: list[Line] = [(Span(f" {name}", "accent"), Span("  next" if one.steps else "", "strong"))]
     for number, step in enumerate(one.steps, 1):
@@ -85,18 +88,18 @@ def evidence(one: Finding, width: int) -> list[Line]:
 
 
 def where(one: Finding) -> str:
-    """Which screen, device and region Enter leads to."""
+    """Return the screen, device and region that Enter shows."""
     shown = one.where
     low, high = (None if us is None else duration(us) for us in (shown.low_us, shown.high_us))
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
     return ", ".join(one for one in (shown.screen, shown.device, shown.op, region) if one)
 
 
-def _head(found: Standing, width: int) -> Line:
+def _head(found: CurrentFindings, width: int) -> Line:
     now, over = len(found.lasting), len(found.over)
     said = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
-    left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.judged else ""))
-    if not found.judged:
+    left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.evaluated else ""))
+    if not found.evaluated:
         return left
     right = f"{_evaluated(found)} evaluated over the last {span(round(found.span_us, -6))} "
     if found.behind_us:
@@ -105,14 +108,14 @@ def _head(found: Standing, width: int) -> Line:
     return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
 
 
-def _evaluated(found: Standing) -> str:
+def _evaluated(found: CurrentFindings) -> str:
     """Return the number of rules that have their inputs, of all: "3 of 11 rules"."""
-    lacking = len({*found.broken, *(rule for some in found.unjudged.values() for rule in some)})
+    lacking = len({*found.broken, *(rule for some in found.not_evaluated.values() for rule in some)})
     return f"{found.rules - lacking} of {found.rules} rules" if lacking else f"{found.rules} rules"
 
 
-def _rows(found: Standing, at: int, width: int, room: int) -> list[Line]:
-    """As many entries as fit, each whole where all of them do; of the others only the selected one is."""
+def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
+    """Return the entries that fit; where not all fit in full length, only the selected one is in full length."""
     entries = [_entry(found, i, width, selected=i == at, whole=True) for i in range(len(found.all))]
     if sum(map(len, entries)) > room:
         entries = [
@@ -129,8 +132,8 @@ def _rows(found: Standing, at: int, width: int, room: int) -> list[Line]:
     return lines
 
 
-def _entry(found: Standing, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
-    """Sign, rule, device, when; its sentence below, or behind it where that is all that fits."""
+def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
+    """Return sign, rule, device and time; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
     now = one.last if lasts else one.worst
     mark = Span("▸" if selected else " ", "accent")
@@ -146,17 +149,17 @@ def _entry(found: Standing, i: int, width: int, *, selected: bool, whole: bool) 
     return [head, *((Span(f"{_INDENT}{text}", "text" if lasts else "dim"),) for text in wrap(now.summary, width - 6))]
 
 
-def _since(found: Standing, one: Episode) -> str:
+def _since(found: CurrentFindings, one: Episode) -> str:
     return f"since {clock(one.begin_wall)}{' or before' if found.before(one) else ''}"
 
 
-def _from_to(found: Standing, one: Episode) -> str:
+def _from_to(found: CurrentFindings, one: Episode) -> str:
     before = "before " if found.before(one) else ""
     return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
 
 
 def _said(one: Finding) -> str:
-    """Its sentence without the device, which stands before it."""
+    """Return the sentence without its device."""
     return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
 
 
@@ -172,62 +175,62 @@ def _command(line: str, width: int) -> list[Line]:
 
 
 _WHOLE_US = 55_000_000
-"""Of the last minute: a block less is a minute still."""
+"""From this time on, a window counts as a whole minute: one block may be missing."""
 
 
-def findings_panel(sight: Sight, width: int, room: int) -> list[Line]:
-    """The list, and the evidence of the selected one."""
-    if sight.origin is None or not sight.history.window.frames:
-        return sentence(no_rows(sight), width, room)
-    found = sight.found
-    at = finding_position(found, sight.choice.finding)
-    return listed(found, at, width, room, top=sight.choice.top, why=tuple(_why(sight)))
+def findings_panel(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the list and the evidence of the selected finding."""
+    if view.origin is None or not view.history.window.frames:
+        return empty_panel(no_rows(view), width, room)
+    found = view.found
+    at = finding_position(found, view.selection.finding)
+    return listed(found, at, width, room, top=view.selection.top, why=tuple(_why(view)))
 
 
 def key_of(one: Episode) -> FindingKey:
-    """What stays selected while others come and go."""
+    """Return the key by which a finding stays selected when others come."""
     return (*one.key, one.begin_us)
 
 
-def finding_position(found: Standing, key: FindingKey | None) -> int:
-    """The selected row; that of the same finding at another time where it is gone, else the first."""
+def finding_position(found: CurrentFindings, key: FindingKey | None) -> int:
+    """Return the selected row; else that of another episode of the same finding, else the first."""
     keys = [key_of(one) for one in found.all]
     if key in keys:
         return keys.index(key)
     return next((i for i, one in enumerate(keys) if key is not None and one[:2] == key[:2]), 0)
 
 
-def _why(sight: Sight) -> Iterator[str]:
-    """Why there is no finding, and of what that says nothing."""
-    found = sight.found
+def _why(view: ViewState) -> Iterator[str]:
+    """Yield why there is no finding, and which rules were not evaluated."""
+    found = view.found
     if found.failed:
         yield f"Not evaluated: {found.failed}."
         return
     if found.coming:
         yield "evaluating the minute before …"
         return
-    if not found.judged:
+    if not found.evaluated:
         yield "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
         return
     so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
     yield f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
-    devices = len(sight.history.devices())
+    devices = len(view.history.devices())
     yield f"{_evaluated(found)} evaluated for {count(devices)} device{'s' * (devices != 1)}."
-    for kind, rules in found.unjudged.items():
-        yield f"Not evaluated: {', '.join(rules)}: {_missing(sight, kind)}."
+    for kind, rules in found.not_evaluated.items():
+        yield f"Not evaluated: {', '.join(rules)}: {_missing(view, kind)}."
     for rule, words in found.broken.items():
         yield f"Not evaluated: {rule}: {words}."
 
 
-def _missing(sight: Sight, kind: str) -> str:
-    """Why nobody tells of it."""
-    assert sight.origin is not None  # noqa: S101  asked only once there is a frame
+def _missing(view: ViewState, kind: str) -> str:
+    """Return why an input of rules is missing."""
+    assert view.origin is not None  # noqa: S101  asked only once there is a frame
     if kind == TRACED:
         return empty.not_traced(
-            "stages", sight.origin, mode=sight.choice.stages, recorded=sight.recorded, state=sight.tracing
+            "stages", view.origin, mode=view.selection.stages, recorded=view.recorded, state=view.tracing
         )
     return {
-        LATENCIES: empty.no_distribution(sight.origin),
+        LATENCIES: empty.no_distribution(view.origin),
         DEPTHS: "outstanding I/Os are not counted here",
         LIMITS: "no device reports a limit of I/Os in its driver",
     }[kind]

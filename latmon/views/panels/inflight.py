@@ -1,31 +1,37 @@
-"""I/Os in flight: requests not yet completed, oldest first. Pure.
+"""The list of I/Os in flight (requests not yet completed), oldest first, and its short forms for status lines. Pure.
 
-`still` draws the list, `in_words` says it for the health line, `worst` names the one that can't be overlooked.
+`age_list` draws the list of a view, `in_words` and `worst` describe it for the health line and the notices. `no_ages`
+gives the reason for an empty list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
+from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.units import UNKNOWN, duration, spelled
 from latmon.views.columns import Field, Placed, heads, layout, row
-from latmon.views.lines import Line, Span, cell, fit, wrap
+from latmon.views.context import MEASURING, OFF, ViewState
+from latmon.views.lines import Line, Span, cell, fit, paragraph
 from latmon.views.panels.outliers import OWN, letters
+from latmon.views.selection import shown
 from latmon.views.units import count, size
 
 NAMED_US = 10_000_000
-"""Older ones are named on every screen."""
+"""An I/O older than this is named on every screen."""
 STEP = 3
-"""Lines that a key goes down the list: as many as are always there."""
+"""Lines that a key scrolls the list: the least height of the list."""
+_HEADS = 2
+"""Lines above the rows: a title and the column titles."""
 _SHORT = 3
-"""Up to so many lines rows go before their titles."""
+"""At most this height, rows have precedence over the column titles."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
 _BRIEF = {1: "1s", 10: "10s", 60: "1m"}
 
 
-def still(
+def in_flight_lines(
     ages: Ages,
     some: Sequence[Aged],
     width: int,
@@ -35,16 +41,17 @@ def still(
     why: str = "",
     least: Callable[[str], str] = lambda _device: "",
 ) -> list[Line]:
-    """Title, heads, a line each; like ones are one line where there is no room for each, until the list is scrolled.
+    """Return a title, column titles and the I/Os.
 
-    `some`: those of the ages that are shown; `why`: what none of them means; `least`: why of a device no more is known.
+    Equal I/Os are folded into one line where there is no room for each, until the list is scrolled. `some`: the I/Os
+    that pass the filter; `why`: the reason for an empty list; `least`: device -> why only a least age is known.
     """
     if height < 1:
         return []
     title: Line = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
     if not some:
-        said: list[Line] = [(Span(f"  {text}", "dim"),) for text in wrap(why, width - 4)]
-        return [fit(line, width) for line in ([title] if height > 1 else []) + said][:height]
+        reason = paragraph(why, width, "dim", margin=2)
+        return [fit(line, width) for line in ([title] if height > 1 else []) + reason][:height]
     placed = layout(_FIELDS, width)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
@@ -59,7 +66,7 @@ def still(
 
 
 def folded(some: Sequence[Aged]) -> list[Aged]:
-    """Requests of one device, op, issuer and place as one, which is the oldest of them."""
+    """Return one entry, the oldest, for requests of the same device, op, flags, issuer and place."""
     found: dict[Hashable, Aged] = {}
     for one in some:
         asked = one.request
@@ -70,7 +77,7 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
 
 
 def _one_more(had: Aged, one: Aged) -> Aged:
-    """Several processes of one name have no number."""
+    """Return an entry that counts one more I/O; processes of one name lose their pid."""
     first, asked = had.request, one.request
     if first and asked and first.pid != asked.pid:
         first = first._replace(pid=None)
@@ -78,7 +85,7 @@ def _one_more(had: Aged, one: Aged) -> Aged:
 
 
 def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
-    """As many as fit; where some are left out below, how many, and the key that shows them."""
+    """Return the lines that fit; where lines below are left out, the last one says how many and the key for them."""
     begin = max(0, min(begin, len(lines) - room))
     shown = lines[begin : begin + max(room, 0)]
     if (left := len(lines) - begin - len(shown)) and shown:
@@ -87,32 +94,32 @@ def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
 
 
 def _least(placed: Placed[Aged], one: Aged, why: str) -> Line:
-    """Nothing is known but the device and for how long they have waited at least; then why."""
+    """Return the line of I/Os of which only the device and a least age are known, with the reason."""
     cells = {field.title: room for field, room in placed}
-    said = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
+    text = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
     return (
         Span(f" {cell(_age(one, 0), cells['age'], right=True)} ", "strong"),
-        Span(f"{cell(one.device, cells.get('device', len(one.device)))} {said}"),
+        Span(f"{cell(one.device, cells.get('device', len(one.device)))} {text}"),
         Span(f"; {why}" if why else "", "dim"),
     )
 
 
 def counted(ages: Ages) -> str:
-    """Those > 1 s: 3, > 10 s: 1; empty where none is."""
+    """Return the numbers by age, `> 1 s: 3, > 10 s: 1`; empty where no I/O is as old."""
     parts = [f"{words}: {count(ages.older[s])}" for s, words in _ABOVE.items() if ages.older.get(s)]
     return ", ".join(parts) + (" or more" if parts and ages.at_least else "")
 
 
 def _title(ages: Ages) -> str:
-    told, unknown = counted(ages), ages.of_unknown_age
+    reported, unknown = counted(ages), ages.of_unknown_age
     if not unknown:
-        return told or "nothing above 1 s"
+        return reported or "nothing above 1 s"
     not_known = f"the ages of {count(unknown)} are not known"
-    return f"{told}; {not_known}" if told else not_known
+    return f"{reported}; {not_known}" if reported else not_known
 
 
 def in_words(ages: Ages) -> tuple[str, ...]:
-    """For the health line, the longest first and the age alone last; nothing where nothing is known to wait."""
+    """Return the oldest age and the numbers for the health line, longest text first; empty where no age is known."""
     if ages.oldest_us is None:
         return ()
     age = f"{'≥' if ages.oldest[0].at_least else ''}{duration(ages.oldest_us, 2)}"
@@ -125,7 +132,7 @@ def in_words(ages: Ages) -> tuple[str, ...]:
 
 
 def worst(ages: Ages) -> str:
-    """The oldest as a sentence, where it is older than 10 s; empty text where none is."""
+    """Return a sentence on the oldest I/O where it is older than 10 s, else an empty text."""
     if ages.oldest_us is None or ages.oldest_us < NAMED_US:
         return ""
     one, others = ages.oldest[0], ages.older.get(10, 0)
@@ -150,7 +157,7 @@ def _where(one: Aged, cells: int) -> str:
     return many + (words if cells >= len(many + words) else words.rsplit(" ", 1)[-1])
 
 
-def _who(one: Aged, cells: int) -> str:
+def _issuer(one: Aged, cells: int) -> str:
     request = one.request
     if request is None or (request.pid is None and not request.comm):
         return UNKNOWN
@@ -159,7 +166,7 @@ def _who(one: Aged, cells: int) -> str:
     return name if len(name) <= cells else f"{own}{request.comm}" or name
 
 
-def _passed(one: Aged, _cells: int) -> str:
+def _overtaken(one: Aged, _cells: int) -> str:
     return UNKNOWN if one.request is None or one.request.overtaken_by is None else count(one.request.overtaken_by)
 
 
@@ -175,7 +182,101 @@ _FIELDS: tuple[Field[Aged], ...] = (
     Field("op", 4, _op, right=False),
     Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
     Field("waits", 13, _where, right=False, most=32),
-    Field("passed", 6, _passed),
+    Field("passed", 6, _overtaken),
     Field("sector", 15, lambda one, _: _sector(one), rank=1),
-    Field("who", 10, _who, rank=1, right=False, most=20, role="dim"),
+    Field("who", 10, _issuer, rank=1, right=False, most=20, role="dim"),
 )
+
+
+def ages(view: ViewState) -> tuple[Aged, ...]:
+    """Return the I/Os in flight of the devices that pass the filter."""
+    names = {d.name for d in shown(view.history.store.devices.values(), view.selection)}
+    return tuple(one for one in view.history.ages.oldest if one.device in names)
+
+
+def no_ages(view: ViewState) -> str:
+    """Return the reason for an empty list; it says "nothing is in flight" only where that is known."""
+    history, last = view.history, view.history.window.last
+    if last is None or not last.outstanding:
+        return "not known: I/Os in flight are not counted here"
+    names = {d.name for d in shown(history.store.devices.values(), view.selection)}
+    now = {name: one.known for name, one in last.outstanding.items() if name in names}
+    count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
+    elsewhere = "; others than the filter's devices have older ones" if others else ""
+    if not count_now:
+        whose = "of the filter's devices" if others else "device"
+        return f"nothing is in flight on any {whose}{elsewhere}{_uncounted(view, names)}"
+    return f"{count_now} in flight, {_of_no_age(view, now)}{elsewhere}{_uncounted(view, names)}"
+
+
+def _uncounted(view: ViewState, names: Collection[str]) -> str:
+    """Return a warning about volumes without requests that no probe follows.
+
+    The kernel doesn't count the I/Os that a suspended volume defers.
+    """
+    devices, known = view.history.store.devices, view.history.ages
+    bare = [name for name in names if not devices[name].timed and devices[name].kind != "zram"]
+    blind = sorted(name for name in bare if not known.is_followed(name))
+    if not blind:
+        return ""
+    return f"; no probe follows {_first(blind)}, and I/Os that a suspended volume defers are not counted"
+
+
+def _of_no_age(view: ViewState, now: Mapping[str, int]) -> str:
+    """Return why no I/O in flight has a row; `now`: I/Os in flight by device."""
+    ages = view.history.ages
+    unknown = {name: n for name in now if (n := ages.unknown.get(name, 0))}
+    if not unknown:
+        return "none of them older than 0.5 s"
+    followed = sum(n for name, n in unknown.items() if ages.is_followed(name))
+    if followed == sum(unknown.values()):
+        return f"up to {followed} of them may have begun before the probe; none of the others is older than 0.5 s"
+    rest = sum(unknown.values()) - followed
+    blind = [name for name in unknown if not ages.is_followed(name)]
+    why = _no_probe(view) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
+    least = "A device that completes nothing has a least age"
+    return f"{rest} of unknown age on {_first(blind)}: {why}. {least}"
+
+
+def no_more(view: ViewState, device: str) -> str:
+    """Return why only a least age of a device's I/Os in flight is known."""
+    known = view.history.ages
+    if known.is_followed(device):
+        return "began before a probe followed it"
+    if known.probe is not None:
+        return f"no probe follows {device}"
+    if view.recorded:
+        return "no probe followed it"
+    return _no_probe(view)
+
+
+def _no_probe(view: ViewState) -> str:
+    """Return why no probe follows requests."""
+    if view.recorded:
+        return "no probe followed requests"
+    if view.tracing.startswith(STARTING):
+        return "the probes are starting"
+    if view.tracing == MEASURING:
+        return "this source's tracer measures no ages"
+    return f"no probe follows requests{': stages are off' if view.tracing.startswith(OFF) else ' here'}"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first three names and the number of the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
+
+
+def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
+    """Return the function that draws the list in (width, height), and how many lines it takes.
+
+    These are the lines with each I/O on its own line, and those with equal I/Os folded.
+    """
+    rows, top, why = ages(view), view.selection.top, no_ages(view)
+
+    def draw(cells: int, height: int) -> list[Line]:
+        return in_flight_lines(
+            view.history.ages, rows, cells, height, top=top, why=why, least=lambda name: no_more(view, name)
+        )
+
+    brief = rows if top else folded(rows)
+    return draw, (max(len(rows), 1) + _HEADS, max(len(brief), 1) + _HEADS)

@@ -1,15 +1,7 @@
 """The interrupts panel: softirqs per CPU, handlers per vector, wake-ups per thread, task queues. Pure.
 
-`Interrupts` is made once per frame; `interrupts` draws it, the focused part with the most lines. The heat map of a
-vector's delay is views/heatmap.py's.
-
-`vectors` sums once per frame, `matrix` draws.
-
-`rows` sorts once per frame, `handlers` draws. A handler that is never the one that was meant still takes its time.
-
-`rows` sorts once per frame, `wakeups` draws.
-
-A thread in a permanent loop is a task that never ends: of such queues nothing here is a latency, and none is shown.
+`InterruptTables` is made once per frame; `interrupts` draws it, the focused table with the most lines. The delay map of
+a vector is drawn by views/heatmap.py.
 """
 
 from __future__ import annotations
@@ -18,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from latmon.aggregate.accumulator import Summed, summed
+from latmon.aggregate.accumulator import TaskqSum, summed
 from latmon.analysis import priorities
 from latmon.analysis.attribution import by_vector
 from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
@@ -27,16 +19,16 @@ from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
 from latmon.views import empty
 from latmon.views.columns import Field, Placed, around, heads, layout, row, table
-from latmon.views.context import Sight, no_rows, sentence
+from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import OPS, Ink, delay_frames, delay_map, tick_us
-from latmon.views.heatmap import delay_room as cells_of
+from latmon.views.heatmap import room as cells_of
 from latmon.views.heatmap_state import shape
-from latmon.views.lines import BLANK, Line, Span, fit, width, wrap
+from latmon.views.lines import BLANK, Line, Span, empty_panel, fit, width
 from latmon.views.scale import level
 from latmon.views.units import count, maximum, mean, quantile
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "othr"))
-"""Where a softirq ran, and the title of its share."""
+"""Contexts in which a softirq runs, and the titles of their shares."""
 _CELL = 5
 _TOP_US = 1_000_000
 _WIDE = 80
@@ -53,13 +45,13 @@ class Vector:
     ran_in: Mapping[str, float]
     """Context -> share of the runs."""
     p99_us: Mapping[int, int]
-    """CPU -> upper bound of the wait's p99; of fewer than 100 waits the longest."""
+    """CPU -> upper bound of the delay's p99; the maximum of fewer than 100 delays."""
     worst: int = -1
-    """The CPU where it waited longest."""
+    """The CPU with the longest delay."""
 
 
 def vectors(softirqs: Mapping[SoftirqCpu, SoftirqRuns], seconds: float) -> tuple[Vector, ...]:
-    """The vectors, the one with the longest wait first."""
+    """Return the vectors, the one with the longest delay first."""
     found = [_softirq_vector(name, runs, softirqs, seconds) for name, runs in by_vector(softirqs).items()]
     return tuple(sorted(found, key=lambda v: (-(v.delay.max_bound or 0), v.name)))
 
@@ -67,7 +59,7 @@ def vectors(softirqs: Mapping[SoftirqCpu, SoftirqRuns], seconds: float) -> tuple
 def matrix(
     some: Sequence[Vector], selected: int, size: tuple[int, int], ink: Ink, *, first_cpu: int = 0, why: str = ""
 ) -> list[Line]:
-    """Titles and a row per vector, the CPUs from `first_cpu` on at the right: numbers, or a glyph where many."""
+    """Return titles and a row per vector; at the right a number per CPU from `first_cpu` on, or a glyph where many."""
     cells, height = size
     if not some:
         return [fit((Span(f"  {why}"),), cells)][:height]
@@ -121,7 +113,7 @@ def _share(context: str, title: str) -> Field[Vector]:
 
 
 def _cpus(cpus: Sequence[int], first: int, room: int) -> tuple[list[int], bool]:
-    """The CPUs that are shown, and whether as numbers: those where all fit so, else a glyph each."""
+    """Return the CPUs to show, and whether as numbers; numbers are shown where all CPUs fit."""
     if len(cpus) * (_CELL + 1) <= room:
         return list(cpus), True
     begin = max(0, min(first, len(cpus) - 1))
@@ -151,7 +143,7 @@ def _softirq_row(one: Vector, shown: Sequence[int], wide: bool, ink: Ink) -> Lin
 
 
 def _glyph(us: int | None, ink: Ink) -> tuple[str, str]:
-    """A step per half decade or so of the wait, up to a second: the same scale for all."""
+    """Return the glyph of a delay: about a step per half decade up to a second, the same for all."""
     return (" ", "text") if us is None else ink.cell(max(1, level(max(us, 1), _TOP_US, ink.levels)))
 
 
@@ -165,19 +157,19 @@ class HandlerRow:
     handler: Handler
     runs: HandlerRuns
     per_second: float
-    not_mine: float | None
-    """Share of the runs that returned `none`."""
+    not_handled: float | None
+    """Share of the runs that returned IRQ_NONE (not handled)."""
     waited_us: float
-    """Victim time a second: what ran before it on its vector."""
+    """Time per second that other handlers of its vector ran before it."""
 
     @property
     def culprit(self) -> bool:
-        """Others share its vector, and most of its runs were for nothing."""
-        return bool(self.runs.shared_with) and self.not_mine is not None and self.not_mine > _SLOW_SHARE
+        """Return whether it shares its vector and most of its runs handled nothing."""
+        return bool(self.runs.shared_with) and self.not_handled is not None and self.not_handled > _SLOW_SHARE
 
 
 def handler_rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tuple[HandlerRow, ...]:
-    """Shared vectors first, of these the one with the most waiting; on a vector the culprit, then the busiest."""
+    """Return the handlers: shared vectors first, by their waiting time; on a vector the culprit, then the busiest."""
     found = [_handler_row(handler, runs, seconds) for handler, runs in handlers.items()]
     waited: dict[int, float] = {}
     for one in found:
@@ -197,23 +189,18 @@ def handler_rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tup
     )
 
 
-def handlers(some: Sequence[HandlerRow], selected: int, size: tuple[int, int], *, why: str = "") -> list[Line]:
-    """Titles and as many rows as fit around the selected one."""
-    return table(_HANDLER_FIELDS, some, selected, size, why=why)
-
-
 def _handler_row(handler: Handler, runs: HandlerRuns, seconds: float) -> HandlerRow:
     returned = sum(runs.returned.values())
     per = 1 / seconds if seconds > 0 else 0.0
-    not_mine = runs.returned.get("none", 0) / returned if returned else None
-    return HandlerRow(handler, runs, runs.run.count * per, not_mine, runs.before_us * per)
+    not_handled = runs.returned.get("none", 0) / returned if returned else None
+    return HandlerRow(handler, runs, runs.run.count * per, not_handled, runs.before_us * per)
 
 
-def _not_mine(one: HandlerRow, cells: int) -> Line:
-    return (Span(f"{part_text(one.not_mine):>{cells}}", "bad" if one.culprit else "text"),)
+def _not_handled(one: HandlerRow, cells: int) -> Line:
+    return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.culprit else "text"),)
 
 
-_HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
+HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("irq", 4, lambda r, _: UNKNOWN if r.handler.irq == UNKNOWN_IRQ else str(r.handler.irq)),
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
     Field("device", 8, lambda r, _: r.runs.device or UNKNOWN, rank=1, right=False, most=14, role="dim"),
@@ -221,7 +208,7 @@ _HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("p50", 5, lambda r, _: quantile(r.runs.run, 0.5), rank=1),
     Field("p99", 5, lambda r, _: quantile(r.runs.run, 0.99)),
     Field("max", 5, lambda r, _: maximum(r.runs.run), rank=2),
-    Field("none", 4, _not_mine),
+    Field("none", 4, _not_handled),
     Field("wait/s", 6, lambda r, _: duration(r.waited_us) if r.waited_us else ""),
     Field("shared with", 11, lambda r, _: ", ".join(r.runs.shared_with), rank=1, right=False, most=60, role="dim"),
 )
@@ -232,17 +219,12 @@ _NICE_0 = 120
 
 
 def wakeup_rows(threads: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
-    """The thread that waited longest first."""
+    """Return the threads, the one with the longest delay first."""
     return tuple(sorted(threads, key=lambda w: (-(w.delay.max_bound or 0), -w.delay.count, w.thread.pid)))
 
 
-def wakeups(some: Sequence[Wakeups], selected: int, size: tuple[int, int], *, why: str = "") -> list[Line]:
-    """Titles and as many rows as fit around the selected one."""
-    return table(_WAKEUP_FIELDS, some, selected, size, why=why)
-
-
 def policy(one: Wakeups) -> str:
-    """As an admin sets it (fifo 50, nice -20); the kernel's own number has a column of its own."""
+    """Return the priority as an administrator sets it: `fifo 50`, `nice -20`."""
     thread = one.thread
     if thread.policy in ("fifo", "rr"):
         return f"{thread.policy} {_REAL_TIME - 1 - thread.priority}"
@@ -257,7 +239,7 @@ def _instead(who: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{whole(n)}" for name, n in sorted(who.items(), key=lambda item: -item[1]))
 
 
-_WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
+WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("thread", 15, lambda w, _: w.thread.comm, right=False, most=90),
     Field("pid", 7, lambda w, _: str(pid_of(w.thread.pid) or ""), rank=2, role="dim"),
     Field("policy", 8, lambda w, _: policy(w), rank=1, right=False),
@@ -272,29 +254,25 @@ _WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
 
 IDLE = "no task queue was busy"
 _LOOPS = "permanent loops"
+"""Note at a queue whose threads run endless tasks: it has no latency."""
 
 
-def taskqs(some: Sequence[Summed], selected: int, size: tuple[int, int]) -> list[Line]:
-    """Titles and as many rows as fit around the selected one."""
-    return table(_TASKQ_FIELDS, some, selected, size, why=IDLE)
-
-
-def _rate(one: Summed) -> str:
+def _rate(one: TaskqSum) -> str:
     return UNKNOWN if one.last.loops or one.per_second is None else rate(one.per_second)
 
 
-def _mean(one: Summed) -> str:
+def _mean(one: TaskqSum) -> str:
     return UNKNOWN if one.last.loops else mean(one.mean_us)
 
 
-_TASKQ_FIELDS: tuple[Field[Summed], ...] = (
+_TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
     Field("task queue", 15, lambda s, _: s.last.name, right=False, most=32),
     Field("inst", 4, lambda s, _: str(s.last.instance), rank=2, role="dim"),
     Field("prio", 4, lambda s, _: whole(s.last.priority)),
     Field("thr", 4, lambda s, _: whole(s.last.threads)),
     Field("active", 6, lambda s, _: whole(s.active)),
     Field("waiting", 7, lambda s, _: whole(s.waiting), role="strong"),
-    Field("most", 5, lambda s, _: whole(s.last.most), rank=1, role="dim"),
+    Field("max", 5, lambda s, _: whole(s.last.most), rank=1, role="dim"),
     Field("done/s", 6, lambda s, _: _rate(s)),
     Field("run", 5, lambda s, _: _mean(s)),
     Field("", 15, lambda s, _: _LOOPS if s.last.loops else "", rank=1, right=False, role="dim"),
@@ -303,7 +281,7 @@ _TASKQ_FIELDS: tuple[Field[Summed], ...] = (
 
 PARTS = ("softirqs", "handlers", "wake-ups")
 TASKQS = "task queues"
-"""A part of its own where the kernel has them: illumos and Solaris."""
+"""Another table, where the kernel has task queues: illumos and Solaris."""
 _WOKEN = "woken to running; "
 _ABOUT = {
     "softirqs": ("raise to entry; cpu: of the max; irq tick ksd: ran there",),
@@ -314,33 +292,33 @@ _ABOUT = {
     ),
 }
 _LEAST = 3
-"""Lines of a part: title, columns, one row."""
+"""Lines of a table: title, column titles, one row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupts:
-    """What the tables show, in their order, so that a key finds what the eye saw."""
+class InterruptTables:
+    """The rows of the tables in their order; keys find rows in the same order."""
 
     vectors: tuple[Vector, ...] = ()
     handlers: tuple[HandlerRow, ...] = ()
     threads: tuple[Wakeups, ...] = ()
-    taskqs: tuple[Summed, ...] | None = None
-    """None where none were read."""
+    taskqs: tuple[TaskqSum, ...] | None = None
+    """None where the system has none."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The tables that there are; task queues alone where nothing else is traced."""
+        """Return the names of the tables; task queues only where nothing else is traced."""
         if self.taskqs is None:
             return PARTS
         return (*PARTS, TASKQS) if self.traced else (TASKQS,)
 
     @property
     def traced(self) -> bool:
-        """Whether any of the tables has a row that the probes told."""
+        """Return whether any table has traced rows."""
         return bool(self.vectors or self.handlers or self.threads)
 
     def rows(self, part: str) -> int:
-        """How many rows a part has."""
+        """Return the number of rows of a table."""
         every = (self.vectors, self.handlers, self.threads, self.taskqs or ())
         return len(every[(*PARTS, TASKQS).index(part)])
 
@@ -350,14 +328,14 @@ def interrupts_of(
     by_handler: Mapping[Handler, HandlerRuns],
     threads: Iterable[Wakeups],
     seconds: float,
-    queues: tuple[Summed, ...] | None = None,
-) -> Interrupts:
-    """`seconds`: how much time the values cover."""
-    return Interrupts(vectors(runs, seconds), handler_rows(by_handler, seconds), wakeup_rows(threads), queues)
+    queues: tuple[TaskqSum, ...] | None = None,
+) -> InterruptTables:
+    """Return the tables of traced values that cover `seconds`."""
+    return InterruptTables(vectors(runs, seconds), handler_rows(by_handler, seconds), wakeup_rows(threads), queues)
 
 
 def interrupts(
-    shown: Interrupts,
+    shown: InterruptTables,
     width: int,
     height: int,
     ink: Ink,
@@ -370,13 +348,14 @@ def interrupts(
     reasons: Mapping[str, str] = MappingProxyType({}),
     kernel: str = "",
 ) -> list[Line]:
-    """`focus`: the part with the selection; `why`: what an empty part says; `no_softirqs`: why those never are.
+    """Return the lines of the tables.
 
-    `reasons`: the same as `why` of one part; `kernel`: the host's, which decides what a priority means.
+    `focus`: the table with the selection; `why`: the reason for an empty table; `reasons`: the same by table;
+    `no_softirqs`: why softirqs can't be measured; `kernel`: the host's, which defines the scale of priorities.
     """
     lines: list[Line] = []
     if not shown.traced:
-        lines = [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))]
+        lines = empty_panel(why, width, height)
         if shown.taskqs is None:
             return lines[:height]
         lines.append(BLANK)
@@ -389,21 +368,24 @@ def interrupts(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
             )
         elif part == "handlers":
-            lines += handlers(shown.handlers, at, size, why=reasons.get(part, why))
+            lines += table(HANDLER_FIELDS, shown.handlers, at, size, why=reasons.get(part, why))
         elif part == "wake-ups":
-            lines += wakeups(shown.threads, at, size, why=reasons.get(part, why))
+            lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why))
         else:
-            lines += taskqs(shown.taskqs or (), at, size)
+            lines += table(_TASKQ_FIELDS, shown.taskqs or (), at, size, why=IDLE)
     return lines[:height]
 
 
-def needed(shown: Interrupts) -> int:
-    """Lines that show every row; what a screen has more is free for a delay map."""
+def needed(shown: InterruptTables) -> int:
+    """Return the lines that show every row; a delay map gets the rest of the screen."""
     return sum(max(shown.rows(part), 1) + 2 for part in shown.parts)
 
 
-def shares(shown: Interrupts, focus: str, height: int) -> dict[str, int]:
-    """Lines per part: each what it needs, the focused one first; where no three fit each, the focused one alone."""
+def shares(shown: InterruptTables, focus: str, height: int) -> dict[str, int]:
+    """Return the lines per table: each as many as it needs, the focused one first.
+
+    Where three lines each don't fit, only the focused table is shown.
+    """
     wanted = {part: max(shown.rows(part), 1) + 2 for part in shown.parts}
     if height < len(wanted) * _LEAST:
         return {focus: min(wanted[focus], height)}
@@ -421,7 +403,7 @@ def shares(shown: Interrupts, focus: str, height: int) -> dict[str, int]:
 
 
 def _about(part: str, kernel: str) -> tuple[str, ...]:
-    """Return what the columns of a part mean, the longest text first."""
+    """Return texts on the columns of a table, the longest first."""
     if part != "wake-ups":
         return _ABOUT[part]
     scales = priorities.scales(kernel)
@@ -429,7 +411,7 @@ def _about(part: str, kernel: str) -> tuple[str, ...]:
 
 
 def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *, focused: bool) -> Line:
-    """Name, how many rows are hidden, and as much as fits of what the columns mean."""
+    """Return the name of a table, the number of rows shown, and the longest text on the columns that fits."""
     some = f"  {rows} of {total}" if rows < total else ""
     room = width - len(part) - len(some) - 4
     role = "accent" if focused else "strong"
@@ -441,23 +423,23 @@ _SECOND_US = 1e6
 _MIN_MAP = 10
 
 
-def tables(sight: Sight) -> Interrupts:
-    """The tables as they are shown."""
-    deep, window = sight.history.deep, sight.history.window
-    return sight.history.made(
+def tables(view: ViewState) -> InterruptTables:
+    """Return the tables as they are shown."""
+    on_demand, window = view.history.on_demand, view.history.window
+    return view.history.made(
         "interrupts",
         lambda: interrupts_of(
-            deep.softirqs,
-            deep.handlers,
-            deep.wakeups,
+            on_demand.softirqs,
+            on_demand.handlers,
+            on_demand.wakeups,
             max(window.covered_us, 1) / _SECOND_US,
             summed(frame.taskqs for frame in window.frames),
         ),
     )
 
 
-def names(shown: Interrupts, part: int) -> Sequence[Hashable]:
-    """What each row of a part is about: what stays selected when the rows change places."""
+def names(shown: InterruptTables, part: int) -> Sequence[Hashable]:
+    """Return the key of each row of a table, by which it stays selected when rows change places."""
     rows: dict[str, Sequence[Hashable]] = {
         "softirqs": [v.name for v in shown.vectors],
         "handlers": [h.handler for h in shown.handlers],
@@ -467,71 +449,71 @@ def names(shown: Interrupts, part: int) -> Sequence[Hashable]:
     return rows[focused(shown, part)]
 
 
-def focused(shown: Interrupts, part: int) -> str:
-    """The part that has the selection; the first one where the chosen one is not there any more."""
+def focused(shown: InterruptTables, part: int) -> str:
+    """Return the table with the selection; the first one where the selected one is gone."""
     return shown.parts[part if part < len(shown.parts) else 0]
 
 
 def interrupt_position(some: Sequence[Hashable], row: Hashable | None) -> int:
-    """The selected row; the first until one is selected, and when it is gone."""
+    """Return the position of the selected row; the first one where none is selected or it is gone."""
     return some.index(row) if row in some else 0
 
 
-def interrupts_panel(sight: Sight, width: int, room: int) -> list[Line]:
-    """The tables, the focused one with the most lines, with room a vector's heat map below; opened, the map alone."""
-    origin, choice = sight.origin, sight.choice
-    if origin is None or not sight.history.window.frames:
-        return sentence(no_rows(sight), width, room)
-    if choice.opened:
-        return _delays(sight, str(choice.row), width, room)
-    shown = tables(sight)
+def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the tables, with a vector's delay map below where it fits; an opened vector's map only."""
+    origin, selection = view.origin, view.selection
+    if origin is None or not view.history.window.frames:
+        return empty_panel(no_rows(view), width, room)
+    if selection.opened:
+        return _delays(view, str(selection.row), width, room)
+    shown = tables(view)
     left = room - needed(shown) - 1
     lines = interrupts(
         shown,
         width,
         room,
-        sight.ink,
-        focus=focused(shown, choice.part),
-        selected=interrupt_position(names(shown, choice.part), choice.row),
-        first_cpu=choice.first_cpu,
-        why=_why(sight, "interrupts", *PARTS),
-        reasons={part: _why(sight, part, part) for part in PARTS},
+        view.ink,
+        focus=focused(shown, selection.part),
+        selected=interrupt_position(names(shown, selection.part), selection.row),
+        first_cpu=selection.first_cpu,
+        why=_why(view, "interrupts", *PARTS),
+        reasons={part: _why(view, part, part) for part in PARTS},
         no_softirqs=empty.no_softirqs(origin),
         kernel=origin.kernel,
     )
     if left < _MIN_MAP or not shown.vectors:
         return lines
-    return [*lines, BLANK, *_delays(sight, _vector(shown, choice.row), width, left)]
+    return [*lines, BLANK, *_delays(view, _vector(shown, selection.row), width, left)]
 
 
-def _why(sight: Sight, what: str, *parts: str) -> str:
-    state, mode = sight.tracing, sight.choice.stages
-    if state == empty.MEASURING and sight.history.deep.traced.histograms:
+def _why(view: ViewState, what: str, *parts: str) -> str:
+    state, mode = view.tracing, view.selection.stages
+    if state == empty.MEASURING and view.history.on_demand.traced.histograms:
         state = "the tracer runs and recorded none of them in this time"
-    return empty.not_traced(what, sight.origin, parts, mode=mode, recorded=sight.recorded, state=state)
+    return empty.not_traced(what, view.origin, parts, mode=mode, recorded=view.recorded, state=state)
 
 
-def _vector(shown: Interrupts, row: Hashable | None) -> str:
-    """The selected vector, else the one with the longest wait."""
+def _vector(shown: InterruptTables, row: Hashable | None) -> str:
+    """Return the selected vector, else the one with the longest delay."""
     return next((v.name for v in shown.vectors if v.name == row), shown.vectors[0].name)
 
 
-def _delays(sight: Sight, vector: str, width: int, room: int) -> list[Line]:
-    """Draw a vector's delays on a timeline and scales of their own."""
-    history, origin, sweep = sight.history, sight.origin, sight.waits
+def _delays(view: ViewState, vector: str, width: int, room: int) -> list[Line]:
+    """Return the delay map of a vector; it has its own timeline and scales."""
+    history, origin, sweep = view.history, view.origin, view.delay_map
     last = history.window.last
     assert origin is not None and last is not None  # noqa: S101, PT018  drawn only once there is a frame
-    cut = shape(cells_of(width), sight.choice.window_us, history.interval_us, sweep=sight.choice.sweep)
+    cut = shape(cells_of(width), view.selection.window_us, history.interval_us, sweep=view.selection.sweep)
     timeline = sweep.slots(
         cut,
         OPS,
-        lambda: delay_frames(history.deep.delays, last),
+        lambda: delay_frames(history.on_demand.delays, last),
         interval_us=history.interval_us,
         origin_us=history.origin_us,
     )
     seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
-    for frame in delay_frames([one for one in history.deep.delays if one[0] > seen_us], last):
+    for frame in delay_frames([one for one in history.on_demand.delays if one[0] > seen_us], last):
         sweep.advance(frame)
     timeline.note(history.moments())
-    style = sweep.style(timeline, room - 2, cells_of(width), sight.ink, tick_us(origin.hz))
-    return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=sight.choice.window_us)
+    style = sweep.style(timeline, room - 2, cells_of(width), view.ink, tick_us(origin.hz))
+    return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=view.selection.window_us)

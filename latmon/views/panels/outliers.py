@@ -1,10 +1,7 @@
-"""The outliers panel: one line per I/O above the threshold, or one I/O with its stages in time. Pure.
+"""The outliers panel: a row per I/O above the threshold, or the waterfall of one I/O. Pure.
 
-`listing` chooses and orders them once per frame, `outliers` draws what fits around the selected one, `no_outliers`
-says why there is none. Identical neighbours are folded before they come here.
-
-`waterfall` draws it, `neighbours` finds the others of its device that overlap it. Numbers are exact, so that a reader
-can add them up.
+`listing` filters and orders the rows once per frame, `outliers` draws those around the selected one. Identical
+neighbours are folded before. `waterfall` draws the stages of an I/O in time; its numbers are exact and add up.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ from latmon.model.stages import by_column, called, explained
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole
 from latmon.views.bars import legend, role, short, stacked
 from latmon.views.columns import Field, around, heads, layout, row
-from latmon.views.context import Sight, no_rows, sentence
+from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.selection import shown
 from latmon.views.units import count, exact, moment, percent, size, span, until
@@ -29,9 +26,9 @@ from latmon.views.units import count, exact, moment, percent, size, span, until
 ORDERS = ("newest", "longest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
 _WORDS = 15
-"""Cells that hold an op with its flags in words."""
+"""Cells from which on an op and its flags are words."""
 _SHORT = 15
-"""Cells that a share needs with the longest of the stages' names, less one."""
+"""Cells up to which stage names are short."""
 _SORTED = {"newest": "time", "longest": "total"}
 _HEAD = 2
 """Lines above the rows."""
@@ -39,33 +36,33 @@ _HEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The rows as they are shown, so that a key finds what the eye saw."""
+    """The rows in the order of the screen; keys find rows in the same order."""
 
     rows: tuple[Folded, ...] = ()
     order: str = "newest"
     above: int = 0
-    """I/Os above the threshold, counted each."""
-    told: int = 0
-    """Of these the ones that are in the rows."""
+    """Number of I/Os above the threshold."""
+    reported: int = 0
+    """Number of them in the rows."""
     suppressed: int = 0
-    """Left out by the rate limit, of all devices and the whole window."""
+    """Number left out by the rate limit, of all devices and the whole window."""
     where: str = ""
-    """What part of them is asked for: a device, a region of its map; empty for all."""
+    """The filter in words: a device, a region of its map; empty for all."""
     by_moment: bool = False
-    """It is a region of a map: nobody counts what is above the threshold in it, or was left out of it."""
+    """The filter is a region of a map: I/Os above the threshold, or left out, are not counted in it."""
 
     @property
     def left_out(self) -> str:
-        """What `above` holds and the rows don't: the rate limit's, and what is told later or is no longer kept."""
+        """Return what is missing in the rows: I/Os left out by the rate limit, and those not in the log."""
         if self.by_moment:
             return "the rate limit may have left out some" if self.suppressed else ""
-        missing = max(self.above - self.told, 0)
+        missing = max(self.above - self.reported, 0)
         limited = min(missing, self.suppressed)
         parts = [f"{count(limited)} left out by the rate limit"] if limited else []
-        return ", ".join([*parts, *([f"{count(missing - limited)} not told"] if missing > limited else [])])
+        return ", ".join([*parts, *([f"{count(missing - limited)} not logged"] if missing > limited else [])])
 
     def find(self, one: Outlier | None) -> int:
-        """The row of an outlier that may have moved; the first row when it is gone."""
+        """Return the row of an outlier; the first row when it is gone."""
         if one is None:
             return 0
         # comparing values whole would take 6 ms for 10,000 rows
@@ -83,20 +80,20 @@ def listing(
     by_moment: bool = False,
     wanted: Callable[[Outlier], bool] | None = None,
 ) -> Listing:
-    """`folded`: oldest first; `wanted`: which of them, `where`: the same in words."""
+    """Return the rows in an order. `folded`: oldest first; `wanted`: the filter, `where`: the filter in words."""
     some = [f for f in folded if wanted is None or wanted(f.outlier)]
     some = some[::-1] if order == "newest" else sorted(some, key=lambda f: -f.outlier.total_us)
     return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment)
 
 
 def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
-    """Head, titles, rows, legend; `why` instead of rows where there are none."""
+    """Return headline, titles, rows and legend; `why`: the reason for an empty list."""
     if not shown.rows:
-        return [_head(shown, width), BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
+        return [_head(shown, width), *empty_panel(why, width, height - 1)][:height]
     placed = layout(_fields(shown.rows, ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
     seen = around(len(shown.rows), at, height)
-    letters = [*legend(_stages(shown, seen), width, ink), *_holds(shown, seen, width)]
+    letters = [*legend(_stages(shown, seen), width, ink), *_included(shown, seen, width)]
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
     lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
@@ -113,16 +110,15 @@ def no_outliers(
     by_moment: bool = False,
     waiting: Sequence[Aged] = (),
 ) -> str:
-    """Why the list is empty, where the source looks for outliers at all; `waiting`: what has not completed."""
+    """Return why the list is empty; `waiting`: the I/Os in flight."""
     over = f"in the last {span(length_us)}"
     if above and by_moment:
-        return f"no outlier was told in {where}; {count(above)} I/Os are above the threshold {over}"
+        return f"no outlier was logged in {where}; {count(above)} I/Os are above the threshold {over}"
     if above:
-        return (
-            f"{count(above)} I/Os above the threshold {over}, but none of them {'in ' + where if where else 'was told'}"
-        )
+        seen = f"in {where}" if where else "was reported"
+        return f"{count(above)} I/Os above the threshold {over}, but none of them {seen}"
     if not thresholds_us:
-        return "no threshold is known: no device did enough I/O yet, or this source doesn't look for outliers"
+        return "no threshold is known: no device did enough I/O yet, or this source logs no outliers"
     limits = sorted(set(thresholds_us.values()))
     only = f"{where}: " if where else ""
     which = spelled(limits[0]) if len(limits) == 1 else "its device's threshold "
@@ -131,7 +127,7 @@ def no_outliers(
 
 
 def _older(waiting: Sequence[Aged], limit_us: int) -> str:
-    """`; 300 older than 1 s are in flight: 3`, which is the key of their screen; empty where none is as old."""
+    """Return `; 300 older than 1 s are in flight: 3`, with the key of their screen; empty where none is as old."""
     age_s = next((age for age in AGES_S if age * 1_000_000 >= limit_us), AGES_S[-1])
     older = sum(one.count for one in waiting if one.age_us >= age_s * 1_000_000)
     is_or_are = "is" if older == 1 else "are"
@@ -139,17 +135,17 @@ def _older(waiting: Sequence[Aged], limit_us: int) -> str:
 
 
 def op_letters(one: Outlier) -> str:
-    """WSM: the op's letter, then a letter per flag, as the kernel's own traces write them."""
+    """Return the op's letter, then a letter per flag, as in the kernel's traces: WSM."""
     return letters(one.op, one.flags)
 
 
 def letters(op: str, flags: Iterable[str]) -> str:
-    """The same of any request."""
+    """Return the letters of an op and its flags."""
     return op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in flags)
 
 
 OWN = "own: "
-"""Before the name of a process of latmon itself, as of its probe tool."""
+"""Prefix of a process of latmon or its probe tool."""
 
 
 def issuer(one: Outlier) -> str:
@@ -161,20 +157,22 @@ def issuer(one: Outlier) -> str:
 
 
 def parts_of(one: Outlier) -> dict[str, float]:
-    """Return the time of each stage, by its name in a column, and what is unaccounted."""
+    """Return the time of each stage by its column name, and the unaccounted time."""
     found = by_column({stage: float(us) for stage, us in one.stages_us.items() if us > 0}, one.includes)
     return found | ({UNACCOUNTED: float(one.unaccounted_us)} if one.unaccounted_us > 0 else {})
 
 
 def _head(shown: Listing, width: int) -> Line:
-    """How many there were, are told and were left out: in as many words as fit."""
+    """Return the headline: the numbers of I/Os, shown and left out, in as many words as fit."""
     left = (Span(" outliers", "accent"), Span(f" {shown.where}" if shown.where else ""))
     if not shown.rows and not shown.above:
         return fit((*left, Span("  none", "dim")), width)
-    told, above = count(shown.told), count(shown.above)
-    rows = f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.told else ""
+    reported, above = count(shown.reported), count(shown.above)
+    rows = (
+        f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.reported else ""
+    )
     left_out = f", {shown.left_out}" if shown.left_out else ""
-    of = f"{told} told" if shown.by_moment else f"{told} of {above}"
+    of = f"{reported} logged" if shown.by_moment else f"{reported} of {above}"
     texts = (
         f"  {shown.order} first  {of}{'' if shown.by_moment else ' above the threshold'}{rows}{left_out}",
         f"  {shown.order} first  {of}{rows}{left_out}",
@@ -190,15 +188,15 @@ def _stages(shown: Listing, some: range) -> set[str]:
     return {stage for i in some for stage in parts_of(shown.rows[i].outlier)}
 
 
-def _holds(shown: Listing, some: range, width: int) -> list[Line]:
+def _included(shown: Listing, some: range, width: int) -> list[Line]:
     """Return a sentence for each interval among the rows' names."""
-    held = {
+    texts = {
         name: explained(stage, inside)
         for i in some
         for stage, inside in shown.rows[i].outlier.includes.items()
         if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
     }
-    return [(Span(f" {line}", "dim"),) for text in held.values() for line in wrap(text, width - 2)]
+    return [line for text in texts.values() for line in paragraph(text, width, "dim")]
 
 
 _LONG = 16
@@ -209,7 +207,7 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
     name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
     taken = min(name - 7, 5)
-    """Cells that the issuer gives to a long name, since it is known by its begin."""
+    """Cells that the issuer loses to a long device name."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
     def ribbon(f: Folded, cells: int) -> Line:
@@ -223,7 +221,7 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
         Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
         Field("ribbon", 8, ribbon, right=False, most=60),
         Field("most of it", 12, _most, rank=1, right=False, most=16),
-        Field("who", 10 - taken, _who, rank=1, right=False, most=20, role="dim"),
+        Field("who", 10 - taken, _issuer_cell, rank=1, right=False, most=20, role="dim"),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
         Field("cpu", 7, lambda f, _: f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}", rank=2),
         Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
@@ -237,8 +235,8 @@ def _op(f: Folded, cells: int) -> str:
     return " ".join((f.outlier.op, *f.outlier.flags)) if cells >= _WORDS else op_letters(f.outlier)
 
 
-def _who(f: Folded, cells: int) -> str:
-    """The name alone where the pid has no room."""
+def _issuer_cell(f: Folded, cells: int) -> str:
+    """Return the issuer, without the pid where it has no room."""
     whole_name = issuer(f.outlier)
     return whole_name if len(whole_name) <= cells else f"{OWN if f.outlier.own else ''}{f.outlier.comm}" or whole_name
 
@@ -275,7 +273,7 @@ _NEAR_LEFT = 32
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stage with its place in the I/O's time; `placed` is False for what could have been anywhere."""
+    """A stage's time within the I/O; `placed` is False for unaccounted time, whose place isn't known."""
 
     stage: str
     begin_us: int
@@ -294,9 +292,9 @@ def waterfall(
     top: int = 0,
     recorded: bool = False,
 ) -> list[Line]:
-    """`repeats`: how many I/Os the row stands for; `near`: its neighbours in time; `top`: scrolled so far.
+    """Return an I/O's facts, its stages in time, and the outliers at the same time.
 
-    `recorded`: nothing can be traced anew.
+    `repeats`: number of I/Os in the row; `near`: neighbours in time; `top`: first line; `recorded`: of a recording.
     """
     lines = [*_headlines(one, repeats, width), BLANK]
     some = pieces(one)
@@ -309,7 +307,7 @@ def waterfall(
             lines += [line for wait in one.waits if wait.stage == piece.stage for line in _wait(one, wait, width)]
         lines.append(_sum(one, some))
     else:
-        lines += [(Span(f" {text}"),) for text in wrap(_untraced(one, recorded=recorded), width - 2)]
+        lines += paragraph(_untraced(one, recorded=recorded), width)
     stages = {p.stage for p in some}
     lines += [line for wait in one.waits if wait.stage not in stages for line in _wait(one, wait, width)]
     lines += [BLANK, *_near_lines(one, near, width, ink)]
@@ -317,7 +315,7 @@ def waterfall(
 
 
 def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
-    """Other outliers of its device in flight at the same time, in the order in which they began; 64 at most."""
+    """Return other outliers of its device in flight at the same time, in the order of their begin; 64 at most."""
     end = one.mono_us + one.total_us
     found = [
         o
@@ -328,7 +326,7 @@ def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
 
 
 def pieces(one: Outlier) -> tuple[Piece, ...]:
-    """The stages end to end; what is unaccounted lies before the waiter's resume, its place not known."""
+    """Return the stages end to end; unaccounted time is put before the waiter's resume, its place isn't known."""
     known = [p for p in PARTS if p not in ("resume", UNACCOUNTED)]
     order = [*known, *(s for s in one.stages_us if s not in PARTS), UNACCOUNTED, "resume"]
     times = {**one.stages_us, UNACCOUNTED: one.unaccounted_us}
@@ -341,7 +339,7 @@ def pieces(one: Outlier) -> tuple[Piece, ...]:
 
 
 def missing_us(one: Outlier) -> int:
-    """What stages and unaccounted fall short of the total; 0 where it adds up."""
+    """Return the total less stages and unaccounted time; 0 where they add up."""
     return one.total_us - sum(one.stages_us.values()) - one.unaccounted_us
 
 
@@ -349,8 +347,8 @@ def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
     what = [one.device, " ".join((one.op, *one.flags))]
     what += [f"{one.bytes:,} B" if one.bytes % 1024 else f"{one.bytes // 1024:,} KiB"] if one.bytes is not None else []
     what += [f"sector {one.sector:,}"] if one.sector is not None else []
-    nobody = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
-    what.append(nobody if issuer(one) == "-" else issuer(one))
+    unknown = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
+    what.append(unknown if issuer(one) == UNKNOWN else issuer(one))
     what += [f"x{repeats:,}"] if repeats > 1 else []
     facts = [f"total {exact(one.total_us)} {until(one.stages_us)}", *_cpus(one)]
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
@@ -368,7 +366,7 @@ def _cpus(one: Outlier) -> list[str]:
 
 
 def _joined(words: Sequence[str], width: int) -> list[str]:
-    """Facts two blanks apart, in as many lines as they need; one fact isn't broken where it fits a line."""
+    """Return facts two blanks apart, in as many lines as they need; a fact that fits a line isn't broken."""
     lines: list[str] = []
     for word in words:
         for text in wrap(word, width - 2):
@@ -399,7 +397,7 @@ def _percent(share: float) -> str:
 
 
 def _bar(one: Outlier, piece: Piece, room: int, ink: Ink) -> Line:
-    """Where it was on the common axis; what takes less than half a cell is a thin mark, what took no time is none."""
+    """Return the bar of a stage on the common axis; below half a cell it is a thin mark, without time blank."""
     if not piece.us:
         return (Span(" " * room),)
     scale = room / max(one.total_us, 1)
@@ -448,9 +446,7 @@ def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> 
     same = sum(bool(_threads(one) & _threads(o)) for o in near)
     waited = f", {same:,} of them waited for the same thread" if same else ""
     others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
-    lines: list[Line] = [
-        (Span(f" {text}"),) for text in wrap(f"{others} on {one.device} at the same time{waited}", width - 2)
-    ]
+    lines = paragraph(f"{others} on {one.device} at the same time{waited}", width)
     begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
     room = width - _NEAR_LEFT
     if room < _MIN_BAR:
@@ -461,7 +457,7 @@ def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> 
 
 
 def _near_axis(from_us: int, to_us: int, room: int) -> Line:
-    """Where the bars below begin and end, in the time since this one began."""
+    """Return the axis of the bars below, in time since this I/O began."""
     begin, end = f"-{duration(-from_us)}" if from_us else "0", f"+{duration(to_us)}"
     return (Span(f"{' since this one began':<{_NEAR_LEFT}}{begin}{end:>{max(room - len(begin), 0)}}", "dim"),)
 
@@ -471,7 +467,7 @@ def _near_name(other: Outlier, who: str) -> Line:
 
 
 def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:
-    """On an axis that holds them all, so that before and after can be seen."""
+    """Return the bar of an I/O on the axis of all neighbours."""
     scale = room / max(ends[1] - ends[0], 1)
     at = min(int((other.mono_us - ends[0]) * scale), room - 1)
     length = max(1, min(round(other.total_us * scale), room - at))
@@ -483,25 +479,25 @@ def _threads(one: Outlier) -> set[int]:
     return {wait.pid for wait in one.waits}
 
 
-def log(sight: Sight) -> Listing:
-    """The rows as they are shown: of the filter's devices, the chosen ops, and the region if there is one."""
-    choice, deep = sight.choice, sight.history.deep
-    region = choice.region
-    names = {d.name for d in shown(sight.history.store.devices.values(), choice)}
+def log(view: ViewState) -> Listing:
+    """Return the rows as they are shown: of the filter's devices, the selected ops, and the region if there is one."""
+    selection, on_demand = view.selection, view.history.on_demand
+    region = selection.region
+    names = {d.name for d in shown(view.history.store.devices.values(), selection)}
     names &= {region.device} if region else names
     return listing(
-        sight.history.folded,
-        order=choice.order,
-        above=sum(n for flow, n in deep.above.items() if flow.device in names and flow.op in choice.ops),
-        suppressed=deep.suppressed,
-        where=_where(sight),
+        view.history.folded,
+        order=selection.order,
+        above=sum(n for flow, n in on_demand.above.items() if flow.device in names and flow.op in selection.ops),
+        suppressed=on_demand.suppressed,
+        where=_where(view),
         by_moment=region is not None,
-        wanted=_wanted(sight, names),
+        wanted=_wanted(view, names),
     )
 
 
 def outlier_position(rows: Listing, one: Outlier | None) -> int:
-    """The row of an outlier; of the nearest in time when another one stands for its row by now."""
+    """Return the row of an outlier; where another one represents its row now, the nearest in time."""
     at = rows.find(one)
     if one is None or not rows.rows or rows.rows[at].outlier == one:
         return at
@@ -509,47 +505,47 @@ def outlier_position(rows: Listing, one: Outlier | None) -> int:
     return others.index(min(others))
 
 
-def outliers_panel(sight: Sight, width: int, room: int) -> list[Line]:
-    """The log around its selected row; opened, that row's waterfall."""
-    choice = sight.choice
-    if sight.origin is None or not sight.history.window.frames:
-        return sentence(no_rows(sight), width, room)
-    rows = log(sight)
-    at = outlier_position(rows, choice.outlier)
-    if choice.opened and (choice.outlier or rows.rows):
-        return _opened(sight, rows, at, width, room)
+def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the log around its selected row, or the waterfall of the opened row."""
+    selection = view.selection
+    if view.origin is None or not view.history.window.frames:
+        return empty_panel(no_rows(view), width, room)
+    rows = log(view)
+    at = outlier_position(rows, selection.outlier)
+    if selection.opened and (selection.outlier or rows.rows):
+        return _opened(view, rows, at, width, room)
     why = no_outliers(
-        sight.history.deep.thresholds_us,
-        length_us=choice.window_us,
+        view.history.on_demand.thresholds_us,
+        length_us=selection.window_us,
         above=rows.above,
         where=rows.where,
         by_moment=rows.by_moment,
-        waiting=_waiting(sight),
+        waiting=_waiting(view),
     )
-    return outliers(rows, at, width, room, sight.ink, why=why)
+    return outliers(rows, at, width, room, view.ink, why=why)
 
 
-def _waiting(sight: Sight) -> list[Aged]:
-    """Return what the filter's devices have in flight and has an age."""
-    names = [device.name for device in shown(sight.history.store.devices.values(), sight.choice)]
-    ops = sight.choice.ops
-    each = (one for name in names for one in sight.history.ages.of(name))
+def _waiting(view: ViewState) -> list[Aged]:
+    """Return the I/Os in flight with an age, of the filter's devices and the selected ops."""
+    names = [device.name for device in shown(view.history.store.devices.values(), view.selection)]
+    ops = view.selection.ops
+    each = (one for name in names for one in view.history.ages.of(name))
     return [one for one in each if one.request is None or one.request.op in ops]
 
 
-def _opened(sight: Sight, rows: Listing, at: int, width: int, room: int) -> list[Line]:
-    """The chosen outlier stays open when the window has left it behind."""
+def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> list[Line]:
+    """Return the waterfall of the opened outlier; it stays open when the window no longer includes it."""
     row = rows.rows[at] if rows.rows else None
-    one = sight.choice.outlier or rows.rows[at].outlier
+    one = view.selection.outlier or rows.rows[at].outlier
     repeats = row.repeats if row is not None and row.outlier == one else 1
-    near = neighbours(one, sight.history.deep.outliers)
+    near = neighbours(one, view.history.on_demand.outliers)
     return waterfall(
-        one, width, room, sight.ink, repeats=repeats, near=near, top=sight.choice.top, recorded=sight.recorded
+        one, width, room, view.ink, repeats=repeats, near=near, top=view.selection.top, recorded=view.recorded
     )
 
 
-def _wanted(sight: Sight, names: set[str]) -> Callable[[Outlier], bool]:
-    ops, region = frozenset(sight.choice.ops), sight.choice.region
+def _wanted(view: ViewState, names: set[str]) -> Callable[[Outlier], bool]:
+    ops, region = frozenset(view.selection.ops), view.selection.region
 
     def wanted(one: Outlier) -> bool:
         return one.device in names and one.op in ops and (region is None or region.holds(one))
@@ -557,9 +553,9 @@ def _wanted(sight: Sight, names: set[str]) -> Callable[[Outlier], bool]:
     return wanted
 
 
-def _where(sight: Sight) -> str:
-    choice = sight.choice
-    if choice.region is not None:
-        return choice.region.words
-    parts = [f"on {choice.pattern}"] if choice.pattern else []
-    return " ".join([*parts, *([choice.op] if choice.op != "all" else [])])
+def _where(view: ViewState) -> str:
+    selection = view.selection
+    if selection.region is not None:
+        return selection.region.words
+    parts = [f"on {selection.pattern}"] if selection.pattern else []
+    return " ".join([*parts, *([selection.op] if selection.op != "all" else [])])

@@ -1,9 +1,8 @@
-"""The overview panel: device table, heat map of one device, sub-second offsets, small multiples.
+"""The overview panel: device table, heat map of one device, sub-second offsets, small multiples. Pure.
 
-What the kernel does on its timer's ticks makes bands, what comes as it likes is even (FlameScope's map, of I/Os, not
-of samples). Folded to the tick, 4 ms at HZ 250, all offsets of a second lie on one another: a tick is one band.
-Events are what has a stamp finer than a window: outliers as they completed, requests as they went to a driver; windows
-shorter than a second add their counts, at their end.
+The map of sub-second offsets (as FlameScope's, but of I/Os) shows what the kernel does on timer ticks as bands. Folded
+to the tick, 4 ms at HZ 250, a tick is one band. Its events have a stamp finer than a window: completions of outliers,
+issues of requests. Windows shorter than a second add their counts, at their end.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from latmon.model.stages import by_column
 from latmon.support.units import duration, part, spelled
 from latmon.views import empty, status
 from latmon.views.bars import role, share_bar, short
-from latmon.views.context import Sight, no_rows, selected, sentence
+from latmon.views.columns import around
+from latmon.views.context import ViewState, no_rows, selected
 from latmon.views.device_table import RAMP_SPARKS, SPARKS, TREND_MIN, Subject, fitting, header, of_counted, sparkline
 from latmon.views.device_table import row as table_row
 from latmon.views.heatmap import (
@@ -40,7 +40,7 @@ from latmon.views.heatmap import (
     times,
 )
 from latmon.views.heatmap_state import shape
-from latmon.views.lines import BLANK, Line, Span, cell, fit, runs, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, empty_panel, fit, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 from latmon.views.selection import across, framed, headline, picked
@@ -53,19 +53,19 @@ _RIGHT = 6
 _TITLE, _AXIS = 1, 1
 NO_DATA = Begin()
 _LEAST = 8
-"""Fewer events are no pattern."""
+"""Least events of a pattern."""
 _BANDED = 2.5
-"""The fullest half of the rows may hold so many times the events of the other, and chance is still likely."""
+"""Least ratio of the cells in the fuller half of the rows to the others; below it chance is likely."""
 _MEMBERS = 6
-"""That are named; a device has dozens at times."""
+"""Most members that are named; a device may have dozens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    """Events at CLOCK_MONOTONIC stamps, I/Os each, and what they are."""
+class OffsetEvents:
+    """Events with a stamp (CLOCK_MONOTONIC, us) finer than a window, by their kind."""
 
     outliers: tuple[int, ...] = ()
-    """When each completed."""
+    """Completion of each."""
     issues: tuple[int, ...] = ()
     windows: tuple[tuple[int, int], ...] = ()
     """(end, I/Os) of windows that are shorter than a second; empty where they are not."""
@@ -75,14 +75,14 @@ class Moments:
         return bool(self.outliers or self.issues or self.windows)
 
     def counts(self) -> Counter[int]:
-        """Stamp -> I/Os. Counts of windows are another kind of fact: they are shown where there is nothing finer."""
+        """Return stamp -> I/Os; counts of windows only where there is nothing finer."""
         if self.outliers or self.issues:
             return Counter((*self.outliers, *self.issues))
         return Counter(dict(self.windows))
 
-    def between(self, begin_us: int, end_us: int) -> Moments:
-        """Those of [begin, end)."""
-        return Moments(
+    def between(self, begin_us: int, end_us: int) -> OffsetEvents:
+        """Return the events of [begin, end)."""
+        return OffsetEvents(
             tuple(us for us in self.outliers if begin_us <= us < end_us),
             tuple(us for us in self.issues if begin_us <= us < end_us),
             tuple((us, n) for us, n in self.windows if begin_us <= us < end_us),
@@ -90,8 +90,8 @@ class Moments:
         )
 
     @property
-    def said(self) -> str:
-        """What the map is made of."""
+    def words(self) -> str:
+        """Return the kinds of events in words."""
         parts = []
         if self.outliers:
             parts.append(f"{count(len(self.outliers))} outlier{'s' * (len(self.outliers) != 1)} by completion")
@@ -108,8 +108,8 @@ def moments(
     bursts: Iterable[Sequence[Issue]],
     frames: Sequence[Frame],
     ops: tuple[str, ...],
-) -> Moments:
-    """What is known of one device to less than a window."""
+) -> OffsetEvents:
+    """Return the events of a device that are known to less than a window."""
     short = frames[-1].dt_us if frames else SECOND_US
     some = tuple(
         (f.mono_us, n)
@@ -117,7 +117,7 @@ def moments(
         if f.dt_us < SECOND_US
         and (n := sum(one.count for s, one in f.histograms.items() if s.device == device and s.op in ops))
     )
-    return Moments(
+    return OffsetEvents(
         # until a waiter ran again is after completion
         tuple(
             one.mono_us + one.total_us - one.stages_us.get("resume", 0)
@@ -132,7 +132,7 @@ def moments(
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
-    """Cells (column, row from below) -> I/Os. `fold_us`: what the rows are of, a second or a tick."""
+    """I/Os by cell (column, row from below). `fold_us`: the time that the rows cover, a second or a tick."""
 
     cells: dict[tuple[int, int], int]
     columns: int
@@ -154,26 +154,26 @@ class OffsetMap:
 
     @property
     def is_banded(self) -> bool:
-        """More in the fullest half of the rows than chance puts there; too little says nothing.
+        """Return whether the rows differ more than by chance.
 
-        What counts are cells that hold something, not events: a burst in one second is no band.
+        Non-empty cells are counted, not events: a burst in one second is no band.
         """
-        held = [0] * self.rows
+        filled = [0] * self.rows
         for _, row in self.cells:
-            held[row] += 1
-        held.sort(reverse=True)
-        total, half = sum(held), sum(held[: max(self.rows // 2, 1)])
+            filled[row] += 1
+        filled.sort(reverse=True)
+        total, half = sum(filled), sum(filled[: max(self.rows // 2, 1)])
         expected = total / self.rows
-        chi2 = sum((n - expected) ** 2 for n in held) / expected if expected else 0.0
+        chi2 = sum((n - expected) ** 2 for n in filled) / expected if expected else 0.0
         # chi-squared has a mean of its degrees of freedom and twice that as variance: five deviations
         beyond = self.rows - 1 + 5 * (2 * (self.rows - 1)) ** 0.5
         return self.rows > 1 and total >= _LEAST and chi2 > beyond and half >= _BANDED * (total - half)
 
 
 def offset_map(
-    some: Moments, until_us: int, length_us: int, columns: int, rows: int, *, fold_us: int = SECOND_US
+    some: OffsetEvents, until_us: int, length_us: int, columns: int, rows: int, *, fold_us: int = SECOND_US
 ) -> OffsetMap:
-    """`columns` of whole seconds that end with `until_us`, `rows` of the fold."""
+    """Return a map with columns of whole seconds up to `until_us`, and rows of the fold."""
     column_us = SECOND_US * max(-(-length_us // (SECOND_US * max(columns, 1))), 1)
     last = -(-until_us // column_us)
     number = min(columns, -(-length_us // column_us))
@@ -188,17 +188,17 @@ def offset_map(
 
 
 def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
-    """As many rows as fit; windows alone have no more than there are of them in a second."""
+    """Return the number of rows: those that fit; with windows only, at most the number of windows in a second."""
     return room if fine else max(min(room, fold_us // max(window_us, 1)), 1)
 
 
 def draw(
-    found: OffsetMap, some: Moments, width: int, ink: Ink, *, wall_less_mono: float = 0.0, begin: Begin = NO_DATA
+    found: OffsetMap, some: OffsetEvents, width: int, ink: Ink, *, wall_less_mono: float = 0.0, begin: Begin = NO_DATA
 ) -> list[Line]:
-    """Return a headline, rows with their offsets, and the time below; `begin`: where data begins, if in the map."""
+    """Return a headline, rows with their offsets, and the time below; `begin`: of the data, if it is in the map."""
     every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
-    said = some.between(found.begin_us, found.end_us).said or "nothing in this time"
+    said = some.between(found.begin_us, found.end_us).words or "nothing in this time"
     lines = [fit((Span(f"  offset in the {every}: {said}"), Span(seen, "strong")), width)]
     top = max(found.cells.values(), default=1)
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
@@ -215,14 +215,8 @@ def draw(
     return [*lines, _axis(found, cell_width, wall_less_mono)]
 
 
-def without(why: str, width: int, room: int) -> list[Line]:
-    """Why there is no map."""
-    lines: list[Line] = [(Span(f"  {part}"),) for part in wrap(why, width - 4)]
-    return lines[:room]
-
-
-def why_none(some: Moments, *, recorded: bool, members: Sequence[str] | None = None) -> str:
-    """What a device without events would need; empty where it has some. `members`: of one that times no I/O itself."""
+def why_none(some: OffsetEvents, *, recorded: bool, members: Sequence[str] | None = None) -> str:
+    """Return why a device has no events; empty where it has some. `members`: of a device without own requests."""
     if some:
         return ""
     if members is not None:
@@ -259,93 +253,93 @@ def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
 
 
 FOLDS = ("", "second", "tick")
-"""No such map, and what its rows may be of."""
+"""No offset map, and the folds of its rows."""
 _USUAL_HZ = 250
 _AROUND = 2
-"""Lines that aren't rows."""
+"""Lines besides the rows."""
 
 
-def offsets_panel(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
-    """Headline, rows, axis: `room` lines at most."""
-    history, choice = sight.history, sight.choice
-    some = events(sight, chosen.device.name)
+def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
+    """Return the offset map of a device, in at most `room` lines."""
+    history, selection = view.history, view.selection
+    some = events(view, chosen.device.name)
     members = None if chosen.device.timed else chosen.device.members
-    if why := why_none(some, recorded=sight.recorded, members=members):
-        return without(why, width, room)
-    hz = sight.origin.hz if sight.origin else None
-    fold_us = SECOND_US if choice.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
+    if why := why_none(some, recorded=view.recorded, members=members):
+        return paragraph(why, width, margin=2)[:room]
+    hz = view.origin.hz if view.origin else None
+    fold_us = SECOND_US if selection.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
     fine = bool(some.outliers or some.issues)
     if not fine and fold_us < 2 * some.window_us:
         why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
-        return without(f"{why} a tick of {spelled(fold_us)} in them", width, room)
+        return paragraph(f"{why} a tick of {spelled(fold_us)} in them", width, margin=2)[:room]
     rows = rows_of(some.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
     found = offset_map(
-        some, history.until_us, choice.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
+        some, history.until_us, selection.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
     )
     last = history.window.last
     wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
-    begin = _begin(sight) if history.begin_us > found.begin_us else NO_DATA
-    return draw(found, some, width, sight.ink, wall_less_mono=wall_less_mono, begin=begin)[:room]
+    begin = _begin(view) if history.begin_us > found.begin_us else NO_DATA
+    return draw(found, some, width, view.ink, wall_less_mono=wall_less_mono, begin=begin)[:room]
 
 
-def _begin(sight: Sight) -> Begin:
-    first, origin_us = sight.history.window.frames[0], sight.history.origin_us
-    is_start = origin_us is not None and sight.history.begin_us - origin_us < first.dt_us
+def _begin(view: ViewState) -> Begin:
+    first, origin_us = view.history.window.frames[0], view.history.origin_us
+    is_start = origin_us is not None and view.history.begin_us - origin_us < first.dt_us
     return Begin(first.wall - first.dt_us / 1e6, is_start=is_start)
 
 
-def events(sight: Sight, device: str) -> Moments:
-    """What is known of a device to less than a window, in the window that is shown."""
-    history, choice = sight.history, sight.choice
-    after_us = history.until_us - choice.window_us
+def events(view: ViewState, device: str) -> OffsetEvents:
+    """Return the events of a device in the window that is shown."""
+    history, selection = view.history, view.selection
+    after_us = history.until_us - selection.window_us
     bursts = history.store.depths.bursts(device, after_us, history.until_us)
-    return moments(device, history.deep.outliers, bursts, tuple(history.window.frames), choice.ops)
+    return moments(device, history.on_demand.outliers, bursts, tuple(history.window.frames), selection.ops)
 
 
-def big_map(sight: Sight, chosen: Subject, width: int, room: int) -> list[Line]:
-    """Headline, rows, axis: `room` lines at most."""
-    origin = sight.origin
+def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
+    """Return headline, heat map and axis of a device, in at most `room` lines."""
+    origin = view.origin
     assert origin is not None  # noqa: S101  drawn only once there is a row
-    head = status.headline(chosen, width, _counted(sight, chosen.device.name))
-    if sight.choice.fold and sight.choice.cursor is None:
-        return [head, *offsets_panel(sight, chosen, width, room - 1)]
+    head = status.headline(chosen, width, _counted(view, chosen.device.name))
+    if view.selection.fold and view.selection.cursor is None:
+        return [head, *offsets_panel(view, chosen, width, room - 1)]
     if why := empty.no_map(chosen, origin):
-        return [head, *_without(sight, chosen, why, width, room - 1)]
-    choice, cells = sight.choice, width - LABEL - TOTALS
-    cut = shape(cells, choice.window_us, sight.history.interval_us, sweep=choice.sweep)
-    history = sight.history
-    timeline = sight.sweep.slots(
-        cut, choice.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
+        return [head, *_without(view, chosen, why, width, room - 1)]
+    selection, cells = view.selection, width - LABEL - TOTALS
+    cut = shape(cells, selection.window_us, view.history.interval_us, sweep=selection.sweep)
+    history = view.history
+    timeline = view.latency_map.slots(
+        cut, selection.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
     )
-    timeline.note(sight.found.moments)
-    style = sight.sweep.style(timeline, room - 2, cells, sight.ink, choice.threshold_us)
+    timeline.note(view.found.moments)
+    style = view.latency_map.style(timeline, room - 2, cells, view.ink, selection.threshold_us)
     lines = labelled(timeline, chosen.device.name, style, width)
-    cursor = choice.cursor or (across(choice.band, timeline, style.scale) if choice.band else None)
+    cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
         holds = picked(cursor, timeline, chosen.device.name, style.scale).holds
-        told = None if history.is_glimpse else sum(map(holds, history.deep.outliers))
-        head = headline(region, timeline, chosen.device.name, told)
+        reported = None if history.is_glimpse else sum(map(holds, history.on_demand.outliers))
+        head = headline(region, timeline, chosen.device.name, reported)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)
     right = legend(style, width - line_width(below))
     return [head, *lines, (*fit(below, width - line_width(right)), *right)]
 
 
-def _counted(sight: Sight, device: str) -> int | None:
-    """Its I/Os above the threshold, where the cut is the one that the probe counts by."""
-    choice, deep = sight.choice, sight.history.deep
-    if choice.threshold_us is None or deep.thresholds_us.get(device) != choice.threshold_us:
+def _counted(view: ViewState, device: str) -> int | None:
+    """Return a device's I/Os above the threshold, where the probe counts by the same one; else None."""
+    selection, on_demand = view.selection, view.history.on_demand
+    if selection.threshold_us is None or on_demand.thresholds_us.get(device) != selection.threshold_us:
         return None
-    return sum(deep.above.get(Flow(device, op), 0) for op in choice.ops)
+    return sum(on_demand.above.get(Flow(device, op), 0) for op in selection.ops)
 
 
-def _without(sight: Sight, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
-    lines = sentence(why, width, room)
+def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
+    lines = empty_panel(why, width, room)
     means = [
         f"{op} {duration(c.time_us / c.count)}"
-        for op in sight.choice.ops
-        if (c := sight.history.window.completed(chosen.device.name, op)) and c.count and c.time_us is not None
+        for op in view.selection.ops
+        if (c := view.history.window.completed(chosen.device.name, op)) and c.count and c.time_us is not None
     ]
     if means and len(lines) < room:
         lines += [BLANK, (Span(f"  mean  {'  '.join(means)}", "text"),)]
@@ -359,9 +353,9 @@ MAX_HEIGHT = 20
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How many tiles of which size fit; a tile is a title and its rows.
+    """Number and size of the tiles; a tile is a title and its rows.
 
-    `times`: the time axis stands below each row of tiles where that costs no map a row, else below the last one.
+    `times`: the time axis is below each row of tiles where the maps lose no row by it, else below the last one.
     """
 
     across: int
@@ -376,7 +370,7 @@ class Grid:
 
 
 def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -> Grid:
-    """The tiles that show the most devices, then the most cells; `columns`: how many of a width's cells a map fills."""
+    """Return the grid that shows the most devices, then the most cells; `columns`: width -> cells that a map fills."""
     room = max(width - LABEL, 1)
     several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
     return max(several, key=lambda g: (min(g.tiles, devices), g.tiles * g.tile_height * columns(g.tile_width)))
@@ -391,14 +385,14 @@ def _grid(across: int, room: int, height: int, devices: int) -> Grid:
 
 
 def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
-    """The page of tiles that the selected device is on."""
+    """Return the page of tiles with the selected device."""
     at = next((i for i, s in enumerate(subjects) if s.device.name == selected), 0)
     begin = at // max(tiles, 1) * tiles
     return subjects[begin : begin + tiles]
 
 
 def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
-    """All tiles as lines, the latency labels at the left of each row of tiles. `why`: device -> why it is empty."""
+    """Return all tiles, latency labels at the left of each row of tiles. `why`: device -> why its map is empty."""
     time = _beside(
         Span(f"{limit(style):<{LABEL}}", "accent"), [times(timeline, style)] * where.across, where.tile_width
     )
@@ -428,8 +422,8 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
 
 
 def _title(subject: Subject) -> Line:
-    selected = subject.device.name == subject.choice.selected
-    histogram = subject.window.latency(subject.device.name, subject.choice.ops)
+    selected = subject.device.name == subject.selection.selected
+    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
     iops = of_counted(subject, subject.ios * subject.per_second)
     text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
     more = (
@@ -449,7 +443,7 @@ _NAME, _PERCENT = 7, 4
 
 
 def split(room: int) -> tuple[int, int]:
-    """(cells of the column, cells left for the trend) of what the other columns leave; the trend goes first."""
+    """Return (cells of the tail column, cells of the trend); where both don't fit, the trend is dropped."""
     if room < LEAST:
         return 0, room
     left = room - LEAST - 1
@@ -460,19 +454,19 @@ def split(room: int) -> tuple[int, int]:
 
 
 def title(cells: int, some: str) -> str:
-    """As much as fits; `some`: how many of the rows are shown."""
+    """Return the title of the tail column; `some`: the number of rows shown."""
     return next((t for t in (f"where the tail is  {some}".rstrip(), f"tail  {some}".rstrip()) if len(t) <= cells), "")
 
 
 def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
-    """The stage with most of the time of the I/Os above the cut, and its share; None where it isn't known."""
+    """Return the stage with most time in I/Os above the threshold, and its share; None where it isn't known."""
     limit = tail_cut(traced, device, ops, threshold_us)
     shares = {} if limit is None else by_column(tail(traced, device, ops, limit).share, traced.includes_of(device))
     return max(shares.items(), key=lambda of: of[1]) if shares else None
 
 
 def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
-    """A bar, the stage, its share; blank where it isn't known."""
+    """Return a bar, the stage and its share; blank where it isn't known."""
     if found is None:
         return (Span(" " * cells),)
     stage, share = found
@@ -483,68 +477,65 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
 _MIN_MAP = 11
 
 
-def overview(sight: Sight, width: int, room: int) -> list[Line]:
-    """Whatever of it the panel says; without a row, why."""
-    subjects = sight.subjects()
+def overview(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the table and a map, or the small maps; without a device, the reason."""
+    subjects = view.subjects()
     chosen = selected(subjects)
-    if chosen is None or sight.origin is None:
-        return sentence(no_rows(sight), width, room)
-    panel = sight.choice.panel
+    if chosen is None or view.origin is None:
+        return empty_panel(no_rows(view), width, room)
+    panel = view.selection.panel
     if panel == "maps":
-        return _maps(sight, subjects, width, room)
-    rows = [chosen] if panel == "zoom" else _around(subjects, chosen, max(room - 1 - _MIN_MAP, 1))
-    table = _table(sight, rows, subjects, width)
-    return [*table, *big_map(sight, chosen, width, room - len(table))]
+        return _maps(view, subjects, width, room)
+    rows = (
+        [chosen]
+        if panel == "zoom"
+        else [subjects[i] for i in around(len(subjects), subjects.index(chosen), max(room - 1 - _MIN_MAP, 1))]
+    )
+    table = _table(view, rows, subjects, width)
+    return [*table, *big_map(view, chosen, width, room - len(table))]
 
 
-def _table(sight: Sight, rows: list[Subject], every: list[Subject], width: int) -> list[Line]:
-    origin, trends = sight.origin, sight.history.trends
+def _table(view: ViewState, rows: list[Subject], every: list[Subject], width: int) -> list[Line]:
+    origin, trends = view.origin, view.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
-    tail_cells, trend = split(room) if sight.history.any_traced else (0, room)
-    glyphs = SPARKS if sight.ink.coloured else RAMP_SPARKS
+    tail_cells, trend = split(room) if view.history.any_traced else (0, room)
+    glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
     some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) else ""
     gap = (Span(" "),) if trend else ()
     in_trend = some if not tail_cells else ""
-    head = header(columns, trend, sight.choice, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
+    head = header(columns, trend, view.selection, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
     lines: list[Line] = [(*head, *gap, Span(title(tail_cells, some), "dim"))]
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
-        lines.append((*line, *gap, *_tail(sight, s, tail_cells)))
+        lines.append((*line, *gap, *_tail(view, s, tail_cells)))
     return lines
 
 
-def _tail(sight: Sight, subject: Subject, cells: int) -> Line:
+def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     if not cells:
         return ()
-    asked = (subject.device.name, sight.choice.ops, sight.choice.threshold_us)
-    found = sight.history.made(("tail", *asked), lambda: worst(sight.history.deep.traced, *asked))
-    return tail_cell(found, cells, sight.ink)
+    asked = (subject.device.name, view.selection.ops, view.selection.threshold_us)
+    found = view.history.made(("tail", *asked), lambda: worst(view.history.on_demand.traced, *asked))
+    return tail_cell(found, cells, view.ink)
 
 
-def _maps(sight: Sight, subjects: list[Subject], width: int, room: int) -> list[Line]:
-    choice, history, origin = sight.choice, sight.history, sight.origin
+def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> list[Line]:
+    selection, history, origin = view.selection, view.history, view.origin
 
     def cut(cells: int) -> int:
-        return shape(cells - 1, choice.window_us, history.interval_us, sweep=choice.sweep).cells
+        return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep).cells
 
     where = grid(width, room, len(subjects), cut)
     cells = where.tile_width - 1
-    timeline = sight.sweep.slots(
-        shape(cells, choice.window_us, history.interval_us, sweep=choice.sweep),
-        choice.ops,
+    timeline = view.latency_map.slots(
+        shape(cells, selection.window_us, history.interval_us, sweep=selection.sweep),
+        selection.ops,
         history.frames,
         interval_us=history.interval_us,
         origin_us=history.origin_us,
     )
-    style = sight.sweep.style(timeline, where.tile_height - 1, cells, sight.ink, choice.threshold_us)
-    some = page(subjects, subjects[0].choice.selected, where.tiles)
+    style = view.latency_map.style(timeline, where.tile_height - 1, cells, view.ink, selection.threshold_us)
+    some = page(subjects, subjects[0].selection.selected, where.tiles)
     why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
     return tiles(some, timeline, style, where, why)
-
-
-def _around(subjects: list[Subject], chosen: Subject, rows: int) -> list[Subject]:
-    """As many rows as fit, with the selected one among them."""
-    at = next(i for i, s in enumerate(subjects) if s is chosen)
-    begin = max(0, min(at - rows + 1, len(subjects) - rows))
-    return subjects[begin : begin + rows]

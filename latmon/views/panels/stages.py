@@ -1,9 +1,6 @@
 """The stages panel: every device's stages as bars, or one device with a row per stage. Pure.
 
-`overview` all devices, with room the selected one below them; `device` one of them; `population` whose stages they are.
-They draw `anatomy.Anatomy` values and compute nothing from frames.
-
-`spread` draws them; all share both scales, and a single I/O is a number that can't be overlooked.
+It draws `anatomy.Anatomy` values and computes nothing from frames.
 """
 
 from __future__ import annotations
@@ -20,10 +17,10 @@ from latmon.views import empty
 from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
 from latmon.views.bars import legend, profile, role, share_bar, stacked
 from latmon.views.columns import Field, around, heads, layout, row
-from latmon.views.context import Sight, no_rows, sentence
+from latmon.views.context import ViewState, no_rows
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.units import count, maximum, mean, quantile
 
 _LABEL = 6
@@ -32,7 +29,7 @@ _MIN_COLUMN = 8
 
 
 def spread(parts: Sequence[tuple[str, Histogram]], width: int, height: int, ink: Ink) -> list[Line]:
-    """Titles, then an octave (or several, to fit the height) a row, the slowest first."""
+    """Return histograms side by side: titles, then a row per octave (or several, to fit), slowest first."""
     fitting = max((width - _LABEL) // _MIN_COLUMN, 1)
     some = parts[:fitting]
     rows = [_octaves(h) for _, h in some]
@@ -55,7 +52,7 @@ def spread(parts: Sequence[tuple[str, Histogram]], width: int, height: int, ink:
 
 
 def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
-    """The number, then a bar in the logarithm: a million beside one must both be seen."""
+    """Return the number, and a logarithmic bar, so that one I/O is visible beside a million."""
     if not n:
         return (Span(" " * cells),)
     number = Span(f"{whole(n):>{_COUNT}} ", "strong" if n == 1 else "dim")
@@ -67,7 +64,7 @@ def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
 
 
 def _edge(at: int, step: int) -> str:
-    """The lower edge of a row; the lowest has its upper one, because 0u would look like no time at all."""
+    """Return the lower edge of a row; `<` and the upper edge for the lowest row, since 0u would look like no time."""
     if at == 0:
         return f"<{duration(bucket_bounds(step << BITS)[0])}"
     return duration(bucket_bounds(at * step << BITS)[0])
@@ -92,28 +89,28 @@ _NAME = 11
 _VALUE = 5
 _PERCENT = 4
 _TAIL = 2
-"""The band above the cut is the third."""
+"""Number of the band above the threshold."""
 _MIN_SPREAD = 8
 _MIN_DEVICE = 14
 _MIN_ROWS = 3
 _MIN_PROFILE_US = 1
 
 
-def overview(
+def device_bars(
     anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
 ) -> list[Line]:
-    """A row per device: its faster half, up to the cut, above it; below them the selected device where it fits.
+    """Return a row per device with bars up to p50, up to p99 and above; the selected device below where it fits.
 
-    `why`: what stands where nothing is traced.
+    `why`: the reason for missing traces.
     """
     if not anatomies:
-        return [BLANK, *((Span(f"  {text}"),) for text in wrap(why, width - 4))][:height]
+        return empty_panel(why, width, height)
     one = next((a for a in anatomies if a.device == selected), anatomies[0])
     rows = min(len(anatomies) + 1, height // 2)
     if height - rows - 1 >= _MIN_DEVICE:
         lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
         return [*lines, *device(one, width, height - len(lines), ink, why=why, legended=True)]
-    below = [*_below(one, width, "" if one.deep else why), *_legend(anatomies, width, ink)]
+    below = [*_below(one, width, "" if one.on_demand else why), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
     table = _table(anatomies, selected, width, height - len(below), ink)
@@ -122,8 +119,8 @@ def overview(
 
 def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
     at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
-    deep = any(a.deep for a in anatomies)
-    placed = layout(_deep_fields(ink) if deep else _basic_fields(ink), width)
+    on_demand = any(a.on_demand for a in anatomies)
+    placed = layout(_on_demand_fields(ink) if on_demand else _basic_fields(ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
     lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
     if len(shown) < len(anatomies):
@@ -136,9 +133,9 @@ def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int,
 def device(
     one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0, legended: bool = False
 ) -> list[Line]:
-    """A row per stage, all I/O beside the slow ones; where there is room, the histograms side by side.
+    """Return a row per stage with shares of all and of slow I/Os; the histograms side by side where they fit.
 
-    `legended`: bars above it are made of the stages' letters.
+    `legended`: with the legend of the letters in bars.
     """
     lines: list[Line] = [_headline(one)]
     low, high = _bounds(one.rows)
@@ -147,7 +144,7 @@ def device(
     for stage in one.rows:
         lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
     lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
-    lines += [BLANK, *_below(one, width, "" if one.deep else why)]
+    lines += [BLANK, *_below(one, width, "" if one.on_demand else why)]
     lines += _legend([one], width, ink) if legended else []
     room = height - len(lines) - 2
     if room >= _MIN_SPREAD:
@@ -161,8 +158,8 @@ def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
 
 
 def population(one: Anatomy) -> str:
-    """Whose stages these are: how many were traced, one in how many, and what could not be followed."""
-    if not one.deep:
+    """Return the population in words: number of traced I/Os, sampling, and the share that could not be followed."""
+    if not one.on_demand:
         return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
     of = f", {one.sampled}" if one.sampled else ""
     if one.untraced_share is None:
@@ -174,7 +171,7 @@ def population(one: Anatomy) -> str:
     return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
 
 
-def _deep_fields(ink: Ink) -> list[Field[Anatomy]]:
+def _on_demand_fields(ink: Ink) -> list[Field[Anatomy]]:
     def bar(number: int) -> Field[Anatomy]:
         title = ("  up to p50", "p50 to p99", "above tail")[number]
 
@@ -211,7 +208,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
     def tail(stage: StageRow, cells: int) -> Line:
         return _share(stage.stage, stage.tail, cells, ink)
 
-    above = f"above {duration(one.tail.low_us)}" if one.tail else "above the cut"
+    above = f"above {duration(one.tail.low_us)}" if one.tail else "above the threshold"
     fields: list[Field[StageRow]] = [
         Field("stage", _NAME, lambda s, _: s.column, right=False),
         Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
@@ -224,7 +221,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
         Field(_axis(low, high), 10, lambda s, c: profile(s.histogram, low, high, c, ink), rank=1, right=False, most=40),
         Field("all I/O", 11, all_io, rank=1, right=False, most=40),
     ]
-    return [*fields, Field(above, 14, tail, right=False, most=40)] if one.deep else fields
+    return [*fields, Field(above, 14, tail, right=False, most=40)] if one.on_demand else fields
 
 
 def _axis(low: int, high: int) -> str:
@@ -232,7 +229,7 @@ def _axis(low: int, high: int) -> str:
 
 
 def _bounds(rows: Sequence[StageRow]) -> tuple[int, int]:
-    """The latencies that all small histograms of a device share: whole decades, so that they stay."""
+    """Return the latency range of a device's sparklines: whole decades, so that it rarely changes."""
     tops = [r.histogram.max_bound or 1 for r in rows if r.histogram]
     high = 1000
     while high < max(tops, default=1):
@@ -241,8 +238,8 @@ def _bounds(rows: Sequence[StageRow]) -> tuple[int, int]:
 
 
 def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
-    """A band's bound and its bar; the bound of the faster half is the p50, of the next the p99."""
-    if not one.deep:
+    """Return a band's bound and its bar; the bounds are p50, p99 and the threshold."""
+    if not one.on_demand:
         return (Span(cell("not traced" if number == _TAIL else "", cells), "dim"),)
     if not one.bands:
         return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
@@ -274,23 +271,21 @@ def _headline(one: Anatomy) -> Line:
 
 
 def _below(one: Anatomy, width: int, why: str) -> list[Line]:
-    """The sentence about the tail, and what the numbers are about or how to get more."""
-    said = tail_sentence(one) if one.deep else ""
-    lines: list[Line] = [(Span(f" {text}", "strong"),) for text in wrap(said, width - 2)]
-    if one.deep:
-        return lines + [(Span(f" {text}", "dim"),) for text in wrap(population(one), width - 2)]
-    return lines + [(Span(f" {text}"),) for text in wrap(one.why or why, width - 2)]
+    """Return the sentence on the tail and the population, or the reason for missing traces."""
+    if one.on_demand:
+        return [*paragraph(tail_sentence(one), width, "strong"), *paragraph(population(one), width, "dim")]
+    return paragraph(one.why or why, width)
 
 
 def _unmeasured(stage: StageRow, width: int) -> list[Line]:
-    """A stage keeps its row and says why it has no number."""
+    """Return the row of a stage without numbers, with the reason."""
     texts = wrap(stage.reason, max(width - _NAME - 3, 10))
     names = [stage.stage, *[""] * (len(texts) - 1)]
     return [(Span(f" {name:<{_NAME}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
 
 
 def _includes(stage: StageRow, width: int) -> list[Line]:
-    return [(Span(f" {line}", "dim"),) for line in wrap(explained(stage.stage, stage.includes), width - 2)]
+    return paragraph(explained(stage.stage, stage.includes), width, "dim")
 
 
 def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
@@ -300,39 +295,39 @@ def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
 _PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
 
-def stages_panel(sight: Sight, width: int, room: int) -> list[Line]:
-    """A row per device; opened, a row per stage."""
-    subjects = sight.subjects()
-    if not subjects or sight.origin is None:
-        return sentence(no_rows(sight), width, room)
+def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return a row per device; for an opened device a row per stage."""
+    subjects = view.subjects()
+    if not subjects or view.origin is None:
+        return empty_panel(no_rows(view), width, room)
     why = empty.not_traced(
-        "stages", sight.origin, _PATH, mode=sight.choice.stages, recorded=sight.recorded, state=sight.tracing
+        "stages", view.origin, _PATH, mode=view.selection.stages, recorded=view.recorded, state=view.tracing
     )
-    if empty.no_distribution(sight.origin):
-        return sentence(why, width, room)  # a table would count its I/Os as 0
-    chosen = subjects[0].choice.selected
-    if not sight.choice.opened:
-        several = [_anatomy(sight, s, detailed=s.device.name == chosen) for s in subjects]
-        return overview(several, chosen, width, room, sight.ink, why=why)
+    if empty.no_distribution(view.origin):
+        return empty_panel(why, width, room)  # a table would count its I/Os as 0
+    chosen = subjects[0].selection.selected
+    if not view.selection.opened:
+        several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
+        return device_bars(several, chosen, width, room, view.ink, why=why)
     one = next(s for s in subjects if s.device.name == chosen)
-    return device(_anatomy(sight, one), width, room, sight.ink, why=why, top=sight.choice.top)
+    return device(_anatomy(view, one), width, room, view.ink, why=why, top=view.selection.top)
 
 
-def _anatomy(sight: Sight, subject: Subject, *, detailed: bool = True) -> Anatomy:
-    assert sight.origin is not None  # noqa: S101  drawn only once there is a row
-    origin, choice, name, deep = sight.origin, sight.choice, subject.device.name, sight.history.deep
-    return sight.history.made(
-        ("anatomy", name, choice.op, choice.threshold_us, detailed),
+def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Anatomy:
+    assert view.origin is not None  # noqa: S101  drawn only once there is a row
+    origin, selection, name, on_demand = view.origin, view.selection, subject.device.name, view.history.on_demand
+    return view.history.made(
+        ("anatomy", name, selection.op, selection.threshold_us, detailed),
         lambda: anatomy(
             name,
-            choice.ops,
-            deep.traced,
+            selection.ops,
+            on_demand.traced,
             origin,
-            total=sight.history.window.latency(name, choice.ops),
-            # asked for only where nothing is traced: asking begins a sum
-            basic={} if total_of(deep.traced, name, choice.ops) else deep.basic,
-            cut_us=choice.threshold_us,
-            op_label=choice.op_label,
+            total=view.history.window.latency(name, selection.ops),
+            # read only where nothing is traced, since reading starts a sum
+            basic={} if total_of(on_demand.traced, name, selection.ops) else on_demand.basic,
+            cut_us=selection.threshold_us,
+            op_label=selection.op_label,
             detailed=detailed,
         ),
     )

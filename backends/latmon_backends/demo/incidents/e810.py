@@ -2,16 +2,15 @@
 
 The numbers are those of the case that Zhang Yang published (2024): 4 KiB random reads and writes one at a time, 3.966
 ms from the acknowledgement to nvme_rdma_send_done, HZ 250, irdma 1.15.11, the storage below 100 us and its card's
-answer after 10. The driver raises IRQ_POLL from a thread by __raise_softirq_irqoff, which wakes nobody: it runs when
-the timer's interrupt comes, or another one by chance.
+answer after 10. The driver raises IRQ_POLL from a thread by __raise_softirq_irqoff, which does not wake
+ksoftirqd: it runs when the timer's interrupt comes, or another one by chance.
 
-The network card is all that differs. Draws nothing.
+The healthy host differs in its network card alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -21,35 +20,36 @@ from latmon.model.frame import (
     Flow,
     Frame,
     Handler,
-    HandlerRuns,
     Limit,
     Missing,
-    Origin,
     Outlier,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
     Wakeups,
 )
+from latmon.model.histogram import EMPTY
 from latmon_backends.demo import scenario
 from latmon_backends.demo.inflight import crowds
 from latmon_backends.demo.scenario import (
     INTERVAL_US,
     START_MONO_US,
     WINDOWS,
-    Alike,
-    Drawn,
+    FlowIos,
+    HostFacts,
+    IoGroup,
     Scenario,
-    above_threshold,
-    draw_window,
+    constant_softirq,
+    handled,
+    outlier,
+    window,
 )
-from latmon_backends.demo.synthesis import Group, Mode, Shape, histogram, poisson
+from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, poisson
 
 HZ = 250
 TICK_US = 1_000_000 // HZ
 THRESHOLD_US = 2_000
 REMOTE, LOCAL = "nvme0n1", "nvme1n1"
-THRESHOLDS_US = {REMOTE: THRESHOLD_US, LOCAL: THRESHOLD_US}
 ABSENT = (
     Missing("requeue", "no request was refused"),
     Missing("completion", "no thread completes I/Os here"),
@@ -65,15 +65,15 @@ class Card(NamedTuple):
     model: str
     address: str
     vector: str
-    """As its driver names the interrupt of a completion queue."""
+    """The driver's name for the interrupt of a completion queue."""
 
 
 E810 = Card("irdma", "1.15.11", "E810-C 100GbE", "0000:5e:00.0", "irdma-ceq-3")
 MELLANOX = Card("mlx5_core", "5.8-1.1.2", "ConnectX-6 Dx 100GbE", "0000:5e:00.0", "mlx5_comp3@pci:0000:5e:00.0")
 
 
-def devices(card: Card) -> tuple[Device, ...]:
-    """The remote namespace and the local drive."""
+def _devices(card: Card) -> tuple[Device, ...]:
+    """Return the remote namespace and the local drive."""
     return (
         Device(
             REMOTE,
@@ -98,10 +98,10 @@ def devices(card: Card) -> tuple[Device, ...]:
     )
 
 
-def origin(card: Card) -> Origin:
-    """Of the host with this card."""
+def _host(card: Card) -> HostFacts:
+    """Return the facts of the host with this card."""
     queue: Mapping[str, str] = {"scheduler": "none", "rq_affinity": "1", "nomerges": "0", "io_poll": "0"}
-    return scenario.origin(
+    origin = scenario.origin(
         "demo-hygon-03",
         "4.19.90-demo",
         hz=HZ,
@@ -122,27 +122,23 @@ def origin(card: Card) -> Origin:
         },
         threshold_us=THRESHOLD_US,
     )
+    thresholds = dict.fromkeys((REMOTE, LOCAL), THRESHOLD_US)
+    return HostFacts(origin, _devices(card), thresholds, {REMOTE: _FIO}, absent=ABSENT, flags={"write": ("sync",)})
 
 
 def _limits(requests: int, queues: int) -> tuple[Limit, ...]:
-    return (
-        Limit("nr_requests", requests, "queue/nr_requests"),
-        Limit("scheduler", "none", "queue/scheduler"),
-        Limit("rq_affinity", 1, "queue/rq_affinity"),
-        Limit("nr_tags", requests, "mq/0/nr_tags"),
-        Limit("hardware queues", queues, "mq"),
-    )
+    queue = scenario.sysfs_limits("queue", nr_requests=requests, scheduler="none", rq_affinity=1)
+    return (*queue, *scenario.mq_limits(requests, queues))
 
 
 PER_WINDOW = 6
 """Outliers that the rate limit lets through: nearly every I/O is one."""
 VECTOR, CPU = "IRQ_POLL", 3
 _CHANCE = 0.02
-"""Of I/Os for which another interrupt comes before the tick."""
+"""Share of I/Os for which another interrupt comes before the tick."""
 _BYTES = 4_096
 _FIO = ("fio", 9_120)
 _RUN_US = 4
-_CPUS = 8
 _PATH = "IRQ_POLL softirq"
 _RATE = 9_550
 _FABRIC = Shape((Mode(1, 76, 0.1),))
@@ -154,39 +150,40 @@ _WORKER = Thread(217, "kworker/3:1H", "other", 100)
 _WOKEN = Shape((Mode(1, 4, 0.4),))
 
 
-class Sent(NamedTuple):
-    """One I/O of fio's: when it began, in us since the first window's begin."""
+class SentIo(NamedTuple):
+    """One I/O of fio, and the moment at which it began."""
 
     begun_us: int
+    """Since the first window's begin."""
     op: str
-    way: Alike
+    group: IoGroup
 
     @property
     def ends_us(self) -> int:
-        return self.begun_us + self.way.total
+        return self.begun_us + self.group.total
 
 
-def one_by_one(rng: Random) -> Iterator[Sent]:
-    """The next begins when the tick has completed the last: it waits a tick less what fio took in between.
+def one_by_one(rng: Random) -> Iterator[SentIo]:
+    """Yield I/Os that each begin when the tick has completed the last: each waits a tick less fio's time in between.
 
-    These are so much alike that a quantile, which a histogram tells as its bucket's end or its largest, is theirs.
+    They are so similar that a quantile, the end of a histogram's bucket or its maximum, is within their range.
     """
     now = 8
     while True:
         now += 31 + int(rng.random() * 8)
-        sent = Sent(now, "read" if rng.random() < 0.5 else "write", _way(rng, TICK_US - now % TICK_US))  # noqa: PLR2004 - half of them
+        sent = SentIo(now, "read" if rng.random() < 0.5 else "write", _draw_io(rng, TICK_US - now % TICK_US))  # noqa: PLR2004 - half of them
         now = sent.ends_us
         yield sent
 
 
-def _way(rng: Random, tick_us: int) -> Alike:
-    """Until `tick_us` from now and some more, or until an interrupt that happens to come."""
+def _draw_io(rng: Random, tick_us: int) -> IoGroup:
+    """Draw an I/O that completes shortly after `tick_us` from now, or at an interrupt that comes by chance."""
     queue, irq, lost = 1 + int(rng.random() * 3), 3 + int(rng.random() * 3), int(rng.random() + 0.3)
     hba = min(95, max(10, round(rng.gauss(74, 8))))
     late = 3 + int(rng.random() * 4)
     chance = rng.random() < _CHANCE
     softirq = _RUN_US + (int(rng.random() * 120) if chance else max(0, tick_us - queue - hba - irq - lost) + late)
-    return Alike(1, queue, hba, irq=irq, softirq=softirq, unaccounted=lost, path=_PATH)
+    return IoGroup(1, queue, hba, irq=irq, softirq=softirq, unaccounted=lost, path=_PATH)
 
 
 def _sick(rng: Random) -> Iterator[Frame]:
@@ -197,126 +194,110 @@ def _sick(rng: Random) -> Iterator[Frame]:
         while ahead.ends_us < (seq + 1) * INTERVAL_US:
             ended.append(ahead)
             ahead = next(every)
-        loads = [Drawn(Flow(REMOTE, op), tuple(one.way for one in ended if one.op == op), _BYTES) for op in _LOCAL]
-        frame = _framed(rng, seq, E810, loads)
-        told = tuple(_outliers(rng, frame, ended))
-        left_out = sum(frame.above.values()) - len(told)
-        yield replace(frame, outliers=told, health=replace(frame.health, suppressed=left_out))
+        loads = [FlowIos(Flow(REMOTE, op), tuple(one.group for one in ended if one.op == op), _BYTES) for op in _LOCAL]
+        yield _frame(rng, seq, E810, loads, ended)
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
     for seq in range(WINDOWS):
-        yield _framed(rng, seq, MELLANOX, [_quick(rng, op) for op in _LOCAL])
+        yield _frame(rng, seq, MELLANOX, [_quick(rng, op) for op in _LOCAL])
 
 
-def _quick(rng: Random, op: str) -> Drawn:
-    """Half of what one I/O at a time comes to; the card's interrupt raises the softirq, and it runs at its end."""
-    parts = []
+def _quick(rng: Random, op: str) -> FlowIos:
+    """Draw one op, half of the I/Os; the card's interrupt raises the softirq, which runs at its end."""
+    groups = []
     for size, hba in _FABRIC.draw(rng, poisson(rng, _RATE / 2)):
         dice = int(rng.random() * 24)
         softirq = _RUN_US + 2 + dice % 4
-        parts.append(Alike(size, 1 + dice % 3, hba, 3 + dice % 2, softirq, unaccounted=dice // 12, path=_PATH))
-    return Drawn(Flow(REMOTE, op), tuple(parts), _BYTES)
+        groups.append(IoGroup(size, 1 + dice % 3, hba, 3 + dice % 2, softirq, unaccounted=dice // 12, path=_PATH))
+    return FlowIos(Flow(REMOTE, op), tuple(groups), _BYTES)
 
 
-def _beside(rng: Random, op: str) -> Drawn:
-    """What the host's own drive does meanwhile."""
+def _draw_local(rng: Random, op: str) -> FlowIos:
+    """Draw the I/Os of the host's own drive."""
     rate, shape = _LOCAL[op]
-    parts = (
-        Alike(size, 1 + int(rng.random() * 3), hba, 2 + int(rng.random() * 2))
+    groups = (
+        IoGroup(size, 1 + int(rng.random() * 3), hba, 2 + int(rng.random() * 2))
         for size, hba in shape.draw(rng, poisson(rng, rate))
     )
-    return Drawn(Flow(LOCAL, op), tuple(parts), 2 * _BYTES)
+    return FlowIos(Flow(LOCAL, op), tuple(groups), 2 * _BYTES)
 
 
-def _framed(rng: Random, seq: int, card: Card, remote: Sequence[Drawn]) -> Frame:
-    loads = [*remote, *(_beside(rng, op) for op in _LOCAL)]
-    frame = draw_window(origin(card), seq, loads, devices(card), absent=ABSENT)
-    crowded = crowds(rng, loads, devices(card), most={REMOTE: 1})
-    ended = sum(one.count for one in remote)
-    return replace(
-        frame,
-        above=above_threshold(loads, THRESHOLDS_US),
-        thresholds_us=THRESHOLDS_US,
+def _frame(rng: Random, seq: int, card: Card, remote: Sequence[FlowIos], ended: Sequence[SentIo] = ()) -> Frame:
+    """Return a window. `ended`: the I/Os behind the remote loads, where they are sent one by one."""
+    host = _SICK if card is E810 else _HEALTHY
+    local = [_draw_local(rng, op) for op in _LOCAL]
+    crowded = crowds(rng, [*remote, *local], host.devices, most={REMOTE: 1})
+    woken = histogram(_WOKEN.draw(rng, sum(one.count for one in remote))) if ended else EMPTY
+    return window(
+        host,
+        seq,
+        [*remote, *local],
+        tuple(_outliers(rng, ended)) if ended else (),
         softirqs=_BACKGROUND | {SoftirqCpu(VECTOR, CPU): _polled(remote, card)},
         handlers={
-            Handler(131, card.vector): _handled(remote, card.address),
-            Handler(92, "nvme1q4"): _handled(loads[len(remote) :], LOCAL),
+            Handler(131, card.vector): handled(_times(remote, "irq"), card.address),
+            Handler(92, "nvme1q4"): handled(_times(local, "irq"), LOCAL),
         },
-        wakeups=(Wakeups(_WORKER, histogram(_WOKEN.draw(rng, ended))),) if card is E810 else (),
-        outstanding=crowded.outstanding,
-        depths=crowded.depths,
+        wakeups=(Wakeups(_WORKER, woken),) if ended else (),
+        **crowded,
     )
 
 
-def _polled(remote: Iterable[Drawn], card: Card) -> SoftirqRuns:
-    """The E810's is raised by a worker thread, whose raise wakes nobody; the other card's by its interrupt."""
-    waits = [Group(size, us - _RUN_US) for one in remote for size, us in one.times("softirq")]
+def _times(loads: Iterable[FlowIos], stage: str) -> list[EqualIos]:
+    return [group for one in loads for group in one.times(stage)]
+
+
+def _polled(remote: Iterable[FlowIos], card: Card) -> SoftirqRuns:
+    """Return IRQ_POLL: raised in a worker thread without waking ksoftirqd, or by the other card in its interrupt."""
+    waits = [EqualIos(size, us - _RUN_US) for size, us in _times(remote, "softirq")]
     count = sum(one.size for one in waits)
     late = sum(one.size for one in waits if one.us >= THRESHOLD_US)
     ran_in = {"irq_exit": count - late, "timer": late}
     raised_in = {"other" if card is E810 else "irq": count}
-    run = histogram([Group(count, _RUN_US)])
+    run = histogram([EqualIos(count, _RUN_US)])
     return SoftirqRuns(histogram(waits), run, {where: n for where, n in ran_in.items() if n}, raised_in)
 
 
-def _handled(loads: Iterable[Drawn], device: str) -> HandlerRuns:
-    times = [group for one in loads for group in one.times("irq")]
-    return HandlerRuns(histogram(times), {"handled": sum(one.size for one in times)}, device=device)
-
-
-def _always(vector: str, cpu: int, runs: int, run_us: int) -> SoftirqRuns:
-    """What a host does anyway, the same in every window."""
-    where = {"timer": runs} if vector == "TIMER" else {"irq_exit": runs}
-    delay = 1 + (cpu + len(vector)) % 2
-    return SoftirqRuns(histogram([Group(runs, delay)]), histogram([Group(runs, run_us)]), where, {"irq": runs})
-
-
 _BACKGROUND = {
-    SoftirqCpu(vector, cpu): _always(vector, cpu, runs, run_us)
+    SoftirqCpu(vector, cpu): constant_softirq(
+        runs, 1 + (cpu + len(vector)) % 2, run_us, "timer" if vector == "TIMER" else "irq_exit"
+    )
     for vector, runs, run_us in (("TIMER", HZ, 3), ("SCHED", 90, 4), ("RCU", 60, 2))
-    for cpu in range(_CPUS)
+    for cpu in range(8)
 }
 
 
-def _outliers(rng: Random, frame: Frame, ended: Sequence[Sent]) -> Iterator[Outlier]:
-    """A few of those that waited for the tick, from the whole window."""
-    late = [one for one in ended if one.way.total > THRESHOLD_US]
+def _outliers(rng: Random, ended: Sequence[SentIo]) -> Iterator[Outlier]:
+    """Yield a few of the I/Os that waited for the tick, from the whole window."""
+    late = [one for one in ended if one.group.total > THRESHOLD_US]
     picked = sorted({at * len(late) // PER_WINDOW + int(rng.random() * 20) for at in range(PER_WINDOW)})
     for one in (late[at] for at in picked if at < len(late)):
-        begun_us = START_MONO_US + one.begun_us
-        yield Outlier(
-            wall=frame.wall - (frame.mono_us - begun_us) / 1e6,
-            mono_us=begun_us,
-            device=REMOTE,
-            op=one.op,
-            total_us=one.way.total,
-            stages_us=one.way.stages(),
-            unaccounted_us=one.way.unaccounted,
-            flags=("sync",) if one.op == "write" else (),
+        yield outlier(
+            _SICK,
+            FlowIos(Flow(REMOTE, one.op), (one.group,), _BYTES),
+            one.group,
+            START_MONO_US + one.begun_us,
             sector=8 * int(rng.random() * 2**28),
-            bytes=_BYTES,
-            pid=_FIO[1],
-            comm=_FIO[0],
             cpu_issue=CPU,
             cpu_complete=CPU,
             outstanding_at_issue=0,
             overtaken_by=0,
-            path=_PATH,
         )
 
 
+_SICK, _HEALTHY = _host(E810), _host(MELLANOX)
 E810_CASE = Scenario(
     "4 KiB one at a time over RDMA: each I/O takes 3.97 ms, a tick of HZ 250, because the E810's driver raises "
     "IRQ_POLL in a thread and wakes nobody to run it.",
-    origin(E810),
+    _SICK.origin,
     WINDOWS,
     _sick,
     healthy="e810-healthy",
 )
 E810_HEALTHY = Scenario(
     "the same load over a Mellanox card, whose interrupt raises the softirq: 0.1 ms each.",
-    origin(MELLANOX),
+    _HEALTHY.origin,
     WINDOWS,
     _healthy,
 )

@@ -1,12 +1,12 @@
 """Incident qumulo: one of 24 NVMe drives shares its vector with the slow handler of a PCIe switch.
 
-The numbers are of a published case: averages 10 to 15 us apart, exactly one drive far slower than that tells, 8,080,
-5,540 and 4,540 MB/s of writes at max_vec 2, 4 and 8, and 15 GB/s without the module switchtec. Every write is spread
-over all drives (erasure coding) and waits for the slowest of them, so all have the same rate. The published reads
-(15,460, 13,670 and 13,430 MB/s) are of another test at another time: there are none in this recording, which would
-otherwise show a mixture that nobody measured. Made up are how long the switch's handler takes (12 us in the mean, for
-most of its runs are quick), a drive's own times, and which drive it is. A real host loads its driver anew to change
-max_vec, and its drives are gone meanwhile; here they stay.
+The numbers are of a published case: averages 10 to 15 us apart, exactly one drive far slower than its average suggests,
+8,080, 5,540 and 4,540 MB/s of writes at max_vec 2, 4 and 8, and 15 GB/s without the module switchtec. Every write is
+spread over all drives (erasure coding) and waits for the slowest of them, so all have the same rate. The published
+reads (15,460, 13,670 and 13,430 MB/s) are of another test at another time: there are none in this recording, which
+would otherwise show a mixture that was not measured. Made up are how long the switch's handler takes (12 us in the
+mean, for most of its runs are quick), a drive's own times, and which drive it is. A real host reloads its driver to
+change max_vec, and its drives are gone meanwhile; here they stay.
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ from latmon.model.frame import (
     Frame,
     Handler,
     HandlerRuns,
-    Limit,
     Mark,
     Missing,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
 )
 from latmon_backends.demo import inflight, scenario
-from latmon_backends.demo.scenario import WINDOWS, Alike, Drawn, Scenario
-from latmon_backends.demo.synthesis import Group, Mode, Shape, histogram, meet, poisson
+from latmon_backends.demo.scenario import BACKGROUND_SOFTIRQS, WINDOWS, FlowIos, HostFacts, IoGroup, Scenario
+from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, meet, poisson
 
 DRIVES = 24
 VICTIM = "nvme13n1"
@@ -42,18 +39,18 @@ MB_S: Mapping[int, int] = MappingProxyType({2: 8_080, 4: 5_540, 8: 4_540})
 """max_vec -> writes of all drives together; a phase each, in this order."""
 HEALTHY_MB_S = 15_000
 PHASE = 60
-"""Windows."""
+"""Windows of a phase."""
 _WRITE = 131_072
 _QUEUE = Shape((Mode(1, 2.2, 0.2),))
 _DEVICE = Shape((Mode(0.998, 58, 0.16), Mode(0.002, 130, 0.3)))
 _QUICK = Mode(1, 2.5, 0.25)
 _SLOW_SHARE: Mapping[int, float] = MappingProxyType({2: 0.021, 4: 0.0225, 8: 0.024})
-"""max_vec -> share of the handler's runs whose register reads stall; the more vectors call it, the more do."""
+"""max_vec -> share of the handler's runs whose register reads stall; it grows with the number of vectors."""
 _SWITCH_RUN: Mapping[int, Shape] = MappingProxyType(
     {max_vec: Shape((_QUICK._replace(weight=1 - slow), Mode(slow, 400, 0.5))) for max_vec, slow in _SLOW_SHARE.items()}
 )
 _UNLIKE = 5
-"""Drives that are drawn in a window: each of the others did what one of these did, and in the next window another."""
+"""Different drives drawn in a window: each drive copies one of them, and in the next window another."""
 _DEPTH = 1023
 _FIRST_IRQ = 96
 _CPUS = 32
@@ -65,12 +62,9 @@ _THRESHOLD_US = 600
 def _drive(at: int) -> Device:
     domain, bus = _DOMAINS[at // 12], 1 + at % 12
     limits = (
-        Limit("nr_requests", _DEPTH, "queue/nr_requests"),
-        Limit("scheduler", "none", "queue/scheduler"),
-        Limit("write_cache", "write through", "queue/write_cache"),
-        Limit("nr_tags", _DEPTH, "mq/0/nr_tags"),
-        Limit("hardware queues", 1, "mq"),
-        Limit("sqsize", _DEPTH, f"nvme{at}/sqsize"),
+        *scenario.sysfs_limits("queue", nr_requests=_DEPTH, scheduler="none", write_cache="write through"),
+        *scenario.mq_limits(_DEPTH, 1),
+        *scenario.sysfs_limits(f"nvme{at}", sqsize=_DEPTH),
     )
     return Device(
         f"nvme{at}n1",
@@ -85,7 +79,7 @@ def _drive(at: int) -> Device:
 
 
 DEVICES = tuple(_drive(at) for at in range(DRIVES))
-_HOST = scenario.Host(
+_HOST = HostFacts(
     replace(
         scenario.origin("demo-nvme-24", "5.3.0-demo", settings={}, hz=250),
         untraced=(Missing("wake-ups", scenario.WITHOUT),),
@@ -95,19 +89,6 @@ _HOST = scenario.Host(
     {one.name: ("fsd", 3120) for one in DEVICES},
     _CPUS,
 )
-
-
-def _always(runs: int, delay_us: int, run_us: int) -> SoftirqRuns:
-    delay, run = (histogram([Group(runs, us)]) for us in (delay_us, run_us))
-    return SoftirqRuns(delay, run, {"irq_exit": runs}, {"irq": runs})
-
-
-_SOFTIRQS = {
-    SoftirqCpu(vector, cpu): _always(runs, delay, run)
-    for vector, runs, delay, run in (("TIMER", 250, 1, 3), ("SCHED", 90, 2, 4), ("RCU", 60, 2, 2))
-    for cpu in range(8)
-}
-"""What a host does anyway; NVMe completes in the hard interrupt."""
 
 
 def _settings(max_vec: int, *, switch: bool) -> Settings:
@@ -123,7 +104,7 @@ def _settings(max_vec: int, *, switch: bool) -> Settings:
 
 
 def window(rng: Random, seq: int) -> Frame:
-    """Of the three phases; after them the last one goes on."""
+    """Return a window of the three phases; after them the last one goes on."""
     phase = min(seq // PHASE, len(MB_S) - 1)
     max_vec = list(MB_S)[phase]
     frame = _frame(rng, seq, MB_S[max_vec], _SWITCH_RUN[max_vec])
@@ -139,47 +120,47 @@ def _healthy(rng: Random) -> Iterator[Frame]:
 
 
 def _mark(seq: int, max_vec: int, phase: int) -> Mark:
-    """The first is what the header says already."""
+    """Return the mark at the start of a phase; the first phase's setting is in the header already."""
     began_us = scenario.begin_us(seq)
     changed = {"module vmd": {"max_vec": str(max_vec)}} if phase else {}
-    return Mark(f"max_vec={max_vec}", began_us, scenario.wall_of(began_us), changed)
+    return Mark(f"max_vec={max_vec}", began_us, _HOST.wall_of(began_us), changed)
 
 
 def _frame(rng: Random, seq: int, mb_s: int, switch: Shape | None) -> Frame:
-    """`switch`: how long its handler takes; None: its module isn't loaded."""
+    """Return a window; `switch`: run times of the switch's handler, None: its module isn't loaded."""
     each = rng.gauss(mb_s * 1e6 / _WRITE / DRIVES, mb_s / 1_000)
-    alike = [_drive_s(rng, each) for _ in range(_UNLIKE)]
+    alike = [_draw_drive(rng, each) for _ in range(_UNLIKE)]
     before = switch.draw(rng, round(each)) if switch else ()
     picked = {one.name: alike[int(rng.random() * _UNLIKE)] for one in DEVICES}
     if before:
-        picked[VICTIM] = Drawn(Flow(VICTIM, "write"), _writes(rng, round(each), before), _WRITE)
+        picked[VICTIM] = FlowIos(Flow(VICTIM, "write"), _writes(rng, round(each), before), _WRITE)
     crowds = {id(one): inflight.ordinary([one], _DEPTH) for one in picked.values()}
-    told = {name: crowds[id(one)] for name, one in picked.items()}
+    reported = {name: crowds[id(one)] for name, one in picked.items()}
     drawn = [one.on(name) for name, one in picked.items()]
-    frame = scenario.framed(rng, seq, _HOST, drawn, told)
-    return replace(frame, handlers=_handlers(rng, drawn, before), softirqs=_SOFTIRQS)
+    frame = inflight.probed_window(rng, seq, _HOST, drawn, reported)
+    return replace(frame, handlers=_handlers(rng, drawn, before), softirqs=BACKGROUND_SOFTIRQS)
 
 
-def _drive_s(rng: Random, each: float) -> Drawn:
-    """A drive's writes, of which the others' differ in a few."""
-    return Drawn(Flow(VICTIM, "write"), _writes(rng, round(each + rng.random() * 4 - 2), ()), _WRITE)
+def _draw_drive(rng: Random, each: float) -> FlowIos:
+    """Draw one drive's writes; the drives differ by a few."""
+    return FlowIos(Flow(VICTIM, "write"), _writes(rng, round(each + rng.random() * 4 - 2), ()), _WRITE)
 
 
-def _writes(rng: Random, n: int, stranger: Sequence[Group]) -> tuple[Alike, ...]:
-    """Each with the time that its interrupt took: the stranger's handler, if there is one, and then its own."""
-    irqs = [Group(size, us + 2) for size, us in stranger] or [Group(n, 2)]
+def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, ...]:
+    """Draw writes; the interrupt of each takes the runs of the handler before the drive's, and then its own."""
+    irqs = [EqualIos(size, us + 2) for size, us in before] or [EqualIos(n, 2)]
     behind = meet(rng, _DEVICE.draw(rng, n), irqs)
-    places = [Group(one[0], at) for at, one in enumerate(behind)]
+    places = [EqualIos(one[0], at) for at, one in enumerate(behind)]
     met = meet(rng, _QUEUE.draw(rng, n), places)
-    return tuple(Alike(size, queue, behind[at][1], behind[at][2]) for size, queue, at in met)
+    return tuple(IoGroup(size, queue, behind[at][1], behind[at][2]) for size, queue, at in met)
 
 
-def _handlers(rng: Random, drawn: Sequence[Drawn], before: Sequence[Group]) -> dict[Handler, HandlerRuns]:
-    """A vector per drive, one interrupt per write."""
+def _handlers(rng: Random, drawn: Sequence[FlowIos], before: Sequence[EqualIos]) -> dict[Handler, HandlerRuns]:
+    """Return the handlers: a vector per drive, one interrupt per write."""
     found: dict[Handler, HandlerRuns] = {}
     for at, one in enumerate(drawn):
         n, drive = one.count, f"nvme{at}q1"
-        run = histogram([Group(n // 2, 1), Group(n - n // 2, 2)])
+        run = histogram([EqualIos(n // 2, 1), EqualIos(n - n // 2, 2)])
         mine = HandlerRuns(run, {"handled": n}, device=one.flow.device)
         if before and one.flow.device == VICTIM:
             own = min(poisson(rng, 2), n)

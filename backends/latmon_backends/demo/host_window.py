@@ -1,0 +1,372 @@
+"""Windows of the demo's host: stages, interrupts, wake-ups, outliers and requests in flight of its I/Os.
+
+`sdd` waits for a completion thread that does not get a CPU, `sdb` for a softirq that only the tick runs (4 ms), an NVMe
+device completes in the hard interrupt, and the SAS disks' interrupt is shared with a slow handler. One LUN is at its
+limit with a queue above it; two requests of `sde` never complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+from latmon.analysis.limits import ceiling
+from latmon.model.frame import (
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Limit,
+    Missing,
+    Outlier,
+    Outstanding,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Wait,
+    Wakeups,
+)
+from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
+from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, Issue, StillInFlight
+from latmon_backends.demo.host import DEVICES, HBA, LARGE_SHARE, SETTINGS, TICKING, UNLIKE, drawn
+from latmon_backends.demo.inflight import (
+    MOMENTS,
+    MOST,
+    DeviceTimes,
+    Shares,
+    after_issue,
+    apportioned,
+    crowd,
+    device_times,
+    line,
+    probe_depths,
+    shifted,
+    sum_of,
+)
+from latmon_backends.demo.scenario import (
+    BACKGROUND_SOFTIRQS,
+    INTERVAL_US,
+    START_MONO_US,
+    FlowIos,
+    HostFacts,
+    IoGroup,
+    draw_slow,
+    handled,
+    origin,
+    outlier,
+    probe_cost,
+    window,
+)
+from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, poisson
+
+TICK_US = 4000
+SHARED_US = 20
+"""Run time of the slow handler on the disks' vector, before theirs."""
+THREAD_FROM_US = 60_000
+_TICKS_FROM_US = {"read": 12_000, "write": 4_500}
+_LOST = 0.002
+_RESUME = Shape((Mode(0.97, 14, 0.5), Mode(0.03, 300, 0.6)))
+_WAITED_FOR = ("read", "flush")
+_BACKUP = ("backup", 7781)
+_PROGRAMS = dict.fromkeys((one.name for one in DEVICES if one.timed), _BACKUP) | {
+    "nvme0n1": ("postgres", 4211),
+    "nvme1n1": ("mongod", 4630),
+    "sdd": ("ora_lgwr", 5102),
+    "sdf": ("oracle", 5140),
+}
+COMPLETER = "mpt3sas_cmpl"
+COMPLETER_PID = 388
+HOG = "rt-logger (prio 49)"
+_SHARED_IRQ = 16
+_NVME_IRQ = 64
+_RUN_US = 5
+_WAKING_US = 15
+_LATE_US = 1000
+_SLOW, _OURS = "uhci_hcd:usb3", "mpt3sas0"
+
+HOST = HostFacts(
+    replace(
+        origin("demo-db-07", "6.12.0-demo", settings=SETTINGS, hz=250),
+        reason="synthetic: nothing of this host is measured",
+    ),
+    DEVICES,
+    {one.name: 2_000 if one.driver == "nvme" else 40_000 for one in DEVICES if one.timed},
+    _PROGRAMS,
+    absent=(Missing("requeue", "the demo's drivers refuse no request"),),
+    flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
+)
+
+
+def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
+    """Yield the host's windows without end. `on_demand` draws what tracing shows, so that it changes no I/O."""
+    for seq in count():
+        loads = [_traced(on_demand, one) for one in drawn(rng, seq)]
+        times = device_times(loads)
+        gauges = _gauges(rng, times)
+        ns_per_io = rng.gauss(560, 12)
+        mono_us = START_MONO_US + (seq + 1) * INTERVAL_US
+        stuck = _stuck(mono_us)
+        frame = window(
+            HOST,
+            seq,
+            loads,
+            _outliers(on_demand, loads, mono_us),
+            handlers=_handlers(loads),
+            softirqs=_softirqs(loads),
+            wakeups=_wakeups(loads),
+            outstanding={name: _with_stuck(name, now, stuck) for name, now in gauges.items()},
+            depths={d.name: _depths(d, times, stuck) if d.timed else _volume(d, times) for d in DEVICES},
+            in_flight=StillInFlight(
+                stuck, {s: sum(mono_us - one.began_us > s * 1_000_000 for one in stuck) for s in AGES_S}
+            ),
+            issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},
+        )
+        yield probe_cost(frame, ns_per_io, on_demand.gauss(1.4, 0.1))
+
+
+def _traced(rng: Random, ios: FlowIos) -> FlowIos:
+    """Divide the time below the driver into stages, and draw how long the issuers took to run again."""
+    groups = tuple(_split(rng, ios.flow, one.size, one.queue, one.below) for one in ios.groups)
+    waited = ios.count if ios.flow.op in _WAITED_FOR else 0
+    return replace(ios, groups=groups, resume=histogram(_RESUME.draw(rng, waited)) if waited else EMPTY)
+
+
+def _split(rng: Random, flow: Flow, size: int, queue: int, us: int) -> IoGroup:
+    if flow.device.startswith("nvme"):
+        if flow.device == "nvme1n1" and rng.random() < _LOST:
+            return IoGroup(size, queue, None, unaccounted=us, path="")
+        irq = min(2 + int(rng.random() * 4), us // 4)
+        return IoGroup(size, queue, us - irq, irq)
+    unknown = int(rng.random() < 0.3)  # noqa: PLR2004 - a microsecond is lost to rounding now and then
+    irq = min(SHARED_US + 4 + int(rng.random() * 5), us // 3)
+    left = us - irq - unknown
+    if flow.device == UNLIKE and us > THREAD_FROM_US:
+        hba = 80 + int(rng.random() * 60)
+        return IoGroup(size, queue, hba, irq, completion=left - hba, unaccounted=unknown, path="worker thread")
+    softirq = min(5 + int(rng.random() * 12), left // 3)
+    if flow.device == TICKING and us > _TICKS_FROM_US.get(flow.op, us):
+        softirq = (left - 300) // TICK_US * TICK_US - int(rng.random() * 60)
+    return IoGroup(size, queue, left - softirq, irq, softirq, unaccounted=unknown, path="BLOCK softirq")
+
+
+def _outliers(rng: Random, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
+    found = [_outlier(rng, *one, end_us) for one in draw_slow(rng, HOST, loads)]
+    return tuple(sorted(found, key=lambda one: one.mono_us))
+
+
+def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
+    done_us = end_us - int(rng.random() * INTERVAL_US)
+    begun_us = done_us - group.total
+    stages, waits = group.stages(), []
+    if group.completion is not None:
+        woken_us = begun_us + group.queue + (group.hba or 0) + (group.irq or 0)
+        delay_us = max(0, group.completion - _WAKING_US)
+        waits.append(Wait("completion", COMPLETER, COMPLETER_PID, 120, woken_us, delay_us, HOG))
+    resume = _resume(rng, ios)
+    if resume:
+        stages["resume"] = resume
+        waits.append(Wait("resume", *_PROGRAMS[ios.flow.device], 120, done_us, resume))
+    return outlier(
+        HOST,
+        ios,
+        group,
+        begun_us,
+        total_us=group.total + resume,
+        stages_us=stages,
+        sector=8 * int(rng.random() * 2**31),
+        bytes=ios.bytes_large if rng.random() < LARGE_SHARE else ios.bytes_each,
+        cpu_issue=int(rng.random() * HOST.cpus),
+        cpu_complete=1 + ord(ios.flow.device[-1]) % (HOST.cpus - 1),
+        outstanding_at_issue=int(rng.random() * (2 + ios.count / 200)),
+        overtaken_by=int(group.total * ios.count / INTERVAL_US * rng.random()),
+        waits=tuple(waits),
+    )
+
+
+def _resume(rng: Random, ios: FlowIos) -> int:
+    """Draw one of the I/Os' times until the issuer ran again; 0: nothing waited for them."""
+    if not ios.resume:
+        return 0
+    index, _ = ios.resume.buckets[int(rng.random() * len(ios.resume.buckets))]
+    return ios.resume.cap(bucket_bounds(index)[0])
+
+
+def _times(ios: FlowIos, stage: str, less_us: int = 0) -> list[EqualIos]:
+    """Return the times in a stage, each shortened by `less_us`."""
+    return [EqualIos(size, max(0, us - less_us)) for size, us in ios.times(stage)]
+
+
+def _handlers(loads: Iterable[FlowIos]) -> dict[Handler, HandlerRuns]:
+    """Return the NVMe devices' own vectors, and the disks' one, which a slow handler shares."""
+    disks: list[EqualIos] = []
+    drives: dict[str, list[EqualIos]] = {}
+    for ios in loads:
+        device = ios.flow.device
+        if not device.startswith("nvme"):
+            disks += ios.times("irq")
+        elif ios.groups:
+            drives.setdefault(device, []).extend(ios.times("irq"))
+    found = {_nvme(device): handled(times, device) for device, times in drives.items()}
+    return found | (_shared(disks) if disks else {})
+
+
+def _shared(times: list[EqualIos]) -> dict[Handler, HandlerRuns]:
+    runs = sum(one.size for one in times)
+    own = handled([EqualIos(one.size, max(0, one.us - SHARED_US)) for one in times])
+    slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), {"none": runs}, 0, "0000:00:1d.0", (_OURS,))
+    return {
+        Handler(_SHARED_IRQ, _SLOW): slow,
+        Handler(_SHARED_IRQ, _OURS): replace(own, before_us=runs * SHARED_US, device=HBA, shared_with=(_SLOW,)),
+    }
+
+
+def _softirqs(loads: Iterable[FlowIos]) -> dict[SoftirqCpu, SoftirqRuns]:
+    """Return BLOCK on the CPU of each disk, and the background."""
+    waits: dict[int, list[EqualIos]] = {}
+    for ios in loads:
+        times = _times(ios, "softirq", _RUN_US)
+        if times:
+            waits.setdefault(_number(ios.flow.device) % HOST.cpus, []).extend(times)
+    return {**BACKGROUND_SOFTIRQS, **{SoftirqCpu("BLOCK", cpu): _block(times) for cpu, times in sorted(waits.items())}}
+
+
+def _block(times: list[EqualIos]) -> SoftirqRuns:
+    runs = sum(one.size for one in times)
+    late = sum(one.size for one in times if one.us >= _LATE_US)
+    # A softirq raised in an interrupt runs when that one ends: what waits for the tick was raised elsewhere.
+    ran_in, raised_in = (
+        {here: runs - late, **({there: late} if late else {})}
+        for here, there in (("irq_exit", "timer"), ("irq", "other"))
+    )
+    return SoftirqRuns(histogram(times), histogram([EqualIos(runs, _RUN_US)]), ran_in, raised_in)
+
+
+def _wakeups(loads: Iterable[FlowIos]) -> tuple[Wakeups, ...]:
+    """Return the completion thread, and the programs that wait for their reads and flushes."""
+    late: list[EqualIos] = []
+    resumed: dict[tuple[str, int], list[Histogram]] = {}
+    for ios in loads:
+        late += _times(ios, "completion", _WAKING_US)
+        if ios.resume:
+            resumed.setdefault(_PROGRAMS[ios.flow.device], []).append(ios.resume)
+    programs = (
+        Wakeups(Thread(pid, comm, "other", 120, kernel=False), merge(parts)) for (comm, pid), parts in resumed.items()
+    )
+    thread = Thread(COMPLETER_PID, COMPLETER, "other", 120)
+    completer = (Wakeups(thread, histogram(late), {HOG: sum(one.size for one in late)}),) if late else ()
+    return (*completer, *programs)
+
+
+def _nvme(device: str) -> Handler:
+    return Handler(_NVME_IRQ + _number(device), f"nvme{_number(device)}q1")
+
+
+def _number(device: str) -> int:
+    return next(at for at, one in enumerate(DEVICES) if one.name == device)
+
+
+STARVED = "sde"
+"""Its scheduler sorts, and two of its requests never complete."""
+_OVERTAKING = 180
+"""I/Os a second that overtake the two: nearly all of the disk's."""
+_SHOWN_FROM_US = 500_000
+"""A probe reports requests that are older."""
+_LIMITS: Mapping[str, Limit | None] = {d.name: ceiling(d.limits) for d in DEVICES}
+_BURST = 96
+_STEP = 1 << 18
+_NEVER_COMPLETE = (
+    InFlight(
+        STARVED,
+        "write",
+        START_MONO_US + 5_000_000,
+        flags=("sync", "fua"),
+        sector=7_516_192_768,
+        bytes=4096,
+        pid=5102,
+        comm="ora_lgwr",
+        issued=True,
+    ),
+    InFlight(
+        STARVED,
+        "read",
+        START_MONO_US + 41_000_000,
+        sector=15_032_385_528,
+        bytes=8192,
+        pid=7781,
+        comm="backup",
+        issued=False,
+    ),
+)
+"""One is in the driver, the scheduler passes over the other."""
+
+
+def _gauges(rng: Random, times: Mapping[str, DeviceTimes]) -> dict[str, Outstanding]:
+    """Draw the I/Os in flight at the window's end by Little's law: time in a stage divided by the window's length."""
+    found = {
+        d.name: Outstanding(*(poisson(rng, us / INTERVAL_US) for us in times[d.name][2:])) for d in DEVICES if d.timed
+    }
+    volumes = {d.name: Outstanding(sum(found[name].known for name in d.members), None) for d in DEVICES if not d.timed}
+    return found | volumes
+
+
+def _with_stuck(device: str, now: Outstanding, stuck: Iterable[InFlight]) -> Outstanding:
+    """Add the two requests; I/Os above the limit wait."""
+    if now.in_driver is None or now.queued is None:
+        return now
+    issued = [one.issued for one in stuck if one.device == device]
+    in_driver, queued = now.in_driver + issued.count(True), now.queued + issued.count(False)
+    limit = _LIMITS[device]
+    most = int(limit.value) if limit else in_driver
+    return Outstanding(min(in_driver, most), queued + max(in_driver - most, 0))
+
+
+def _depths(device: Device, every: Mapping[str, DeviceTimes], stuck: Iterable[InFlight]) -> Depths:
+    times, limit = every[device.name], _LIMITS[device.name]
+    cap = int(limit.value) if limit else MOST
+    service = crowd(times.below_us / INTERVAL_US, cap) if times.below_us else {0: 1.0}
+    full = cap if cap <= MOST and max(service) == cap else 0
+    waiting = line(times.above_us / INTERVAL_US, service[cap] if full else 1.0) if times.above_us else {0: 1.0}
+    issued = [one.issued for one in stuck if one.device == device.name]
+    return probe_depths(
+        shifted(service, issued.count(True)),
+        shifted(waiting, issued.count(False)),
+        shifted(after_issue(service, cap), issued.count(True)),
+        _outstanding_at_arrival(service, waiting, full) if full else shifted(service, 1),
+        times,
+        full=full,
+    )
+
+
+def _outstanding_at_arrival(service: Shares, waiting: Shares, cap: int) -> dict[int, float]:
+    """Return the shares of I/Os in the driver or, where it has its limit, also in the queue."""
+    found = {depth + 1: share for depth, share in service.items() if depth < cap}
+    found |= {cap + 1 + n: share for n, share in waiting.items() if n}
+    found[cap + 1] = found.get(cap + 1, 0) + max(1 - sum(found.values()), 0)
+    return found
+
+
+def _volume(volume: Device, times: Mapping[str, DeviceTimes]) -> Depths:
+    mean = sum_of(times[name] for name in volume.members).all_us / INTERVAL_US
+    return Depths(in_driver=apportioned(crowd(mean, MOST), MOMENTS) if mean else {0: MOMENTS}, source=SYSFS)
+
+
+def _stuck(now_us: int) -> tuple[InFlight, ...]:
+    """Return the requests that never complete, with the I/Os of their disk that overtook them."""
+    aged: Sequence[tuple[InFlight, int]] = [(one, now_us - one.began_us) for one in _NEVER_COMPLETE]
+    return tuple(one._replace(overtaken_by=age * _OVERTAKING // 1_000_000) for one, age in aged if age > _SHOWN_FROM_US)
+
+
+def _sorted_burst(seq: int, begin_us: int) -> tuple[Issue, ...]:
+    """Return issues with ascending sectors, then from the start again, as a scheduler sorts random requests."""
+    gap_us = INTERVAL_US // (2 * _BURST)
+    found = []
+    for i in range(_BURST):
+        place = (seq * _BURST + i) % (3 * _BURST // 2)
+        sector = place * 7 * _STEP + (i * 2_654_435_761) % _STEP // 8 * 8
+        op = "write" if i * 7 % 5 < 2 else "read"  # noqa: PLR2004 - two of five
+        wait_us = 2_000 + i * 77_977 % 480_000
+        found.append(Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, wait_us))
+    return tuple(found)

@@ -1,0 +1,382 @@
+"""The backend of a probe tool: its always-on probe, its tracer and the kernel's counters, joined into frames.
+
+Each tool has a subclass, its adapter: how it is found, what it must look up, which scripts run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self
+
+from latmon import __version__
+from latmon.capture.backend import Options
+from latmon.decode.framer import TracerInterval
+from latmon.decode.records import Record
+from latmon.manifest.loader import Manifest
+from latmon.model.frame import (
+    TRACER_STARTING,
+    Device,
+    Frame,
+    Health,
+    Limit,
+    Missing,
+    Origin,
+    Settings,
+    Traced,
+    capped,
+)
+from latmon.model.inflight import SYSFS, Depths
+from latmon.support import host
+from latmon_backends.kernel import counters as kernel_counters
+from latmon_backends.kernel import settings as kernel_settings
+from latmon_backends.kernel.interrupts import Interrupts
+from latmon_backends.probe import launcher, outliers
+from latmon_backends.probe.always_on import AlwaysOn, drop_windows_until
+from latmon_backends.probe.frame_builder import DeviceCounters, FrameBuilder
+from latmon_backends.probe.launcher import AnyTool, RootLauncher
+from latmon_backends.probe.outliers import Outliers
+from latmon_backends.probe.process import RunningProbe
+from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
+from latmon_backends.tracer.controller import OnDemand
+from latmon_backends.tracer.programs import Programs, Target
+
+_TRACED_S = 90.0
+"""How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""
+_SETTLES = 0.3
+"""Share of an interval. The tracer has ticks of its own and prints much more."""
+
+
+class ProbeTool(AnyTool, Protocol):
+    """An installed probe tool."""
+
+    @property
+    def version(self) -> str: ...
+
+
+class OpenCounters(DeviceCounters, Protocol):
+    """The kernel's counters of a capture, sampled in between by threads of their own."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ProbeBackend(ABC):
+    """Frames from one tool's probes; a `latmon.capture.backend.Backend`."""
+
+    name: ClassVar[str]
+    _tool: ProbeTool
+    _devices: OpenCounters
+    _frames: FrameBuilder
+    _always: AlwaysOn
+    _programs: Programs[Any]
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._origin = Origin(backend=self.name, host=host.name(), kernel=host.kernel(), latmon=__version__)
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    @abstractmethod
+    async def _prepare(self) -> None:
+        """Find the tool, the devices and the always-on scripts."""
+
+    @abstractmethod
+    async def _look(self) -> None:
+        """Look up what the tracer needs, while the always-on probe compiles.
+
+        Once the probe runs, its output has to be read at once: a window that is read late is a late frame.
+        """
+
+    @abstractmethod
+    async def _prepare_tracer(self, looking: asyncio.Task[None]) -> None:
+        """Make `_programs` and call `_join`; `_look` has ended when this returns."""
+
+    @abstractmethod
+    def _why(self, refusals: Mapping[str, str]) -> str:
+        """Return why no better always-on script runs; nothing for the best."""
+
+    async def __aenter__(self) -> Self:
+        await self._prepare()
+        looking = asyncio.create_task(self._look())
+        reading = asyncio.create_task(kernel_settings.bounded(self._options, self._devices.devices, {}))
+        try:
+            refusals = await self._always.choose()
+        except BaseException:
+            looking.cancel()
+            await asyncio.wait({looking, reading})
+            raise
+        if platform.system() == "Linux" and launcher.needed():
+            self._always.launcher = RootLauncher(self._tool, self._always.probe.pid)
+        await asyncio.wait({reading})  # before windows are dropped: nothing may pause from then to the first frame
+        await self._prepare_tracer(looking)
+        if self._options.stages == "all":
+            self._on_demand.begin()
+            await self._until(asyncio.create_task(asyncio.wait_for(self._on_demand.tried(), _TRACED_S)))
+        self._origin = self._opened(refusals, capped({**self._reported(), **await reading}))
+        self._devices.start()
+        return self
+
+    def _opened(self, refusals: Mapping[str, str], settings: Settings) -> Origin:
+        manifest, options = self._always.manifest, self._options
+        return replace(
+            self._origin,
+            tool=f"{self.name} {self._tool.version}".strip(),
+            tier=manifest.tier,
+            interval_us=options.interval_us,
+            start_wall=time.time(),
+            start_mono_us=kernel_counters.monotonic_us(),
+            boot_id=host.boot_id(options.proc),
+            hz=host.hz(options.proc),
+            measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
+            absent=tuple(Missing(stage, why) for stage, why in manifest.absent.items()),
+            probes_missing=self._programs.choice().missing,
+            untraced=self._programs.untraced(),
+            latency_from=manifest.latency_from,
+            reason=self._why(refusals),
+            settings=settings,
+            extra={"probe": self._probe_name, "refused": refusals, **options.fixed},
+        )
+
+    @property
+    def _probe_name(self) -> str:
+        return self._always.script.name
+
+    async def settings(self) -> Settings:
+        return await kernel_settings.bounded(self._options, self._devices.devices, self._reported())
+
+    def _reported(self) -> kernel_settings.Sections:
+        """Return latmon's own settings. The tracer's program is that for all devices: its filter is no setting."""
+        on_demand = self._programs.program(Target(), 1)
+        return {
+            "tool": {self.name: self._tool.version, "latmon": __version__},
+            "probe always-on": kernel_settings.probe(self._always.program.text(), (self._always.script.name,)),
+            "probe deep": kernel_settings.probe(on_demand.text(), (one.name for one in on_demand.scripts)),
+        }
+
+    def _join(
+        self, waiting: Outliers, fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices
+    ) -> None:
+        """Make the tracer's controller, and the joining of its frames. `fresh` adds devices that only probes name."""
+        self._on_demand = OnDemand(self._options, self._always.launcher, self._programs)
+        self._joining = FrameJoiner(
+            self._frames,
+            self._on_demand,
+            waiting,
+            Interrupts(self._options.sys),
+            lambda: self._devices.known,
+            stages=self._programs.stages,
+            sample_us=self._programs.sample_us,
+            fresh=fresh,
+        )
+
+    async def _until(self, task: asyncio.Task[None]) -> None:
+        """Wait for `task` and drop the windows before: the first frame is complete."""
+        try:
+            await drop_windows_until(task, self._always.window)
+        except BaseException:
+            await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._devices.close()
+        await asyncio.gather(self._always.probe.stop(), self._on_demand.close())
+        await self._always.launcher.close()
+
+    def request_tracing(self, devices: tuple[str, ...]) -> None:
+        self._on_demand.request_tracing(devices)
+
+    def set_stages(self, mode: str) -> None:
+        self._on_demand.set_stages(mode)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Yield one frame per tick that the probe prints; the last has a notice why it can't be kept running."""
+        self._on_demand.begin()
+        while (window := await self._always.window()) is not None:
+            await self._on_demand.settled(_SETTLES * self._options.interval_us / 1e6)
+            frame = self._frame(window, await self._always.skipped())
+            yield frame
+            await self._always.mend(window, frame.gap)
+        yield self._frames.farewell(Health(probes_wanted=self._always.probe.wanted))
+
+    async def finish(self, patience_s: float) -> Frame | None:
+        """End the probes; return the frame of the interval that was begun, where they print it in time."""
+        ending = asyncio.create_task(self._on_demand.finish(patient=patience_s > 0))
+        try:
+            window = await self._always.finish(ending, patience_s)
+        finally:
+            ending.cancel()
+            await asyncio.wait({ending})
+        return None if window is None else self._frame(window, None, ending=True)
+
+    def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
+        health = health_of(window, self._always.probe, skipped)
+        return self._joining.frame(window, self._always.manifest, health, ending=ending)
+
+
+_MOST = 64
+"""Limits of one device."""
+
+
+class ReportedLimits:
+    """Limits of devices that probes reported."""
+
+    def __init__(self, device_name: Callable[[int], str | None]) -> None:
+        self._device_name = device_name
+        self._reported: dict[str, dict[str, Limit]] = {}
+        self._changed: set[str] = set()
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Take `limit` records; ignore others."""
+        for one in records:
+            value = one.get("value")
+            name = self._device_name(one.get("dev") or 0) if one.kind == "limit" else None
+            if name is None or value is None:
+                continue
+            limits = self._reported.setdefault(name, {})
+            limit = Limit(one.text, value, one.probe)
+            if limits.get(one.text) != limit and (one.text in limits or len(limits) < _MOST):
+                limits[one.text] = limit
+                self._changed.add(name)
+
+    def put(self, devices: tuple[Device, ...], known: Mapping[str, Device]) -> tuple[Device, ...]:
+        """Return a frame's new or changed devices, and those with a changed limit."""
+        reported = {device.name: device for device in devices}
+        for name in sorted(self._changed & known.keys()):
+            reported.setdefault(name, known[name])
+        self._changed -= reported.keys()
+        return tuple(self._with_limits(device) for device in reported.values())
+
+    def _with_limits(self, device: Device) -> Device:
+        limits = self._reported.get(device.name)
+        return replace(device, limits=(*device.limits, *limits.values())) if limits else device
+
+
+_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
+
+
+class FrameJoiner:
+    """Joining of the probes' data into frames, in their order.
+
+    `stages` are those that the tracer can measure; it samples depths each `sample_us`.
+    """
+
+    def __init__(
+        self,
+        frames: FrameBuilder,
+        on_demand: OnDemand,
+        waiting: Outliers,
+        interrupts: Interrupts,
+        devices: Callable[[], Mapping[str, Device]],
+        *,
+        stages: tuple[str, ...],
+        sample_us: int,
+        fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
+    ) -> None:
+        """`fresh` adds the devices that the probes named for a frame."""
+        self._frames, self._on_demand, self._outliers, self._interrupts = frames, on_demand, waiting, interrupts
+        self._devices, self._stages, self._sample_us, self._fresh = devices, stages, sample_us, fresh
+        self._limits = ReportedLimits(frames.selected_name)
+        self._began_us = self._flood = 0
+
+    def frame(self, window: ProbeWindow, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
+        """Return the window's frame. `ending`: it is the last, so that no outlier waits for more records."""
+        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
+        asleep = manifest.clock == "boottime"
+        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
+        self._began_us = self._began_us or frame.mono_us - frame.dt_us
+        reported = self._on_demand.taken(frame)
+        on_demand = without_earlier(self._began_us, reported)
+        whole = self._on_demand.add_to(self._with_outliers(frame, window, on_demand, ending=ending), on_demand)
+        whole = replace(whole, depths=with_probe(frame.depths, on_demand.interval.depths, frame.dt_us, self._sample_us))
+        self._limits.take((*window.records, *on_demand.records))
+        whole = replace(whole, devices=self._limits.put(self._fresh(whole.devices), self._devices()))
+        if on_demand is not reported:
+            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
+        return replace(whole, handlers=self._interrupts.reported(whole.handlers, self._devices()))
+
+    def _with_outliers(self, frame: Frame, window: ProbeWindow, on_demand: TracerWindow, *, ending: bool) -> Frame:
+        self._outliers.take((*window.records, *on_demand.records))
+        hold = outliers.HOLD if self._on_demand.runs and not ending else 0
+        self._flood = outliers.HOLD + 1 if frame.health.suppressed else max(0, self._flood - 1)
+        settled = self._outliers.settled(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
+        health = replace(
+            frame.health,
+            suppressed=frame.health.suppressed + settled.dropped,
+            dropped_records=frame.health.dropped_records + settled.lost,
+            undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
+        )
+        return replace(frame, outliers=settled.outliers, health=health)
+
+
+def with_probe(
+    sampled: Mapping[str, Depths], reported: Mapping[str, Depths], span_us: int, sample_us: int
+) -> dict[str, Depths]:
+    """Return the probe's depths where its samples, each `sample_us`, cover half of the interval, else those of sysfs.
+
+    The probe's samples are scaled to milliseconds of the interval, as those of sysfs are: a busy CPU drops some, and an
+    interval with fewer samples weighs no less. A few samples after a start are not the interval. Where its counts had
+    to be corrected they may include depths that never were: that interval has no depths of the probe.
+    """
+    found = dict(sampled)
+    for name, one in reported.items():
+        if one.corrected:
+            found[name] = replace(sampled.get(name, Depths()), corrected=one.corrected)
+        elif 2 * sum(one.in_driver.values()) * sample_us >= span_us:
+            found[name] = replace(one, in_driver=_in_ms(one.in_driver, span_us), queued=_in_ms(one.queued, span_us))
+        elif name in sampled:
+            found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)
+        else:
+            found[name] = replace(one, in_driver={}, queued={})
+    return found
+
+
+def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:
+    """Divide the whole milliseconds of the interval in the proportions of the samples."""
+    whole, span_ms = sum(samples.values()), span_us // 1000
+    parts = {depth: divmod(n * span_ms, whole) for depth, n in samples.items() if n}
+    left = span_ms - sum(ms for ms, _ in parts.values())
+    more = set(sorted(parts, key=lambda depth: (-parts[depth][1], depth))[:left])
+    return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}
+
+
+def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> Health:
+    """Return the health of the always-on probe's interval."""
+    interval, losses = window.interval, window.losses
+    return Health(
+        probes_attached=probe.attached,
+        probes_wanted=probe.wanted,
+        lost_events=losses.lost,
+        map_full=losses.map_full,
+        unmatched=interval.unmatched + interval.unnamed,
+        suppressed=interval.suppressed + losses.dropped,
+        undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
+        skipped=skipped,
+    )
+
+
+def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
+    """Return the tracer's data without counts from before the capture began, which belong to no window.
+
+    For devices that only the tracer times, the outliers and their counts are kept, and so are the losses.
+    """
+    if not reported.begun_us or reported.begun_us >= began_us:
+        return reported
+    whole = reported.interval
+    return replace(
+        reported,
+        interval=TracerInterval(
+            suppressed=whole.suppressed,
+            undecoded=whole.undecoded,
+            above=whole.above,
+            thresholds_us=whole.thresholds_us,
+        ),
+        issues={},
+    )

@@ -1,0 +1,557 @@
+"""Field tables of all records in a recording's lines: devices, health, outliers, tables of runs, depths, requests.
+
+Depths are flat lists, because there are many: `d` in the driver, `q` queued, `i` at issue as pairs of depth and count,
+`l` as depth, I/Os and their time. Issues are a flat list, too, with a list of the ops that it refers to. The rows of a
+table begin with the key of the histogram in that row, see packed_tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from latmon.model.frame import (
+    NO_SETTINGS,
+    UNKNOWN_IRQ,
+    Device,
+    Flow,
+    Handler,
+    HandlerRuns,
+    Health,
+    Limit,
+    Mark,
+    Missing,
+    Origin,
+    Outlier,
+    Outstanding,
+    Series,
+    Settings,
+    SoftirqCpu,
+    SoftirqRuns,
+    Taskq,
+    Thread,
+    Traced,
+    Wait,
+    Wakeups,
+)
+from latmon.model.histogram import BITS, MAX_COUNT
+from latmon.model.inflight import SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.packed import Packed, Sums
+from latmon.recording import validate
+from latmon.recording.fields import (
+    NOTHING,
+    Line,
+    RecordCodec,
+    RecordField,
+    RowDecoder,
+    count,
+    few_labels,
+    fields,
+    flat,
+    listed,
+    mapped,
+    number_rows,
+    optional,
+    within,
+)
+from latmon.recording.packed_tables import decode_completed, encode_completed, encode_table, flow, table
+from latmon.recording.validate import Json, flag, label, labels, once, text
+from latmon.support.errors import RecordingError
+
+FORMAT = (1, 0)
+LATE = "reader-late"
+"""The value of a window's key `late`. Earlier releases wrote it into the key `gap`."""
+SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
+MAX_FEW = 64
+"""Stages, flags, reasons or waits of one I/O or row: latmon writes at most ten."""
+MAX_CODES = 256
+"""Paths of one device: a path without a name is written as its code."""
+MAX_ONE_IN = 1 << 20
+MAX_PID = (1 << 32) - 1
+"""A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
+MAX_CPU = 1 << 16
+MAX_IRQ = 1 << 32
+MAX_DEPTH = 1 << 24
+"""The most I/Os of a device in flight: a hundred times what nr_tags can be."""
+MAX_DEPTHS = 4096
+"""Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
+MAX_IN_FLIGHT = 1024
+"""Requests with a row of their own, in one window."""
+MAX_AGES = 64
+MAX_FOLLOWED = 16_384
+"""Devices that a probe follows."""
+MAX_ISSUES = 16_384
+"""Issues of one device in one window."""
+MAX_OPS = 64
+MAX_QUEUES = 1024
+"""Task queues of one reading; latmon reports at most 64."""
+_PRIORITY = 1 << 16
+_PAIR, _TRIPLE = 2, 3
+_ISSUE = len(Issue._fields)
+_UNKNOWN = -1
+"""A number that isn't known, in rows."""
+
+Key = TypeVar("Key")
+Rows = list[Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gap:
+    """Time that is not in the recording, and why. It begins at `mono_us`, the last window's stamp."""
+
+    reason: str
+    seconds: float
+    mono_us: int = 0
+    wall: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """The closing line: a recording without it was killed, or is still being written."""
+
+    reason: str
+    windows: int
+
+
+def _each(write: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
+    return lambda some: [write(one) for one in some]
+
+
+def by_name(write: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Line]:
+    """Return an encoder of mappings whose keys are names."""
+    return lambda some: {name: write(one) for name, one in some.items()}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _with_flow(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a constructor that takes device and op as one Flow."""
+    return lambda flow, **values: make(device=flow.device, op=flow.op, **values)
+
+
+_FLOW = RecordField("l", flow, "flow", get=lambda one: [one.device, one.op], required=True)
+_FEW_LABELS = few_labels(MAX_FEW)
+_COUNTS = mapped(count, MAX_FEW)
+_DEVICE_COUNTS = mapped(mapped(count, MAX_CODES))
+_INCLUDES = mapped(labels, MAX_FEW)
+_LISTS = by_name(list)
+_OPTIONAL = optional(count)
+_SETTINGS = mapped(mapped(text))
+_NAME = RecordField("name", label, default="", required=True, always=True)
+_REASON = RecordField("reason", text, default="", always=True)
+_MONO = RecordField("mono", count, "mono_us", always=True)
+_WALL = RecordField("t", validate.wall, "wall", default=0.0, always=True)
+MISSING = RecordCodec(Missing, _NAME, _REASON)
+
+
+def _missing(key: str, *, always: bool = False) -> RecordField:
+    return RecordField(key, listed(MISSING.entry), write=_each(MISSING.encode), default=(), always=always)
+
+
+def _number_or_label(value: Any, key: str) -> int | str:
+    return validate.whole(value, key) if isinstance(value, int) else label(value, key)
+
+
+_LIMIT = RowDecoder(Limit, ("limit", label), ("value", _number_or_label), ("source", label))
+DEVICE = RecordCodec(
+    Device,
+    _NAME,
+    *fields(count, "major", "minor", always=True),
+    RecordField("kind", label, default="disk"),
+    *fields(text, "driver", "controller", "model", "serial", default=""),
+    RecordField("members", labels, default=()),
+    RecordField("timed", flag, default=True),
+    RecordField("label", text, default=""),
+    RecordField("limits", listed(_LIMIT.read), default=()),
+)
+
+_SHARE = optional(validate.share)
+HEALTH = RecordCodec(
+    Health,
+    *fields(count, "probes_attached", "probes_wanted", "lost_events", "map_full", "unmatched", "stale"),
+    *fields(count, "undecoded_lines", "dropped_frames", "suppressed", "dropped_records"),
+    RecordField("skipped", _OPTIONAL, default=None),
+    RecordField("self_cpu_percent", _SHARE, write=_finite, default=None),
+    RecordField("probe_ns_per_io", _SHARE, write=_finite, default=None),
+    RecordField("probe_cpu_percent", _SHARE, write=_finite, default=None),
+    *fields(text, "recording", "notice", default=""),
+)
+
+
+_READ_PRIORITY = within(-_PRIORITY, _PRIORITY)
+WAIT = RecordCodec(
+    Wait,
+    RecordField("stage", label, required=True, always=True),
+    RecordField("thread", label, required=True, always=True),
+    RecordField("pid", within(0, MAX_PID), always=True),
+    RecordField("priority", _READ_PRIORITY, always=True),
+    *fields(count, "woken_us", "delay_us", always=True),
+    RecordField("instead", label, default="", always=True),
+)
+OUTLIER = RecordCodec(
+    _with_flow(Outlier),
+    _WALL,
+    _MONO,
+    _FLOW,
+    RecordField("us", count, "total_us", always=True),
+    RecordField("stages_us", _COUNTS, write=dict, default=NOTHING),
+    RecordField("unaccounted_us", count),
+    RecordField("flags", _FEW_LABELS, default=()),
+    *fields(_OPTIONAL, "sector", "bytes", "pid", default=None),
+    RecordField("comm", label, default=""),
+    *fields(_OPTIONAL, "cpu_issue", "cpu_complete", "outstanding_at_issue", "overtaken_by", default=None),
+    RecordField("path", label, default=""),
+    RecordField("includes", _INCLUDES, write=_LISTS, default=NOTHING),
+    RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
+    RecordField("own", flag, default=False),
+)
+
+
+def _rows(rows: Rows) -> Line:
+    return {"rows": rows} if rows else {}
+
+
+def _read_rows(line: Json, row: RowDecoder[Any]) -> Rows:
+    return [row.read(one, "rows") for one in validate.items(line.get("rows", []), "rows")]
+
+
+_STAGES_ROW = RowDecoder(lambda *cells: cells, ("device", label), ("op", label), ("stages", labels))
+
+
+def _encode_series(packed: Packed[Series]) -> Line:
+    """Return a table whose rows are a device, an op and the stages of these."""
+    rows = [[*flow, [one.stage for one in some]] for flow, some in groupby(packed.rows, lambda series: series[:2])]
+    return _rows(rows) | encode_table(packed)
+
+
+def _series_table(line: Json, low: int = 1) -> Packed[Series]:
+    rows = _read_rows(line, _STAGES_ROW)
+    return table(line, [Series(device, op, stage) for device, op, stages in rows for stage in stages], low)
+
+
+TRACED = RecordCodec(
+    Traced,
+    RecordField(
+        "histograms",
+        lambda value, key: _series_table(validate.mapping(value, key)),
+        write=lambda some: _encode_series(Packed.of(some)),
+        default=NOTHING,
+    ),
+    RecordField(
+        "by_total",
+        lambda value, key: Sums(_series_table(validate.mapping(value, key), low=0)),
+        write=lambda some: _encode_series(Sums.of(some).packed),
+        default=NOTHING,
+    ),
+    *(RecordField(key, _DEVICE_COUNTS, write=by_name(dict), default=NOTHING) for key in ("unfollowed", "paths")),
+    RecordField("off", count),
+    RecordField("one_in", within(0, MAX_ONE_IN)),
+    RecordField("devices", labels, default=()),
+    *(RecordField(key, _INCLUDES, write=_LISTS, default=NOTHING) for key in ("includes", "bio_includes")),
+    _missing("absent"),
+)
+
+_HANDLER_ROW = RowDecoder(
+    lambda *cells: cells,
+    ("irq", within(UNKNOWN_IRQ, MAX_IRQ)),
+    ("name", label),
+    ("before", count),
+    ("device", text),
+    ("shared_with", _FEW_LABELS),
+    ("returned", _COUNTS),
+)
+
+
+def _encode_handlers(handlers: Mapping[Handler, HandlerRuns]) -> Line:
+    rows = [
+        [*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)]
+        for handler, runs in handlers.items()
+    ]
+    return _rows(rows) | encode_table(Packed.of({handler: runs.run for handler, runs in handlers.items()}))
+
+
+def _handlers(value: Any, key: str) -> Mapping[Handler, HandlerRuns]:
+    line = validate.mapping(value, key)
+    rows = _read_rows(line, _HANDLER_ROW)
+    runs = table(line, [Handler(irq, name) for irq, name, *_ in rows]).values_in_order()
+    return once(
+        [
+            (Handler(irq, name), HandlerRuns(run, returned, before_us, device, shared_with))
+            for (irq, name, before_us, device, shared_with, returned), run in zip(rows, runs, strict=True)
+        ]
+    )
+
+
+_SOFTIRQ_ROW = RowDecoder(
+    lambda *cells: cells, ("vec", label), ("cpu", within(0, MAX_CPU)), ("ran_in", _COUNTS), ("raised_in", _COUNTS)
+)
+
+
+def _encode_softirqs(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> Line:
+    if not softirqs:
+        return {}
+    return {
+        "rows": [[*where, dict(runs.ran_in), dict(runs.raised_in)] for where, runs in softirqs.items()],
+        "delay": encode_table(Packed.of({where: runs.delay for where, runs in softirqs.items()})),
+        "run": encode_table(Packed.of({where: runs.run for where, runs in softirqs.items()})),
+    }
+
+
+def _softirqs(value: Any, key: str) -> Mapping[SoftirqCpu, SoftirqRuns]:
+    line = validate.mapping(value, key)
+    rows = _read_rows(line, _SOFTIRQ_ROW)
+    keys = [SoftirqCpu(vector, cpu) for vector, cpu, *_ in rows]
+    delays, runs = (
+        table(validate.mapping(line.get(name, {}), name), keys).values_in_order() for name in ("delay", "run")
+    )
+    return once(
+        [
+            (where, SoftirqRuns(delay, run, ran_in, raised_in))
+            for where, (_, _, ran_in, raised_in), delay, run in zip(keys, rows, delays, runs, strict=True)
+        ]
+    )
+
+
+_WAKEUPS_ROW = RowDecoder(
+    lambda *cells: (Thread(*cells[:-1]), cells[-1]),
+    ("pid", within(0, MAX_PID)),
+    ("comm", label),
+    ("policy", label),
+    ("priority", _READ_PRIORITY),
+    ("kernel", flag),
+    ("instead", mapped(count)),
+)
+
+
+def _encode_wakeups(wakeups: Iterable[Wakeups]) -> Line:
+    rows = [
+        [one.thread.pid, one.thread.comm, one.thread.policy, one.thread.priority, one.thread.kernel, dict(one.instead)]
+        for one in wakeups
+    ]
+    return _rows(rows) | encode_table(Packed.of({one.thread.pid: one.delay for one in wakeups}))
+
+
+def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
+    line = validate.mapping(value, key)
+    rows = _read_rows(line, _WAKEUPS_ROW)
+    delays = table(line, [thread.pid for thread, _ in rows]).values_in_order()
+    return tuple(Wakeups(thread, delay, instead) for (thread, instead), delay in zip(rows, delays, strict=True))
+
+
+_LOW = {"instance": -1, "time_us": _UNKNOWN}
+_TASKQ_CELLS = tuple(one.name for one in dataclasses.fields(Taskq))
+
+
+def _taskq(*cells: Any) -> Taskq:
+    values = dict(zip(_TASKQ_CELLS, cells, strict=True))
+    return Taskq(**values | {"time_us": None if values["time_us"] == _UNKNOWN else values["time_us"]})
+
+
+_TASKQ = RowDecoder(_taskq, ("name", label), *((name, within(_LOW.get(name, 0))) for name in _TASKQ_CELLS[1:]))
+
+
+def _encode_taskqs(taskqs: Iterable[Taskq] | None) -> Line | None:
+    """Return an object, because a reading without a busy queue is not the same as none."""
+    return None if taskqs is None else {"rows": [[_known(n) for n in dataclasses.astuple(one)] for one in taskqs]}
+
+
+def _known(value: Any) -> Any:
+    return _UNKNOWN if value is None else value
+
+
+def _taskqs(value: Any, key: str) -> tuple[Taskq, ...]:
+    rows = validate.items(validate.mapping(value, key).get("rows", []), key, MAX_QUEUES)
+    found = tuple(_TASKQ.read(one, key) for one in rows)
+    if len({(one.name, one.instance) for one in found}) != len(found):
+        raise RecordingError(f"{key!r} names one queue twice")
+    return found
+
+
+def _by_depth(value: Any, key: str, cells: int, most: int = MAX_DEPTHS, high: int = MAX_DEPTH) -> list[tuple[int, ...]]:
+    """Return rows that begin with a number of 0 to `high`, in its order, each once."""
+    rows = number_rows(value, key, cells, most)
+    firsts = [row[0] for row in rows]
+    if firsts and (firsts != sorted(set(firsts)) or firsts[-1] > high):
+        raise RecordingError(f"{key!r} has depths out of order or out of range")
+    return rows
+
+
+def _pairs(value: Any, key: str, most: int = MAX_DEPTHS, high: int = MAX_DEPTH) -> Mapping[int, int]:
+    return MappingProxyType({row[0]: row[1] for row in _by_depth(value, key, _PAIR, most, high)})
+
+
+def _latency(value: Any, key: str) -> Mapping[int, Took]:
+    return MappingProxyType({depth: Took(ios, us) for depth, ios, us in _by_depth(value, key, _TRIPLE)})
+
+
+def _sorted_pairs(some: Mapping[int, int]) -> list[int]:
+    return flat(sorted(some.items()))
+
+
+DEPTHS = RecordCodec(
+    Depths,
+    RecordField("d", _pairs, "in_driver", _sorted_pairs, default=NOTHING),
+    RecordField("q", _pairs, "queued", _sorted_pairs, default=NOTHING),
+    RecordField("i", _pairs, "at_issue", _sorted_pairs, default=NOTHING),
+    RecordField(
+        "l",
+        _latency,
+        "latency",
+        lambda some: flat((depth, *took) for depth, took in sorted(some.items())),
+        default=NOTHING,
+    ),
+    RecordField("corrected", count),
+    RecordField("by", label, "source", default=SYSFS),
+    RecordField("most", optional(within(0, MAX_DEPTH)), default=None),
+)
+REQUEST = RecordCodec(
+    _with_flow(InFlight),
+    _FLOW,
+    RecordField("began", count, "began_us", always=True),
+    RecordField("flags", few_labels(MAX_OPS), default=()),
+    *fields(_OPTIONAL, "sector", "bytes", "pid", default=None),
+    RecordField("comm", label, default=""),
+    RecordField("issued", optional(flag), default=None),
+    RecordField("overtaken_by", _OPTIONAL, default=None),
+    RecordField("own", flag, default=False),
+)
+IN_FLIGHT = RecordCodec(
+    StillInFlight,
+    RecordField("since", count, "since_us", always=True),
+    RecordField("oldest", listed(REQUEST.entry, MAX_IN_FLIGHT), write=_each(REQUEST.encode), default=()),
+    RecordField("at", count, "at_us"),
+    RecordField("devices", few_labels(MAX_FOLLOWED), write=list, default=()),
+    RecordField(
+        "older",
+        lambda value, key: _pairs(value, key, MAX_AGES, MAX_COUNT),
+        write=_sorted_pairs,
+        default=NOTHING,
+    ),
+)
+
+
+def _encode_issues(some: Iterable[Issue]) -> Line:
+    each = list(some)
+    ops = list(dict.fromkeys(one.op for one in each))
+    at: Mapping[str, int] = {op: index for index, op in enumerate(ops)}
+    return {
+        "ops": ops,
+        "n": flat((one.mono_us, one.sector, one.bytes, at[one.op], one.queued_us) for one in each),
+    }
+
+
+def _issues(value: Any, key: str) -> tuple[Issue, ...]:
+    if not isinstance(value, dict):
+        raise RecordingError(f"{key!r} has an entry that is no object")
+    ops = validate.labels(value.get("ops", []), "ops", MAX_OPS)
+    rows = number_rows(value.get("n", []), "n", _ISSUE, MAX_ISSUES)
+    if any(row[3] >= len(ops) for row in rows):
+        raise RecordingError(f"{key!r} has an op without a name")
+    return tuple(Issue(at, sector, bytes_, ops[op], queued) for at, sector, bytes_, op, queued in rows)
+
+
+_ABOVE = RowDecoder(lambda device, op, n: (Flow(device, op), n), ("device", label), ("op", label), ("count", count))
+_OUTSTANDING = RowDecoder(Outstanding, ("in_driver", _OPTIONAL), ("queued", _OPTIONAL))
+
+
+def _above(value: Any, key: str) -> Mapping[Flow, int]:
+    return once([_ABOVE.read(one, key) for one in validate.items(value, key)])
+
+
+def _encode_settings(settings: Settings | None) -> Line | None:
+    return None if settings is None else {section: dict(named) for section, named in settings.items()}
+
+
+MARK = RecordCodec(
+    Mark,
+    RecordField("text", text, default="", always=True),
+    _MONO,
+    _WALL,
+    RecordField("changed", _SETTINGS, write=_encode_settings, default=None),
+)
+GAP = RecordCodec(
+    Gap,
+    _REASON,
+    RecordField("s", lambda value, key: max(0.0, validate.real(value, key)), "seconds", default=0.0, always=True),
+    _MONO,
+    _WALL,
+)
+END = RecordCodec(End, _REASON, RecordField("windows", count, always=True))
+
+_CLOCK = RecordCodec(
+    lambda **values: values,
+    RecordField("wall", validate.wall, "start_wall", default=0.0, always=True),
+    RecordField("mono", count, "start_mono_us", always=True),
+)
+_DEFAULT_CLOCK = _CLOCK.decode({})
+
+
+def _origin(clock: Mapping[str, Any], **values: Any) -> Origin:
+    del values["scale"]  # checked before anything else
+    return Origin(**clock, **values)
+
+
+HEADER = RecordCodec(
+    _origin,
+    *fields(text, "latmon", "backend", "tool", "tier", "host", "kernel", "boot_id", default="", always=True),
+    RecordField("clock", _CLOCK.read, get=_CLOCK.encode, default=_DEFAULT_CLOCK, always=True),
+    RecordField("window", within(1), "interval_us", default=1_000_000, always=True),
+    RecordField("scale", lambda value, _: value, get=lambda _: SCALE),
+    RecordField("latency_from", text, default="", always=True),
+    RecordField("measured", mapped(labels), write=_LISTS, default=NOTHING, always=True),
+    _missing("absent", always=True),
+    _missing("probes_missing", always=True),
+    _REASON,
+    _missing("untraced"),
+    RecordField("hz", _OPTIONAL, default=None),
+    RecordField("settings", _SETTINGS, write=_encode_settings, default=NO_SETTINGS),
+)
+WINDOW_HEAD = (
+    RecordField("seq", count, always=True),
+    _WALL,
+    _MONO,
+    RecordField("dt", validate.span, "dt_us", required=True, always=True),
+)
+WINDOW_VALUES = (
+    RecordField("seen", decode_completed, write=encode_completed, default=NOTHING),
+    RecordField("kernel", decode_completed, write=encode_completed, default=NOTHING),
+    RecordField(
+        "outstanding",
+        mapped(_OUTSTANDING.read),
+        write=by_name(lambda now: [now.in_driver, now.queued]),
+        default=NOTHING,
+    ),
+    RecordField("devices", listed(DEVICE.entry), write=_each(DEVICE.encode), default=()),
+    RecordField("removed", labels, write=list, default=()),
+    RecordField("health", HEALTH.read, write=HEALTH.encode, default=Health()),
+    RecordField(
+        "marks",
+        listed(MARK.entry),
+        write=lambda some: [{"type": "mark"} | MARK.encode(one) for one in some],
+        default=(),
+    ),
+    RecordField("gap", text, default=""),
+    RecordField("late", text, write=lambda late: LATE if late else "", default=""),
+    RecordField("above", _above, write=lambda some: [[*flow, n] for flow, n in some.items()], default=NOTHING),
+    RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
+    RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
+    RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
+    RecordField("irqs", _handlers, "handlers", _encode_handlers, default=NOTHING),
+    RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
+    RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
+    RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),
+    RecordField(
+        "in_flight",
+        optional(IN_FLIGHT.read),
+        write=lambda one: None if one is None else IN_FLIGHT.encode(one),
+        default=None,
+    ),
+    RecordField("issues", mapped(_issues), write=by_name(_encode_issues), default=NOTHING),
+    RecordField("taskqs", optional(_taskqs), write=_encode_taskqs, default=None),
+)

@@ -1,0 +1,210 @@
+"""Softirqs, interrupt handlers, wake-ups and task queues of a report: JSON rows, and the columns of text and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from latmon.aggregate.accumulator import TaskqSums
+from latmon.analysis.attribution import by_vector
+from latmon.analysis.priorities import scales
+from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
+from latmon.report.columns import REST, Column, ReportTable, key, quantile
+from latmon.report.formatting import quantiles, rounded, summed
+from latmon.support.units import UNKNOWN
+
+MAX_THREADS = 1000
+
+
+def softirqs(found: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
+    """Return a row per vector over all CPUs, with the number of runs on each CPU."""
+    reported = {vector: _softirq(vector, runs, found) for vector, runs in sorted(by_vector(found).items())}
+    return {"softirqs": reported} if reported else {}
+
+
+def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
+    """Return a row per handler; `before_us`: time in earlier handlers of its vector before runs it handled."""
+    rows = [
+        {
+            "irq": None if handler.irq == UNKNOWN_IRQ else handler.irq,
+            "handler": handler.name,
+            "device": runs.device or None,
+            "count": runs.run.count,
+            "run_us": summed(runs.run),
+            "returned": dict(runs.returned),
+            "before_us": runs.before_us,
+            "shared_with": list(runs.shared_with),
+        }
+        for handler, runs in sorted(found.items())
+    ]
+    return {"irqs": rows} if rows else {}
+
+
+def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
+    """Return a row per thread, longest delay first; `left_out`: wake-ups of threads that are not in `found`."""
+    worst = sorted(found, key=lambda one: -(one.delay.max_bound or 0))
+    rows = [
+        {
+            "thread": one.thread.comm,
+            "pid": pid_of(one.thread.pid),
+            "policy": one.thread.policy,
+            "priority": one.thread.priority,
+            "kernel": one.thread.kernel,
+            "count": one.delay.count,
+            "delay_us": quantiles(one.delay),
+            "instead": dict(one.instead),
+        }
+        for one in worst[:MAX_THREADS]
+    ]
+    left_out += sum(one.delay.count for one in worst[MAX_THREADS:])
+    return {"wakeups": rows, **({"wakeups_left_out": left_out} if left_out else {})} if rows else {}
+
+
+def taskqs(sums: TaskqSums) -> dict[str, Any]:
+    """Return a row per task queue that was ever busy, the one with most waiting tasks first."""
+    if not sums.read:
+        return {}
+    rows = [
+        {
+            "name": one.last.name,
+            "instance": one.last.instance,
+            "priority": one.last.priority,
+            "threads": one.last.threads,
+            "permanent_loops": one.last.loops,
+            "active_max": one.active,
+            "waiting_max": one.waiting,
+            "most": one.last.most,
+            "tasks": one.tasks,
+            "executed": one.executed,
+            "mean_run_us": rounded(one.mean_us, 3),
+        }
+        for one in sums.rows
+    ]
+    return {"taskqs": rows, **({"taskqs_left_out": sums.left_out} if sums.left_out else {})}
+
+
+def _softirq(vector: str, runs: SoftirqRuns, every: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
+    return {
+        "count": runs.run.count or runs.delay.count,
+        "delay_us": summed(runs.delay),
+        "run_us": summed(runs.run),
+        "ran_in": dict(runs.ran_in),
+        "raised_in": dict(runs.raised_in),
+        "cpus": {str(at.cpu): one.run.count for at, one in sorted(every.items()) if at.vector == vector},
+    }
+
+
+_ROOM = 20
+"""Cells of the text report for the name of a thread that ran instead."""
+_LOOPS = "permanent loops, not queue items"
+_Json = Mapping[str, Any]
+
+
+def host_tables(summary: _Json) -> Iterator[ReportTable]:
+    """Yield the tables of softirqs, handlers, wake-ups and task queues; without rows if not measured."""
+    found = [{"vector": vector, **one} for vector, one in summary.get("softirqs", {}).items()]
+    yield ReportTable("Softirqs", SOFTIRQS, found, "delay: from the raise to the entry; ran in: the most frequent")
+    handlers = sorted(summary.get("irqs", []), key=lambda one: -(one["run_us"]["sum"] or 0))
+    note = "IRQ_NONE: share of runs that returned it (not handled); waited: for handlers before it on its vector"
+    yield ReportTable("Interrupt handlers", IRQS, handlers, note, first="handler")
+    left = summary.get("wakeups_left_out", 0)
+    yield ReportTable(
+        "Woken threads",
+        WAKEUPS,
+        summary.get("wakeups", []),
+        f"times: from woken to running; instead: what ran before it; prio: {scales(summary['host']['kernel'])[0]}",
+        f"{left:,} wake-ups of other threads" if left else "",
+    )
+    left = summary.get("taskqs_left_out", 0)
+    yield ReportTable(
+        "Task queues",
+        TASKQS,
+        summary.get("taskqs", []),
+        "active, waiting: the most in one sample; mean run: of a task, without its wait",
+        f"{left:,} tasks of other queues" if left else "",
+        none="no task queue was busy" if "taskqs" in summary else "",
+    )
+
+
+SOFTIRQS = (
+    Column("softirq", "name", key("vector"), -9),
+    Column("runs", "count", key("count"), 9),
+    quantile("delay_us", "p50", "delay p50", 10),
+    quantile("delay_us", "p99", "p99", 7, "delay p99"),
+    quantile("delay_us", "p99.9", "delay p99.9"),
+    quantile("delay_us", "max", "max", 7, "delay max"),
+    quantile("run_us", "p50", "run p50"),
+    quantile("run_us", "p99", "run p99", 8),
+    quantile("run_us", "p99.9", "run p99.9"),
+    quantile("run_us", "max", "run max"),
+    Column("ran in", "shares", key("ran_in"), REST),
+)
+
+
+def _not_handled(row: _Json) -> float | None:
+    runs = sum(row["returned"].values())
+    return row["returned"].get("none", 0) / runs if runs else None
+
+
+def _sharers(row: _Json) -> str:
+    shared = f", shared with {', '.join(row['shared_with'])}" if row["shared_with"] else ""
+    return f"{row['device'] or UNKNOWN}{shared}"
+
+
+IRQS = (
+    Column("irq", "words", key("irq"), -6),
+    Column("handler", "name", key("handler"), -18),
+    Column("runs", "count", key("count"), 9),
+    Column("IRQ_NONE", "share", _not_handled, 9, None),
+    quantile("run_us", "p50", "p50", 7),
+    quantile("run_us", "p99", "p99", 7),
+    quantile("run_us", "p99.9", "p99.9"),
+    quantile("run_us", "max", "max"),
+    Column("waited", "time", key("before_us"), 8),
+    Column("returned", "shares", key("returned")),
+    Column("device", "name", _sharers, REST),
+)
+
+
+def _thread(row: _Json) -> str:
+    return f"{row['thread']}/{UNKNOWN if row['pid'] is None else row['pid']}"
+
+
+def _instead(row: _Json) -> str:
+    """Return the thread that ran most often, without its priority if both don't fit."""
+    name = max(row["instead"], key=row["instead"].__getitem__, default="")
+    if len(name) > _ROOM:
+        name = name.partition(" (prio ")[0]
+    return name if len(name) <= _ROOM else name[: _ROOM - 1] + "…"
+
+
+WAKEUPS = (
+    Column("woken thread", "name", key("thread"), -16, None),
+    Column("thread", "name", _thread),
+    Column("policy", "words", lambda row: row["policy"][:6] or None, 7),
+    Column("prio", "number", key("priority"), 5),
+    Column("count", "count", key("count"), 8, "wake-ups"),
+    quantile("delay_us", "p50", "p50", 7),
+    quantile("delay_us", "p99", "p99", 7),
+    quantile("delay_us", "p99.9", "p99.9"),
+    quantile("delay_us", "max", "max", 7),
+    Column("instead", "words", _instead, REST, None),
+    Column("ran instead", "shares", key("instead")),
+)
+
+
+def _queued(name: str) -> Callable[[_Json], Any]:
+    return lambda row: None if row["permanent_loops"] else row[name]
+
+
+TASKQS = (
+    Column("task queue", "name", key("name"), -25, None),
+    Column("task queue", "name", lambda row: f"{row['name']} {row['instance']}"),
+    Column("prio", "whole", key("priority"), 5),
+    Column("threads", "whole", key("threads"), 8),
+    Column("active", "whole", key("active_max"), 7),
+    Column("waiting", "count", lambda row: _LOOPS if row["permanent_loops"] else row["waiting_max"], 8),
+    Column("most", "count", _queued("most"), 7),
+    Column("executed", "count", _queued("executed"), 9),
+    Column("mean run", "mean", _queued("mean_run_us"), 9),
+)

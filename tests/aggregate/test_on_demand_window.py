@@ -1,0 +1,261 @@
+"""The deep window's running sums are what merging its frames afresh would give, in little memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
+
+from latmon.aggregate.depth_sum import DepthSum, merge_depths, packed
+from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.history import OnDemandLog, Store
+from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.window import PATIENCE, OnDemandWindow
+from latmon.analysis.attribution import tail, untraced_share
+from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import Depths
+from latmon.model.packed import Pressed, flatten
+
+SECOND = 1_000_000
+
+
+def at(second: int, one: Frame | None = None, **changed: object) -> Frame:
+    wanted = {"seq": second, "mono_us": second * SECOND, "dt_us": SECOND}
+    return replace(one or Frame(0, 0.0, 0, 0), **(wanted | changed))  # type: ignore[arg-type]
+
+
+def values(sums):
+    return (
+        sums.traced,
+        sums.handlers,
+        sums.softirqs,
+        sorted(sums.wakeups, key=lambda one: one.thread.pid),
+        sums.above,
+        sums.suppressed,
+        sums.thresholds_us,
+    )
+
+
+@given(ON_DEMAND_FRAMES)
+def test_what_is_pressed_comes_back(one):
+    assert Pressed(flatten(one)).flat == flatten(one)
+
+
+@settings(max_examples=settings.default.max_examples // 4)  # each is up to five of the dearest
+@given(st.lists(ON_DEMAND_FRAMES, min_size=1, max_size=5), st.integers(1, 3))
+def test_running_sums_equal_a_fresh_merge(frames, length):
+    log = OnDemandLog()
+    window = OnDemandWindow(length * SECOND, log)
+    for second, one in enumerate(frames):
+        log.append(at(second, one))
+        window.advance(second * SECOND)
+    kept = frames[-length:]
+    fresh = OnDemandSums(kept)
+    assert values(window) == values(fresh) == values(OnDemandWindow(length * SECOND, log))
+    assert window.outliers == tuple(one for frame in kept for one in frame.outliers)
+
+
+def test_the_always_on_stages_are_summed_beside_the_total():
+    hba, whole = Series("sda", "read", "hba"), Series("sda", "read", "total")
+    log = OnDemandLog()
+    window = OnDemandWindow(2 * SECOND, log)
+    for second in range(1, 5):
+        log.append(at(second, histograms={hba: Histogram.record([second]), whole: Histogram.record([9])}))
+        window.advance(second * SECOND)
+    assert window.basic == {hba: Histogram.record([3, 4])}
+
+
+def test_a_window_that_all_left_is_empty_and_remembers_nobody():
+    log = OnDemandLog()
+    log.append(at(1, traced=traced_disk(), health=Health(suppressed=3)))
+    window = OnDemandWindow(SECOND, log)
+    assert window.traced.histograms
+    log.append(at(9))
+    window.advance(9 * SECOND)
+    assert values(window) == values(OnDemandSums([Frame(0, 0.0, 0, 0)]))
+    for sums in window._sums.sums.values():
+        assert not any((sums._threads, sums._handlers, *(table._peaks for table in sums.tables.values())))
+
+
+def test_rates_are_those_of_all_that_was_traced_in_the_window():
+    log = OnDemandLog()
+    window = OnDemandWindow(3 * SECOND, log)
+    seen = []
+    for second, one_in in enumerate((1, 8, 8, 0, 256, 256, 256), 1):
+        log.append(at(second, traced=replace(traced_disk(), one_in=one_in)))
+        window.advance(second * SECOND)
+        seen.append(window.traced.sampled)
+    assert seen == [(1, 1), (1, 8), (1, 8), (8, 8), (8, 256), (256, 256), (256, 256)]
+
+
+def test_one_in_is_what_it_is_now():
+    log = OnDemandLog()
+    for second, one in enumerate((traced_disk(), Traced())):
+        log.append(at(second, traced=one))
+    window = OnDemandWindow(60 * SECOND, log)
+    assert window.traced.one_in == 0
+    assert window.traced.histograms == traced_disk().histograms
+
+
+def test_a_stage_that_took_no_time_leaves_as_it_came():
+    log = OnDemandLog()
+    window = OnDemandWindow(2 * SECOND, log)
+    for second, sums in enumerate(({4: 0}, {4: 0}, {5: 3}, {}, {})):
+        log.append(at(second, traced=Traced(by_total={Series("sda", "read", "irq"): sums})))
+        window.advance(second * SECOND)
+        assert sum(us for of in window.traced.by_total.values() for us in of.values()) == 3 * (second in (2, 3))
+
+
+def test_the_delays_of_every_frame_are_there_for_a_heat_map():
+    log = OnDemandLog()
+    one = {SoftirqCpu("BLOCK", cpu): SoftirqRuns(Histogram.record([4000]), Histogram.record([5])) for cpu in (0, 1)}
+    for second in (1, 2):
+        log.append(at(second, softirqs=one))
+    delays = OnDemandWindow(60 * SECOND, log).delays
+    assert [stamp for stamp, _ in delays] == [SECOND, 2 * SECOND]
+    assert delays[0][1]["BLOCK"].count == 2
+
+
+def test_a_paused_window_sees_nothing_that_came_later():
+    log = OnDemandLog()
+    for second in (1, 2, 3):
+        log.append(at(second, outliers=(outlier(second),)))
+    window = OnDemandWindow(60 * SECOND, log, until_us=2 * SECOND)
+    assert [one.mono_us for one in window.outliers] == [1, 2]
+    window.advance(3 * SECOND)
+    assert len(window.outliers) == 3
+
+
+def test_the_newest_outliers_are_kept_and_no_more():
+    log = OnDemandLog(max_outliers=5)
+    for second in range(4):
+        log.append(at(second, outliers=(outlier(second), outlier(second + 100))))
+    assert [one.mono_us for one in log.outliers(-1, 10 * SECOND)] == [101, 2, 102, 3, 103]
+
+
+def test_the_store_keeps_on_demand_values_packed_and_as_long_as_its_frames():
+    store = Store()
+    for second in range(0, 2000, 20):
+        kept = store.append(at(second, traced=traced_disk(), outliers=(outlier(second),)))
+        assert (kept.traced, kept.outliers) == (Traced(), ())
+    assert len(store.on_demand.every()) == len(store.frames)
+    assert len(store.on_demand.outliers(0, 2000 * SECOND)) == len(store.frames)
+    assert len(store.on_demand.keys) <= 12
+    store.append(at(5, traced=traced_disk()))
+    assert len(store.on_demand.entries) == 1
+    assert not store.on_demand.outliers(0, 2000 * SECOND)
+
+
+def test_time_that_goes_backwards_begins_anew():
+    store = Store()
+    window = OnDemandWindow(60 * SECOND, store.on_demand)
+    for second in (100, 101, 5):
+        window.advance(store.append(at(second, traced=traced_disk())).mono_us)
+    assert window.traced.histograms[Series("sdc", "write", "total")].count == 100
+
+
+@pytest.mark.parametrize("devices", [24])
+def test_eleven_minutes_of_many_traced_devices_are_small(devices):
+    stages = {
+        Series(f"sd{device}", op, stage): Histogram.record(range(40, 90_000, 7_000 + device))
+        for device in range(devices)
+        for op in ("read", "write")
+        for stage in ("queue", "hba", "irq", "softirq", "completion", "unaccounted", "total")
+    }
+    one = at(1, traced=Traced(stages, {series: dict(one.buckets) for series, one in stages.items()}))
+    flat = flatten(one)
+    assert len(Pressed(flat).numbers) < 15_000
+    arrays = [a for t in flat.tables.values() for a in (t.indices, t.ends, t.counts, t.sums, t.maxima)]
+    assert sum(memoryview(a).nbytes for a in arrays) < 50_000
+
+
+def _spied(before, seen):
+    def spied(self, table, stamp):
+        seen.append(table)
+        return before(self, table, stamp)
+
+    return spied
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """The tables that were added to a sum or taken away from one."""
+    seen = []
+    for name in ("add", "remove"):
+        monkeypatch.setattr(TableSum, name, _spied(getattr(TableSum, name), seen))
+    return seen
+
+
+def traced_for(seconds: int, window: OnDemandWindow, log: OnDemandLog, read=lambda _: None) -> None:
+    softirqs = {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([9]), Histogram.record([9]))}
+    for _ in range(seconds):
+        second = log.entries[-1].mono_us // SECOND + 1 if log.entries else 1
+        log.append(at(second, traced=traced_disk(), softirqs=softirqs))
+        window.advance(second * SECOND)
+        read(window)
+
+
+def test_nothing_is_summed_that_nobody_reads(added):
+    log = OnDemandLog()
+    traced_for(50, OnDemandWindow(30 * SECOND, log), log)
+    assert added == []
+
+
+def test_a_frame_is_added_once_and_taken_away_once_whatever_is_read(added):
+    log = OnDemandLog()
+    window = OnDemandWindow(30 * SECOND, log)
+
+    def read(window):
+        for _ in range(3):
+            assert untraced_share(window.traced) == 0
+            assert tail(window.traced, "sdc").count
+
+    traced_for(45, window, log, read)
+    added.clear()
+    traced_for(10, window, log, read)
+    totals_and_tails = 2
+    assert len(added) == 10 * 2 * totals_and_tails
+    assert set(window._sums.sums) == {"totals", "tails"}
+
+
+def test_what_was_not_read_for_a_while_is_summed_no_longer_and_anew_when_it_is(added):
+    log = OnDemandLog()
+    window = OnDemandWindow(60 * SECOND, log)
+    traced_for(30, window, log)
+    assert len(window.softirqs) == 1
+    traced_for(PATIENCE + 1, window, log)
+    added.clear()
+    traced_for(5, window, log)
+    assert added == []
+    assert window.softirqs == OnDemandWindow(60 * SECOND, log).softirqs
+
+
+def test_a_window_that_was_read_is_freed_without_the_garbage_collector():
+    log = OnDemandLog()
+    window = OnDemandWindow(30 * SECOND, log)
+    traced_for(3, window, log, lambda one: tail(one.traced, "sdc"))
+    freed = weakref.ref(window)
+    gc.disable()
+    try:
+        del window
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+def test_depths_without_samples_keep_their_source_as_others_leave():
+    """A device without sampled depths has a count at issue alone."""
+    one = packed(Depths(at_issue={1: 3}, source="probe"), SECOND)
+    sums = DepthSum()
+    sums.add(one, 1)
+    sums.add(one, 2)
+    before = sums.depths.source
+    sums.remove(one, 1)
+    assert sums.depths.source == before
+    assert merge_depths([Depths(at_issue={1: 3}, source="probe")] * 2).source == "probe"

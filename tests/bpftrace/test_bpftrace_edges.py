@@ -1,0 +1,133 @@
+"""The edges of a capture: what the deep probes count before it begins, and what is waited for when it ends."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from latmon.capture.backend import Options
+from latmon.decode.framer import TracerInterval
+from latmon.model.frame import Flow, Traced
+from latmon.model.inflight import PROBE, SYSFS, Depths
+from latmon.support.errors import ProbeGoneError
+from latmon_backends.bpftrace.backend import BpftraceAlwaysOn
+from latmon_backends.probe.tick_protocol import Losses, TracerWindow
+from latmon_backends.probe_backend import with_probe, without_earlier
+
+SECOND = 1_000_000
+BEGAN_US = 100 * SECOND
+ABOVE = {Flow("dm-0", "read"): 3}
+
+
+def reported(begun_us):
+    interval = TracerInterval(Traced(off=5), above=ABOVE, suppressed=2, undecoded=7)
+    return TracerWindow(interval, ("a record",), Losses(lost=4, undecoded=1), ticks=1, begun_us=begun_us)
+
+
+def test_what_began_before_the_capture_is_of_no_window():
+    window = without_earlier(BEGAN_US, reported(BEGAN_US - 1))
+    assert window.interval == TracerInterval(above=ABOVE, suppressed=2, undecoded=7)
+    assert window.records == ("a record",)
+    assert window.losses == Losses(lost=4, undecoded=1)
+
+
+@pytest.mark.parametrize("window", [reported(BEGAN_US), reported(BEGAN_US + 9 * SECOND), TracerWindow()])
+def test_what_began_within_it_counts(window):
+    assert without_earlier(BEGAN_US, window) is window
+
+
+class Telling:
+    """A probe that tells something each 10 ms until it is asked to end."""
+
+    def __init__(self):
+        self.reported, self._asked = 0, False
+        self.reported_three = asyncio.Event()
+
+    def end(self):
+        self._asked = True
+
+    async def next(self):
+        await asyncio.sleep(0.01)
+        if self._asked:
+            return None
+        self.reported += 1
+        if self.reported == 3:
+            self.reported_three.set()
+        return self.reported
+
+
+@pytest.fixture
+def always():
+    taken = []
+    one = BpftraceAlwaysOn(Options(), None, None, None)
+    one.probe = Telling()
+    one._ticks = SimpleNamespace(end=lambda: None, take=taken.append, last=lambda: taken, saw_last_line=True)
+    return one
+
+
+async def test_the_always_on_probe_outlasts_the_on_demand_ones(always):
+    on_demand = asyncio.create_task(always.probe.reported_three.wait())
+    await always.outlast(on_demand, 60)
+    assert on_demand.done()
+    assert (await always.last())[:3] == [1, 2, 3]
+
+
+async def test_it_does_not_wait_for_ever(always):
+    on_demand = asyncio.create_task(asyncio.sleep(600))
+    await asyncio.wait_for(always.outlast(on_demand, 0.05), 30)
+    on_demand.cancel()
+    assert await always.last()
+
+
+async def test_in_a_hurry_it_ends_with_them(always):
+    on_demand = asyncio.create_task(asyncio.sleep(60))
+    await always.outlast(on_demand, 0)
+    on_demand.cancel()
+    assert await always.last() == []
+
+
+async def test_a_probe_that_ends_without_its_last_line_had_ended_by_itself(always):
+    """Asked to end, it prints its maps once more; the shim kills it 1.4 s later and no sooner."""
+    always._ticks.saw_last_line = False
+    with pytest.raises(ProbeGoneError, match="bpftrace had ended"):
+        await always.last()
+
+
+def test_looks_of_the_probe_become_milliseconds_of_the_interval():
+    """Some of them are dropped on a busy CPU: a second in which fewer were taken weighs no less."""
+    sampled = {"sda": Depths({0: 1000}), "sdb": Depths({1: 1000}, {2: 1000})}
+    reported = {"sda": Depths({0: 25, 3: 75}, {13: 100}, {3: 9}, source=PROBE), "sdc": Depths({1: 99}, source=PROBE)}
+    found = with_probe(sampled, reported, 1_000_000, 10_000)
+    assert found["sda"] == Depths({0: 250, 3: 750}, {13: 1000}, {3: 9}, source=PROBE)
+    assert found["sdb"] == sampled["sdb"]
+    assert found["sdc"].in_driver == {1: 1000}
+
+
+def test_a_device_that_the_probe_did_not_look_at_keeps_its_samples():
+    """It looks at the first eight; of others it counts what comes and goes."""
+    sampled = {"sda": Depths({1: 1000}, {2: 1000})}
+    found = with_probe(sampled, {"sda": Depths(at_issue={2: 9}, source=PROBE)}, 1_000_000, 4000)
+    assert found == {"sda": Depths({1: 1000}, {2: 1000}, {2: 9}, source=SYSFS)}
+
+
+def test_a_few_looks_do_not_replace_the_samples_of_a_long_interval():
+    """As when the probe has begun in the interval's last moments."""
+    sampled = {"sda": Depths({1: 10_000}, {2: 10_000})}
+    reported = {name: Depths({0: 3}, {0: 3}, {2: 9}, source=PROBE) for name in ("sda", "sdb")}
+    found = with_probe(sampled, reported, 10_000_000, 4000)
+    assert found["sda"] == Depths({1: 10_000}, {2: 10_000}, {2: 9}, source=SYSFS)
+    assert found["sdb"] == Depths(at_issue={2: 9}, source=PROBE), "three looks are nothing to tell"
+
+
+@pytest.mark.parametrize("looks", [{0: 1, 1: 1, 2: 1}, dict.fromkeys(range(256), 1), {0: 249, 7: 1}, {5: 3000}])
+def test_milliseconds_of_looks_add_up_to_the_interval(looks):
+    found = with_probe({}, {"sda": Depths(looks, looks, source=PROBE)}, 1_000_700, 500_000)["sda"]
+    assert sum(found.in_driver.values()) == sum(found.queued.values()) == 1000
+    assert all(found.in_driver.values())
+
+
+def test_an_interval_whose_counts_were_set_right_is_sampled_alone():
+    """The kernel skipped the programs of completions: what was counted before it was noticed never was in flight."""
+    reported = {"sda": Depths({3: 200, 12: 50}, {0: 250}, {12: 9}, most=300, corrected=9, source=PROBE)}
+    found = with_probe({"sda": Depths({3: 1000}, {0: 1000})}, reported, 1_000_000, 4000)
+    assert found == {"sda": Depths({3: 1000}, {0: 1000}, corrected=9)}

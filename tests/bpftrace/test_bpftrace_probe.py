@@ -1,0 +1,113 @@
+"""A probe's start and end, with shell scripts in bpftrace's place: they say what real versions were seen to say."""
+
+import asyncio
+
+import pytest
+
+from latmon.support.errors import UnavailableError
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram, variants
+from latmon_backends.bpftrace.tool import BpftraceTool
+from latmon_backends.probe.events import Printed
+from latmon_backends.probe.launcher import Direct
+from latmon_backends.probe.process import RefusedError
+
+READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
+TICK = """echo '{"type": "printf", "data": "tick block_c 0 1"}'"""
+LAST = """echo '{"type": "printf", "data": "last block_c 1 2"}'"""
+ATTACHED = """echo '{"type": "attached_probes", "data": {"probes": 3}}'"""
+LIVES = (
+    f"trap '{LAST.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' TERM; while :; do sleep 0.02; done"
+)
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Starts a variant on a tool that is these lines of shell."""
+    monkeypatch.setattr(BpftraceProbe, "ready_s", 10.0)
+    (variant,) = [v for v in variants(100, 0, tmp_path) if v.manifest.tier == "C"]
+
+    async def started(*lines):
+        path = tmp_path / "bpftrace"
+        path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+        path.chmod(0o755)
+        tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+        return await BpftraceProbe.start(Direct(tool), BpftraceProgram((variant,), 8192))
+
+    return started
+
+
+async def texts(probe):
+    found = []
+    while (event := await probe.next()) is not None:
+        found.append(event.text if isinstance(event, Printed) else type(event).__name__)
+    return found
+
+
+async def test_a_probe_is_ready_when_its_line_came_and_it_lives(start):
+    probe = await start(ATTACHED, READY, TICK, LIVES)
+    assert await probe.next() == Printed("tick block_c 0 1")
+    probe.end()
+    assert await texts(probe) == ["last block_c 1 2"]
+    await probe.stop()
+
+
+async def test_the_program_is_the_variants(start):
+    with pytest.raises(RefusedError, match=r"^[4-9]$"):
+        await start("""for word; do :; done; printf '%s' "$word" | grep -c block_c_tick >&2""")
+
+
+@pytest.mark.parametrize("ready", [":", READY], ids=["before the ready line", "after it, as up to 0.23"])
+async def test_a_refusal_is_one_sentence(start, ready):
+    with pytest.raises(RefusedError, match=r"^tracepoint not found: block:block_rq_issue$"):
+        await start(ready, "echo 'stdin:1:1-2: ERROR: tracepoint not found: block:block_rq_issue' >&2", "exit 1")
+
+
+async def test_a_refusal_says_where_in_the_text(start):
+    with pytest.raises(RefusedError) as refused:
+        await start("echo 'stdin:41:1-2: ERROR: tracepoint not found: block:block_rq_issue' >&2", "exit 1")
+    assert refused.value.line == 41
+
+
+async def test_an_abort_is_a_refusal(start):
+    with pytest.raises(RefusedError, match="Invalid probe type"):
+        await start("echo 'FATAL: Invalid probe type made it to attachpoint parser' >&2", "kill -ABRT $$")
+
+
+async def test_a_tool_that_is_gone_is_a_refusal(start, tmp_path):
+    with pytest.raises(RefusedError, match="not found"):
+        await start(f"exec {tmp_path}/none")
+
+
+async def test_many_refusals_take_no_time(start):
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            with pytest.raises(RefusedError):
+                await start("echo 'ERROR: no' >&2", "exit 1")
+
+
+async def test_a_host_that_is_too_slow(start, monkeypatch):
+    monkeypatch.setattr(BpftraceProbe, "ready_s", 0.3)
+    with pytest.raises(UnavailableError, match="not ready within"):
+        await start(ATTACHED, "exec sleep 60")
+
+
+async def test_stop_right_after_the_start(start):
+    probe = await start(READY, "exec sleep 60")
+    await asyncio.wait_for(probe.stop(), 30)
+    await asyncio.wait_for(probe.stop(), 30)
+
+
+async def test_stop_while_someone_waits_for_the_next_event(start):
+    probe = await start(READY, "exec sleep 60")
+    waiting = asyncio.ensure_future(probe.next())
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(probe.stop(), 30)
+    assert await asyncio.wait_for(waiting, 30) is None
+
+
+async def test_an_end_that_nobody_asked_for_says_why(start):
+    probe = await start(READY, "sleep 1", "echo 'ERROR: out of luck' >&2", "exit 9")
+    assert await texts(probe) == []
+    assert await probe.complaint() == "out of luck"
+    await probe.stop()

@@ -1,0 +1,239 @@
+"""Which deep scripts run on hosts that have this and lack that, and how their texts become one program."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from latmon.support.errors import ManifestError
+from latmon_backends.bpftrace import tracer
+from latmon_backends.bpftrace.kernel_hooks import Tracepoints
+from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of
+from latmon_backends.bpftrace.tracer import (
+    choose,
+    on_demand_manifests,
+    possible_cpus,
+    sampling,
+    script,
+    stem,
+    with_found,
+)
+from latmon_backends.probe.launcher import Script
+
+FOUND = on_demand_manifests()
+NAMES = {one.name for one in FOUND}
+VALUES = {
+    **dict.fromkeys(("any_dev", "one_in"), 1),
+    **{f"dev{n}": n for n in range(4)},
+    **{f"skip{n}": n for n in range(8)},
+    "step_ms": 200,
+    "sample_us": 1000,
+    "read_one_in": 1,
+    "gate_ns": 900_000_000,
+    "threshold_us": 0,
+}
+WORDS = {"timer_context": (1,)}
+
+
+def everything(_hook):
+    return True
+
+
+def nothing_known(_hook):
+    return None
+
+
+def without(*events):
+    return lambda hook: hook.rpartition(":")[2] not in events
+
+
+def names(choice):
+    return [one.name for one in choice.manifests]
+
+
+def missing(choice):
+    return {one.name: one.reason for one in choice.missing}
+
+
+@pytest.mark.parametrize("has", [everything, nothing_known])
+def test_with_raw_tracepoints_the_better_variants(has):
+    chosen = names(choose(FOUND, "A", has, WORDS))
+    # Its part of a completion comes first.
+    assert chosen[:2] == ["inflight_a", "stages_a"]
+    assert {stem(name) for name in chosen} == {stem(name) for name in NAMES} - {"who"}
+    assert all(name.endswith("_a") for name in chosen)
+
+
+@pytest.mark.parametrize("tier", ["B", "C"])
+def test_without_them_the_lesser_and_why(tier):
+    choice = choose(FOUND, tier, everything, WORDS)
+    assert names(choice) == [name for name in names(choice) if name.endswith("_c")]
+    assert "stages_c" in names(choice)
+    assert "needs tier A" in missing(choice)["workers"]
+
+
+def test_a_refused_script_gives_way_to_its_lesser_variant_and_takes_along_what_needs_it():
+    choice = choose(FOUND, "A", everything, WORDS, {"stages_a": "too large"})
+    assert "stages_c" in names(choice)
+    assert not [one for one in choice.manifests if "stages_a" in one.needs]
+    assert missing(choice)["workers"] == "needs stages_a"
+
+
+def test_a_kernel_without_a_tracepoint():
+    choice = choose(FOUND, "A", without("irq_handler_exit"), WORDS)
+    assert not {"irqs_a", "irqs_c"} & set(names(choice))
+    assert missing(choice)["irqs"] == "this kernel has no tracepoint irq:irq_handler_exit"
+
+
+def test_a_script_that_costs_too_much_on_many_cpus_gives_way_to_a_lesser_one():
+    dear = [replace(one, max_cpus=16) if one.name == "inflight_a" else one for one in FOUND]
+    choice = choose(dear, "A", everything, WORDS, cpus=10_000)
+    assert missing(choice)["inflight"].startswith("costs too much on more than ")
+    assert {"stages_a", "who_a"} < set(names(choice))
+
+
+def test_sums_are_read_more_seldom_where_that_costs_more():
+    assert sampling(16) == {"sample_us": 3719, "read_one_in": 1}
+    assert sampling(64) == {"sample_us": 14_876, "read_one_in": 4}
+    assert sampling(100_000) == {"sample_us": 200_000, "read_one_in": 1024}
+
+
+def test_what_another_script_does_as_well_is_neither_chosen_nor_missing():
+    choice = choose(FOUND, "A", everything, WORDS, cpus=2)
+    assert "inflight_a" in names(choice)
+    assert "who" not in {*missing(choice), *map(stem, names(choice))}
+    assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"inflight_a": "Cannot cast"}))
+
+
+@pytest.mark.parametrize(("said", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])
+def test_how_many_cpus_there_may_be(tmp_path, said, cpus):
+    assert possible_cpus(tmp_path) is None
+    directory = tmp_path / "devices/system/cpu"
+    directory.mkdir(parents=True)
+    (directory / "possible").write_text(said)
+    assert possible_cpus(tmp_path) == cpus
+
+
+def test_what_a_script_needs_stands_before_it():
+    chosen = names(choose(FOUND, "A", everything, WORDS))
+    for one in FOUND:
+        if one.name in chosen:
+            assert all(chosen.index(need) < chosen.index(one.name) for need in one.needs), one.name
+
+
+def test_a_word_is_chosen_by_what_the_kernel_has():
+    stages = next(one for one in FOUND if one.name == "stages_c")
+    assert "block_io_start" in script(stages, everything, WORDS, VALUES).text()
+    old = script(stages, without("block_io_start"), WORDS, VALUES).text()
+    assert "tracepoint:block:block_getrq" in old
+    assert "block_io_start" not in old
+
+
+def test_what_the_always_on_probe_found_is_better_than_a_guess():
+    stages = next(one for one in FOUND if one.name == "stages_a")
+    found = with_found({"disk": ("q->disk", "bi_disk")}, {"disk": "rq_disk"})
+    assert "rq_disk" in script(stages, everything, found, VALUES).text()
+
+
+def test_a_value_that_nobody_knows_is_said():
+    stages = next(one for one in FOUND if one.name == "stages_c")
+    with pytest.raises(ManifestError, match="value of one_in"):
+        script(stages, everything, WORDS, {name: value for name, value in VALUES.items() if name != "one_in"})
+
+
+# One program of many scripts
+
+
+@pytest.mark.parametrize("tier", ["A", "C"])
+def test_one_program_has_one_begin_and_one_end(tier):
+    chosen = choose(FOUND, tier, everything, WORDS).manifests
+    program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
+    text = program.text()
+    assert len(re.findall(r"^BEGIN", text, re.MULTILINE)) == 1
+    assert len(re.findall(r"^END", text, re.MULTILINE)) == 1
+    assert "{{" not in text
+    assert len(text) < 128 * 1024, "one argument of a command line holds no more"
+    for one in chosen:
+        assert (f"tick {one.name} " in text) == bool(one.maps), one.name
+    depth = 0
+    for char in re.sub(r'"[^"\n]*"', "", text):
+        depth += (char == "{") - (char == "}")
+        assert depth >= 0
+    assert depth == 0
+
+
+def test_hooks_are_those_of_the_text():
+    one = next(one for one in FOUND if one.name == "softirqs_c")
+    words = {"timer_entry": ("irq:irq_handler_entry",), "timer_exit": ("irq:irq_handler_exit",), "timer_context": (0,)}
+    hooks = hooks_of(script(one, everything, words, VALUES))
+    assert "tracepoint:irq_vectors:local_timer_entry" not in hooks
+    assert hooks.count("tracepoint:irq:softirq_raise") == 1
+
+
+@pytest.mark.parametrize("tier", ["A", "C"])
+def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
+    """MAX_USED_MAPS is 64, and bpftrace adds its ring buffer and a counter. clear() and print() are user space's."""
+    chosen = choose(FOUND, tier, everything, WORDS).manifests
+    text = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096).text()
+    blocks = re.sub(r"(?:clear|print)\(@\w+\)", "", text).split("\n}\n")
+    assert {"BEGIN", "END"} <= {block.split()[0] for block in blocks if block.strip()}
+    for block in blocks:
+        assert len(set(re.findall(r"@\w+", block))) <= 62, block[:60]
+
+
+def test_a_line_tells_its_script():
+    chosen = choose(FOUND, "C", everything, WORDS).manifests
+    program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
+    for at, line in enumerate(program.text().splitlines(), 1):
+        owner = re.search(r"@([a-z]+_c)_", line)
+        if owner:
+            assert program.script_at(at).manifest.name == owner[1]
+    assert program.script_at(0) is None
+    assert program.script_at(10**6) is None
+
+
+def test_a_list_of_hooks_is_several():
+    class Two:
+        @staticmethod
+        def program(_values):
+            return "tracepoint:a:b,\nrawtracepoint:c\n{\n}\nkprobe:d, kprobe:e { }\ninterval:ms:5 { }\n"
+
+    assert hooks_of(Script(Two(), {})) == ("tracepoint:a:b", "rawtracepoint:c", "kprobe:d", "kprobe:e")
+
+
+# What the kernel has
+
+
+@pytest.fixture
+def sys(tmp_path):
+    (tmp_path / "kernel/btf").mkdir(parents=True)
+    (tmp_path / "kernel/btf/vmlinux").write_bytes(b"\0btf_trace_block_rq_issue\0bi_disk\0")
+    (tmp_path / "kernel/btf/nvme").write_bytes(b"\0btf_trace_nvme_sq\0")
+    return tmp_path
+
+
+def test_tracefs_knows_exactly(sys):
+    (sys / "kernel/tracing/events/block/block_rq_issue").mkdir(parents=True)
+    here = Tracepoints(sys)
+    asked = ("tracepoint:block:block_rq_issue", "rawtracepoint:block_rq_issue", "tracepoint:nvme:nvme_sq", "kprobe:x")
+    assert [here.has(hook) for hook in asked] == [True, True, False, None]
+
+
+def test_without_tracefs_the_kernels_types_and_its_modules_tell(sys):
+    (sys / "kernel/tracing").mkdir()
+    here = Tracepoints(sys)
+    asked = ("tracepoint:block:block_rq_issue", "rawtracepoint:nvme_sq", "tracepoint:scsi:scsi_dispatch_cmd_done")
+    assert [here.has(hook) for hook in asked] == [True, True, False]
+    assert "bi_disk" in here
+
+
+def test_without_both_one_has_to_try(tmp_path):
+    assert Tracepoints(tmp_path).has("tracepoint:block:block_rq_issue") is None
+
+
+def test_a_timer_without_tracepoints_is_another_kernels(sys):
+    words = tracer.words(Tracepoints(sys), sys, "x86_64")
+    assert (words["timer_entry"][0], words["timer_context"]) == ("irq:irq_handler_entry", (0,))
+    unknown = sys / "unknown"
+    assert tracer.words(Tracepoints(unknown), unknown, "x86_64")["timer_context"] == (1,)
+    assert tracer.words(Tracepoints(unknown), unknown, "s390x")["timer_context"] == (0,)

@@ -1,0 +1,286 @@
+"""One recording at a time, off the event loop; its state in one line; honest about what is missing in it."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from recorded import DISK, ORIGIN, frame
+
+from latmon.capture import recorder as module
+from latmon.capture.recorder import Recorder
+from latmon.model.frame import Frame
+from latmon.recording import rotation
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import open_recording
+from latmon.recording.rotation import Limits
+from latmon.recording.writer import Writer
+from latmon.support.errors import UnavailableError
+
+
+def plenty(_path):
+    return ""
+
+
+@pytest.fixture
+def recorder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Recorder(ORIGIN, Limits(), plenty)
+
+
+def frames_in(path):
+    return [one for one in open_recording(path) if isinstance(one, Frame)]
+
+
+async def test_what_is_put_is_written(recorder, tmp_path):
+    await recorder.start(tmp_path / "x")
+    for seq in range(3):
+        recorder.put(frame(seq))
+    assert recorder.active
+    assert recorder.state == "x"
+    await recorder.stop()
+    assert [one.seq for one in frames_in(tmp_path / "x")] == [0, 1, 2]
+    assert not recorder.active
+    assert recorder.state == ""
+    assert recorder.complete
+
+
+async def test_nothing_is_written_before_and_after(recorder, tmp_path):
+    recorder.put(frame(0))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(1))
+    await recorder.stop()
+    recorder.put(frame(2))
+    assert [one.seq for one in frames_in(tmp_path / "x")] == [1]
+
+
+async def test_a_recording_from_the_middle_names_all_devices_and_its_own_start(recorder, tmp_path):
+    recorder.put(frame(0, devices=(DISK,)))
+    recorder.put(frame(1))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(2))
+    recorder.put(frame(3))
+    await recorder.stop()
+    first, second = frames_in(tmp_path / "x")
+    assert first.devices == (DISK,)
+    assert second.devices == ()
+    origin = open_recording(tmp_path / "x").origin
+    assert (origin.start_mono_us, origin.start_wall) == (frame(1).mono_us, frame(1).wall)
+
+
+async def test_the_key_starts_and_stops_under_a_name_of_host_and_time(recorder, tmp_path):
+    await recorder.toggle()
+    name = recorder.state
+    assert re.fullmatch(r"box-\d{8}T\d{6}Z\.latmon\.jsonl\.gz", name)
+    recorder.put(frame(0))
+    await recorder.toggle()
+    assert recorder.state == ""
+    assert len(frames_in(tmp_path / name)) == 1
+
+
+async def test_a_refusal_of_the_key_is_only_said(recorder, monkeypatch, tmp_path):
+    monkeypatch.setattr(module.target, "recording_name", lambda *_args: "taken")
+    (tmp_path / "taken").write_text("precious")
+    await recorder.toggle()
+    assert not recorder.active
+    assert "never overwritten" in recorder.state
+    assert (tmp_path / "taken").read_text() == "precious"
+
+
+async def test_a_refusal_of_a_named_file_is_raised(recorder, tmp_path):
+    with pytest.raises(UnavailableError, match="there is no directory"):
+        await recorder.start(tmp_path / "no" / "x")
+
+
+async def until(what):
+    for _ in range(6000):
+        if what():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
+    recorder = Recorder(ORIGIN, Limits(), lambda path: f"only 3 MB are free beside {path.name}")
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active)
+    assert recorder.state == "recording to x stopped: only 3 MB are free beside x"
+    assert not recorder.complete
+    recorder.put(frame(1))
+    await recorder.stop()
+    assert len(frames_in(tmp_path / "x")) == 1
+    assert open_recording(tmp_path / "x").damage == []
+
+
+async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr(rotation, "MIN_SHARE", 1_000)
+    recorder = Recorder(ORIGIN, Limits(max_size=9_000), plenty)
+    await recorder.start(tmp_path / "x")
+    for seq in range(60):
+        recorder.put(frame(seq))
+    await until(recorder._waiting.empty)
+    assert re.fullmatch(r"x\.part\d{4}", recorder.state)
+    assert recorder.size <= 9_000
+    await recorder.stop()
+    assert recorder.complete
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 9_000
+    kept = [seq for path in sorted(tmp_path.iterdir()) for seq in [one.seq for one in frames_in(path)]]
+    assert kept == list(range(kept[0], 60))
+
+
+async def test_where_it_lies_is_remarked_once(tmp_path):
+    recorder = Recorder(ORIGIN, Limits(), plenty, lambda path: f"{path.name} lies on vda")
+    assert recorder.news() == ""
+    await recorder.start(tmp_path / "x")
+    assert recorder.news() == "x lies on vda"
+    assert recorder.news() == ""
+    await recorder.stop()
+
+
+async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(ORIGIN, Limits(redact=True), plenty)
+    await recorder.toggle()
+    assert recorder.state.startswith("host-")
+    await recorder.stop()
+
+
+async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    try:
+        for seq in range(5):
+            recorder.put(frame(seq))
+        async with asyncio.timeout(30):
+            await recorder.stop(within=0.1)
+        assert "did not answer within 0.1 s" in recorder.state
+        assert not recorder.complete
+    finally:
+        hanging.set()
+
+
+async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await recorder.stop("enough", within=0.1)
+    assert not recorder.active
+    await recorder.start(tmp_path / "y")  # while the first one's thread still hangs
+    hanging.set()
+    recorder.put(frame(1))
+    await recorder.stop()
+    await until(lambda: open_recording(tmp_path / "x") and list(open_recording(tmp_path / "x"))[1:])
+    assert list(open_recording(tmp_path / "x"))[-1] == End("enough", 1)
+    assert [one.seq for one in frames_in(tmp_path / "y")] == [1]
+
+
+LEAVING = """
+import asyncio, os, sys, threading
+from pathlib import Path
+from recorded import ORIGIN, frame
+from latmon.capture.recorder import Recorder
+from latmon.recording.rotation import Limits
+
+async def capture():
+    recorder = Recorder(ORIGIN, Limits(), lambda path: "")
+    await recorder.start(Path(sys.argv[1]))
+    never, _ = os.pipe()
+    os.pwrite = lambda *_args: os.read(never, 1)
+    recorder.put(frame(0))
+    await asyncio.sleep(0.1)
+    await recorder.stop(within=0.2)
+    print(recorder.state, flush=True)
+
+asyncio.run(capture())
+"""
+
+
+def test_the_process_leaves_though_a_write_never_returns(tmp_path):
+    roots = os.pathsep.join((str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")))
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING, str(tmp_path / "x")],
+        env={**os.environ, "PYTHONPATH": roots},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not answer within 0.2 s" in done.stdout
+    assert done.stderr == ""
+
+
+async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(recorder._waiting.empty)
+    for seq in range(1, 6):
+        recorder.put(frame(seq))
+    hanging.set()
+    await until(recorder._waiting.empty)
+    recorder.put(frame(6))
+    await recorder.stop()
+    items = list(open_recording(tmp_path / "x"))
+    assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, 2, 6]
+    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 3.0)]
+    assert not recorder.complete
+
+
+async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(600), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(recorder._waiting.empty)
+    for seq in range(1, 6):
+        recorder.put(frame(seq))
+    await recorder.stop(within=0.1)
+    hanging.set()
+    await until(lambda: any(isinstance(one, End) for one in open_recording(tmp_path / "x")))
+    items = list(open_recording(tmp_path / "x"))
+    assert [one.seq for one in items if isinstance(one, Frame)] == [0]
+    assert [(one.reason, one.seconds) for one in items if isinstance(one, Gap)] == [("disk-stalled", 5.0)]
+    assert not recorder.complete
+
+
+async def test_a_hole_and_a_full_disk_at_the_end(tmp_path):
+    """The disk has no room for windows any more, and the last frames still wait: the file says what it lacks."""
+    recorder = Recorder(ORIGIN, Limits(), space=lambda _: "no room is left")
+    await recorder.start(tmp_path / "x")
+    for seq in range(3):
+        recorder.put(frame(seq))
+    await recorder.stop(silent_s=4.0)
+    *_, first, gap, silent, end = open_recording(tmp_path / "x")
+    assert (first.seq, gap.reason, gap.seconds) == (0, "enospc", 2.0)
+    assert (silent.reason, silent.seconds) == ("probe-silent", 4.0)
+    assert isinstance(end, End)
+    assert not recorder.complete
+
+
+async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monkeypatch):
+    def broken(_self, _frame):
+        raise KeyError("seq")
+
+    monkeypatch.setattr(Writer, "append", broken)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(recorder._writing.done)
+    with pytest.raises(KeyError):
+        recorder.put(frame(1))
+    with pytest.raises(KeyError):
+        await recorder.stop()

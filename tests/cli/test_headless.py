@@ -1,0 +1,158 @@
+"""What a headless capture says while it runs."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon.capture.capture import CaptureCounts, Outcome
+from latmon.capture.registry import compiling
+from latmon.cli.headless import RecordingProgress, _progress
+from latmon.model.frame import Completed, Flow, Health, Outstanding
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def run(out, path, outcome, **tally):
+    progress = RecordingProgress(path, out)
+    progress.opened(ORIGIN)
+    counted = CaptureCounts()
+    for seq in range(3):
+        one = frame(seq)
+        counted.note(one)
+        for name, value in tally.items():
+            setattr(counted, name, value)
+        progress.offer(one, counted)
+    progress.ended(outcome)
+    return out.getvalue()
+
+
+def test_a_file_gets_whole_lines(tmp_path):
+    (tmp_path / "x").write_bytes(b"x" * 3400)
+    said = run(io.StringIO(), tmp_path / "x", Outcome("ended after 3s as asked", EXIT_DONE))
+    assert said.splitlines() == [
+        f"latmon: recording to {tmp_path / 'x'} with by hand",
+        "latmon: recorded 3 s, 300 I/Os, 3.4 kB",
+        "latmon: ended after 3s as asked",
+    ]
+
+
+def test_a_slow_start_says_what_it_waits_for(tmp_path):
+    out = io.StringIO()
+    RecordingProgress(tmp_path / "x", out).starting()
+    assert "nothing is recorded yet" in out.getvalue()
+    assert "up to half a minute" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "system", "words"),
+    [
+        ("auto", "Linux", "the probe tool compiles"),
+        ("bpftrace", "Linux", "bpftrace compiles"),
+        ("auto", "SunOS", "dtrace compiles"),
+        ("dtrace", "Linux", "dtrace compiles"),
+        ("procfs", "Linux", ""),
+    ],
+)
+def test_what_compiles_is_the_chosen_backend_s_tool(backend, system, words):
+    assert compiling(backend, system).startswith(words)
+    assert bool(compiling(backend, system)) is bool(words)
+
+
+def test_nothing_is_said_to_compile_where_nothing_does(tmp_path):
+    out = io.StringIO()
+    RecordingProgress(tmp_path / "x", out).starting("procfs")
+    assert out.getvalue() == "latmon: starting, nothing is recorded yet\n"
+
+
+def test_where_the_file_lies_is_said_once_and_first(tmp_path):
+    out = io.StringIO()
+    progress = RecordingProgress(tmp_path / "x", out)
+    progress.remark("it lies on vda")
+    progress.starting("procfs")
+    for notice in ("it lies on vda", "slow; it lies on vda", "slower"):
+        progress.offer(replace(frame(0), health=Health(notice=notice)), CaptureCounts())
+    assert out.getvalue().splitlines() == [
+        "latmon: it lies on vda",
+        "latmon: starting, nothing is recorded yet",
+        "latmon: slow",
+        "latmon: slower",
+    ]
+
+
+def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
+    said = run(Tty(), tmp_path / "x", Outcome("over"))
+    assert said.count("\r") == 5
+    assert said.count("\n") == 3
+    assert said.endswith("latmon: over\n")
+
+
+def test_losses_are_numbers_and_a_verdict(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x", Outcome("over", EXIT_INCOMPLETE), lost_events=1200, gaps=2)
+    assert "1,200 events lost, 2 gaps" in said
+    assert said.endswith("latmon: over; 2 gaps: the recording is incomplete\n")
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_capture(tmp_path):
+    class Gone(Tty):
+        def write(self, _text):
+            raise OSError(5, "Input/output error")
+
+    run(Gone(), tmp_path / "x", Outcome("over"))
+
+
+def test_no_foreign_byte_reaches_the_terminal(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x\x1b[31m", Outcome("over\x07"))
+    assert "\x1b" not in said
+    assert "\x07" not in said
+
+
+def test_outliers_and_traced_stages_are_in_the_line(tmp_path):
+    said = run(io.StringIO(), tmp_path / "x", Outcome("over"), above=1310, suppressed=12, one_in=8)
+    assert "300 I/Os, 0 B, 1,310 outliers (12 left out), stages of 1 in 8 traced" in said
+
+
+def test_a_notice_is_a_line_of_its_own_on_a_terminal_too(tmp_path):
+    for out in (io.StringIO(), Tty()):
+        progress = RecordingProgress(tmp_path / "x", out)
+        progress.offer(frame(0, health=Health(notice="--threshold without effect")), CaptureCounts())
+        assert "latmon: --threshold without effect\n" in out.getvalue()
+
+
+def test_a_capture_that_ends_with_what_was_just_said_says_it_once(tmp_path):
+    out = io.StringIO()
+    progress = RecordingProgress(tmp_path / "x", out)
+    progress.offer(frame(0, health=Health(notice="bpftrace ended 4 times")), CaptureCounts())
+    progress.ended(Outcome("bpftrace ended 4 times", EXIT_FAILED))
+    assert out.getvalue().count("bpftrace ended 4 times") == 1
+    progress.ended(Outcome("bpftrace ended 4 times", EXIT_INCOMPLETE))
+    assert out.getvalue().endswith("latmon: the recording is incomplete\n")
+    progress.ended(Outcome("over"))
+    assert out.getvalue().endswith("latmon: over\n")
+
+
+def test_who_still_waits_at_the_end_is_named(tmp_path):
+    out = io.StringIO()
+    progress = RecordingProgress(tmp_path / "x", out)
+    idle = {Flow("loop3", "write"): Completed(0, 0)}
+    for seq in range(41):
+        one = replace(frame(seq), kernel=idle, outstanding={"loop3": Outstanding(2, 0), "sda": Outstanding(9, 0)})
+        progress.offer(one, CaptureCounts())
+    progress.ended(Outcome("over"))
+    assert out.getvalue().splitlines() == [
+        "latmon: recorded 41 s, 0 I/Os, 0 B",
+        "latmon: loop3: 2 I/Os, the oldest in flight for at least 40 s, not completed",
+        "latmon: over",
+    ]
+
+
+def test_one_of_each_trouble_is_in_the_singular():
+    line = _progress(1, replace(CaptureCounts(), lost_events=1, map_full=1, gaps=1, late=1), 0, stages=False)
+    assert line.endswith("1 event lost, 1 map update lost, 1 gap, 1 window read late")
+    assert _progress(1, replace(CaptureCounts(), late=2000), 0, stages=False).endswith("2,000 windows read late")

@@ -1,0 +1,395 @@
+"""From cumulative maps to intervals: nothing is lost or counted twice, however the printing was torn."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.decode.framer import Framer
+from latmon.manifest.loader import load
+from latmon.manifest.schema import MapSpec
+from latmon.model.frame import Completed, Flow, Series
+from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
+
+PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
+A, C = load(PROBES / "block_a.yaml"), load(PROBES / "block_c.yaml")
+NAMES = {254 << 20: "vda", 8 << 20 | 16: "sdb"}
+READ, WRITE, FLUSH, DISCARD = range(4)
+VDA, SDB, GHOST = 254 << 20, 8 << 20 | 16, 7 << 20
+
+
+def key(us=None, dev=VDA, op=READ):
+    return dev << 16 | op << 8 | (0 if us is None else bucket_index(us))
+
+
+def framer(manifest=A, several=lambda _: False):
+    return Framer(manifest, NAMES.get, several)
+
+
+def series(stage, device="vda", op="read"):
+    return Series(device, op, stage)
+
+
+def interval(one, slot=None, probe="block_a", **maps):
+    """Prints maps by their short names, then closes."""
+    for name, values in maps.items():
+        one.printed(f"{probe}_{name}", values)
+    return one.interval(slot)
+
+
+# Differences
+
+
+def test_nothing_printed_is_an_empty_interval():
+    found = framer().interval(0)
+    assert (found.histograms, found.seen, found.unmatched, found.unnamed, found.undecoded) == ({}, {}, 0, 0, 0)
+
+
+def test_an_interval_is_what_the_maps_gained():
+    one = framer()
+    first = interval(one, same={key(100): 3}, hba_sum={key(): 300}, bytes={key(): 12288})
+    assert first.histograms[series("hba")] == Histogram.of({bucket_index(100): 3}, 300)
+    assert first.seen == {Flow("vda", "read"): Completed(3, 12288)}
+    second = interval(one, same={key(100): 4, key(9): 1}, hba_sum={key(): 409}, bytes={key(): 20480})
+    assert second.histograms[series("total")] == Histogram.of({bucket_index(9): 1, bucket_index(100): 1}, 109)
+    assert second.seen == {Flow("vda", "read"): Completed(2, 8192)}
+    assert interval(one, same={key(100): 4, key(9): 1}, bytes={key(): 20480}).seen == {}
+
+
+def test_one_map_feeds_two_stages_and_two_maps_feed_one():
+    found = interval(
+        framer(),
+        same={key(10): 5},
+        hba={key(20): 2},
+        total={key(3000): 2},
+        queue={key(2980): 2},
+        hba_sum={key(): 90},
+        queue_sum={key(): 5960},
+    ).histograms
+    assert found[series("hba")] == Histogram.of({bucket_index(10): 5, bucket_index(20): 2}, 90)
+    assert found[series("total")] == Histogram.of({bucket_index(10): 5, bucket_index(3000): 2}, 6050)
+    assert found[series("queue")] == Histogram.of({0: 5, bucket_index(2980): 2}, 5960)
+
+
+def test_devices_and_ops_are_kept_apart():
+    values = {key(5): 1, key(5, op=WRITE): 2, key(5, dev=SDB): 3, key(5, op=FLUSH): 4, key(5, op=9): 5}
+    assert interval(framer(), same=values).seen == {
+        Flow("vda", "read"): Completed(1, 0),
+        Flow("vda", "write"): Completed(2, 0),
+        Flow("sdb", "read"): Completed(3, 0),
+        Flow("vda", "flush"): Completed(4, 0),
+        Flow("vda", "other"): Completed(5, 0),
+    }
+
+
+def test_ops_that_have_one_name_are_added_up():
+    found = interval(framer(), same={key(5, op=WRITE): 1, key(5, op=7): 2}, hba_sum={key(op=WRITE): 5, key(op=7): 10})
+    assert found.histograms[series("hba", op="write")] == Histogram.of({5: 3}, 15)
+
+
+def test_a_lost_line_is_made_up_for_by_the_next():
+    one = framer()
+    interval(one, same={key(5): 1}, hba_sum={key(): 5}, bytes={key(): 512})
+    torn = interval(one, hba_sum={key(): 10}, bytes={key(): 1024})
+    assert torn.histograms == {}
+    assert torn.seen == {Flow("vda", "read"): Completed(0, 512)}
+    after = interval(one, same={key(5): 3}, hba_sum={key(): 15}, bytes={key(): 1536})
+    assert after.histograms[series("hba")] == Histogram.of({5: 2}, 10)
+    assert after.seen == {Flow("vda", "read"): Completed(2, 512)}
+
+
+def test_of_a_map_that_is_printed_twice_the_later_counts():
+    one = framer()
+    one.printed("block_a_same", {key(5): 1})
+    assert interval(one, same={key(5): 4}).seen == {Flow("vda", "read"): Completed(4, 0)}
+
+
+def test_maps_that_the_manifest_does_not_have_are_counted():
+    one = framer()
+    one.printed("block_a_tick", {0: 1})
+    one.printed("something", {})
+    assert one.interval(None).undecoded == 2
+    assert one.interval(None).undecoded == 0
+
+
+def test_devices_without_a_name_are_counted_once_per_request():
+    ghost = {"dev": GHOST}
+    found = interval(
+        framer(),
+        same={key(5, **ghost): 2},
+        hba={key(5, **ghost): 3},
+        total={key(50, **ghost): 3},
+        queue={key(45, **ghost): 3},
+        hba_sum={key(**ghost): 25},
+        bytes={key(**ghost): 4096},
+        untimed={key(**ghost): 1},
+        unmatched={key(**ghost): 1},
+        max0={key(**ghost): 50},
+        slot=0,
+    )
+    assert (found.histograms, found.seen, found.unmatched, found.unnamed) == ({}, {}, 0, 7)
+
+
+def test_a_device_gets_its_name_later():
+    names = {}
+    one = Framer(A, names.get)
+    assert interval(one, same={key(5): 2}).unnamed == 2
+    names[VDA] = "vda"
+    assert interval(one, same={key(5): 3}).seen == {Flow("vda", "read"): Completed(1, 0)}
+
+
+# Seen, not timed
+
+
+def test_untimed_and_unmatched_are_seen_and_not_timed():
+    found = interval(framer(), same={key(5): 1}, untimed={key(op=WRITE): 2}, unmatched={key(): 3, key(op=WRITE): 1})
+    assert found.seen == {Flow("vda", "read"): Completed(4, 0), Flow("vda", "write"): Completed(3, 0)}
+    assert found.unmatched == 4
+    assert found.histograms[series("total")].count == 1
+    assert series("total", op="write") not in found.histograms
+
+
+def test_flushes_of_several_queues_are_seen_and_not_timed_in_tier_c():
+    one = framer(C, several=lambda name: name == "vda")
+    found = interval(
+        one,
+        slot=0,
+        probe="block_c",
+        hba={key(2000, op=FLUSH): 5, key(100, op=WRITE): 2, key(300, dev=SDB, op=FLUSH): 1},
+        unmatched={key(op=FLUSH): 1},
+        max0={key(op=FLUSH): 2000},
+    )
+    assert found.seen == {
+        Flow("vda", "flush"): Completed(6, 0),
+        Flow("vda", "write"): Completed(2, 0),
+        Flow("sdb", "flush"): Completed(1, 0),
+    }
+    assert {s for s in found.histograms if s.op == "flush"} == {
+        series("hba", "sdb", "flush"),
+        series("total", "sdb", "flush"),
+    }
+
+
+def test_flushes_of_several_queues_are_timed_by_their_stamps():
+    found = interval(framer(A, several=lambda _: True), same={key(2000, op=FLUSH): 5})
+    assert found.histograms[series("total", op="flush")].count == 5
+
+
+def test_where_there_is_no_sum_the_mean_is_not_known():
+    found = interval(framer(C), probe="block_c", hba={key(100): 2}).histograms[series("hba")]
+    assert (found.sum, found.mean) == (None, None)
+
+
+# Maxima
+
+
+@pytest.mark.parametrize("slot", range(4))
+def test_the_maximum_is_that_of_the_ticks_slot(slot):
+    slots = {f"max{n}": {key(): 1000 + n} for n in range(4)}
+    found = interval(framer(), slot=slot, same={key(5): 9, key(1000): 1}, **slots).histograms
+    assert found[series("total")].max == 1000 + slot
+    assert found[series("hba")].max is None
+
+
+def test_without_a_slot_there_is_no_maximum():
+    found = interval(framer(), slot=None, same={key(1000): 1}, max0={key(): 1000}, max3={key(): 1000})
+    assert found.histograms[series("total")].max is None
+
+
+def test_a_slot_that_was_not_printed_is_not_remembered():
+    one = framer()
+    interval(one, slot=0, same={key(1000): 1}, max0={key(): 1000})
+    assert interval(one, slot=0, same={key(1000): 2}).histograms[series("total")].max is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "maximum", "shown"),
+    [
+        (1000, 1000, 1000),
+        (1000, 1023, 1023),  # the same bucket
+        (1000, 1024, None),  # its count came with the interval before
+        (1000, 500, None),  # the count of a later one is there already
+        (MAX_US, MAX_US, MAX_US),
+        (0, 0, 0),
+    ],
+)
+def test_a_maximum_outside_the_highest_bucket_is_of_other_requests(counted, maximum, shown):
+    found = interval(framer(), slot=1, same={key(counted): 1}, max1={key(): maximum})
+    assert found.histograms[series("total")].max == shown
+
+
+def test_a_maximum_without_a_count_is_dropped():
+    assert interval(framer(), slot=1, max1={key(): 1000}).histograms == {}
+
+
+def test_of_ops_that_have_one_name_the_larger_maximum_counts():
+    found = interval(
+        framer(),
+        slot=2,
+        same={key(1000, op=WRITE): 1, key(9000, op=7): 1},
+        max2={key(op=WRITE): 1000, key(op=7): 9000},
+    )
+    assert found.histograms[series("total", op="write")].max == 9000
+
+
+# The bucket 0 that the queue's histogram leaves out
+
+
+def test_the_rest_when_the_queues_map_is_ahead():
+    one = framer()
+    first = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 3}, queue_sum={key(): 135})
+    assert first.histograms[series("queue")] == Histogram.of({bucket_index(45): 3}, 135)
+    second = interval(one, same={key(5): 1}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
+    assert second.histograms[series("hba")].count == 3
+    assert second.histograms[series("queue")] == Histogram.of({0: 1}, 0)
+
+
+def test_the_rest_when_the_other_map_is_ahead_of_the_queues():
+    one = framer()
+    first = interval(one, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 2})
+    assert first.histograms[series("queue")].buckets == ((0, 1), (bucket_index(45), 2))
+    second = interval(one, same={key(5): 4}, hba={key(5): 3}, total={key(50): 3}, queue={key(45): 3})
+    assert second.histograms[series("queue")].buckets == ((0, 3), (bucket_index(45), 1))
+
+
+def test_a_queue_that_is_ahead_on_an_idle_device_is_not_counted_twice():
+    one = framer()
+    first = interval(one, queue={key(45): 1})
+    second = interval(one, hba={key(5): 1}, total={key(50): 1}, queue={key(45): 1})
+    whole = merge(each.histograms[series("queue")] for each in (first, second) if series("queue") in each.histograms)
+    assert whole.count == 1
+    assert series("queue") not in second.histograms
+
+
+def test_a_sum_is_never_more_or_less_than_the_buckets_can_hold():
+    one = framer()
+    first = interval(one, hba={key(100): 1}, hba_sum={key(): 100 + 5000})
+    assert first.histograms[series("hba")].sum == bucket_bounds(bucket_index(100))[1] - 1
+    second = interval(one, hba={key(100): 1, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    assert first.histograms[series("hba")].sum + second.histograms[series("hba")].sum == 5100
+    third = interval(one, hba={key(100): 5, key(5000): 1}, hba_sum={key(): 100 + 5000})
+    assert third.histograms[series("hba")].sum == 4 * bucket_bounds(bucket_index(100))[0]
+    fourth = interval(one, hba={key(100): 15, key(5000): 1}, hba_sum={key(): 100 + 5000 + 14 * 100})
+    assert third.histograms[series("hba")].sum + fourth.histograms[series("hba")].sum == 1400
+
+
+def test_a_sum_that_is_ahead_waits_for_its_count():
+    one = framer()
+    assert interval(one, hba_sum={key(): 5}).histograms == {}
+    found = interval(one, same={key(5): 1}, hba_sum={key(): 5}).histograms
+    assert found[series("hba")] == Histogram.of({5: 1}, 5)
+    assert found[series("total")] == Histogram.of({5: 1}, 5)
+
+
+# All of it together, as a probe that prints while requests complete
+
+requests = st.tuples(
+    st.sampled_from([VDA, SDB]), st.sampled_from([READ, WRITE]), st.integers(0, 5000), st.sampled_from([0, 0, 7, 900])
+)
+MAPS = ("same", "hba", "total", "queue", "hba_sum", "queue_sum", "bytes")
+
+
+def count(request, maps):
+    """What the script does with one request: device time, then queue time."""
+    dev, op, us, queued = request
+    flow = key(None, dev, op)
+    maps["hba_sum"][flow] += us
+    maps["bytes"][flow] += 4096
+    if queued:
+        maps["queue"][key(queued, dev, op)] += 1
+        maps["queue_sum"][flow] += queued
+    if bucket_index(us) == bucket_index(us + queued):
+        maps["same"][key(us, dev, op)] += 1
+    else:
+        maps["hba"][key(us, dev, op)] += 1
+        maps["total"][key(us + queued, dev, op)] += 1
+
+
+@given(st.lists(st.tuples(st.lists(requests, max_size=6), st.sets(st.sampled_from(MAPS), max_size=3)), max_size=8))
+def test_intervals_add_up_to_the_maps_however_lines_are_torn_and_lost(ticks):
+    one, maps, intervals = framer(), defaultdict(Counter), []
+    for arriving, lost in [*ticks, ([], set())]:
+        waiting = list(arriving)
+        for name in MAPS:  # a request completes between any two prints
+            if waiting:
+                count(waiting.pop(), maps)
+            if name not in lost and maps[name]:
+                one.printed(f"block_a_{name}", dict(maps[name]))
+        intervals.append(one.interval(None))
+    one_go = framer()
+    for name in MAPS:
+        one_go.printed(f"block_a_{name}", dict(maps[name]))
+    whole = one_go.interval(None)
+    for each in intervals:
+        assert all(histogram and histogram.sum >= 0 for histogram in each.histograms.values())
+    for which in whole.histograms.keys() | {s for each in intervals for s in each.histograms}:
+        parts = merge(each.histograms[which] for each in intervals if which in each.histograms)
+        # What a lost line moved past the last request is known, and waits for the next request.
+        assert parts.count + one._ahead.get(which, 0) == whole.histograms[which].count
+        assert parts.sum + one._owed.get(which, 0) == whole.histograms[which].sum
+        rest = {0} if which.stage == "queue" else set()
+        assert [b for b in parts.buckets if b[0] not in rest] == [
+            b for b in whole.histograms[which].buckets if b[0] not in rest
+        ]
+    for flow, done in whole.seen.items():
+        assert sum(each.seen[flow].count for each in intervals if flow in each.seen) == done.count
+        assert sum(each.seen[flow].bytes for each in intervals if flow in each.seen) == done.bytes
+
+
+@pytest.mark.parametrize("value", [-1, 2**63, 10**30])
+def test_what_no_kernel_counts_is_not_counted(value):
+    one = framer()
+    one.printed("block_a_same", {key(5): value})
+    added = one.interval(None)
+    assert (added.histograms, added.undecoded) == ({}, 1)
+
+
+# I/Os above the threshold
+
+
+ABOVE = ("above", "suppressed", "level")
+
+
+def looking(manifest=A, several=lambda _: False):
+    """As a probe that looks for slow I/Os."""
+    others = [spec for spec in manifest.maps if spec.role not in ABOVE]
+    own = [MapSpec(f"{manifest.name}_{role}", role, key=manifest.keys[""]) for role in ABOVE]
+    return framer(replace(manifest, maps=(*others, *own)), several)
+
+
+def test_what_is_above_the_threshold_is_reported_by_flow_and_what_was_left_out_by_number():
+    one = looking()
+    first = interval(one, above={key(): 3, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    assert first.above == {Flow("vda", "read"): 3, Flow("sdb", "write"): 1}
+    assert (first.suppressed, first.seen, first.unnamed) == (2, {}, 0)
+    second = interval(one, above={key(): 4, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
+    assert (second.above, second.suppressed) == ({Flow("vda", "read"): 1}, 0)
+
+
+def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_told():
+    one = looking()
+    one._selects = lambda name: name == "vda"
+    assert interval(one, suppressed={key(): 2, key(dev=SDB): 40}).suppressed == 2
+
+
+def test_a_threshold_stays_until_another_is_reported():
+    one = looking()
+    assert interval(one).thresholds_us == {}
+    assert interval(one, level={key(): 1000, key(dev=SDB): 8000}).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(one).thresholds_us == {"vda": 1000, "sdb": 8000}
+    assert interval(one, level={key(): 4000}).thresholds_us == {"vda": 4000, "sdb": 8000}
+
+
+def test_a_threshold_of_nobody_is_not_told():
+    assert interval(looking(), level={key(dev=GHOST): 1000}).thresholds_us == {}
+
+
+def test_flushes_that_are_not_timed_are_not_above_a_threshold():
+    one = looking(C, several=lambda name: name == "vda")
+    found = interval(one, probe="block_c", above={key(op=FLUSH): 3, key(dev=SDB, op=FLUSH): 2})
+    assert found.above == {Flow("sdb", "flush"): 2}
+    assert not one.times(Flow("vda", "flush"))
+    assert one.times(Flow("vda", "write"))

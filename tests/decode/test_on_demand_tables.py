@@ -1,0 +1,83 @@
+"""Wake-ups by thread, and who ran instead. The other tables are tested with their script's maps."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.decode.tables import VECTORS, Ahead, handlers, softirqs, wakeups, who
+from latmon.manifest.schema import ROLES, KeyPart, MapSpec
+from latmon.model.frame import Handler, Thread, Wakeups
+from latmon.model.histogram import TOP, Histogram
+
+THREADS = {
+    12: Thread(12, "ksoftirqd/0", "other", 120),
+    40: Thread(40, "hog", "fifo", 49, kernel=False),
+    41: Thread(41, "hog", "fifo", 49, kernel=False),
+}
+DELAY = MapSpec("w_delay", "wakeup", key=(KeyPart("thread", 8, 32, "integer"), KeyPart("bucket", 0, 8, "bucket")))
+SUM = MapSpec("w_sum", "wakeup_sum", key=DELAY.key)
+INSTEAD = MapSpec(
+    "w_instead", "wakeup_instead", key=(KeyPart("thread", 24, 24, "integer"), KeyPart("other", 0, 24, "integer"))
+)
+
+
+def thread(pid):
+    return THREADS.get(pid, Thread(pid, "", "", -1))
+
+
+def test_a_threads_delays_and_who_ran_instead():
+    gains = [
+        (DELAY, {12 << 8 | 3: 5, 12 << 8 | 60: 2, 9 << 8 | 1: 1}),
+        (SUM, {12 << 8: 1500, 9 << 8: 1}),
+        (INSTEAD, {12 << 24 | 40: 1, 12 << 24 | 41: 2, 12 << 24: 3, 12 << 24 | 77: 1}),
+    ]
+    assert wakeups(gains, thread) == (
+        Wakeups(Thread(9, "", "", -1), Histogram.of({1: 1}, 1)),
+        Wakeups(THREADS[12], Histogram.of({3: 5, 60: 2}, 1500), {"hog (prio 49)": 3, "idle": 3, "pid 77": 1}),
+    )
+
+
+def test_a_thread_that_was_not_woken_has_no_row():
+    assert wakeups([(INSTEAD, {12 << 24 | 40: 1}), (SUM, {12 << 8: 5}), (DELAY, {})], thread) == ()
+
+
+def test_who_ran_instead_waits_for_the_delay():
+    ahead = Ahead()
+    early = ahead.settled([(DELAY, {}), (SUM, {12 << 8: 5}), (INSTEAD, {12 << 24 | 40: 1})])
+    assert wakeups(early, thread) == ()
+    (found,) = wakeups(ahead.settled([(DELAY, {12 << 8 | 5: 1}), (SUM, {}), (INSTEAD, {})]), thread)
+    assert found == Wakeups(THREADS[12], Histogram.of({5: 1}, 5), {"hog (prio 49)": 1})
+
+
+def test_who_a_thread_is():
+    assert who(thread, 40) == "hog (prio 49)"
+    assert who(thread, 40, 98) == "hog (prio 98)"
+    assert who(thread, 77, 120) == "pid 77 (prio 120)"
+    assert who(thread, 77) == "pid 77"
+    assert who(thread, 0, 120) == ""
+
+
+def test_the_vectors_are_numbered_as_in_the_kernel():
+    assert (VECTORS.index("NET_RX"), VECTORS.index("BLOCK"), VECTORS.index("IRQ_POLL"), VECTORS[9]) == (3, 4, 5, "RCU")
+
+
+def layout(role):
+    """Every part 8 bits wide."""
+    decoders = {"bucket": "bucket", "dev": "dev_t", "op": "op"}
+    return tuple(KeyPart(name, 8 * n, 8, decoders.get(name, "integer")) for n, name in enumerate(ROLES[role]))
+
+
+ANY = [MapSpec(role, role, key=layout(role)) for role in ROLES if role.startswith(("handler", "softirq", "wakeup"))]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ANY), st.dictionaries(st.integers(0, 2**24), st.integers(1, 2**62)))))
+def test_no_keys_are_too_odd_and_every_run_is_counted(gains):
+    counted = {role: sum(sum(c.values()) for s, c in gains if s.role == role) for role in ROLES}
+    found = handlers(gains, lambda number: Handler(number, "x"))
+    assert sum(runs.run.count for runs in found.values()) == counted["handler_run"]
+    assert sum(sum(runs.returned.values()) for runs in found.values()) == counted["handler_run"]
+    rows = softirqs(gains)
+    assert sum(runs.delay.count for runs in rows.values()) == counted["softirq_delay"]
+    assert sum(runs.run.count for runs in rows.values()) == counted["softirq_run"]
+    assert sum(sum(runs.ran_in.values()) for runs in rows.values()) == counted["softirq_ran_in"]
+    assert sum(row.delay.count for row in wakeups(gains, thread)) == counted["wakeup"]
+    assert all(index <= max(TOP, 255) for runs in rows.values() for index, _ in runs.run.buckets)

@@ -1,0 +1,111 @@
+"""What the demo's deep probes tell agrees with what its request stamps tell, and every tail has its story."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.analysis.attribution import fold, tail, tail_cut, untraced_share
+from latmon.model.frame import OPS, UNACCOUNTED, Frame, Handler, Series
+from latmon.model.histogram import merge
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.validate import parse
+from latmon_backends.demo import host
+from latmon_backends.demo.backend import DemoBackend
+from latmon_backends.demo.host_window import COMPLETER, HOG
+from latmon_backends.demo.scenario import ROWS
+
+pytestmark = pytest.mark.xdist_group("demo-deep")  # its frames are made once
+QUIET = 40
+"""Windows before the backup begins."""
+
+
+async def take(limit: int) -> list[Frame]:
+    async with DemoBackend(speed=0, limit=limit) as backend:
+        return [frame async for frame in backend.frames()]
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[Frame]:
+    return asyncio.run(take(60))
+
+
+@pytest.fixture(scope="module")
+def quiet(frames) -> OnDemandSums:
+    return OnDemandSums(frames[:QUIET])
+
+
+def test_the_stages_of_every_window_add_up_to_its_latency(frames):
+    for frame in frames:
+        latency = {s: one for s, one in frame.histograms.items() if s.stage == "total" and one}
+        traced = frame.traced.histograms
+        assert {s: one for s, one in traced.items() if s.stage == "total"} == latency
+        for series, one in latency.items():
+            parts = [h for s, h in traced.items() if s[:2] == series[:2] and s.stage not in ("total", "resume")]
+            assert sum(part.sum for part in parts) == one.sum
+            sums = [f for s, f in frame.traced.by_total.items() if s[:2] == series[:2]]
+            assert sum(us for part in sums for us in part.values()) == one.sum
+
+
+def test_the_tails_have_their_stories(quiet):
+    traced = quiet.traced
+    tails = {name: tail(traced, name, OPS, tail_cut(traced, name)) for name in ("sdb", "sdd", "sda", "nvme0n1")}
+    leading = {name: max(one.share, key=one.share.get) for name, one in tails.items()}
+    assert leading == {"sdb": "softirq", "sdd": "completion", "sda": "hba", "nvme0n1": "hba"}
+    assert Series("nvme0n1", "read", "softirq") not in traced.histograms
+    assert set(traced.paths["nvme0n1"]) == {"hard interrupt"}
+    assert 0 < untraced_share(traced) < 0.01
+
+
+def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
+    late = merge(h for s, h in quiet.traced.histograms.items() if s.device == "sdb" and s.stage == "softirq")
+    waits = [index for index, _ in late.buckets if index > 64]
+    assert waits
+    block = {where.cpu: runs for where, runs in quiet.softirqs.items() if where.vector == "BLOCK"}
+    (cpu,) = [cpu for cpu, runs in block.items() if "timer" in runs.ran_in]
+    assert block[cpu].delay.quantile(0.99) > 3_500
+    assert all(runs.delay.max < 100 for other, runs in block.items() if other != cpu)
+
+
+def test_the_shared_handler_takes_its_victim_s_time(quiet):
+    slow, ours = quiet.handlers[Handler(16, "uhci_hcd:usb3")], quiet.handlers[Handler(16, "mpt3sas0")]
+    assert set(slow.returned) == {"none"}
+    assert (slow.run.count, slow.run.sum) == (ours.run.count, ours.before_us)
+    assert ours.shared_with == ("uhci_hcd:usb3",)
+
+
+def test_outliers_add_up_and_are_above_their_threshold(frames):
+    every = [(one, frame) for frame in frames for one in frame.outliers]
+    assert len(every) > 50
+    for one, frame in every:
+        assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
+        assert one.total_us > frame.thresholds_us[one.device]
+        assert one.mono_us + one.total_us - one.stages_us.get("resume", 0) <= frame.mono_us
+        assert one.wall - frame.wall == pytest.approx((one.mono_us - frame.mono_us) / 1e6, abs=1e-3)
+    assert fold([one for one, _ in every])
+
+
+def test_what_the_rate_limit_leaves_out_is_counted(frames):
+    for frame in frames:
+        assert len(frame.outliers) <= ROWS
+        assert sum(frame.above.values()) == len(frame.outliers) + frame.health.suppressed
+    assert any(frame.health.suppressed for frame in frames)
+
+
+def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
+    (thread,) = [one for one in quiet.wakeups if one.thread.comm == COMPLETER]
+    assert set(thread.instead) == {HOG}
+    series = [h for s, h in quiet.traced.histograms.items() if s.device == "sdd" and s.stage == "completion"]
+    completion = merge(series)
+    assert thread.delay.count == completion.count
+    assert thread.delay.max == completion.max - 15
+    assert not [s for s in quiet.traced.histograms if s.stage == "completion" and s.device != host.UNLIKE]
+    assert Series("sdd", "read", UNACCOUNTED) in quiet.traced.histograms
+
+
+def test_all_of_it_can_be_recorded(frames):
+    for frame in frames[:3]:
+        assert decode_frame(parse(to_bytes(encode_frame(frame)))) == frame

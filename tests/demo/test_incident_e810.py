@@ -1,0 +1,96 @@
+"""The numbers of the case are in the demo, and the other card's completions don't wait for a tick."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from random import Random
+
+import pytest
+
+from latmon.model.frame import Frame, SoftirqCpu
+from latmon.model.histogram import Histogram, merge
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.incidents.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
+
+pytestmark = pytest.mark.xdist_group("incident-e810")  # its frames are made once
+
+
+def taken(name: str, windows: int) -> list[Frame]:
+    return list(islice(INCIDENTS[name].frames(Random(1)), windows))
+
+
+@pytest.fixture(scope="module")
+def sick() -> list[Frame]:
+    return taken("e810", 24)
+
+
+@pytest.fixture(scope="module")
+def healthy() -> list[Frame]:
+    return taken("e810-healthy", 8)
+
+
+def stage(frames: list[Frame], device: str, name: str) -> Histogram:
+    found = (frame.traced.histograms for frame in frames)
+    return merge(h for each in found for s, h in each.items() if (s.device, s.stage) == (device, name))
+
+
+def test_nearly_every_io_takes_a_tick_less_what_fio_takes_between_two():
+    first = list(islice(one_by_one(Random(1)), 2_000))
+    late = [one.group.total for one in first if one.group.total > THRESHOLD_US]
+    usual = [us for us in late if us > 3_900]
+    assert 0.97 < len(late) / len(first) < 0.99
+    assert sorted(usual)[len(usual) // 2] == pytest.approx(3_966, abs=5)
+    assert max(usual) < 3_975, "a quantile in their bucket is told as the largest: 3.97 ms"
+    assert min(usual) > 3_950
+    assert all(one.ends_us < following.begun_us for one, following in pairwise(first))
+
+
+def test_one_at_a_time_is_250_a_second(sick):
+    every = stage(sick, REMOTE, "total")
+    assert every.count / len(sick) == pytest.approx(255, abs=2)
+    assert every.sum < len(sick) * 1_000_000
+    assert all(frame.depths[REMOTE].at_issue == {1: sum(frame.depths[REMOTE].at_issue.values())} for frame in sick)
+    assert max(depth for frame in sick for depth in frame.depths[REMOTE].in_driver) == 1
+
+
+def test_the_time_is_the_softirq_s_and_the_fabric_is_quick(sick):
+    total, softirq, hba = (stage(sick, REMOTE, name) for name in ("total", "softirq", "hba"))
+    assert softirq.sum > 0.97 * total.sum
+    assert hba.max <= 95
+    assert softirq.quantile(0.5) == pytest.approx(3_890, abs=60)
+    assert stage(sick, LOCAL, "total").quantile(0.99) < 500
+    assert not stage(sick, LOCAL, "softirq")
+
+
+def test_the_softirq_is_raised_in_a_thread_and_run_by_the_timer(sick):
+    for frame in sick:
+        runs = frame.softirqs[SoftirqCpu(VECTOR, CPU)]
+        assert runs.raised_in == {"other": runs.delay.count}
+        assert runs.ran_in["timer"] > 0.93 * runs.run.count
+        assert sum(runs.ran_in.values()) == runs.run.count == runs.delay.count
+        assert runs.run.max < 10
+
+
+def test_a_few_outliers_are_reported_and_all_are_counted(sick):
+    for frame in sick:
+        assert 0 < len(frame.outliers) <= PER_WINDOW
+        assert len(frame.outliers) + frame.health.suppressed == sum(frame.above.values()) > 240
+        assert {one.device for one in frame.outliers} == {REMOTE}
+        for one in frame.outliers:
+            assert frame.mono_us - frame.dt_us < one.mono_us + one.total_us <= frame.mono_us
+            assert one.stages_us["softirq"] > 3_000
+
+
+def test_the_other_card_takes_a_tenth_of_a_millisecond(healthy):
+    every = stage(healthy, REMOTE, "total")
+    assert every.mean == pytest.approx(93, abs=4)
+    assert every.count / len(healthy) == pytest.approx(9_550, rel=0.01)
+    assert every.max < 500
+    assert all(frame.softirqs[SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
+    assert not any(frame.outliers for frame in healthy)
+
+
+def test_card_and_driver_are_what_differs():
+    sick, healthy = (INCIDENTS[name].origin for name in ("e810", "e810-healthy"))
+    assert (sick.hz, sick.settings["kernel"]["hz"], sick.settings["module irdma"]["version"]) == (250, "250", "1.15.11")
+    assert sick.settings.keys() ^ healthy.settings.keys() == {"module irdma", "module mlx5_core"}

@@ -1,0 +1,129 @@
+"""The numbers of the case are in the demo, and its neighbour without the illness has none of them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.analysis.attribution import tail, tail_cut
+from latmon.model.frame import Frame
+from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.incidents.emulex import (
+    TABLE_MS,
+    TABLE_WINDOWS,
+    THRESHOLD_US,
+    delays,
+    plan,
+)
+
+pytestmark = pytest.mark.xdist_group("incident-emulex")  # its frames are made once
+
+
+@pytest.fixture(scope="module")
+def sick() -> list[Frame]:
+    return list(islice(INCIDENTS["emulex"].frames(Random(1)), TABLE_WINDOWS))
+
+
+@pytest.fixture(scope="module")
+def healthy() -> list[Frame]:
+    return list(islice(INCIDENTS["emulex-healthy"].frames(Random(1)), 5))
+
+
+def latency(frames: list[Frame]) -> Histogram:
+    return merge(h for frame in frames for series, h in frame.histograms.items() if series.stage == "total")
+
+
+def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
+    rows = [one for frame in sick for one in frame.outliers]
+    assert len(rows) == 8
+    for one in rows:
+        stages = {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_738 + 165}
+        assert (one.total_us, one.stages_us, one.unaccounted_us) == (1_238_999, stages, 2)
+        (wait,) = one.waits
+        assert (wait.stage, wait.thread, wait.priority) == ("completion", "emlxs_thread", 97)
+        assert (wait.delay_us, wait.instead) == (1_238_738, "zpool-data (prio 99)")
+        assert wait.woken_us == one.mono_us + 3 + 85 + 6
+    assert len({(one.mono_us, one.wall) for one in rows}) == 1
+    assert sorted({one.device for one in rows}) == ["sd0", "sd1", "sd3", "sd4"]
+    written = [one for one in rows if one.comm == "ora_lgwr"]
+    assert {(one.op, one.bytes, one.flags) for one in written} == {("write", 2048, ("sync",))}
+    assert len(written) == 6
+    ended = {frame.wall for frame in sick if frame.outliers}
+    assert ended == {INCIDENTS["emulex"].origin.start_wall + 25}, "it was printed at 12:13:04"
+
+
+def test_one_io_in_100_000_is_above_500_ms(sick):
+    every = latency(sick)
+    assert sum(n for frame in sick for n in frame.above.values()) == 8
+    assert 8 / every.count == pytest.approx(1e-5, rel=0.02)
+    assert every.quantile(0.99) < 2_000
+    assert every.quantile(0.9999) < THRESHOLD_US
+    assert every.max == 1_238_999
+
+
+def test_wake_ups_are_the_table_of_the_case(sick):
+    completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == "emlxs_thread"]
+    waits = merge(one.delay for one in completer)
+    assert waits.count == sum(TABLE_MS.values()) == 15_230
+    late = sum(count for index, count in waits.buckets if bucket_bounds(index)[1] > 64_000)
+    assert late == pytest.approx(34, abs=2), "the bucket that holds 64 ms begins below"
+    assert sum(count for index, count in waits.buckets if bucket_bounds(index)[1] > 1_024_000) == 1
+    assert all(one.thread.priority == 97 for one in completer)
+    late = sum(count for ms, count in TABLE_MS.items() if ms)
+    assert sum(n for one in completer for n in one.instead.values()) == late
+    assert all(name.endswith("(prio 99)") for one in completer for name in one.instead)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_table_is_dealt_out_whole(seed):
+    rng = Random(seed)
+    first = plan(rng, 180)
+    assert len(first) == 200
+    for begin in range(0, 200, TABLE_WINDOWS):
+        table = first[begin : begin + TABLE_WINDOWS]
+        dealt = {ms: sum(one.rows.get(ms, 0) for one in table) for ms in TABLE_MS}
+        assert dealt | {1024: 1} == TABLE_MS
+        (drain,) = [one.drain for one in table if one.drain]
+        assert 500_000 < drain.packet.total < 2_000_000
+    assert [one.drain.packet.total for one in first if one.drain][:2] == [1_238_999, 836_000]
+    for us in delays(rng, {2: 20}):
+        assert 2_000 <= us < 4_000
+
+
+def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
+    traced = OnDemandSums(sick).traced
+    at = tail_cut(traced, "sd0")
+    slow = tail(traced, "sd0", ("write",), at)
+    assert max(slow.share, key=slow.share.get) == "completion"
+    hba = merge(h for series, h in traced.histograms.items() if (series.device, series.stage) == ("sd0", "hba"))
+    assert hba.quantile(0.5) < 100
+    assert hba.max < 5_000
+
+
+def test_packets_that_are_held_are_in_flight_meanwhile(sick):
+    at = next(frame.seq for frame in sick if frame.outliers)
+    before = sick[at - 1]
+    assert before.outstanding["sd0"].in_driver >= 4
+    assert max(before.depths["sd0"].in_driver) >= 4
+    assert sick[at + 1].outstanding["sd0"].in_driver < 4
+
+
+def test_without_the_illness_nothing_takes_100_ms(healthy):
+    every = latency(healthy)
+    assert every.max < 100_000
+    assert every.count / len(healthy) == pytest.approx(20_000, rel=0.02)
+    assert not any(frame.outliers or frame.above for frame in healthy)
+    thread = healthy[0].wakeups[0].thread
+    assert (thread.comm, thread.priority) == ("qlc_completion_thread", 99)
+    (loops,) = [one for one in healthy[0].taskqs if one.name == "qlc_0_comp_thd"]
+    assert (loops.ever, loops.active, loops.threads, loops.priority, loops.loops) == (0, 8, 8, 99, True)
+
+
+def test_the_hba_is_what_differs():
+    sick, healthy = (INCIDENTS[name].origin.settings for name in ("emulex", "emulex-healthy"))
+    assert (sick["device sd0"]["hba"], healthy["device sd0"]["hba"]) == ("emlxs", "qlc")
+    assert sick.keys() ^ healthy.keys() == {"module emlxs", "module qlc"}

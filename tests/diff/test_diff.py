@@ -1,0 +1,466 @@
+"""Comparisons: what is found, what must not be, what is said of both; from loads that are drawn, and from files."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from diff_loads import ORIGIN, load
+from diff_traffic import traffic
+from recorded import DISK, frame
+from recorded import ORIGIN as BOX
+
+from latmon.cli import main
+from latmon.diff.blocks import MAX_UNITS, period_of
+from latmon.diff.command import diff_command, read
+from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep
+from latmon.diff.device_time import differing
+from latmon.diff.hypotheses import Detectable
+from latmon.diff.output import render, summarise
+from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
+from latmon.diff.verdict import sentence
+from latmon.model.frame import Completed, Flow, Frame, Mark, Series, Traced
+from latmon.model.histogram import Histogram, bucket_index
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, UsageError
+from latmon_backends.demo.backend import INCIDENTS
+
+BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": False}
+"""More than 10^6 I/Os, of which 0.1 % are the tail."""
+
+
+def pair(seed, **changed):
+    rng = Random(seed)
+    return load(rng, **BIG), load(rng, **BIG, **changed, name="B")
+
+
+def families(pairs, devices=24, made_by=load, **given):
+    """Of how many comparisons of equal loads something is said to have changed."""
+    found = 0
+    for seed in range(pairs):
+        rng = Random(seed)
+        a, b = (made_by(rng, devices=devices, **given) for _ in range(2))
+        found += any(one.changed for one in compare(a, b).changes)
+    return found
+
+
+def test_equal_loads_that_wander_and_burst_are_rarely_told_apart():
+    assert families(2, devices=6, phi=0.8, windows=40) + families(2, devices=6, made_by=traffic, windows=40) <= 1
+
+
+@pytest.mark.slow
+def test_family_wise_false_alarms_of_1000_pairs():
+    kinds = [{"phi": 0.0, "windows": 24}, {"phi": 0.8, "windows": 60}, {"phi": 0.9, "windows": 120}]
+    alarms = sum(families(167, **kind) for kind in kinds)
+    others = [{"windows": 24}, {"windows": 60, "memory_s": 6.0}, {"windows": 120, "memory_s": 15.0}]
+    alarms += sum(families(167, made_by=traffic, **other) for other in others)
+    assert alarms <= 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tail_of_twice_the_time_in_a_thousandth_is_found_and_named(seed):
+    a, b = pair(seed, tail_factor=2.0)
+    (change,) = compare(a, b).changes
+    assert change.where == "tail"
+    assert change.tail.direction == 1
+    assert "the tail grew: " in sentence(change, compare(a, b))
+    assert "the body did not change" in sentence(change, compare(a, b))
+
+
+@pytest.mark.slow
+def test_the_tail_is_found_in_80_of_100():
+    assert sum(compare(*pair(seed, tail_factor=2.0)).changes[0].where == "tail" for seed in range(100)) >= 80
+
+
+def test_a_mode_two_buckets_slower_is_a_body_that_moved():
+    change = compare(*pair(1, body_factor=1.28)).changes[0]
+    assert (change.body.direction, change.where) in ((1, "body"), (1, "whole"))
+
+
+def test_what_moved_by_less_than_a_bucket_is_no_difference_whatever_the_number_of_ios():
+    for factor in (1.05, 1.11):
+        rng = Random(7)
+        given = {"devices": 1, "windows": 40, "rate": 20_000.0, "calm": True}
+        change = compare(traffic(rng, **given), traffic(rng, **given, slower=factor)).changes[0]
+        assert change.where == "none"
+        assert change.seen.body > factor
+
+
+def test_what_wanders_within_the_captures_gets_no_verdict():
+    rng = Random(11)
+    given = {"devices": 1, "rate": 3_000.0, "calm": True, "windows": 10}
+    steps = [traffic(rng, **given, slower=factor) for factor in (1.0, 1.3, 1.6, 1.9, 2.2, 2.5, 2.8, 3.1)]
+    a, b = joined(steps[:4]), joined(steps[4:])
+    assert not compare(a, b).changes[0].changed
+    still = joined([traffic(rng, **given, slower=factor) for factor in (2.9, 3.0, 3.1, 3.0)])
+    assert compare(joined([traffic(rng, **given) for _ in range(4)]), still).changes[0].where == "whole"
+
+
+def joined(parts):
+    for one in parts[1:]:
+        parts[0].units += one.units
+    return parts[0]
+
+
+def test_fewer_than_20_windows_are_reported_and_not_tested():
+    rng = Random(1)
+    comparison = compare(load(rng, windows=19), load(rng, windows=60, factor=3.0))
+    assert not comparison.changes[0].changed
+    said = " ".join(render(comparison).split())
+    assert "too few windows for a test: 19 where it takes 20" in said
+    assert "p50 120 us -> 360 us (x2.9)" in said
+
+
+def test_many_windows_of_a_moment_are_reported_and_not_tested():
+    rng = Random(1)
+    a, b = load(rng, windows=60), load(rng, windows=60, factor=3.0)
+    for unit in a.units:
+        unit.us = 100_000
+    said = " ".join(render(compare(a, b)).split())
+    assert "too short for a test: 6 s where it takes 20 s" in said
+
+
+def test_what_lies_before_a_mark_has_the_settings_that_it_told(tmp_path):
+    path = tmp_path / "marked"
+    origin = replace(BOX, settings={"device sda": {"scheduler": "none"}})
+    with closing(Writer.create(path, origin)) as writer:
+        for seq in range(100):
+            mark = {60: Mark("A ends", 0, 0.0, {}), 90: Mark("B ends", 0, 0.0, {"device sda": {"scheduler": "bfq"}})}
+            here = frame(seq, histograms={Series("sda", "read", "total"): Histogram.of({40: 10})})
+            put = mark.get(seq)
+            marks = () if put is None else (replace(put, mono_us=here.mono_us - 500_000),)
+            writer.append(replace(here, marks=marks))
+    a, b = read(f"{path}@20s..A"), read(f"{path}@..B")
+    assert (a.windows, b.windows) == (20, 29)
+    assert read(f"{path}@..A ends").windows == 60
+    assert read(f"{path}@A").windows == 29
+    assert [(one.a, one.b) for one in differing(a, b)] == [("none", "bfq")]
+    with pytest.raises(UsageError, match=r"no mark 'C'; its marks: 'A ends', 'B ends'"):
+        read(f"{path}@C")
+
+
+def test_all_of_it_faster():
+    change = compare(*pair(1, factor=1 / 1.5)).changes[0]
+    assert (change.where, change.body.direction, change.tail.direction) == ("whole", -1, -1)
+    shown = change.shifts[0].ratio
+    assert shown.low < 1 / 1.5 * 1.05 < shown.high * 1.1
+
+
+def moved(where, shares, **ratios):
+    """A change of `where` alone: shares of I/Os above 8 us, and ratios of quantiles with their intervals."""
+    ratios = {"p50": (1.1, 0.9, 1.2)} | ratios
+    none, some = PartChange(0), PartChange(1 if shares[1] > shares[0] else -1, 0.001, 8, *shares)
+    shifts = [Shift(name, 100, 240, Ratio(*ratios[name])) for name in ratios]
+    one = Histogram.of({40: 100}, 4_000, 40)
+    body, tail = (some, none) if where == "body" else (none, some)
+    return SeriesChange(
+        Series("sda", "read", "hba"), one, one, (*shifts, Shift("max", 300, 400)), body, tail, Detectable(1.1, 1.2)
+    )
+
+
+def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
+    assert said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 0.00098, 2.4)})).startswith(
+        "the tail grew: 0.1 % -> 0.2 % of I/Os above 8 us; the body"
+    )
+    assert "p99.9" not in said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 1.01, 240)}))
+    both = said_of(moved("tail", (0.001, 0.002), **{"p99": (2.4, 1.1, 3), "p99.9": (9, 0.5, 10)}))
+    assert "the tail grew: p99 100 us -> 240 us (x2.4; 95 %: 1.1 to 3), 0.1 %" in both
+    assert said_of(moved("body", (0.4, 0.6), p50=(2.4, 0.9, 3))).startswith("the body is slower: 40 % -> 60 % of I/Os")
+
+
+def test_a_cut_between_nearly_all_and_nearly_none_is_all_of_it():
+    assert said_of(moved("tail", (1.0, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("all of it is faster: p99 ")
+    assert said_of(moved("tail", (0.0028, 1.0), p99=(90, 80, 99))).startswith("all of it is slower: p99 ")
+    assert said_of(moved("tail", (0.9, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("the tail shrank: p99 ")
+
+
+def said_of(change):
+    return sentence(change, SimpleNamespace(tested=True)).removeprefix("sda read hba: ")
+
+
+def test_one_sick_device_of_many_is_the_only_one():
+    rng = Random(5)
+    a, b = load(rng, devices=6, windows=60, phi=0.5), load(rng, devices=6, windows=60, phi=0.5)
+    sick = load(rng, windows=60, phi=0.5, factor=2.0)
+    for unit, other in zip(b.units, sick.units, strict=True):
+        unit.counts |= other.counts
+    assert [one.series.device for one in compare(a, b).changes if one.changed] == ["sd0"]
+
+
+def test_too_few_ios_are_not_no_difference():
+    rng = Random(1)
+    a, b = load(rng, ios=0.4, windows=40), load(rng, ios=0.4, windows=40)
+    comparison = compare(a, b)
+    assert comparison.changes[0].where == "unknown"
+    said = render(comparison)
+    assert "not enough data: sd0 read" in said
+    assert "no difference" not in said
+
+
+def test_what_would_have_been_found_is_said():
+    comparison = compare(*pair(2))
+    (change,) = comparison.changes
+    assert change.where == "none"
+    assert 1.125 < change.seen.body <= 1.3
+    assert change.seen.tail <= 4
+    assert "would have been found (80 %)" in " ".join(render(comparison).split())
+    reported = summarise(comparison)["changes"][0]["would_have_found"]
+    assert reported["all_times"] == change.seen.body
+
+
+def test_a_test_of_few_blocks_asks_all_relabellings_and_stays_within_them():
+    even = CutRow([5, 6, 5, 6, 5, 6], [6, 5, 6, 5, 6, 5], [100] * 6, [100] * 6)
+    found = weigh([even], 0.0).found[0]
+    assert found.p > 0.5
+    high = CutRow([5, 6, 5, 6, 5, 6], [60, 61, 59, 60, 61, 59], [100] * 6, [100] * 6)
+    assert weigh([high], 0.0).found[0].p < 0.01
+
+
+def test_quantiles_lie_between_the_edges_and_ratios_hold_them():
+    survival = Survival(Histogram.record(range(100, 200)))
+    assert survival.latency(0.5) == pytest.approx(150, rel=0.05)
+    assert survival.above(survival.latency(0.2)) == pytest.approx(0.2, abs=0.001)
+    found = ratio(QuantileInterval(100, 90, 110), QuantileInterval(200, 190, 220))
+    assert found.value == pytest.approx(2.0)
+    assert found.low < 2 < found.high
+    assert student(7) == pytest.approx(2.365, abs=0.01)
+    assert student(23) == pytest.approx(2.069, abs=0.005)
+
+
+def test_long_captures_are_kept_in_a_bounded_number_of_units():
+    made = period_of("A", BOX, (DISK,), [frame(i) for i in range(1000)])
+    assert MAX_UNITS // 2 <= len(made.units) <= MAX_UNITS
+    assert made.windows == 1000
+    assert made.us == 1000 * 1_000_000
+    assert made.total(Series("sda", "read", "total"), 3).count == 100_000
+
+
+def test_a_coarser_histogram_later_makes_all_of_its_series_coarse():
+    frames = [frame(0), frame(1, histograms={Series("sda", "read", "total"): Histogram.of({7: 5}, bits=0)})]
+    made = period_of("A", BOX, (DISK,), frames)
+    whole = made.total(Series("sda", "read", "total"), 3)
+    assert (whole.bits, whole.count) == (0, 105)
+
+
+# The two runs of a disk with disksort on and off, DTrace quantize() in ms (tables of a published measurement).
+ON = {0: 40, 1: 9, 2: 6, 4: 17, 8: 23, 16: 6, 32: 36, 64: 15407, 128: 361660, 524288: 302}
+OFF = {0: 30, 1: 21, 2: 30, 16: 50, 32: 3, 64: 384, 128: 505, 256: 531169, 512: 11764}
+
+
+def one_window(table, name):
+    counts = {bucket_index(ms * 1024, 0): n for ms, n in table.items()}
+    whole = Histogram.of(counts, bits=0)
+    flow = Flow("ssd0", "other")
+    only = Frame(0, 1e9, 600_000_000, 600_000_000, {Series(*flow, "total"): whole}, {flow: Completed(whole.count, 0)})
+    return period_of(name, ORIGIN, (), [only])
+
+
+def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
+    comparison = compare(one_window(ON, "on"), one_window(OFF, "off"))
+    (change,) = comparison.changes
+    assert (change.a.count, change.b.count) == (377_506, 543_956)
+    assert not comparison.tested
+    said = " ".join(render(comparison).split())
+    most = "ssd0 other: 302 I/Os took 8:57 min or more in A, none of B's took more than 1.05 s"
+    assert most in said
+    assert said.index(most) < said.index("p50 270 ms -> 530 ms (x2)")
+    assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in said
+    assert "the tail is gone" in said
+    assert "too few windows for a test: 1 where it takes 20" in said
+
+
+def write(path, frames, origin=BOX):
+    writer = Writer.create(path, origin, devices=(DISK,))
+    for one in frames:
+        writer.append(one)
+    writer.close("asked")
+    return path
+
+
+def test_files_settings_and_marks(tmp_path, capsys):
+    slow = {Series("sda", "read", "total"): Histogram.record(range(9000, 9100))}
+    changed = {"module vmd": {"max_vec": "8"}}
+    frames = [frame(i) for i in range(20)]
+    mark = Mark("vec 8", frames[19].mono_us + 400_000, 1e6, changed)
+    frames.append(frame(20, marks=(mark,), histograms=slow))
+    frames += [frame(i, histograms=slow) for i in range(21, 44)]
+    origin = replace(BOX, settings={"module vmd": {"max_vec": "2"}})
+    path = write(tmp_path / "a.gz", frames, origin)
+    before = write(tmp_path / "b.gz", frames[:20], origin)
+    assert read(f"{path}@vec 8").windows == 23
+    assert diff_command([str(before), f"{path}@vec 8"], as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "sda read: " in said
+    assert "module vmd max_vec: 2 -> 8" in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert diff_command([str(before), f"{path}@vec 8"], as_json=True) == 0
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["schema"] == "latmon.diff/1"
+    assert reported["settings"] == [{"section": "module vmd", "name": "max_vec", "a": "2", "b": "8"}]
+    with pytest.raises(UsageError, match="has no mark 'vec 9'; its marks: 'vec 8'"):
+        read(f"{path}@vec 9")
+
+
+def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, capsys):
+    files = []
+    for vec, size in ((8, 4), (2, 8), (4, 6)):
+        origin = replace(BOX, settings={"module vmd": {"max_vec": str(vec)}})
+        seen = {Flow("sda", "write"): Completed(1000, size * 1_000_000_000)}
+        frames = [frame(i, seen=seen, kernel=seen) for i in range(3)]
+        files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
+    assert main.main(["diff", *files]) == 0
+    said = capsys.readouterr().out
+    assert "by module vmd max_vec" in said
+    assert [line.split()[0] for line in said.splitlines()[2:5]] == ["2", "4", "8"]
+    assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(said.split())
+    assert sweep([read(one) for one in files]).trends[0].p == pytest.approx(1 / 3)
+
+
+def test_loads_and_starting_points_that_differ_are_said_first():
+    rng = Random(1)
+    a, b = load(rng, phi=0.2), load(rng, ios=2400.0, phi=0.2)
+    b.origin = replace(ORIGIN, latency_from="issue", tier="C")
+    said = render(compare(a, b))
+    assert "the loads differ, so the latencies below are of different work" in said
+    assert "IOPS" in said
+    assert "totals begin at another point" in said
+    assert said.index("the loads differ") < said.index(" tests, ")
+
+
+def incident(name, windows=24):
+    """The first windows of a bundled incident; its healthy twin has another load and the same devices."""
+    one = INCIDENTS[name]
+    return period_of(name, one.origin, (), islice(one.frames(Random(1)), windows))
+
+
+@pytest.fixture(scope="module")
+def slow_softirq():
+    return incident("e810"), incident("e810-healthy")
+
+
+@pytest.mark.parametrize(("sick", "way"), [(0, "faster"), (1, "slower")])
+def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
+    """The always-on time from issue to completion went from 3.97 ms to 88 us, the traced hba not at all."""
+    said = " ".join(render(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
+    assert said.index(f"softirq explains what is {way}: nvme0n1") < said.index("the loads differ")
+    assert said.index("the loads differ") < said.index("p50")
+    assert "hba" not in said
+    reported = summarise(compare(slow_softirq[sick], slow_softirq[1 - sick]))
+    change = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "total")
+    assert change["cause"]["stage"] == "softirq"
+    assert change["cause"]["share"] > 0.99
+    hba = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "hba")
+    assert (hba["of"], hba["includes"]) == ("traced", [])
+    assert all(70 < side["a"] < 130 for side in (hba["shift_us"]["p50"],))
+
+
+def without_tracing(name):
+    frames = (replace(one, traced=Traced()) for one in islice(INCIDENTS[name].frames(Random(1)), 24))
+    return period_of(name, INCIDENTS[name].origin, (), frames)
+
+
+def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
+    comparison = compare(without_tracing("e810"), without_tracing("e810-healthy"))
+    said = " ".join(render(comparison).split())
+    assert "nvme0n1 write issue to completion: all of it is faster" in said
+    assert "hba" not in said
+    stages = [one for one in summarise(comparison)["changes"] if one["stage"] == "hba"]
+    assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
+
+
+@pytest.mark.parametrize(("sick", "says"), [(True, True), (False, False)])
+def test_one_traced_side_says_where_its_time_is_if_it_is_the_slower_one(slow_softirq, sick, says):
+    traced = slow_softirq[0 if sick else 1]
+    said = " ".join(render(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
+    assert ("softirq has most of what is faster: nvme0n1" in said) is says
+    assert ("of A's time (B was not traced)" in said) is says
+    assert "explains" not in said
+
+
+def test_stages_that_hold_other_stages_are_not_compared():
+    b = without_tracing("e810-healthy")
+    b.includes = dict.fromkeys(b.includes, ())
+    said = " ".join(render(compare(without_tracing("e810"), b)).split())
+    assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in said
+    assert "issue to completion: all of it" not in said
+
+
+SLOW_US, QUICK_US = 600_000_000, 1000
+TOTAL, QUEUE = Series("sda", "write", "total"), Series("sda", "write", "queue")
+
+
+def waits(slow, number, above=None):
+    """A window of 1,000 I/Os of 1 ms, and some that waited ten minutes in the queue; `above`: told by a threshold."""
+    times = [QUICK_US] * 1000 + [SLOW_US] * slow
+    whole = Histogram.record(times)
+    by = {bucket_index(QUICK_US): 1000 * QUICK_US} | ({bucket_index(SLOW_US): slow * SLOW_US} if slow else {})
+    reported = {} if above is None else {"above": {Flow("sda", "write"): slow}, "thresholds_us": {"sda": above}}
+    traced = Traced({TOTAL: whole, QUEUE: whole}, {QUEUE: by}, one_in=1)
+    return frame(number, histograms={TOTAL: whole}, traced=traced, **reported)
+
+
+def of_waits(name, slow, above=None, devices=(DISK,)):
+    return period_of(name, BOX, devices, [waits(slow * (i == 20), i, above) for i in range(30)])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("above", [None, 500_000])
+def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip, above):
+    a, b = of_waits("A", 40, above), of_waits("B", 0, above)
+    comparison = compare(*((b, a) if flip else (a, b)))
+    said = " ".join(render(comparison).split())
+    counts = "0 -> 40" if flip else "40 -> 0"
+    sides = ("B", "A") if flip else ("A", "B")
+    most = (
+        f"sda write: 40 I/Os took 8:57 min to 10:00 min in {sides[0]}, none of {sides[1]}'s took more than 1 ms"
+        if above is None
+        else f"sda write: I/Os above 500 ms: {counts}; the longest "
+    )
+    assert most in said
+    assert "100% of their time is queue" in said
+    assert said.index(most) < said.index("no other difference found: sda write")
+    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    assert total["extreme"]["count"] == ([0, 40] if flip else [40, 0])
+    assert summarise(comparison)["lead"][0] in said
+
+
+def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
+    held = ("irq", "softirq", "completion")
+    sides = []
+    for slow in (40, 0):
+        frames = [waits(slow * (i == 20), i) for i in range(30)]
+        hba = Series("sda", "write", "hba")
+        traced = [
+            replace(one.traced, histograms={TOTAL: one.traced.histograms[TOTAL], hba: one.traced.histograms[TOTAL]},
+                    by_total={hba: one.traced.by_total[QUEUE]}, includes={"hba": held})
+            for one in frames
+        ]  # fmt: skip
+        made = [replace(one, traced=each) for one, each in zip(frames, traced, strict=True)]
+        sides.append(period_of("A", BOX, (DISK,), made))
+    comparison = compare(*sides)
+    assert "100% of their time is issue to completion" in " ".join(render(comparison).split())
+    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    assert total["extreme"]["includes"] == {"hba": list(held)}
+
+
+@pytest.mark.parametrize("slow", [0, 4])
+def test_four_long_i_os_are_no_extreme(slow):
+    assert all(one.extreme is None for one in compare(of_waits("A", slow), of_waits("B", 0)).changes)
+
+
+def test_devices_of_one_side_alone_are_named():
+    rng = Random(1)
+    said = render(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
+    assert "only in A: sd1" in said
+
+
+def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys):
+    empty = write(tmp_path / "empty.gz", [])
+    with pytest.raises(RecordingError, match="holds no window"):
+        read(str(empty))
+    assert main.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
+    assert main.main(["diff", str(empty)]) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,612 @@
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from latmon.capture.backend import ProbeReport
+from latmon.doctor import checks as doctor_checks
+from latmon.doctor import command as doctor_command
+from latmon.doctor import dtrace, tier
+from latmon.doctor.checks import Check, Output, Place, Status, run
+from latmon.support.errors import UnavailableError
+
+USER = 1000
+PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
+
+
+class Host:
+    """A directory that a Place looks at, and the commands that it answers."""
+
+    def __init__(self, root):
+        self.root = root
+        self.answers = {}
+        self.place = Place(
+            proc=root / "proc",
+            sys=root / "sys",
+            etc=root / "etc",
+            boot=root / "boot",
+            root=root,
+            environ={"PATH": str(root / "bin")},
+            uid=0,
+            platform="linux",
+            run=lambda command: self.answers.get(tuple(command)[-1], Output(127, "")),
+        )
+
+    def write(self, path, text=""):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def config(self, *lines):
+        self.write("proc/sys/kernel/osrelease", "6.1\n")
+        self.write("boot/config-6.1", "\n".join(lines) + "\n")
+
+    def tool(self, version="bpftrace v0.23.2\n", code=0):
+        path = self.write("bin/bpftrace")
+        path.chmod(0o755)
+        self.answers["--version"] = Output(code, version)
+        return path
+
+    def dtrace(self, trial=Output(0, ""), version="dtrace: Oracle D 2.0\n", system="linux"):  # noqa: B008 - frozen
+        path = self.write("bin/dtrace")
+        path.chmod(0o755)
+        self.answers |= {"-V": Output(0, version), "BEGIN": trial}
+        self.place = replace(self.place, platform=system)
+        return path
+
+    def as_user(self):
+        self.place = replace(self.place, uid=USER)
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setattr("latmon.support.trust._ADMIN", ())
+    return Host(tmp_path)
+
+
+def test_a_tool_of_today(host):
+    path = host.tool()
+    assert doctor_checks.bpftrace(host.place) == Check("bpftrace", Status.OK, f"v0.23.2 ({path})")
+
+
+@pytest.mark.parametrize(
+    ("release", "remedy"),
+    [
+        ("ID=debian", "sudo apt-get install bpftrace"),
+        ("ID=fedora", "sudo dnf install bpftrace"),
+        ("ID=arch", "sudo pacman -S bpftrace"),
+        ("ID=other", "install bpftrace with this system's package manager"),
+    ],
+)
+def test_no_tool_names_the_command_of_this_distribution(host, release, remedy):
+    host.write("etc/os-release", release)
+    host.as_user()
+    found = doctor_checks.bpftrace(host.place)
+    assert (found.status, found.remedy) == (Status.MISSING, remedy)
+
+
+def test_root_needs_no_sudo(host):
+    host.write("etc/os-release", "ID=debian")
+    assert doctor_checks.bpftrace(host.place).remedy == "apt-get install bpftrace"
+
+
+def test_a_tool_that_does_not_run_says_what_it_said(host):
+    host.tool("error while loading shared libraries: \x1b[31mlibbcc.so\n", 127)
+    found = doctor_checks.bpftrace(host.place)
+    assert found.status is Status.MISSING
+    assert "libbcc" in found.what
+    assert found.what.isprintable()
+
+
+def test_an_old_tool_is_degraded(host):
+    host.tool("bpftrace v0.14.0\n")
+    assert doctor_checks.bpftrace(host.place).status is Status.DEGRADED
+
+
+def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
+    place = replace(host.place, environ={"LATMON_BPFTRACE": "./bpftrace"})
+    found = doctor_checks.bpftrace(place)
+    assert "absolute path" in found.what
+    assert "LATMON_BPFTRACE" in found.remedy
+
+
+def test_a_dtrace_that_runs(host):
+    path = host.dtrace()
+    host.write("proc/self/mounts", "debugfs /sys/kernel/debug debugfs rw 0 0\n")
+    assert dtrace.tool(host.place) == Check("dtrace", Status.OK, f"2.0 ({path})")
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "remedy"),
+    [
+        (
+            'dtrace: invalid probe specifier BEGIN: "io.d", line 134: failed to resolve vmlinux`major_names: Unknown\n',
+            "without CONFIG_KALLSYMS_ALL",
+            "CONFIG_KALLSYMS_ALL=y",
+        ),
+        ("dtrace: failed to initialize dtrace: DTrace device not available on system\n", "device not available", ""),
+    ],
+)
+def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, said, words, remedy):
+    host.dtrace(Output(1, said))
+    made = dtrace.tool(host.place)
+    assert made.status is Status.DEGRADED
+    assert words in made.what
+    assert "major_names" not in made.what
+    assert remedy in made.remedy
+
+
+def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
+    host.dtrace(Output(1, "sudo: a password is required\n"))
+    host.as_user()
+    assert dtrace.tool(host.place).what.endswith("it needs root, as `privilege` says")
+
+
+def test_that_debugfs_is_mounted_for_dtrace_alone_is_said(host):
+    host.dtrace()
+    assert "debugfs mounted for itself" in dtrace.tool(host.place).what
+    assert "gets debugfs" not in dtrace.tool(replace(host.place, platform="sunos5")).what
+
+
+def test_a_dtrace_that_hangs_is_not_ok(host):
+    host.dtrace(Output(124, ""))
+    made = dtrace.tool(host.place)
+    assert "30 s" in made.what
+    assert made.remedy
+
+
+def test_a_dtrace_that_was_named_is_named_again(host):
+    path = host.dtrace(version="Usage\n")
+    named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": str(path)})
+    assert dtrace.tool(named).remedy.startswith("set LATMON_DTRACE")
+    assert "install" in dtrace.tool(host.place).remedy
+
+
+def test_debian_has_its_dtrace_in_sid(host):
+    host.write("etc/os-release", "ID=debian\n")
+    assert dtrace.tool(host.place).remedy == "Debian sid has it; see docs/DTRACE.md"
+
+
+@pytest.mark.parametrize(("letter", "status"), [("A", Status.OK), ("", Status.DEGRADED)])
+def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, letter, status):
+    load, _ = asked({"dtrace": letter})
+    found = ProbeReport("A", "fine")
+    assert tier.beside(host.place, found, load) == ()
+    named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/opt/dtrace"})
+    (made,) = tier.beside(named, found, load)
+    assert made.status is status
+    assert tier.beside(named, ProbeReport("", "none"), load) == ()
+
+
+@pytest.mark.parametrize(
+    ("system", "remedy"),
+    [("linux", "install dtrace with"), ("sunos5", "part of the system"), ("freebsd14", "kldload dtraceall")],
+)
+def test_no_dtrace(host, system, remedy):
+    made = dtrace.tool(replace(host.place, platform=system))
+    assert made.status is Status.MISSING
+    assert remedy in made.remedy
+
+
+def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
+    def names():
+        return [check.name for check in doctor_command.all_checks(host.place, EXPLAINED)]
+
+    assert "dtrace" not in names()
+    host.place = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/no/such"})
+    assert "dtrace" in names()
+    host.place = replace(host.place, environ={"PATH": str(host.root / "bin")})
+    host.dtrace()
+    assert "dtrace" in names()
+    host.dtrace(version="Usage dtrace [--help] [-h | -G] [-C [-I<Path>]] -s File.d [-o <File>]\n")
+    assert "dtrace" not in names()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (
+            Output(0, "7:\t-bash\nflags = <none>\n\tE: basic,dtrace_kernel,dtrace_proc\n\tI: basic\n"),
+            Status.OK,
+            "dtrace_k",
+        ),
+        (Output(0, "7:\t-bash\n\tE: all\n\tI: basic\n"), Status.OK, "dtrace_kernel"),
+        (Output(0, "7:\t-bash\n\tE: all,!dtrace_kernel\n"), Status.DEGRADED, "without the privilege"),
+        (Output(0, "7:\t-bash\n\tE: basic\n\tL: all\n"), Status.DEGRADED, "without the privilege dtrace_kernel"),
+        (Output(127, ""), Status.DEGRADED, "ppriv doesn't list"),
+    ],
+)
+def test_the_privileges_of_solaris(host, answer, status, words):
+    host.as_user()
+    host.answers["ppriv $$"] = answer
+    made = dtrace.privilege(replace(host.place, platform="sunos5"))
+    assert made.status is status
+    assert words in made.what
+    assert ("defaultpriv=basic,dtrace_kernel" in made.remedy) is (status is not Status.OK)
+
+
+def test_freebsd_wants_root_or_sudo(host):
+    there = replace(host.place, platform="freebsd15")
+    assert dtrace.privilege(there).what == "root"
+    host.answers[":"] = Output(0, "")
+    assert dtrace.privilege(replace(there, uid=USER)).what.startswith("sudo starts")
+
+
+def test_freebsd_s_modules(host):
+    host.as_user()
+    assert dtrace.modules(host.place).remedy == "sudo kldload dtraceall"
+    host.answers["dtraceall"] = Output(0, "")
+    assert dtrace.modules(host.place).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(Output(0, "global\n"), Status.OK), (Output(0, "web1\n"), Status.DEGRADED), (Output(127, ""), Status.OK)],
+)
+def test_a_zone_has_none_of_the_kernel_s_probes(host, answer, status):
+    host.answers["zonename"] = answer
+    assert dtrace.zone(host.place).status is status
+
+
+def test_packages_are_named_with_their_versions(host, monkeypatch):
+    assert [check.status for check in doctor_checks.packages(host.place)] == [Status.OK] * 3
+    monkeypatch.setattr(doctor_checks, "_PACKAGES", ("surely-not-installed",))
+    (missing,) = doctor_checks.packages(host.place)
+    assert (missing.status, missing.remedy) == (Status.MISSING, "pip install 'surely-not-installed'")
+
+
+def test_python(host):
+    assert doctor_checks.python(host.place).status is Status.OK
+
+
+def capabilities(host, bits, ambient=0):
+    host.write("proc/self/status", f"Name:\tx\nCapEff:\t{bits:016x}\nCapBnd:\t0\nCapAmb:\t{ambient:016x}\n")
+
+
+def test_root(host):
+    capabilities(host, 2**41 - 1)
+    assert doctor_checks.privilege(host.place).what == "root"
+
+
+def test_root_of_a_container_can_not_trace(host):
+    capabilities(host, 0xA80425FB)
+    assert doctor_checks.privilege(host.place).status is Status.DEGRADED
+
+
+@pytest.mark.parametrize(("ambient", "status"), [(PROBING, Status.OK), (0, Status.DEGRADED)])
+def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, status):
+    host.as_user()
+    capabilities(host, PROBING, ambient)
+    assert doctor_checks.privilege(host.place).status is status
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (Output(0, ""), Status.OK, "sudo starts"),
+        (Output(1, "Sorry, user x is not allowed to execute"), Status.DEGRADED, "may not start a shell"),
+        (Output(1, "sudo: a password is required"), Status.DEGRADED, "wants a password"),
+        (Output(127, ""), Status.DEGRADED, "not installed"),
+    ],
+)
+def test_sudo_is_asked_for_what_starts_the_probe(host, answer, status, words):
+    host.as_user()
+    host.place = replace(host.place, run=lambda command: {"sudo -n sh -c :": answer}[" ".join(command)])
+    found = doctor_checks.privilege(host.place)
+    assert found.status is status
+    assert words in found.what
+
+
+def test_diskstats(host):
+    assert doctor_checks.diskstats(host.place).status is Status.MISSING
+    host.write("proc/diskstats", " 8 0 sda 1\n")
+    assert doctor_checks.diskstats(host.place).status is Status.OK
+    assert doctor_checks.diskstats(replace(host.place, platform="freebsd14")).status is Status.DEGRADED
+    solaris = replace(host.place, platform="sunos5")
+    assert "psutil" in doctor_checks.diskstats(solaris).what
+    host.answers["disk"] = Output(0, "sd:0:sd0:reads\t1\n")
+    assert doctor_checks.diskstats(solaris).status is Status.OK
+
+
+def test_iostats_that_are_off_are_named_with_the_command(host):
+    host.write("sys/block/sda/queue/iostats", "0\n")
+    host.write("sys/block/zram0/queue/iostats", "0\n")
+    assert doctor_checks.iostats(host.place).status is Status.OK
+    (host.root / "sys/block/sda/mq").mkdir()
+    host.as_user()
+    found = doctor_checks.iostats(host.place)
+    assert found.status is Status.DEGRADED
+    assert "sda" in found.what
+    assert "zram0" not in found.what
+    assert found.remedy == "sudo sh -c 'echo 1 > /sys/block/sda/queue/iostats'"
+
+
+def test_btf(host):
+    assert doctor_checks.btf(host.place).status is Status.DEGRADED
+    host.write("sys/kernel/btf/vmlinux")
+    assert doctor_checks.btf(host.place).status is Status.OK
+
+
+def test_tracefs(host):
+    assert doctor_checks.tracefs(host.place).status is Status.MISSING
+    host.write("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n")
+    (host.root / "sys/kernel/tracing").mkdir(parents=True)
+    unmounted = doctor_checks.tracefs(host.place)
+    assert (unmounted.status, unmounted.remedy) == (
+        Status.DEGRADED,
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+    )
+    host.write("sys/kernel/debug/tracing/events/block/enable")
+    assert doctor_checks.tracefs(host.place).what == "/sys/kernel/debug/tracing"
+    host.write("sys/kernel/tracing/events/block/enable")
+    assert doctor_checks.tracefs(host.place).what == "/sys/kernel/tracing"
+
+
+def test_kprobes_are_no_condition(host):
+    assert doctor_checks.kprobes(host.place).status is Status.OK
+    host.config("# CONFIG_KPROBES is not set")
+    assert "only tier B" in doctor_checks.kprobes(host.place).what
+    host.config("CONFIG_KPROBES=y")
+    assert doctor_checks.kprobes(host.place).what == "the kernel has them"
+
+
+@pytest.mark.parametrize(
+    ("state", "config", "status"),
+    [
+        ("1\n", "", Status.OK),
+        ("2\n", "", Status.OK),
+        ("0\n", "", Status.DEGRADED),
+        ("", "", Status.DEGRADED),
+        ("", "CONFIG_BPF_JIT_ALWAYS_ON=y", Status.OK),
+    ],
+)
+def test_jit(host, state, config, status):
+    host.write("proc/sys/net/core/bpf_jit_enable", state)
+    host.config(config)
+    assert doctor_checks.jit(host.place).status is status
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("[none] integrity confidentiality\n", Status.OK),
+        ("none [integrity] confidentiality\n", Status.OK),
+        ("none integrity [confidentiality]\n", Status.MISSING),
+    ],
+)
+def test_lockdown(host, text, status):
+    host.write("sys/kernel/security/lockdown", text)
+    assert doctor_checks.lockdown(host.place).status is status
+
+
+def test_lockdown_that_nobody_can_see_is_unknown(host):
+    (host.root / "sys/kernel/security").mkdir(parents=True)
+    assert doctor_checks.lockdown(host.place).remedy == "mount -t securityfs securityfs /sys/kernel/security"
+    host.config("# CONFIG_SECURITY_LOCKDOWN_LSM is not set")
+    assert doctor_checks.lockdown(host.place).status is Status.OK
+
+
+def test_tick(host):
+    assert doctor_checks.tick(host.place).status is Status.DEGRADED
+    host.config("CONFIG_HZ=1000")
+    assert doctor_checks.tick(host.place).what == "1000 ticks per second"
+
+
+def test_container(host):
+    assert doctor_checks.container(host.place).what == "none"
+    host.write(".dockerenv")
+    assert doctor_checks.container(host.place).status is Status.DEGRADED
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "status", "words"),
+    [
+        ({"TERM": "xterm-256color"}, (160, 50), Status.OK, "160x50, 256 colours"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, (80, 24), Status.OK, "true colour"),
+        ({"TERM": "linux", "NO_COLOR": "1"}, (80, 24), Status.OK, "no colours"),
+        ({"TERM": "screen"}, (79, 24), Status.DEGRADED, "small"),
+        ({"TERM": "dumb"}, (80, 24), Status.DEGRADED, "can't be drawn on"),
+        ({}, (80, 24), Status.DEGRADED, "(unset)"),
+    ],
+)
+def test_terminal(host, environ, size, status, words):
+    found = doctor_checks.terminal(replace(host.place, environ=environ), size)
+    assert found.status is status
+    assert words in found.what
+
+
+def test_a_pipe_is_not_the_terminal(host, monkeypatch):
+    monkeypatch.setattr(doctor_checks, "_size", lambda: None)
+    found = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
+    assert found.status is Status.OK  # a pipe says nothing of the terminal that the screen is drawn on
+    assert "not checked" in found.what
+
+
+@pytest.mark.parametrize(
+    ("letter", "why", "status", "words"),
+    [
+        ("A", "rawtracepoints attach", Status.OK, "A: rawtracepoints attach"),
+        ("C", "", Status.OK, "C"),
+        ("D", "no BTF", Status.DEGRADED, "counters only: no BTF"),
+        ("", "needs root", Status.DEGRADED, "counters only: needs root"),
+    ],
+)
+def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
+    found = tier.tier(tier.report(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why)))
+    assert found.status is status
+    assert found.what.endswith(words)
+
+
+def asked(by_backend):
+    """What each backend explains, and which were asked."""
+    names = []
+
+    def load(name, target):
+        names.append(name)
+        assert target == f"latmon_backends.{name}.explain:explain"
+        letter = by_backend[name]
+        return lambda reason="": SimpleNamespace(tier=letter, why=reason or name)
+
+    return load, names
+
+
+@pytest.mark.parametrize(
+    ("by_backend", "expected", "why"),
+    [
+        ({"bpftrace": "C"}, ["bpftrace"], "bpftrace"),
+        ({"bpftrace": "", "dtrace": "A"}, ["bpftrace", "dtrace"], "bpftrace"),
+        ({"bpftrace": "", "dtrace": ""}, ["bpftrace", "dtrace"], "bpftrace"),
+    ],
+)
+def test_on_linux_dtrace_is_asked_where_bpftrace_does_not_run(host, by_backend, expected, why):
+    host.dtrace()
+    load, names = asked(by_backend)
+    assert tier.report(host.place, load).why == why
+    assert names == expected
+
+
+@pytest.mark.parametrize("system", ["sunos5", "freebsd15"])
+def test_elsewhere_dtrace_alone_is_asked(host, system):
+    load, names = asked({"dtrace": "A"})
+    assert tier.report(replace(host.place, platform=system), load).tier == "A"
+    assert names == ["dtrace"]
+
+
+def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
+    def refuse(_name, _target):
+        raise UnavailableError("it isn't there.")
+
+    found = tier.report(host.place, refuse)
+    assert tier.tier(found).what == "D, the kernel's counters only: it isn't there."
+    assert tier.matrix(found) == []
+
+
+def stage(name, always, a, c):
+    return SimpleNamespace(stage=name, always=always, traced={"A": a, "C": c})
+
+
+EXPLAINED = SimpleNamespace(
+    tier="B",
+    why="",
+    stages=(
+        stage("hba", "yes, with irq in it", "stages_a", "stages_c"),
+        stage("irq", "no: not told apart", "stages_a", "no: no such hook"),
+        stage("softirq", "no: not told apart", "stages_a", "no: no such hook"),
+    ),
+    hooks={"stages_a": ("rawtracepoint:x",), "stages_c": ("tracepoint:block:y", "tracepoint:irq:z")},
+    drivers={"nvme": "hard interrupt: hba, irq"},
+    ages={"A": "inflight_a, bio_ages_a", "C": "no: needs tier A"},
+)
+
+
+def test_stage_by_stage_what_measures_it_and_why_not():
+    head, *rows = (line.split() for line in tier.matrix(EXPLAINED))
+    assert " ".join(head) == "stage always traced, tier A traced, tier C (here)"
+    assert [" ".join(row) for row in rows] == [
+        "hba yes, with irq in it stages_a stages_c",
+        "irq - stages_a -",
+        "softirq - stages_a -",
+        "irq, softirq not traced: no such hook",
+        'in flight: ages are "at least", the waiting threads are not known: needs tier A',
+        "stages_c hooks tracepoint:block:y, tracepoint:irq:z",
+        "nvme completes: hard interrupt: hba, irq",
+    ]
+
+
+def test_without_an_always_on_probe_no_tier_is_the_hosts():
+    without = SimpleNamespace(**vars(EXPLAINED) | {"tier": "", "why": "needs root"})
+    assert "(here)" not in "".join(tier.matrix(without))
+    assert tier.as_values(without)[0]["here"] == ""
+    assert "not known: no script of the tracer runs here" in tier.in_flight(without)
+
+
+def test_where_requests_are_followed_that_is_said():
+    on_a = SimpleNamespace(**vars(EXPLAINED) | {"tier": "A'"})
+    assert tier.in_flight(on_a).startswith("each I/O's age and its issuer, while the tracer runs (inflight_a,")
+
+
+def test_dtrace_has_one_kind_of_on_demand_probes():
+    one = SimpleNamespace(stage="resume", always="no: not told apart", traced={"dtrace": "resume_d"})
+    made = SimpleNamespace(
+        tier="C",
+        why="",
+        stages=(one,),
+        hooks={"resume_d": ("io:::wait-start",), "wakeups_d": ("sched:::wakeup",)},
+        drivers={},
+        ages={"dtrace": "no: no D script follows each I/O"},
+    )
+    head, row, flight, *hooks = tier.matrix(made)
+    assert (head.split(), row.split()) == (
+        ["stage", "always", "traced,", "dtrace", "(here)"],
+        ["resume", "-", "resume_d"],
+    )
+    assert flight.endswith("no D script follows each I/O")
+    assert hooks == ["resume_d hooks io:::wait-start", "wakeups_d hooks sched:::wakeup"]
+    assert tier.as_values(made)[0]["here"] == "dtrace"
+
+
+def found(**statuses):
+    status = {"python": Status.OK, "diskstats": Status.OK, "tier": Status.OK} | statuses
+    return [Check(name, each, "what", "" if each is Status.OK else "mend") for name, each in status.items()]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ({}, True),
+        ({"tier": Status.DEGRADED}, True),
+        ({"diskstats": Status.MISSING}, True),
+        ({"diskstats": Status.MISSING, "tier": Status.DEGRADED}, False),
+        ({"python": Status.MISSING}, False),
+    ],
+)
+def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
+    monkeypatch.setattr(doctor_command, "all_checks", lambda *_: found(**statuses))
+    monkeypatch.setattr(tier, "report", lambda *_, **_backend: EXPLAINED)
+    monkeypatch.setattr(tier, "beside", lambda *_: ())
+    assert doctor_command.doctor_command(as_json=False) == (0 if expected else 3)
+    assert ("can measure here" in capsys.readouterr().out) is expected
+
+
+def test_text_has_each_check_and_its_remedy():
+    lines = doctor_command.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
+    assert lines[1].split() == ["python", "ok", "what"]
+    assert lines[3].split() == ["tier", "degraded", "what"]
+    assert lines[4].split() == ["->", "mend"]
+    assert lines[6].startswith("stage")
+
+
+def test_json_is_for_scripts():
+    reported = json.loads(doctor_command.render_json(found(tier=Status.DEGRADED), EXPLAINED))
+    assert (reported["schema"], reported["usable"]) == ("latmon.doctor/1", True)
+    assert reported["checks"][0] == {"name": "python", "status": "ok", "what": "what"}
+    assert reported["checks"][2]["remedy"] == "mend"
+    assert reported["stages"][0] == {
+        "stage": "hba",
+        "always": "yes, with irq in it",
+        "traced": {"A": "stages_a", "C": "stages_c"},
+        "here": "C",
+    }
+    assert reported["hooks"]["stages_a"] == ["rawtracepoint:x"]
+
+
+def test_every_check_runs_on_a_host_with_nothing(host):
+    host.root.joinpath("proc").mkdir()
+    checks = doctor_command.all_checks(host.place, EXPLAINED)
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.what.isprintable() for check in checks)
+
+
+@pytest.mark.parametrize(("system", "own"), [("sunos5", "zone"), ("freebsd14", "modules"), ("netbsd10", "dtrace")])
+def test_on_another_system_dtrace_is_the_tool_and_the_linux_checks_are_left_out(host, system, own):
+    names = [check.name for check in doctor_command.all_checks(replace(host.place, platform=system), EXPLAINED)]
+    assert {"btf", "bpftrace", "kprobes"}.isdisjoint(names)
+    assert {"dtrace", "privilege", "diskstats", "terminal", "tier", own} <= set(names)
+
+
+def test_commands_are_run_without_input():
+    assert run(["cat"]) == Output(0, "")
+    assert run(["/no/such/command"]).code == 127
+    assert run(["sh", "-c", "echo out; echo err >&2; exit 3"]) == Output(3, "out\nerr\n")

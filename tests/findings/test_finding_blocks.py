@@ -1,0 +1,39 @@
+"""Blocks of a watch: one who begins late has the same ones, and what is judged in parts is judged as the whole is."""
+
+from finding_cases import frame
+
+from latmon.findings.engine import RuleEngine
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import Origin
+
+S = 1_000_000
+ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=100 * S + 300_000)
+
+
+def seconds(first, last):
+    return [frame(n + 0.3, dt_us=S) for n in range(first, last)]
+
+
+def ends(watch):
+    return [one.end_us for one in watch._blocks]
+
+
+def test_one_who_begins_late_has_the_same_blocks():
+    early, late = RuleEngine(ORIGIN), RuleEngine(ORIGIN)
+    for one in seconds(101, 190):
+        early.take(one)
+    for one in seconds(122, 190):
+        late.take(one)
+    assert ends(early) == ends(late)
+    assert len(ends(early)) == 12
+    assert early.facts.span_us == late.facts.span_us == 60 * S
+
+
+def test_in_parts_is_as_at_once_and_a_quiet_one_asks_nobody():
+    parts, quiet = RuleEngine(ORIGIN, (), DEFAULT), RuleEngine(ORIGIN)
+    quiet.quiet = True
+    for one in seconds(101, 112):
+        assert sum(1 for _ in parts.taking(one)) in (0, 12)
+        assert quiet.take(one) is False
+    assert (parts.evaluated, quiet.evaluated) == (2, 0)
+    assert ends(quiet) == ends(parts)

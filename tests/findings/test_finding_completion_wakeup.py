@@ -1,0 +1,229 @@
+"""completion-wakeup: a completion thread that is woken late, and waits that look like it and aren't."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
+
+from latmon.model.frame import Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
+
+RULE = "completion-wakeup"
+FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
+HOG = "zpool-data (prio 99)"
+THREAD = Thread(388, "mpt3sas_cmpl", "other", 120)
+
+
+def held(us, n, at_us=90):
+    return (n, {"hba": at_us, "irq": 5, "completion": us + 15})
+
+
+def reported(us, n, device="sda", *, at_s=BEGIN_S, instead=HOG, thread=THREAD):
+    """`n` that one wake-up held."""
+    wait = Wait("completion", thread.comm, thread.pid, thread.priority, at_s * S - us, us, instead)
+    stages = {"hba": 90, "irq": 5, "completion": us + 15}
+    return tuple(
+        Outlier(float(at_s), at_s * S - us - 110, device, "read", us + 110, stages, waits=(wait,)) for _ in range(n)
+    )
+
+
+def once(us, n, *, thread=THREAD, outliers=True, woken=True, threshold=None, kernel="6.1.0", blocks=11):
+    """A minute in which one wake-up is late by `us`, and holds `n` I/Os."""
+    values = {"thresholds_us": {"sda": threshold}} if threshold else {}
+    quiet = lasting(blocks, traced=traced("sda", (FAST,)), **values)
+    bad = frame(
+        BEGIN_S + 5 * blocks,
+        traced=traced("sda", (FAST, held(us, n))),
+        outliers=reported(us, n, at_s=BEGIN_S + 5 * blocks, thread=thread) if outliers else (),
+        wakeups=(Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}),) if woken else (),
+        **values,
+    )
+    return found(RULE, [*quiet, bad], kernel=kernel)
+
+
+def test_a_drain_of_a_second_is_critical_and_named():
+    thread = replace(THREAD, comm="emlxs_thread", priority=97)
+    (one,) = once(1_238_738, 8, thread=thread, threshold=500_000, kernel="SunOS 5.11")
+    assert (one.severity, one.device, one.where.screen, one.where.low_us) == ("critical", "sda", "stages", 524_288)
+    assert one.summary == (
+        "sda: >99% of the time of I/Os above 524 ms is a wait for the completion thread emlxs_thread (prio 97), which "
+        "was woken and ran up to 1.24 s later while zpool-data (prio 99) had its CPU; the device itself took 90 us"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["at_once"].value, said["at_once"].of) == (8, 8)
+    assert said["priority"].said == "its priority is 97 (SYS class); a higher number runs first"
+    assert (said["wakeup_max"].value, said["wakeup_max"].of) == (1_238_738, 1001)
+    assert all(step.risk for step in one.steps)
+    assert not any("chrt" in step.text for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param(["busy (prio 98)"] * 172, id="one label"),
+        pytest.param([f"busy (prio {98 + (n % 60 if n > 8 else 0)})" for n in range(172)], id="its priority moves"),
+    ],
+)
+def test_the_waits_for_each_thread_are_added_up(labels):
+    """172 waits of 146 ms behind one thread (25.1 s), then two of 700 ms (1.4 s) behind another."""
+    rows = [row for label in labels for row in reported(146_000, 1, instead=label)]
+    rows += reported(700_000, 2, instead="chronyd (prio 120)")
+    load = (FAST, held(146_000, 172), held(700_000, 2))
+    (one,) = found(RULE, [frame(traced=traced("sda", load), outliers=tuple(rows), thresholds_us={"sda": 100_000})])
+    assert "ran up to 700 ms later while mostly busy (prio 98) had its CPU" in one.summary
+    assert "busy (prio 98) ran on its CPU for 25.1 s of 26.5 s" in [fact.said for fact in one.facts]
+    assert "| grep -w busy" in one.steps[0].text
+
+
+def test_on_linux_a_lower_number_goes_first():
+    (one,) = once(200_000, 4, threshold=50_000)
+    assert one.severity == "warning"
+    assert "its priority is 120 (an ordinary thread's); a lower number runs first" in [f.said for f in one.facts]
+    assert any("chrt -f -p 50 388" in step.text for step in one.steps)
+
+
+def test_a_thread_of_unknown_name_and_priority():
+    (one,) = once(200_000, 4, thread=replace(THREAD, comm="", priority=-1), threshold=50_000)
+    assert " a wait for the completion thread, which was woken and ran up to" in one.summary
+    assert not {"thread", "priority"} & {fact.name for fact in one.facts}
+
+
+@pytest.mark.parametrize(
+    ("us", "n", "fires"),
+    [
+        pytest.param(120_000, 3, True, id="one long wait of three"),
+        pytest.param(120_000, 2, False, id="two I/Os are not enough"),
+        pytest.param(60_000, 30, False, id="one wait of 60 ms: a busy host"),
+    ],
+)
+def test_one_wait_counts_when_it_is_long(us, n, fires):
+    assert bool(once(us, n, threshold=20_000)) is fires
+
+
+@pytest.mark.parametrize(
+    ("us", "blocks", "fires"),
+    [
+        pytest.param(12_000, 3, True, id="in three blocks"),
+        pytest.param(12_000, 2, False, id="in two"),
+        pytest.param(9_000, 12, False, id="too short however often"),
+    ],
+)
+def test_shorter_waits_must_last(us, blocks, fires):
+    values = {"thresholds_us": {"sda": 5_000}}
+    bad = lasting(12, traced=traced("sda", (FAST, held(us, 5))), outliers=reported(us, 5), **values)
+    quiet = lasting(12, traced=traced("sda", (FAST,)), **values)
+    assert bool(found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])) is fires
+
+
+def test_devices_that_wait_for_the_same_thread_are_one_finding():
+    parts = [traced(name, (FAST, held(600_000, n))) for name, n in (("sda", 2), ("sdb", 1))]
+    both = replace(
+        parts[0],
+        histograms={**parts[0].histograms, **parts[1].histograms},
+        by_total={**parts[0].by_total, **parts[1].by_total},
+    )
+    rows = (*reported(600_000, 2), *reported(600_000, 1, "sdb"))
+    values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
+    (one,) = found(RULE, [frame(traced=both, outliers=rows, **values)])
+    assert one.device == "sda"
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["others"].said, said["at_once"].value) == ("sdb waited for the same thread", 3)
+
+
+def test_the_named_device_stays_where_counts_are_near():
+    def first(counts):
+        parts = [traced(name, (FAST, held(600_000, n))) for name, n in counts.items()]
+        rows = tuple(row for name, n in counts.items() for row in reported(600_000, n, name))
+        limit = dict.fromkeys(counts, 100_000)
+        (one,) = found(RULE, [frame(traced=together(*parts), outliers=rows, thresholds_us=limit)])
+        return one.device, one.also
+
+    assert first({"sda": 4, "sdb": 5}) == first({"sda": 5, "sdb": 4}) == ("sda", ("sdb",))
+    assert first({"sda": 2, "sdb": 5}) == ("sdb", ("sda",))
+
+
+def test_where_no_thread_is_known_devices_are_not_said_to_share_one():
+    parts = [traced(name, (FAST, held(600_000, 8))) for name in ("sda", "sdb")]
+    values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
+    some = found(RULE, [frame(traced=together(*parts), **values)])
+    assert [(one.device, one.severity, one.also) for one in some] == [("sda", "notice", ()), ("sdb", "notice", ())]
+
+
+@pytest.mark.parametrize(
+    ("comm", "severity"),
+    [
+        pytest.param("khugepaged", "notice", id="any late thread"),
+        pytest.param("kworker/1:1H", "notice", id="a worker of anybody's"),
+        pytest.param("sdma-engine", "notice", id="begins like a disk's name"),
+        pytest.param("mpt3sas_cmpl", "critical", id="its driver's"),
+        pytest.param("irq/33-mpt3sas0", "critical", id="its driver's interrupt thread"),
+        pytest.param("irq/40-mpt3sas1", "notice", id="an interrupt thread of another adapter"),
+    ],
+)
+def test_without_rows_a_name_ties_a_late_thread_to_the_device(comm, severity):
+    values = {
+        "traced": traced("sda", (FAST, held(600_000, 8))),
+        "wakeups": (Wakeups(Thread(39, comm, "other", 120), hist({20: 1000, 600_000: 1})),),
+        "handlers": {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")},
+        "thresholds_us": {"sda": 100_000},
+    }
+    (one,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])
+    assert one.severity == severity
+    assert (comm in one.summary) is (severity == "critical")
+
+
+def test_a_start_and_minutes_need_as_many_blocks():
+    values = {"traced": traced("sda", (FAST, held(60_000, 30))), "outliers": reported(60_000, 30)}
+    values["thresholds_us"] = {"sda": 20_000}
+    for blocks, fires in ((2, False), (3, True)):
+        assert bool(found(RULE, lasting(blocks, **values))) is fires
+        assert bool(found(RULE, [frame(BEGIN_S + 60 * n, dt_us=60 * S, **values) for n in range(blocks)])) is fires
+
+
+def test_a_delay_of_0_counts_all():
+    values = {"traced": traced("sda", (FAST, held(600_000, 8))), "thresholds_us": {"sda": 100_000}}
+    row = Outlier(1.0, BEGIN_S * S, "sda", "read", 900, {"hba": 900})
+    assert found(RULE, [frame(outliers=(row, *reported(600_000, 8)), **values)], limits={"delay_us": 0})
+
+
+def test_an_odd_name_is_in_no_command():
+    thread = replace(THREAD, comm="a`b`", priority=97)
+    (one,) = once(1_238_738, 8, thread=thread, threshold=500_000)
+    assert not any("a`b`" in step.text.partition(": ")[2] for step in one.steps)
+
+
+def test_without_known_wakeups_it_is_a_notice():
+    (one,) = once(600_000, 8, outliers=False, woken=False, threshold=100_000)
+    assert one.severity == "notice"
+    assert one.summary.endswith("600 ms in the mean; whether it was woken late is not known here")
+
+
+def test_a_thread_that_works_for_long_was_not_woken_late():
+    """dm-crypt's worker: its wake-ups are short and its work is long."""
+    (one,) = found(
+        RULE,
+        [
+            frame(
+                traced=traced("sda", (FAST, held(300_000, 20))),
+                wakeups=(Wakeups(THREAD, hist({20: 1000})),),
+                thresholds_us={"sda": 100_000},
+            )
+        ],
+    )
+    assert one.severity == "notice"
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(((20, {"hba": 900_000, "completion": 100_000}),), id="the device is slow itself"),
+        pytest.param(((20, {"queue": 900_000, "hba": 90, "completion": 200_000}),), id="most of it waits in the queue"),
+        pytest.param(((20, {"hba": 90, "completion": 20, "resume": 900_000}),), id="its waiter, after completion"),
+    ],
+)
+def test_time_elsewhere_is_none_of_it(load):
+    rows = reported(150_000, 3)
+    assert not found(RULE, lasting(traced=traced("sda", (FAST, *load)), outliers=rows, thresholds_us={"sda": 50_000}))
+
+
+def test_untraced_devices_say_nothing():
+    assert not found(RULE, lasting(histograms=timed("sda", ((20, {"hba": 900_000}),))))

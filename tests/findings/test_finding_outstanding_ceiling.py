@@ -1,0 +1,203 @@
+"""outstanding-ceiling: a wall of a few I/Os with others above it, and all that looks like one and isn't."""
+
+import pytest
+from finding_cases import depths, disk, done, found, frame, lasting, timed
+
+from latmon.model.inflight import SYSFS
+
+RULE = "outstanding-ceiling"
+SERIAL = ((5000, {"queue": 41_000, "hba": 3_000}),)
+SD = {"un_throttle": (3, ""), "un_min_throttle": (8, ""), "un_saved_throttle": (3, ""), "un_f_opt_queueing": (1, "")}
+"""As the crash dump of the published case has them."""
+FAR = {"queue_depth": 64, "can_queue": (128, "host0/can_queue")}
+
+
+def held(n=3, queued=41, load=SERIAL, source="probe", of_ms=5000):
+    moments = depths({0: of_ms // 50, n - 1: of_ms // 50, n: of_ms - of_ms // 25} if n > 1 else {0: 100, 1: 4900})
+    waiting = {0: of_ms // 50, queued: of_ms - of_ms // 50} if queued else {0: of_ms}
+    reported = depths(moments.in_driver, waiting, source)
+    values = {"depths": {"sda": reported}, "kernel": done("sda", 5000)}
+    return values | ({"histograms": timed("sda", load)} if load else {})
+
+
+def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
+    (one,) = found(RULE, lasting(**held()), [disk(limits=SD)])
+    assert (one.severity, one.device, one.where.screen) == ("critical", "sda", "outstanding")
+    assert one.summary == (
+        "sda: its driver is limited to 3 I/Os in flight while 41 wait above it, where 93% of their time passes; "
+        "un_throttle of 3 is below its own minimum of 8 (un_min_throttle)"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["ceiling"].value, said["mode"].value, said["limit"].value) == (3, 3, 3)
+    assert (said["ceiling"].said, said["mode"].said) == (
+        "in the driver: never above 3",
+        "mostly 3, for 98% of the busy time",
+    )
+    assert said["waiting"].of == 60_000
+    assert said["driver_us"].said == "an I/O takes 3 ms from the driver on and 41 ms before, in the mean"
+    assert all(step.risk for step in one.steps)
+    assert "mdb" in one.steps[0].text
+
+
+@pytest.mark.parametrize(
+    ("limits", "severity", "why"),
+    [
+        pytest.param(FAR, "critical", "its configured limit is 64 (queue_depth)", id="a limit far above it"),
+        pytest.param({}, "warning", "no limit of it is known", id="no limit is known"),
+        pytest.param(
+            {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun")},
+            "critical",
+            "queue_depth of 3 is below the 7 that its host begins with (cmd_per_lun)",
+            id="below what it began with",
+        ),
+        pytest.param(
+            {"can_queue": (3, "host0/can_queue")}, "warning", "that is all that can_queue allows", id="a plain limit"
+        ),
+    ],
+)
+def test_the_limit_is_reported_beside_what_was_measured(limits, severity, why):
+    (one,) = found(RULE, lasting(**held()), [disk(limits=limits)])
+    assert (one.severity, one.summary.partition("; ")[2]) == (severity, why)
+
+
+def test_gauges_alone_are_enough():
+    (one,) = found(RULE, lasting(**held(load=None, source=SYSFS)), [disk(limits=FAR)])
+    assert one.severity == "critical"
+    assert one.share == pytest.approx(41 / 44, abs=0.01)
+    assert "by Little's law" in next(fact.said for fact in one.facts if fact.name == "waiting")
+
+
+def test_the_gain_is_little_s_law_s():
+    times = ((5000, {"queue": 41_000, "hba": 3_000}),)
+    (one,) = found(RULE, lasting(**held(load=times)), [disk(limits=FAR)])
+    said = next(fact.said for fact in one.facts if fact.name == "littles_law")
+    assert "at 44 in flight up to" in said
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_every_ceiling_to_four(n):
+    (one,) = found(RULE, lasting(**held(n)), [disk(limits=FAR)])
+    assert one.facts[0].value == n
+
+
+@pytest.mark.parametrize(
+    ("n", "bound"),
+    [
+        pytest.param(5, 64, id="just above"),
+        pytest.param(32, 32, id="a busy disk: iodepth 64 before 32"),
+        pytest.param(256, 256, id="a busy array"),
+    ],
+)
+def test_a_higher_ceiling_is_none(n, bound):
+    assert not found(RULE, lasting(**held(n)), [disk(limits={"queue_depth": bound})])
+
+
+def test_a_wall_with_nothing_queued_is_the_application_s():
+    load = ((5000, {"queue": 10, "hba": 3_000}),)
+    assert not found(RULE, lasting(**held(queued=0, load=load)), [disk(limits=FAR)])
+
+
+@pytest.mark.parametrize(("queue_us", "fires"), [(1_900, False), (2_100, True)])
+def test_the_share_above_the_driver(queue_us, fires):
+    load = ((5000, {"queue": queue_us, "hba": 3_000}),)
+    assert bool(found(RULE, lasting(**held(load=load)), [disk(limits=FAR)])) is fires
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.88, "warning"), (0.92, "critical")])
+def test_nearly_all_of_the_time_is_critical(share, severity):
+    load = ((5000, {"queue": int(100_000 * share), "hba": int(100_000 * (1 - share))}),)
+    (one,) = found(RULE, lasting(**held(load=load)), [disk(limits=FAR)])
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(("queued", "severity"), [(8, "warning"), (10, "critical")])
+def test_critical_needs_many_that_wait(queued, severity):
+    (one,) = found(RULE, lasting(**held(queued=queued)), [disk(limits=FAR)])
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(("blocks", "fires"), [(2, False), (3, True)])
+def test_a_burst_is_no_ceiling(blocks, fires):
+    busy = [frame(100 + 5 * n, **held()) for n in range(blocks)]
+    idle = [frame(100 + 5 * n, depths={"sda": depths({0: 5000}, {0: 5000})}) for n in range(blocks, 10)]
+    assert bool(found(RULE, [*busy, *idle], [disk(limits=FAR)])) is fires
+
+
+def test_a_driver_that_takes_one_by_design_is_none():
+    assert not found(RULE, lasting(**held(1)), [disk(driver="usb-storage", limits={"can_queue": 1})])
+
+
+def test_who_waits_for_a_tag_has_no_request_and_that_is_said():
+    values = held(queued=0, load=((5000, {"queue": 5, "hba": 3_000}),))
+    limits = {"nr_tags": (3, "mq/0/nr_tags"), "scheduler": "none"}
+    (one,) = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert one.severity == "notice"
+    assert one.summary == (
+        "sda: its driver is full at 3 I/Os for most of the busy time, which is all that nr_tags allows; "
+        "the kernel doesn't count waiting I/Os"
+    )
+    assert not found(RULE, lasting(**values), [disk(limits=limits | {"nr_tags": 32})])
+
+
+def test_a_scheduler_with_twice_the_driver_s_tags_shows_half():
+    """scsi_debug with max_queue=3: six have a request, and three of them wait."""
+    values = held(queued=3, load=((300, {"queue": 50_000, "hba": 50_000}),))
+    limits = {"can_queue": 3, "nr_tags": 3, "queue_depth": 64, "nr_requests": 6, "scheduler": "mq-deadline"}
+    (one,) = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert one.severity == "warning"
+    assert "that is all that can_queue allows" in one.summary
+
+
+def test_idle_is_none():
+    assert not found(RULE, lasting(depths={"sda": depths({0: 5000}, {0: 5000})}), [disk(limits=FAR)])
+    assert not found(RULE, lasting(), [disk(limits=FAR)])
+
+
+@pytest.mark.parametrize(("size", "fires"), [(131_071, True), (131_072, False)])
+def test_a_few_large_ones_fill_a_ring_of_segments(size, fires):
+    values = held() | {"kernel": done("sda", 5000, size=size)}
+    assert bool(found(RULE, lasting(**values), [disk(limits=FAR)])) is fires
+
+
+@pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
+def test_a_scheduler_may_hold_them_by_design(scheduler):
+    """bfq idles for the next one of a program: that is no driver's, and none is where a limit is reached."""
+    (one,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler})])
+    assert one.severity == "warning"
+    assert one.summary.endswith(f"its configured limit is 64 (queue_depth), and {scheduler} decides what it sends")
+    assert one.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
+    assert one.steps[0].risk.endswith(f"undone by writing {scheduler}")
+    low = {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun"), "scheduler": scheduler}
+    assert found(RULE, lasting(**held()), [disk(limits=low)])[0].severity == "critical"
+
+
+@pytest.mark.parametrize("name", ["mmcblk0", "sr0", "sda"])
+def test_cards_and_zones_take_one_by_design(name):
+    values = {**held(1), "depths": {name: held(1)["depths"]["sda"]}, "histograms": timed(name, SERIAL)}
+    settings = {"device sda": {"zoned": "host-managed"}}
+    assert not found(RULE, lasting(**values), [disk(name, FAR)], settings=settings)
+
+
+@pytest.mark.parametrize(("queued", "fires"), [(1, False), (2, True)])
+def test_one_that_waits_is_none(queued, fires):
+    assert bool(found(RULE, lasting(**held(1, queued)), [disk(limits=FAR)])) is fires
+
+
+@pytest.mark.parametrize(
+    ("n", "requests", "fires"),
+    [
+        pytest.param(1, 2, True, id="limit 1"),
+        pytest.param(2, 4, True, id="limit 2"),
+        pytest.param(2, 8, False, id="two wait, and more could"),
+        pytest.param(1, None, False, id="one waits, and nobody knows whether more could"),
+    ],
+)
+def test_all_that_can_wait_with_a_request_do(n, requests, fires):
+    """A scheduler has twice the driver's tags: in the mean 1.998 wait above a limit of 2, and 1 above a limit of 1."""
+    reported = depths({n: 4990, n - 1: 10}, {n: 4990, n - 1: 10} if n > 1 else {n: 4990, 0: 10}, SYSFS)
+    limits = {"can_queue": n, "nr_tags": n, "scheduler": "mq-deadline"}
+    limits |= {"nr_requests": requests} if requests else {}
+    values = {"depths": {"sda": reported}, "kernel": done("sda", 5000)}
+    some = found(RULE, lasting(**values), [disk(limits=limits)])
+    assert [(one.severity, one.facts[0].value) for one in some] == ([("warning", n)] if fires else [])
+    assert not fires or "requests" in {fact.name for fact in some[0].facts}

@@ -1,0 +1,121 @@
+"""queue-depth-misconfigured: settings that are off, whether that is felt, and ordinary ones."""
+
+import pytest
+from finding_cases import depths, disk, done, found, lasting
+
+RULE = "queue-depth-misconfigured"
+LOW = {"queue_depth": 3, "cmd_per_lun": 7}
+
+
+def used(queued_ms=0, full_ms=0, count=10, depth=3, name="sda"):
+    reported = depths({depth: full_ms, 1: 5000 - full_ms}, {0: 5000 - queued_ms, 5: queued_ms})
+    return {"depths": {name: reported}, "kernel": done(name, count)}
+
+
+def test_a_device_that_is_used_and_set_low_is_a_notice():
+    (one,) = found(RULE, lasting(**used()), [disk(limits=LOW)])
+    assert (one.severity, one.device, one.where.screen, one.share) == ("notice", "sda", "outstanding", 0)
+    assert one.summary == "sda: queue_depth of 3 is below the 7 that its host begins with (cmd_per_lun)"
+    assert "/sys/block/sda/device/queue_depth" in one.steps[0].text
+
+
+@pytest.mark.parametrize(
+    ("queued_ms", "full_ms", "severity"),
+    [
+        pytest.param(550, 550, "warning", id="both"),
+        pytest.param(450, 5000, "notice", id="hardly anything waits"),
+        pytest.param(5000, 450, "notice", id="what waits doesn't wait for the bound"),
+    ],
+)
+def test_it_is_a_warning_where_it_is_felt(queued_ms, full_ms, severity):
+    (one,) = found(RULE, lasting(**used(queued_ms, full_ms)), [disk(limits=LOW)])
+    assert one.severity == severity
+    assert ("I/Os wait for it" in one.summary) is (severity == "warning")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"queue_depth": 64, "cmd_per_lun": 7}, id="an ordinary disk"),
+        pytest.param({"queue_depth": 32, "scheduler": "mq-deadline"}, id="a scheduler is another rule's"),
+        pytest.param({"nr_tags": 128, "nr_requests": 128, "scheduler": "none"}, id="virtio, loop"),
+        pytest.param({"iostats": 0, "rq_affinity": 0}, id="not about depths"),
+        pytest.param({}, id="nothing is known"),
+    ],
+)
+def test_an_ordinary_device_is_none(limits):
+    assert not found(RULE, lasting(**used(5000, 5000, depth=64)), [disk(limits=limits)])
+
+
+def test_a_device_without_i_o_is_none():
+    assert not found(RULE, lasting(**used(count=0)), [disk(limits=LOW)])
+    assert not found(RULE, lasting(), [disk(limits=LOW)])
+
+
+def test_t5_a_throttle_below_its_minimum():
+    limits = {"un_throttle": 3, "un_min_throttle": 8, "un_f_opt_queueing": 1}
+    (one,) = found(RULE, lasting(**used()), [disk(limits=limits)])
+    assert one.summary == (
+        "sda: un_throttle of 3 is below its own minimum of 8 (un_min_throttle); one more setting is wrong"
+    )
+    assert [fact.name for fact in one.facts][:2] == ["un_throttle", "un_f_opt_queueing"]
+
+
+@pytest.mark.parametrize(("n", "findings"), [(3, 3), (4, 1)])
+def test_what_many_have_in_common_is_one_finding(n, findings):
+    names = [f"sd{letter}" for letter in "abcdef"[:n]]
+    values = {
+        "depths": {name: depths({1: 5000}) for name in names},
+        "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
+    }
+    some = found(RULE, lasting(**values), [disk(name, LOW) for name in names])
+    assert len(some) == findings
+    assert some[0].device == ("" if findings == 1 else "sda")
+    assert some[0].summary.startswith("sda, sdb and 2 more: queue_depth" if findings == 1 else "sda: queue_depth")
+
+
+def test_a_host_that_its_devices_share():
+    limits = {"queue_depth": 32, "can_queue": (16, "host0/can_queue")}
+    (one,) = found(RULE, lasting(**used()), [disk("sda", limits), disk("sdb", limits)])
+    assert one.summary == (
+        "sda: can_queue is short: 2 devices share 16, and the sum of their depths is 64: a busy one takes from all"
+    )
+
+
+@pytest.mark.parametrize(("blocks", "severity"), [(2, "notice"), (3, "warning")])
+def test_a_first_burst_is_no_warning(blocks, severity):
+    assert [one.severity for one in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [severity]
+
+
+def test_of_many_the_one_that_is_held_is_another_rule_s():
+    names = ("sda", "sdb", "sdc", "sdd")
+    values = {
+        "depths": {name: depths({1: 5000}) for name in names} | used(5000, 5000)["depths"],
+        "kernel": {flow: one for name in names for flow, one in done(name, 9).items()},
+    }
+    assert [one.severity for one in found(RULE, lasting(**values), [disk(name, LOW) for name in names])] == ["notice"]
+
+
+def test_the_host_s_is_of_the_one_that_feels_it_most():
+    """Five of 256 devices wait; another group of settings is in the same finding."""
+    names = ("sda", "sdb", "sdc", "sdd", "sde")
+    others = {"nr_tags": (64, "mq/0/nr_tags"), "nr_requests": 4}
+    more = [disk(f"vd{letter}", others) for letter in "abcd"]
+    some = used(5000, 5000, name="sdc")["depths"] | {"vda": depths({1: 5000})}
+    values = {
+        "depths": {name: depths({1: 5000}) for name in names} | some,
+        "kernel": {flow: one for name in (*names, "vda") for flow, one in done(name, 9).items()},
+    }
+    (one,) = found(RULE, lasting(2, **values), [*(disk(name, LOW) for name in names), *more])
+    reported = {fact.name: fact for fact in one.facts}
+    assert one.device == ""
+    assert reported["queued"].said == "sdc: something waits above the driver 100% of the time"
+    assert reported["devices"].value == 6
+    (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
+    assert "sdc" not in one.also, "outstanding-ceiling tells it"
+
+
+def test_idle_ones_have_the_same_setting():
+    """Else the first of them to do something would be told by itself, and the host's once four have."""
+    (one,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
+    assert (one.device, one.summary.partition(":")[0]) == ("", "sda")

@@ -1,0 +1,134 @@
+"""slow-shared-handler: a switch's handler before a drive's, and neighbours on a vector that do no harm."""
+
+import pytest
+from finding_cases import disk, found, hist, lasting, timed, traced
+
+from latmon.model.frame import Handler, HandlerRuns
+
+RULE = "slow-shared-handler"
+DRIVE = disk("nvme13n1", controller="PCI 0000:02:00.0")
+STRANGER, MINE = Handler(109, "switchtec0"), Handler(109, "nvme13q1")
+
+
+def shared(run_us=13, n=1000, *, none=None, before=None, device="nvme13n1", stranger_s="0000:b3:00.1", with_=()):
+    none = n if none is None else none
+    runs = HandlerRuns(hist({run_us: n}), {"none": none, "handled": n - none}, 0, stranger_s, (MINE.name,))
+    mine = HandlerRuns(
+        hist({2: n}), {"handled": n}, run_us * n if before is None else before, device, with_ or (STRANGER.name,)
+    )
+    return {STRANGER: runs, MINE: mine}
+
+
+def evaluated(handlers, slow_irq=600, hba=63, devices=(DRIVE,)):
+    load = ((990, {"hba": hba, "irq": 15}), (10, {"hba": hba, "irq": slow_irq}))
+    frames = lasting(traced=traced("nvme13n1", load), handlers=handlers)
+    return found(RULE, frames, devices)
+
+
+def test_the_victim_is_named_with_the_stranger():
+    (one,) = evaluated(shared())
+    assert (one.severity, one.device, one.where.screen) == ("critical", "nvme13n1", "interrupts")
+    assert one.summary == (
+        "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us in the "
+        "mean, up to 13 us, mostly not handled (IRQ_NONE); 90% of the time of I/Os above 80 us passes in interrupts"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["before_each"].value, said["before_each"].of) == (13, 12_000)
+    assert said["not_its_own"].said == "100% of its runs were not for its device (IRQ_NONE)"
+    assert "modprobe -r switchtec" in one.steps[0].text
+    assert all(step.risk for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    ("hba", "severities"),
+    [
+        pytest.param(100, ["warning"], id="a tenth of the time"),
+        pytest.param(220, ["notice"], id="5 percent"),
+        pytest.param(260, [], id="below: a disk's own time is long"),
+    ],
+)
+def test_by_the_share_of_the_time(hba, severities):
+    assert [one.severity for one in evaluated(shared(), slow_irq=15, hba=hba)] == severities
+
+
+@pytest.mark.parametrize(
+    "handlers",
+    [
+        pytest.param(shared(run_us=1), id="quick"),
+        pytest.param(shared(n=8), id="too few runs: 96"),
+        pytest.param(shared(none=400), id="mostly its own device's"),
+        pytest.param(shared(before=0), id="it runs behind the disk's"),
+        pytest.param(shared(device="0000:00:1f.6"), id="no disk behind the other"),
+        pytest.param(shared(stranger_s="0000:02:00.0"), id="the disk's own second handler"),
+        pytest.param(shared(with_=("eth0",)), id="not known to share the vector"),
+    ],
+)
+def test_handlers_that_do_no_harm(handlers):
+    assert not evaluated(handlers)
+
+
+def idle(ios, us=44, interrupts=12_000):
+    """A minute in which so many I/Os are done and the shared vector fires all the time, mostly without an I/O."""
+    return found(
+        RULE, lasting(histograms=timed("nvme13n1", ((ios, {"hba": us}),)), handlers=shared(n=interrupts)), [DRIVE]
+    )
+
+
+def test_an_idle_disk_is_no_victim():
+    """Seen: a warning for 50 s, with 100% of the time of 3 reads of 44 us."""
+    assert not [one.summary for one in idle(3)]
+
+
+def test_only_interrupts_that_completed_an_io_count():
+    """As many as there are I/Os: 13 us of each of 96,000, whatever the vector did beside them."""
+    (one,) = idle(8_000, us=60)
+    said = {fact.name: fact for fact in one.facts}
+    assert said["before_each"].value == pytest.approx(13)
+    assert one.share == pytest.approx(13 / 60)
+    assert not idle(8_000, us=261)
+
+
+@pytest.mark.parametrize(
+    ("ios", "us", "fires"),
+    [
+        pytest.param(8, 20, False, id="96 I/Os"),
+        pytest.param(9, 100, False, id="1.4 ms lost by 108 I/Os"),
+        pytest.param(64, 100, False, id="9.98 ms lost"),
+        pytest.param(65, 100, True, id="10.1 ms lost"),
+    ],
+)
+def test_the_least_that_is_a_finding(ios, us, fires):
+    assert bool(idle(ios, us)) is fires
+
+
+def test_a_disk_controller_s_handler_is_named_with_its_disks_and_stays_loaded():
+    others = [disk(name, controller="PCI 0000:b3:00.1") for name in ("sdx", "sdy")]
+    (one,) = evaluated(shared(), devices=(DRIVE, *others))
+    assert "wait for the handler switchtec0 (of sdx, sdy), which shares their vector" in one.summary
+    assert {fact.name: fact.value for fact in one.facts}["handler_of"] == "sdx, sdy"
+    assert not any("modprobe -r" in step.text for step in one.steps)
+    assert "a vector of its own" in one.steps[0].text
+
+
+def test_a_drive_with_two_shared_vectors_is_one_finding():
+    handlers = shared(before=8_000)
+    second = {Handler(110, one.name): runs for one, runs in shared().items()}
+    for both in (handlers | second, second | handlers):
+        (one,) = evaluated(both, slow_irq=15)
+        assert one.facts[0].said.startswith("switchtec0 shares irq 110")
+
+
+def test_no_runs_at_all_divide_nothing():
+    found(RULE, lasting(traced=traced("nvme13n1", ((9, {"hba": 9}),)), handlers=shared(n=0)), [DRIVE], {"runs": 0})
+
+
+def test_all_disks_behind_an_hba_are_its_victims():
+    """A list of names may have been cut; the HBA's address tells the others."""
+    disks = [disk(name, controller="0000:3b:00.0") for name in ("sda", "sdb")]
+    load = ((1000, {"hba": 63, "irq": 15}),)
+    parts = {**timed("sda", load), **timed("sdb", load)}
+    for device in ("0000:3b:00.0", "sda and 1 more"):
+        (one,) = found(RULE, lasting(histograms=parts, handlers=shared(n=2000, device=device)), disks)
+        assert one.summary.startswith("sda (and 1 more disks of its handler): its interrupts wait for")
+        assert one.share == pytest.approx(13 / 78)
+        assert one.also == ("sdb",)

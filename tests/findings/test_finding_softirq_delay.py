@@ -1,0 +1,82 @@
+"""softirq-delay: slow I/Os that wait for their softirq, and busy hosts on which some do."""
+
+import pytest
+from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
+
+from latmon.findings.rules import RULES
+from latmon.model.frame import Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+
+RULE = "softirq-delay"
+FAST = (1000, {"hba": 90, "irq": 5, "softirq": 6})
+SLOW = {"thresholds_us": {"sda": 2_000}}
+HOG = "hog (prio 49)"
+
+
+def delayed(us=20_000, n=2, hba=90, blocks=12, **values):
+    waits = SoftirqRuns(hist({4: 1000, us: n}), hist({5: 1000 + n}), {"irq_exit": 1000, "ksoftirqd": n}, {"irq": 1000})
+    load = (FAST, (n, {"hba": hba, "irq": 5, "softirq": us}))
+    bad = lasting(
+        traced=traced("sda", load, path="BLOCK softirq"), softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values
+    )
+    quiet = lasting(traced=traced("sda", (FAST,), path="BLOCK softirq"), **SLOW)
+    return found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])
+
+
+def test_vector_cpu_and_who_ran_instead():
+    (one,) = delayed(wakeups=(Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}),))
+    assert (one.severity, one.device, one.where.low_us) == ("warning", "sda", 2048)
+    assert one.summary == (
+        "sda: >99% of the time of I/Os above 2.05 ms is a wait for the softirq BLOCK, 20 ms in the mean, the longest "
+        "on CPU 1: hog (prio 49) ran there instead of ksoftirqd"
+    )
+    said = {fact.name: fact for fact in one.facts}
+    assert (said["wait_mean"].of, said["vector_p99"].of) == (24, 12_024)
+    assert said["ran_in"].said == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
+    assert all(step.risk for step in one.steps)
+
+
+def test_an_outlier_s_own_wait_names_the_hog():
+    wait = Wait("softirq", "ksoftirqd/1", 17, 120, BEGIN_S * S, 19_000, "other (prio 10)")
+    row = Outlier(1.0, BEGIN_S * S, "sda", "read", 20_100, {"softirq": 20_000}, waits=(wait,))
+    (one,) = delayed(outliers=(row,))
+    assert one.summary.endswith("on CPU 1: other (prio 10) ran there instead of ksoftirqd")
+
+
+def test_half_a_second_is_critical():
+    assert [one.severity for one in delayed(us=500_000)] == ["critical"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fires"),
+    [
+        pytest.param({"us": 5_000}, True, id="5 ms"),
+        pytest.param({"us": 4_900}, False, id="less than 5 ms: a busy host"),
+        pytest.param({"hba": 19_000}, True, id="half of the time"),
+        pytest.param({"hba": 21_000}, False, id="less than half"),
+        pytest.param({"blocks": 5}, True, id="ten I/Os"),
+        pytest.param({"blocks": 4}, False, id="eight"),
+        pytest.param({"blocks": 3, "n": 20}, True, id="in three blocks"),
+        pytest.param({"blocks": 2, "n": 20}, False, id="a burst that comes once"),
+    ],
+)
+def test_thresholds(changed, fires):
+    assert bool(delayed(**changed)) is fires
+
+
+@pytest.mark.parametrize(("bad", "fires"), [(1, False), (2, False), (3, True)])
+def test_a_start_and_minutes_need_as_many_blocks(bad, fires):
+    """After a start, after a hole, and by minutes: one burst is one block, however long that is."""
+    values = {"traced": traced("sda", (FAST, (20, {"hba": 90, "softirq": 20_000}))), **SLOW}
+    assert bool(found(RULE, lasting(bad, **values))) is fires
+    minutes = [frame(BEGIN_S + 60 * n, dt_us=60 * S, **values) for n in range(bad)]
+    assert bool(found(RULE, minutes)) is fires
+
+
+def test_without_the_table_the_stage_alone_tells_it():
+    load = (FAST, (2, {"hba": 90, "softirq": 20_000}))
+    (one,) = found(RULE, lasting(traced=traced("sda", load), **SLOW))
+    assert one.summary.endswith("is a wait for the softirq that completes them, 20 ms in the mean")
+
+
+def test_a_tick_explains_it():
+    assert next(rule for rule in RULES if rule.id == RULE).explained_by == ("tick-quantum",)

@@ -1,0 +1,252 @@
+"""starved-io: who waits while others pass, who holds it, devices that complete nothing, and slow ones."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import BEGIN_S, WALL, S, disk, done, found, frame, timed
+
+from latmon.model.frame import Completed, Flow, Outlier, Outstanding
+from latmon.model.inflight import InFlight, Issue, StillInFlight
+
+RULE = "starved-io"
+LOAD = ((1000, {"queue": 1_000, "hba": 9_000}),)
+"""Of a frame: 10 ms each."""
+BUSY = {"histograms": timed("sda", LOAD), "kernel": done("sda", 1000)}
+DEADLINE = disk(limits={"scheduler": "mq-deadline", "queue_depth": 32})
+
+
+def still(at_s, age_s, op="read", overtaken=5000, **changed):
+    values = {"sector": 7, "comm": "oracle", "issued": True, "overtaken_by": overtaken} | changed
+    one = InFlight("sda", op, int((at_s - age_s) * S), **values)
+    return StillInFlight((one,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
+
+
+def waiting(age_s, blocks=12, base=BUSY, **changed):
+    """Frames of which the last one tells of an I/O that is so old."""
+    last = BEGIN_S + 5 * (blocks - 1)
+    at = [BEGIN_S + 5 * n for n in range(blocks)]
+    return [frame(s, **base, **({"in_flight": still(s, age_s, **changed)} if s == last else {})) for s in at]
+
+
+def late(total_s, overtaken=5000, op="write", **stages):
+    reported = stages or {"queue": int(total_s * S) - 1_000, "hba": 1_000}
+    return Outlier(WALL, BEGIN_S * S, "sda", op, int(total_s * S), reported, overtaken_by=overtaken)
+
+
+def completed(*outliers):
+    return [frame(BEGIN_S + 5 * n, **BUSY, outliers=outliers if n == 5 else ()) for n in range(6)]
+
+
+def test_one_that_still_waits_is_reported_with_who_holds_it():
+    (one,) = found(RULE, waiting(116), [DEADLINE])
+    assert (one.severity, one.where.screen, one.where.op) == ("critical", "outstanding", "read")
+    assert one.summary == (
+        "sda: a read of oracle has waited for 1:56 min while 5,000 that came later were completed; "
+        "it waits in the driver, its adapter or the device"
+    )
+    assert {fact.name: fact.value for fact in one.facts}["age_us"] == 116 * S
+    assert "scheduler" not in " ".join(step.text for step in one.steps)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_latmons_own_io_is_no_evidence(own):
+    assert bool(found(RULE, waiting(116, own=own), [DEADLINE])) is not own
+    assert bool(found(RULE, completed(replace(late(530), own=own)), [DEADLINE])) is not own
+    silent = [replace(one, kernel={}, histograms={}) for one in waiting(116, own=own)]
+    assert bool(found(RULE, silent, [DEADLINE])) is not own
+
+
+def test_latmons_own_io_is_not_counted_with_the_others():
+    *frames, last = waiting(116)
+    mine = still(last.mono_us / S, 90, own=True).oldest
+    both = replace(last.in_flight, oldest=(*last.in_flight.oldest, *mine), older={1: 2, 10: 2, 60: 2})
+    (one,) = found(RULE, [*frames, replace(last, in_flight=both)], [DEADLINE])
+    assert {fact.name: fact.value for fact in one.facts}["ios"] == 1
+
+
+def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
+    sorted_by_lba = tuple(Issue(100 + n, 1000 * n, 4096, "read", 5_000 + (n * 31 % 64) * 100) for n in range(64))
+    frames = [frame(BEGIN_S, **BUSY, issues={"sda": sorted_by_lba}), *waiting(20, issued=False)[1:]]
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.severity == "warning"
+    assert one.summary.endswith("it waits above the driver, where mq-deadline sorts by LBA")
+    assert "fifo_batch" in one.steps[1].text
+    assert all("seek" in step.risk for step in one.steps[:2])
+    (one,) = found(RULE, waiting(20, issued=False), [DEADLINE])
+    assert one.summary.endswith("where mq-deadline decides which is next")
+    (one,) = found(RULE, waiting(20, issued=False), [disk()])
+    assert one.summary.endswith("it waits above the driver")
+
+
+def test_disksort_of_solaris():
+    limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
+    (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")
+    assert one.summary == (
+        "sda: a write waited for 8:50 min while 5,000 that came later were completed; "
+        "it waited above the driver, where disksort decides which is next"
+    )
+    assert "disksort:false" in one.steps[0].text
+    assert one.where.screen == "outliers"
+
+
+@pytest.mark.parametrize(("age_s", "fires"), [(4.9, False), (5.1, True)])
+def test_the_age(age_s, fires):
+    assert bool(found(RULE, waiting(age_s), [DEADLINE])) is fires
+    assert bool(found(RULE, completed(late(age_s)), [DEADLINE])) is fires
+
+
+@pytest.mark.parametrize(("overtaken", "fires"), [(99, False), (100, True)])
+def test_how_many_passed(overtaken, fires):
+    assert bool(found(RULE, waiting(30, overtaken=overtaken), [DEADLINE])) is fires
+    assert bool(found(RULE, completed(late(30, overtaken)), [DEADLINE])) is fires
+
+
+def test_completions_since_then_where_the_probe_doesn_t_tell():
+    assert found(RULE, waiting(30, overtaken=None), [DEADLINE])
+    few = {"histograms": timed("sda", ((30, {"hba": 9_000}),)), "kernel": done("sda", 10)}
+    assert not found(RULE, waiting(30, base=few, overtaken=None), [DEADLINE])
+
+
+@pytest.mark.parametrize(("usual_us", "fires"), [(450_000, True), (600_000, False)])
+def test_a_device_on_which_all_are_slow_starves_none(usual_us, fires):
+    slow = BUSY | {"histograms": timed("sda", ((1000, {"hba": usual_us}),))}
+    assert bool(found(RULE, waiting(10, base=slow), [DEADLINE])) is fires
+
+
+@pytest.mark.parametrize(("age_s", "severity"), [(59, "warning"), (61, "critical")])
+def test_a_minute_is_critical(age_s, severity):
+    assert [one.severity for one in found(RULE, waiting(age_s), [DEADLINE])] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("op", "age_s", "fires"),
+    [("flush", 29, False), ("flush", 31, True), ("discard", 300, False), ("write", 6, True), ("other", 300, False)],
+)
+def test_flushes_and_discards_take_longer(op, age_s, fires):
+    assert bool(found(RULE, waiting(age_s, op=op), [DEADLINE])) is fires
+
+
+def test_a_wait_for_its_completion_is_another_rule_s():
+    assert not found(RULE, completed(late(30, completion=29 * S, hba=S)), [DEADLINE])
+    assert found(RULE, completed(late(30, hba=29 * S, completion=S)), [DEADLINE])
+
+
+def test_several_are_one_finding():
+    (one,) = found(RULE, completed(late(30, 400), late(20, 300), late(3)), [DEADLINE])
+    assert one.summary.startswith("sda: 2 I/Os waited for up to 30 s while 400 that came later than the oldest")
+
+
+def test_summary_and_facts_have_one_number_of_those_that_overtook():
+    """Seen: 25,020 or more that came later in the summary, and 31,500 below it."""
+    (one,) = found(RULE, completed(late(30, 31_500), late(20, 25_020)), [DEADLINE])
+    said = {fact.name: fact for fact in one.facts}["overtaken"]
+    assert (said.value, said.said) == (31_500, "31,500 I/Os of the device came later than it and were completed")
+    assert "31,500 that came later than the oldest" in one.summary
+    assert "25,020" not in " ".join((one.summary, *(fact.said for fact in one.facts)))
+
+
+def silent(seconds, begin=3, in_flight=4, **changed):
+    """A device with completions, then none for so long, by gauges alone."""
+    frames = []
+    for n in range(begin + seconds):
+        count = 100 if n < begin else 0
+        kernel = {Flow("sda", "read"): Completed(count, 0)}
+        now = {"sda": Outstanding(in_flight, 0)}
+        frames.append(frame(BEGIN_S + n, dt_us=S, kernel=kernel, outstanding=now, **changed))
+    return frames
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (12, True)])
+def test_a_device_that_completes_nothing_is_said_to(seconds, fires):
+    some = found(RULE, silent(seconds), [DEADLINE])
+    assert bool(some) is fires
+    if some:
+        assert some[0].summary == (
+            "sda: nothing has completed for 12 s though 4 I/Os wait; which operations they are is not known here"
+        )
+        assert some[0].severity == "notice"
+
+
+@pytest.mark.parametrize(("seconds", "op", "severities"), [(12, "read", ["warning"]), (70, "read", ["critical"])])
+def test_what_is_known_to_be_a_read_is_more_than_a_notice(seconds, op, severities):
+    frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, seconds // 5 + 1))]
+    at = BEGIN_S + seconds // 5 * 5 + 5
+    frames.append(frame(at, in_flight=still(at, seconds, op=op, overtaken=0)))
+    assert [one.severity for one in found(RULE, frames, [DEADLINE])] == severities
+
+
+@pytest.mark.parametrize("op", ["other", "discard"])
+def test_a_format_completes_nothing_for_hours(op):
+    frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 20))]
+    frames.append(frame(BEGIN_S + 100, in_flight=still(BEGIN_S + 100, 99, op=op, overtaken=0)))
+    assert not found(RULE, frames, [DEADLINE])
+
+
+def test_those_that_came_later_are_not_in_flight_all_along():
+    at_s = BEGIN_S + 30
+    frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
+    frames.append(frame(at_s, in_flight=many_still(at_s, (31, 2, 1.5))))
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert [(fact.name, fact.value) for fact in one.facts[1:]] == [("ios", 3), ("all_along", 1)]
+
+
+def many_still(at_s, ages_s, older=None, **changed):
+    rows = [row for age_s in ages_s for row in still(at_s, age_s, **changed).oldest]
+    return StillInFlight(tuple(rows), older or {}, since_us=S, at_us=int(at_s * S))
+
+
+@pytest.mark.parametrize(
+    ("older", "said"),
+    [
+        pytest.param({1: 3, 10: 3, 60: 0}, "sda: 3 I/Os have", id="all have a line"),
+        pytest.param({1: 302, 10: 302, 60: 302}, "sda: 302 I/Os have", id="more than lines"),
+        pytest.param({1: 302, 10: 250, 60: 0}, "sda: at least 250 I/Os have", id="of some only a younger age is known"),
+    ],
+)
+def test_lines_are_few_and_ages_count_all(older, said):
+    frames = waiting(20)
+    at_s = frames[-1].mono_us / S
+    frames[-1] = replace(frames[-1], in_flight=many_still(at_s, (30, 20, 12), older))
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.summary.startswith(said)
+
+
+def test_of_what_completed_the_histogram_counts_all():
+    starved = {"histograms": timed("sda", (*LOAD, (5, {"queue": 30 * S})), op="write")}
+    late_ones = (late(30, 400), late(20, 300))
+    frames = [frame(BEGIN_S + 5 * n, **(BUSY | (starved if n == 5 else {}))) for n in range(6)]
+    frames[5] = replace(frames[5], outliers=late_ones)
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.summary.startswith("sda: 5 I/Os waited for up to 30 s while 400 that came later")
+    frames[5] = replace(frames[5], outliers=(*late_ones, late(25, completion=24 * S, hba=S)))
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.summary.startswith("sda: at least 2 I/Os waited")
+
+
+def test_who_waits_in_the_idle_class_is_meant_to():
+    (one,) = found(RULE, waiting(20, issued=False, pid=4711), [DEADLINE])
+    assert one.steps[0].text == "see the I/O class of oracle, idle waits for all others: ionice -p 4711"
+    assert "ionice" in one.refuted_by
+    (one,) = found(RULE, waiting(20, issued=False, pid=4711), [disk(limits={"scheduler": "none"})])
+    assert "ionice" not in f"{one.steps}{one.refuted_by}"
+
+
+def test_a_name_that_a_shell_would_read_is_in_no_command():
+    frames = [frame(BEGIN_S + 5 * n, histograms=timed("a;b", LOAD), kernel=done("a;b", 1000)) for n in range(6)]
+    frames[5] = replace(frames[5], outliers=(replace(late(30), device="a;b"),))
+    (one,) = found(RULE, frames, [disk("a;b", {"scheduler": "bfq"})])
+    assert "a;b" not in "".join(step.text for step in one.steps)
+    assert "/sys/block/DEVICE/queue/scheduler" in one.steps[0].text
+
+
+def test_a_probe_tells_where_they_are():
+    frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
+    frames.append(frame(BEGIN_S + 30, in_flight=still(BEGIN_S + 30, 31, overtaken=0)))
+    (one,) = found(RULE, frames, [DEADLINE])
+    assert one.summary == "sda: nothing has completed for 30 s though 1 I/O waits in its driver or below"
+
+
+def test_idle_and_a_device_that_is_slow_to_begin_are_none():
+    assert not found(RULE, silent(30, in_flight=0), [DEADLINE])
+    assert not found(RULE, completed(), [DEADLINE])
+    assert not found(RULE, waiting(1.5), [DEADLINE])

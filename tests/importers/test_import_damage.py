@@ -1,0 +1,99 @@
+"""Mutations of every sample: an import of a damaged text with exit 0 has the counts of the whole one, or a new remark.
+
+A digit that became another digit can't be seen and is not tried; neither are deleted rows that no tool would miss.
+"""
+
+import random
+import re
+
+import pytest
+from test_imports import GOLDEN, PAIR, SAMPLES, read
+
+from latmon.importers.registry import Read
+from latmon.importers.values import ImportOptions, Remark
+from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
+
+SEED = 13
+GOLDENS = {path.name: path.read_text() for path in sorted(GOLDEN.iterdir())}
+TEXTS = GOLDENS | SAMPLES
+EVENTS = {"ftrace": PAIR.events, "ftrace_lost.txt": ("block_rq_issue", "block_rq_complete")}
+WRONG = "x;\N{REPLACEMENT CHARACTER}"
+ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d+\]|"|\{"disk_device)')
+SINGLE = ("emlxsoverhead", "scsi.d", "max_sd")
+"""Each row of these is an I/O or a number by itself."""
+
+
+def asked(name: str) -> ImportOptions:
+    key = "sector" if name == "ftrace_lost.txt" else ""
+    return ImportOptions(unit="us", events=EVENTS.get(name), key=key)
+
+
+def counted(found: Read) -> list[int]:
+    """All I/O counts of all windows, without the names of their series."""
+    each = [h.count for one in found.frames() for h in one.histograms.values()]
+    each += [done.count for one in found.frames() for done in (*one.kernel.values(), *one.seen.values())]
+    each += [n for one in found.frames() for depths in one.depths.values() for n in depths.at_issue.values()]
+    return sorted(count for count in each if count)
+
+
+def remarks(found: Read) -> set[str]:
+    return {one.text for one in found.found if isinstance(one, Remark)}
+
+
+def evaluate(name: str, at: int, damaged: str) -> None:
+    whole = read(TEXTS[name], asked(name))
+    try:
+        found = read(damaged, asked(name))
+    except (RecordingError, UsageError):
+        return
+    if found.exit_code == EXIT_DONE and counted(found) != counted(whole):
+        assert remarks(found) - remarks(whole), f"{name} line {at}: {TEXTS[name].splitlines()[at - 1]}"
+
+
+def damage_a_digit(name: str, rng: random.Random) -> None:
+    text = TEXTS[name]
+    place = rng.choice([n for n, one in enumerate(text) if one.isdecimal()])
+    evaluate(name, text.count("\n", 0, place) + 1, text[:place] + rng.choice(WRONG) + text[place + 1 :])
+
+
+def rows(name: str) -> list[int]:
+    """Lines, from 0, whose absence shows.
+
+    bpftrace prints no bucket beyond the first and the last one; the row before the last one of lquantize() may be where
+    llquantize's steps become longer.
+    """
+    lines = TEXTS[name].split("\n") if name not in SINGLE else []
+    every = [at for at, line in enumerate(lines[:-1]) if ROW.match(line) and not lines[at + 1].startswith(">=")]
+    if not name.startswith("bpftrace"):
+        return every
+    return [at for at in every if lines[at - 1].startswith("[") and lines[at + 1].startswith("[")]
+
+
+def delete_a_row(name: str, rng: random.Random) -> None:
+    lines = TEXTS[name].split("\n")
+    at = rng.choice(rows(name))
+    evaluate(name, at + 1, "\n".join(lines[:at] + lines[at + 1 :]))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_damaged_digit_is_never_silent(name):
+    rng = random.Random(f"{SEED} {name}")
+    for _ in range(10):
+        damage_a_digit(name, rng)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if rows(name)])
+def test_a_deleted_row_is_never_silent(name):
+    rng = random.Random(f"{SEED} {name}")
+    for _ in range(6):
+        delete_a_row(name, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEXTS)
+def test_many_mutations_are_never_silent(name):
+    rng = random.Random(f"{SEED + 1} {name}")
+    for _ in range(300):
+        damage_a_digit(name, rng)
+        if rows(name):
+            delete_a_row(name, rng)

@@ -1,0 +1,100 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon_backends.kernel.diskstats import Counters, DeviceNumber, OpTotals, difference, parse
+
+LINE_6_18 = (
+    b" 254 0 vda 1436870 12207 17533770 634211 1496406 71637 33117968 632104 3 113044 1302165"
+    b" 36911 24 4471136 29546 95118 6302\n"
+)
+LINE_4_18 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80 7 0 56 14\n"
+LINE_4_4 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80\n"
+
+
+def counters(reads=0, sectors=0, ms=0, name="sda", **ops):
+    return Counters(name, {"read": OpTotals(reads, sectors * 512, ms), **ops})
+
+
+def test_a_line_of_today_has_four_ops_and_bytes():
+    line = parse(LINE_6_18).counters[DeviceNumber(254, 0)]
+    assert line == Counters(
+        "vda",
+        {
+            "read": OpTotals(1436870, 17533770 * 512, 634211),
+            "write": OpTotals(1496406, 33117968 * 512, 632104),
+            "discard": OpTotals(36911, 4471136 * 512, 29546),
+            "flush": OpTotals(95118, 0, 6302),
+        },
+        in_flight=3,
+    )
+
+
+def test_an_op_that_the_kernel_does_not_count_is_absent_not_zero():
+    assert set(parse(LINE_4_4).counters[DeviceNumber(8, 0)].ops) == {"read", "write"}
+    assert set(parse(LINE_4_18).counters[DeviceNumber(8, 0)].ops) == {"read", "write", "discard"}
+    assert parse(LINE_4_18).counters[DeviceNumber(8, 0)].in_flight == 2
+
+
+def test_columns_of_a_later_kernel_are_ignored():
+    assert parse(LINE_6_18.replace(b"\n", b" 1 2 3\n")) == parse(LINE_6_18)
+
+
+def test_what_is_not_a_line_is_counted_and_the_rest_kept():
+    reading = parse(b"rubbish\n 8 0 sda 1 2 3\n 8 x sda 1\n\n" + LINE_4_18)
+    assert reading.undecoded == 3
+    assert list(reading.counters) == [DeviceNumber(8, 0)]
+
+
+def test_a_hostile_name_is_cleaned():
+    assert parse(LINE_4_4.replace(b"sda", b"s\x1b[31m")).counters[DeviceNumber(8, 0)].name == "s\\x1b[31m"
+
+
+@given(st.binary())
+def test_no_bytes_break_the_parser(raw):
+    assert parse(raw).undecoded <= len(raw.splitlines())
+
+
+def test_the_difference_is_what_completed_between():
+    assert difference(counters(5, 80, 9), counters(8, 104, 19)) == {"read": OpTotals(3, 24 * 512, 10)}
+
+
+def test_a_device_not_seen_before_counts_from_its_beginning():
+    assert difference(None, counters(8, 64, 16)) == {"read": OpTotals(8, 64 * 512, 16)}
+
+
+def test_another_name_at_the_same_place_is_another_device():
+    assert difference(counters(5, name="sdb"), counters(8)) == {"read": OpTotals(8, 0, 0)}
+
+
+def test_a_counter_that_fell_is_a_reset_of_the_whole_device():
+    before = counters(1000, 8000, 500, write=OpTotals(3, 30, 3))
+    after = counters(4, 32, 8, write=OpTotals(5, 50, 5))
+    assert difference(before, after) == {"read": OpTotals(4, 32 * 512, 8), "write": OpTotals(5, 50, 5)}
+
+
+def test_a_large_disk_that_was_replugged_is_no_wrap():
+    assert difference(counters(2**31 + 9, 2**32 - 1), counters(2, 16)) == {"read": OpTotals(2, 16 * 512, 0)}
+
+
+def test_the_time_wraps_at_32_bits_of_milliseconds_everywhere():
+    assert difference(counters(5, 8, 2**32 - 10), counters(6, 16, 5)) == {"read": OpTotals(1, 8 * 512, 15)}
+
+
+def test_a_time_that_fell_a_little_is_no_reset():
+    assert difference(counters(5, 8, 100), counters(6, 16, 99)) == {"read": OpTotals(1, 8 * 512, 0)}
+
+
+def test_counts_wrap_at_32_bits_on_a_32_bit_kernel():
+    before, after = counters(2**32 - 2, 2**32 - 16), counters(3, 24)
+    assert difference(before, after, word=2**32) == {"read": OpTotals(5, 40 * 512, 0)}
+
+
+BEFORE = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
+MORE = st.tuples(*[st.integers(0, 2**31 - 1)] * 3)
+
+
+@given(BEFORE, MORE)
+def test_whatever_was_added_is_what_comes_out(before, more):
+    count, sectors, ms = (a + b for a, b in zip(before, more, strict=True))
+    expected = {"read": OpTotals(more[0], more[1] * 512, more[2])}
+    assert difference(counters(*before), counters(count, sectors, ms % 2**32)) == expected

@@ -1,0 +1,145 @@
+"""The deep probes of a real bpftrace beside the always-on one: a recording with --stages all, and one where one looks.
+
+fio on a loop device of its own, at a rate that any machine keeps up with.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from workload import Capture, LoopDevice, fio, wait_for
+
+from latmon.capture.backend import Options
+from latmon.model.frame import UNACCOUNTED, Flow
+from latmon_backends.bpftrace.backend import BpftraceBackend
+from latmon_backends.probe.bpf_stats import totals
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace, fio and losetup"
+    ),
+]
+RATE = 500
+
+
+def load(device, directory, seconds):
+    job = {"name": "reads", "filename": device.path, "size": "32M", "rw": "randread", "bs": "4k", "rate_iops": RATE}
+    return fio(directory, seconds, job)["reads"]
+
+
+def load_until(over, device, directory):
+    while not over.is_set():
+        load(device, directory, 1)
+
+
+def counts(frames, name):
+    """Stage -> how many traced reads passed it."""
+    found = {}
+    for frame in frames:
+        for series, histogram in frame.traced.histograms.items():
+            if (series.device, series.op) == (name, "read"):
+                found[series.stage] = found.get(series.stage, 0) + histogram.count
+    return found
+
+
+def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
+    with LoopDevice(tmp_path / "image") as device:
+        words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
+        with Capture(tmp_path, *words) as capture:
+            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+            done = load(device, tmp_path, 2.5)
+            assert capture.stop() == 0, capture.stderr
+            frames = capture.frames()
+    passed = counts(frames, device.name)
+    issued = done["read"].count
+    assert passed["total"] >= 0.9 * issued, passed
+    assert passed["queue"] >= 0.99 * passed["total"]
+    assert passed["hba"] + passed.get(UNACCOUNTED, 0) >= 0.99 * passed["total"]
+    traced = [frame for frame in frames if frame.traced.one_in]
+    assert {frame.traced.one_in for frame in traced} == {1}
+    assert {frame.traced.devices for frame in traced} == {(device.name,)}
+    notices = [frame.health.notice for frame in frames if frame.health.notice]
+    assert any("tracing stages" in notice for notice in notices), notices
+    assert not any("lost" in notice or "ended" in notice for notice in notices), notices
+    assert sum(frame.health.lost_events + frame.health.map_full for frame in frames) == 0
+    assert any(frame.softirqs for frame in traced)
+    assert any(frame.handlers for frame in traced)
+    assert any(frame.wakeups for frame in traced)
+    # All that is counted is told or left out, and nothing is traced that isn't counted, to the capture's very end.
+    reported = sum(len(frame.outliers) + frame.health.suppressed for frame in frames)
+    assert reported == sum(sum(frame.above.values()) for frame in frames)
+    flow = Flow(device.name, "read")
+    assert passed["total"] <= sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
+    # Nothing of it is late, or takes from what is always on.
+    assert not [frame.gap for frame in frames if frame.gap]
+
+
+def reading_tool(suite, directory, device):
+    """A bpftrace beside whose process a child of it reads a cold disk, as it does itself where memory is short."""
+    wrapper = directory / "reading-bpftrace"
+    wrapper.write_text(
+        f"""#!/bin/sh
+while [ "$1" != --version ] && kill -0 $$; do
+    blockdev --flushbufs {device.path}; read -r _ < {device.path}; sleep 0.3
+done </dev/null >/dev/null 2>&1 &
+exec {tool(suite, directory).path} "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    return str(wrapper)
+
+
+@each_bpftrace
+def test_what_latmon_and_its_tool_read_is_marked(suite, tmp_path):
+    with LoopDevice(tmp_path / "image", 256 << 10) as device:
+        words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=reading_tool(suite, tmp_path, device)) as capture:
+            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+            words = ("dd", f"if={device.path}", "of=/dev/null", "iflag=direct", "bs=4096")
+            with subprocess.Popen(words, stderr=subprocess.DEVNULL) as other:
+                assert other.wait() == 0
+            time.sleep(4)  # an outlier waits for two frames
+            assert capture.stop() == 0, capture.stderr
+        found = [one for frame in capture.frames() for one in frame.outliers if one.pid is not None]
+        in_report = capture.report()["outliers"]
+    assert {one.own for one in found if one.pid == other.pid} == {False}
+    assert {one.own for one in found if one.comm == "reading-bpftrac"} == {True}
+    assert {one["comm"] for one in in_report if one.get("own")} == {"reading-bpftrac"}
+
+
+@pytest.mark.slow
+async def test_it_starts_where_somebody_looks_costs_what_is_reported_and_leaves_nobody(tmp_path):
+    with LoopDevice(tmp_path / "image") as device:
+        seen = []
+        async with BpftraceBackend(Options(interval_us=500_000)) as backend, asyncio.timeout(TIMEOUT_S):
+            over = threading.Event()
+            reading = asyncio.create_task(asyncio.to_thread(load_until, over, device, tmp_path))
+            async for frame in backend.frames():
+                seen.append(frame)
+                if len(seen) == 2:
+                    assert frame.traced.one_in == 0
+                    backend.request_tracing((device.name,))
+                if frame.health.probe_cpu_percent is not None and counts(seen, device.name):
+                    break
+            pid = backend._on_demand._process.run.probe.pid
+            assert totals(pid).runs is not None
+            backend.set_stages("basic")
+            async for frame in backend.frames():
+                if not backend._on_demand.runs and "no longer traced" in frame.health.notice:
+                    break
+            assert not os.path.exists(f"/proc/{pid}")  # noqa: ASYNC240, PTH110 - /proc does not wait
+            over.set()
+            await reading
+    traced = [frame for frame in seen if frame.traced.one_in]
+    # The host may make another disk suspicious meanwhile.
+    assert all(device.name in frame.traced.devices for frame in traced)
+    assert counts(traced, device.name)["total"] > 0
+    assert {series.device for frame in traced for series in frame.traced.histograms} == {device.name}
+    assert 0 < seen[-1].health.probe_cpu_percent < 100

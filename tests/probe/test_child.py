@@ -1,0 +1,346 @@
+"""The probe's process with real shells: its output and status come through, and it never outlives anybody."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from latmon.support.process import descendants
+from latmon_backends.probe.process import Child, shimmed
+
+ROOT = Path(__file__).resolve().parents[2]
+linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for orphans in /proc")
+MARK = "LATMON_TEST_CHILD"
+IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.02; done"
+TALKS = "while :; do echo 0123456789012345678901234567890123456789; done"
+
+
+@asynccontextmanager
+async def started(command, **environment):
+    one = await Child.start(shimmed(command, environment, sudo=False, mount_tracefs=False))
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+def child(script, mark="1", **environment):
+    return started(["sh", "-c", script], **{MARK: mark, **environment})
+
+
+async def whole(one):
+    portions = []
+    while portion := await one.read():
+        portions.append(portion)
+    return b"".join(portions)
+
+
+def marked(mark):
+    """Processes that were started with our mark: the tool and what it started, not the shim before it."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+def in_session(session):
+    """Commands of a session's living processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (entry / "stat").read_text("utf-8", "replace").rpartition(")")
+        except OSError:
+            continue
+        fields = rest.split()
+        if fields[3] == str(session) and fields[0] != "Z":
+            found.append(name.partition("(")[2])
+    return found
+
+
+def gone(alive, seconds):
+    deadline = time.monotonic() + seconds
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive()
+
+
+async def test_output_and_status_come_through():
+    async with child("echo one; echo two; echo bad >&2; exit 7") as one:
+        assert await whole(one) == b"one\ntwo\n"
+        assert await one.read() == b""
+        assert await one.complaints() == ["bad"]
+        assert await one.returncode() == 7
+
+
+async def test_the_end_is_seen_when_it_happens():
+    async with child("echo bad >&2; exit 3") as one:
+        async with asyncio.timeout(30):
+            assert await whole(one) == b""
+            assert await one.complaints() == ["bad"]
+
+
+async def test_a_signal_is_reported_as_a_shell_tells_it():
+    async with child("kill -ABRT $$") as one:
+        await whole(one)
+        assert await one.returncode() == 128 + signal.SIGABRT
+
+
+async def test_a_command_that_is_not_there():
+    async with started(["/nonexistent/bpftrace"]) as one:
+        await whole(one)
+        assert await one.returncode() == 127
+        assert "No such file" in (await one.complaints())[-1]
+
+
+async def test_the_environment_reaches_the_tool():
+    async with child('printf %s "$BPFTRACE_MAP_KEYS_MAX"', BPFTRACE_MAP_KEYS_MAX="8192") as one:
+        assert await whole(one) == b"8192"
+
+
+async def test_the_tool_reads_nothing_from_our_pipe():
+    async with child("cat; echo end") as one:
+        assert await whole(one) == b"end\n"
+
+
+async def test_no_core_is_left():
+    async with child("ulimit -c") as one:
+        assert await whole(one) == b"0\n"
+
+
+async def test_complaints_are_bounded_and_clean():
+    async with child(
+        r"i=0; while [ $i -lt 500 ]; do echo line $i >&2; i=$((i+1)); done; printf '\033[2J\377\n' >&2"
+    ) as one:
+        await whole(one)
+        said = await one.complaints()
+    assert len(said) == 60
+    assert said[0] == "line 441"
+    assert said[-1] == r"\x1b[2J\xff"
+
+
+async def test_a_flood_of_complaints_doesnt_stop_the_tool():
+    async with child("head -c 3000000 /dev/zero >&2; echo through") as one:
+        assert await asyncio.wait_for(whole(one), 60) == b"through\n"
+        assert all(len(line) <= 300 for line in await one.complaints())
+
+
+async def test_end_lets_the_tool_say_its_last():
+    async with child("trap 'echo last; exit 0' TERM; echo ready; while :; do sleep 0.02; done") as one:
+        assert await one.read() == b"ready\n"
+        one.end()
+        assert await whole(one) == b"last\n"
+        assert await one.returncode() == 0
+
+
+async def test_stop_is_quick_with_a_tool_that_obeys():
+    async with child("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done") as one:
+        await one.read()
+        async with asyncio.timeout(30):
+            await one.stop()
+        assert await one.returncode() == 0
+
+
+@linux
+async def test_a_tool_that_ignores_sigterm_is_gone_within_two_seconds():
+    async with child(IGNORES_TERM, "stubborn") as one:
+        await one.read()
+        async with asyncio.timeout(30):
+            await one.stop()
+        assert not marked("stubborn")
+
+
+@linux
+@pytest.mark.parametrize("script", [TALKS, f"trap '' TERM; {TALKS}"], ids=["obeys", "ignores SIGTERM"])
+async def test_stop_while_the_tool_talks(script):
+    async with child(script, "chatty") as one:
+        await one.read()
+        async with asyncio.timeout(30):
+            await one.stop()
+        assert gone(lambda: marked("chatty"), 30), marked("chatty")
+
+
+async def test_stop_while_a_read_is_waiting():
+    async with child("exec sleep 60") as one:
+        reading = asyncio.ensure_future(one.read())
+        await asyncio.sleep(0.1)
+        await asyncio.wait_for(one.stop(), 30)
+        assert await reading == b""
+
+
+async def test_stop_after_stop():
+    async with child("echo up") as one:
+        await one.stop()
+        await one.stop()
+        assert await one.returncode() in (0, 128 + signal.SIGTERM)
+
+
+@linux
+async def test_nothing_of_the_shim_is_left():
+    for script in ("exit 0", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", IGNORES_TERM):
+        async with child(script, "shim") as one:
+            await one.read()
+            session = one._process.pid
+            await one.stop()
+        assert gone(lambda session=session: in_session(session), 2), in_session(session)
+
+
+@linux
+async def test_nobody_waits_beside_a_tool_that_has_ended():
+    async with child("exit 0", "ended") as one:
+        await whole(one)
+        await one.returncode()
+        assert gone(lambda: in_session(one._process.pid), 0.5), in_session(one._process.pid)
+
+
+PARENT = """
+import asyncio, sys
+from latmon_backends.probe.process import Child
+
+async def main():
+    one = await Child.start(sys.argv[1:])
+    print((await one.read()).decode(), one._process.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    "script", ["echo up; exec sleep 60", IGNORES_TERM, TALKS], ids=["silent", "ignores SIGTERM", "talks"]
+)
+def test_the_parents_sigkill_ends_the_tool(script):
+    mark = f"parent-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, *shimmed(["sh", "-c", script], {MARK: mark}, sudo=False, mount_tracefs=False)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "backends") + os.pathsep + str(ROOT)},
+        stdout=subprocess.PIPE,
+    ) as parent:
+        said = parent.stdout.readline()
+        assert said
+        assert marked(mark)
+        parent.kill()
+        parent.wait()
+        assert gone(lambda: marked(mark), 2), f"left after 2 s: {marked(mark)}"
+
+
+async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path):
+    """With the tool's own process id, and its status is still told."""
+    command = ["sh", "-c", f"echo $$; {IGNORES_TERM}"]
+    one = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
+    try:
+        said = b""
+        while b"up" not in said:
+            said += await one.read()
+    finally:
+        await one.stop()
+    assert (tmp_path / "gone").read_bytes().split() == said.split()[:1]
+    assert await one.returncode() == 128 + signal.SIGKILL
+
+
+def test_the_words_of_a_shimmed_command():
+    plain = shimmed(["bpftrace", "-e", "x"], {"A": "1"}, sudo=False, mount_tracefs=False)
+    assert plain[:2] == ["sh", "-c"]
+    assert plain[-5:] == ["env", "A=1", "bpftrace", "-e", "x"]
+    privileged = shimmed(["bpftrace"], {}, sudo=True, mount_tracefs=True)
+    assert privileged[:3] == ["sudo", "-n", "sh"]
+    assert privileged[privileged.index("unshare") :][:4] == ["unshare", "--mount", "--propagation", "private"]
+    assert privileged[-2:] == ["sh", "bpftrace"]
+
+
+async def test_sudo_stays_in_the_terminals_session_and_out_of_its_reach(tmp_path, monkeypatch):
+    (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    one = await Child.start(shimmed(["sh", "-c", IGNORES_TERM], {MARK: "sudo"}, sudo=True, mount_tracefs=False))
+    try:
+        assert await one.read() == b"up\n"
+        assert os.getsid(one.pid) == os.getsid(0)  # its ticket is found
+        assert {os.getpgid(pid) for pid in (one.pid, *descendants(one.pid))} == {one.pid}  # Ctrl-C isn't for it
+    finally:
+        await one.stop()
+    assert gone(lambda: marked("sudo"), 1), marked("sudo")
+
+
+async def test_without_sudo_the_probe_has_a_session_of_its_own():
+    async with child("exec sleep 60") as one:
+        assert os.getsid(one.pid) == os.getpgid(one.pid) == one.pid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take a higher priority")
+async def test_a_preferred_tool_comes_before_others():
+    async with started(["sh", "-c", "read x; sleep 30"]) as one:
+        await asyncio.sleep(0.2)
+        one.prefer()
+        assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in descendants(one.pid)][:1] == [-10]
+
+
+async def test_a_program_is_one_word_whatever_is_in_it():
+    program = "BEGIN { printf(\"$(id) `id` 'quoted' %d\\n\", 1); }\n"
+    async with started(["printf", "%s", program]) as one:
+        assert (await whole(one)).decode() == program
+
+
+@pytest.mark.slow
+async def test_who_is_asked_has_the_time_that_it_takes_and_who_is_hung_up_on_has_not():
+    slow = "trap 'sleep 1.8; echo last; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    async with child(slow) as one:
+        assert await one.read() == b"up\n"
+        one.end(patient=True)
+        assert await whole(one) == b"last\n"
+    async with child(slow) as one:
+        assert await one.read() == b"up\n"
+        one.end()
+        assert await whole(one) == b""
+
+
+@linux
+async def test_a_stop_that_is_cancelled_leaves_nobody():
+    async with child(IGNORES_TERM, "cancelled") as one:
+        await one.read()
+        stopping = asyncio.create_task(one.stop())
+        await asyncio.sleep(0.1)
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        assert stopping.cancelled()
+        assert one._listening.done()
+        assert gone(lambda: marked("cancelled"), 30), marked("cancelled")
+
+
+async def test_its_time_runs_from_the_hang_up():
+    async with child(IGNORES_TERM, "asked") as one:
+        await one.read()
+        one.end()
+        await asyncio.sleep(1.0)
+        async with asyncio.timeout(30):
+            await one.stop()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
+    starting = asyncio.ensure_future(Child.start(["/bin/sh", "-c", "exec sleep 60"]))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait({starting})
+    assert starting.cancelled()
+
+
+@linux
+async def test_a_tool_goes_on_printing_for_a_while_when_nobody_reads(tmp_path):
+    """12 s of ticks are more than the 64 KiB of a pipe; a tool that waits in its write loses events."""
+    done = tmp_path / "done"
+    async with child(f"head -c 500000 /dev/zero; touch {done}; sleep 60"), asyncio.timeout(30):
+        while not done.exists():  # noqa: ASYNC110 - a file tells no event
+            await asyncio.sleep(0.05)

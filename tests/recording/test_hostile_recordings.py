@@ -1,0 +1,147 @@
+"""What a hostile recording costs each command that reads one: no traceback, no memory, and the good window is found."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile
+import pytest
+from hostile import GOOD, HOSTILE, member
+from recorded import ORIGIN
+
+from latmon.cli import main
+from latmon.model.frame import Frame
+from latmon.recording import decode, validate
+from latmon.recording.encode import encode_origin, to_bytes
+from latmon.recording.reader import open_recording
+
+MAX_KB = 256 * 1024
+FIRST_S = 2.0
+QUICK = ("evil strings",)
+REFUSED = ("new labels in each window",)
+RUN = Path(__file__).parents[1] / "support/hostile_run.py"
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status")
+
+
+def run(*words):
+    """Its output, and what it said before the memory that it took."""
+    done = subprocess.run(
+        [sys.executable, RUN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    *said, peak = done.stderr.splitlines()
+    assert int(peak) <= MAX_KB
+    assert all(line.isprintable() for line in (*done.stdout.splitlines(), *said))
+    return done.returncode, done.stdout, said
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in HOSTILE])
+def test_every_reader_bears_it(tmp_path, name):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    hostile.write(path, name)
+    code, out, _ = run("check", path)
+    assert code == (0 if name == "evil strings" else 5)
+    assert ("damage " in out) == (code == 5)
+    assert run("check", path, "--repair", "-o", copy)[0] == 0
+    assert run("check", copy)[0] == 0
+    if name in REFUSED:
+        assert run("report", path)[0] == run("replay", path)[0] == 5
+        return
+    seqs = [[item.seq for item in open_recording(one) if isinstance(item, Frame)] for one in (path, copy)]
+    assert seqs[0] == seqs[1]
+    assert seqs[0][-1] == GOOD
+    assert run("report", path)[0] == 0
+    _, out, _ = run("replay", path)
+    first, last = map(float, out.split())
+    assert last == GOOD
+    # one that has nothing else that can be read is read to its end before the first screen: 1 GiB takes its time
+    assert first < FIRST_S or hostile.WINDOWS.get(name, 1) == 1
+    assert {one.name for one in tmp_path.iterdir()} == {"r", "copy"}
+
+
+def _labels(path, kind, windows):
+    """A thousand new names in each window, as text: to encode 10^6 of them takes longer than to refuse them."""
+    series = b'{"m":"%s","l":["d%d","read"],"n":1,"b":[1,1]}'
+    device = b'{"name":"d%d","major":8,"minor":1}'
+    woken = b'"h":[],"wakeups":{"rows":[%s],"b":[' + b",".join([b"3"] + [b"256"] * 999) + b'],"n":['
+    woken += b",".join([b"1"] * 1000) + b"]}"
+    parts = [member(to_bytes(encode_origin(ORIGIN)), 0)]
+    for seq in range(windows):
+        names = range(1000 * seq, 1000 * seq + 1000)
+        rows = {
+            "series": lambda names=names: b",".join(series % (b"s%d" % one, one % 100) for one in names),
+            "devices": lambda names=names: b",".join(device % one for one in names),
+            "threads": lambda names=names: b",".join(b'[%d,"t%d","other",120,true,{}]' % (one, one) for one in names),
+        }[kind]()
+        key = {"series": b'"h":[%s]', "devices": b'"h":[],"devices":[%s]', "threads": woken}[kind]
+        at = 6_000_000 + seq * 1_000_000
+        window = b'{"type":"window","seq":%d,"t":%d,"mono":%d,"dt":1000000,' % (seq, 1_000_001 + seq, at)
+        parts.append(member(window + key % rows + b"}\n", at))
+    path.write_bytes(b"".join(parts))
+
+
+COMMANDS = (
+    ("report", "F"),
+    ("report", "F", "--json"),
+    ("report", "F", "--html", "OUT"),
+    ("diff", "F", "F"),
+    ("export", "F", "--to", "jsonl", "-o", "OUT"),
+    ("export", "F", "--to", "openmetrics", "-o", "OUT"),
+    ("check", "F"),
+)
+
+
+@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
+def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, capsys, monkeypatch, kind):
+    """By every command, and nothing behind that window is decoded."""
+    path, decoded = tmp_path / "r", []
+    for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS", "MAX_THREADS"):
+        monkeypatch.setattr(validate, cap, 2500)
+    monkeypatch.setattr(validate, "THREADS_PER_WINDOW", 0)
+    real = decode.decode_frame
+    monkeypatch.setattr(decode, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
+    _labels(path, kind, 6)
+    for words in COMMANDS:
+        decoded.clear()
+        code = main.main([{"F": str(path), "OUT": str(tmp_path / "OUT")}.get(one, one) for one in words])
+        out, err = capsys.readouterr()
+        assert (code, len(decoded) <= 3) == (5, True), words
+        assert "more than any host has" in (out if words[0] == "check" else err)
+        assert words[0] == "check" or (len(err.splitlines()), out) == (1, ""), words
+    assert {one.name for one in tmp_path.iterdir()} == {"r"}
+    assert main.main(["check", str(path), "--repair", "-o", str(tmp_path / "OUT")]) == 0
+    assert [one.seq for one in open_recording(tmp_path / "OUT") if isinstance(one, Frame)] == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
+@pytest.mark.parametrize("words", [*COMMANDS, ("replay", "F")], ids=" ".join)
+def test_a_million_labels_cost_no_command_much(tmp_path, kind, words):
+    """2 s of CPU and 256 MiB on a quiet host; CPU on a busy one is slower, by less than a factor of 4."""
+    path = tmp_path / "r"
+    _labels(path, kind, 1000)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code, _, _ = run(*({"F": path, "OUT": tmp_path / "OUT"}.get(one, one) for one in words))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert code == 5
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 8
+
+
+@pytest.mark.slow
+def test_a_hole_of_2_gib_is_looked_behind(tmp_path):
+    path = tmp_path / "r"
+    hostile.write(path, "time goes back")
+    data = path.read_bytes()
+    with path.open("wb") as file:
+        file.write(data[:-600])
+        file.seek(2**31, os.SEEK_SET)
+        file.write(data)
+    code, out, _ = run("check", path)
+    assert code == 5
+    assert "to byte 2147483647" in out
+    assert run("check", path, "--repair", "-o", tmp_path / "copy")[0] == 0
+    assert run("report", path)[0] == 0

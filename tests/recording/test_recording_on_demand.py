@@ -1,0 +1,269 @@
+"""Outliers, stages, interrupts and wake-ups in a window line: there and back, old readers, nonsense, redaction."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from on_demand_frames import ON_DEMAND_FRAMES, of, outlier, traced_disk
+from recorded import ORIGIN, frame
+
+from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Health, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.packed import Packed
+from latmon.recording.decode import decode_frame
+from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.validate import parse
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.text import is_clean
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jsonl.gz"
+WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
+OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
+ESCAPE = "\x1b]52;c;x\x07[/red]"
+KERNEL = Thread(77, "emlxs_thread", "fifo", 97)
+PROGRAM = Thread(4211, "ora_lgwr", "other", 120, kernel=False)
+ON_DEMAND = frame(
+    0,
+    above={Flow("sdc", "write"): 31},
+    outliers=(outlier(),),
+    thresholds_us={"sdc": 20_000},
+    traced=traced_disk(),
+    handlers={Handler(16, "uhci_hcd"): HandlerRuns(of(20, 21), {"none": 2}, 0, "0000:00:01.2", ("nvme0q1",))},
+    softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
+    wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
+    health=Health(suppressed=12, probe_cpu_percent=1.5),
+)
+
+
+KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups"}
+
+
+def encode_on_demand(one: Frame) -> dict:
+    return {key: value for key, value in encode_frame(one).items() if key in KEYS}
+
+
+def write(path: Path) -> None:
+    writer = Writer.create(path, ORIGIN)
+    writer.append(ON_DEMAND)
+    writer.close()
+
+
+@given(ON_DEMAND_FRAMES)
+def test_what_on_demand_probes_tell_comes_back_as_it_was(one):
+    assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
+
+
+def test_a_frame_without_on_demand_values_has_no_line_of_them():
+    assert not KEYS & set(encode_frame(frame(0)))
+
+
+def test_a_reader_of_the_first_release_sees_the_frame_it_knows():
+    line = {key: value for key, value in encode_frame(ON_DEMAND).items() if key not in KEYS}
+    plain = decode_frame(line)
+    assert (plain.histograms, plain.seen, plain.kernel) == (ON_DEMAND.histograms, ON_DEMAND.seen, ON_DEMAND.kernel)
+    assert plain.traced.one_in == 0
+
+
+def test_an_outlier_reads_as_documented():
+    (line,) = encode_frame(ON_DEMAND)["outliers"]
+    assert (line["l"], line["us"], line["pid"], line["comm"]) == (["sdc", "write"], 1_238_999, 4211, "ora_lgwr")
+    assert line["stages_us"] == {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903}
+    assert line["waits"][0]["instead"] == "zpool-data (prio 99)"
+    assert "includes" not in line
+
+
+def test_an_outlier_of_latmons_own_says_so():
+    line = encode_frame(replace(ON_DEMAND, outliers=(replace(outlier(), own=True), outlier())))
+    assert [one.get("own") for one in line["outliers"]] == [True, None]
+    assert [one.own for one in decode_frame(parse(to_bytes(line))).outliers] == [True, False]
+    line = parse(to_bytes(line))
+    line["outliers"][0]["own"] = "no"
+    with pytest.raises(RecordingError, match="'own' is neither true nor false"):
+        decode_frame(line)
+
+
+def test_the_golden_recording_is_read():
+    recording = open_recording(GOLDEN)
+    assert next(iter(recording)) == ON_DEMAND
+    assert recording.damage == []
+
+
+HIST = {"b": [1], "n": [1]}
+BAD_TABLES = (
+    {"b": [1]},
+    {"b": [1], "n": [1, 1]},
+    {"b": [-1], "n": [1]},
+    {"b": [4, 0], "n": [1, 1]},
+    {"b": [4, -3], "n": [1, 1]},
+    {"b": [4.0], "n": [1]},
+    {"b": [True], "n": [1]},
+    {"b": [10**30], "n": [1]},
+    {"b": [512], "n": [1]},
+    {"b": [250], "n": [1]},
+    {"b": [1] * 600_000, "n": [1] * 600_000},
+    {"b": [1], "n": [0]},
+    {"b": [1], "n": [2**60]},
+    {"b": [1], "n": [None]},
+    HIST | {"sum": [1]},
+    HIST | {"sum": [1, -2]},
+    HIST | {"max": [1, 2**60]},
+    HIST | {"max": [1, None]},
+)
+"""Of two rows."""
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"above": {"sda": 1}},
+        {"above": [["sda", "read"]]},
+        {"above": [["sda", "read", -1]]},
+        {"above": [["sda", "read", 1]] * 2},
+        {"thresholds": {"sda": "1ms"}},
+        {"thresholds": [1]},
+        {"outliers": [1]},
+        {"outliers": [{}] * 20_000},
+        {"outliers": [OUTLIER | {"t": 1e18}]},
+        {"outliers": [OUTLIER | {"us": -1}]},
+        {"outliers": [OUTLIER | {"l": ["sda"]}]},
+        {"outliers": [OUTLIER | {"comm": "x" * 1000}]},
+        {"outliers": [OUTLIER | {"sector": 1.5}]},
+        {"outliers": [OUTLIER | {"stages_us": {f"s{n}": 1 for n in range(100)}}]},
+        {"outliers": [OUTLIER | {"stages_us": {"hba": None}}]},
+        {"outliers": [OUTLIER | {"flags": ["sync"] * 100}]},
+        {"outliers": [OUTLIER | {"waits": [{"stage": "hba", "thread": "x"}] * 100}]},
+        {"outliers": [OUTLIER | {"waits": [{"stage": "hba", "thread": "x", "pid": 2**60}]}]},
+        {"traced": [1]},
+        {"traced": {"one_in": -1}},
+        {"traced": {"one_in": 2**60}},
+        {"traced": {"off": True}},
+        {"traced": {"histograms": [1]}},
+        {"traced": {"histograms": {"rows": [["sda", "read"]]}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", "hba"]]}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", ["hba"]]] * 2}}},
+        {"traced": {"histograms": {"rows": [["sda", "read", ["hba"] * 20_000]]}}},
+        {"traced": {"histograms": {"rows": [["sda", 1, ["hba"]]]} | HIST}},
+        {"traced": {"histograms": {"rows": [], "b": [1], "n": [1]}}},
+        {"traced": {"by_total": {"rows": [["sda", "read", ["hba"]]], "b": [300], "n": [1]}}},
+        *({"traced": {"histograms": {"rows": [["sda", "read", ["hba", "irq"]]]} | one}} for one in BAD_TABLES),
+        {"traced": {"paths": {"sda": {"x": "y"}}}},
+        {"traced": {"unfollowed": {"sda": [1]}}},
+        {"irqs": [1]},
+        {"irqs": {"rows": [[1]]}},
+        {"irqs": {"rows": [[1, 2, 0, "", [], {}]]}},
+        {"irqs": {"rows": [[-2, "x", 0, "", [], {}]]}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], {}]], "b": "?"}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], {}]] * 2}},
+        {"irqs": {"rows": [[1, "x", 0, "", ["y"] * 100, {}]]}},
+        {"irqs": {"rows": [[1, "x", 0, "", [], []]]}},
+        {"softirqs": {"rows": [["BLOCK", 2**40, {}, {}]]}},
+        {"softirqs": {"rows": [["BLOCK", 1, {str(n): 1 for n in range(100)}, {}]]}},
+        {"softirqs": {"rows": [["BLOCK", 1, {}, {}]], "run": HIST | {"n": [0]}}},
+        {"wakeups": {"rows": [[1, "x", "", 0, 1, {}]]}},
+        {"wakeups": {"rows": [[1, "x", "", 2**40, True, {}]]}},
+        {"wakeups": {"rows": [[1, "x", "", 0, True, {}]] * 2} | HIST},
+        {"health": {"suppressed": -1}},
+    ],
+)
+def test_nonsense_is_refused(changed):
+    with pytest.raises(RecordingError):
+        decode_frame(WINDOW | changed)
+
+
+def test_what_a_later_version_adds_is_ignored():
+    line = parse(to_bytes(encode_frame(ON_DEMAND)))
+    line["outliers"][0]["mood"] = "bad"
+    line["traced"]["histograms"]["median"] = "?"
+    line["traced"]["seen_from"] = [1]
+    line["irqs"]["rows"][0].append("storm")
+    line["wakeups"]["storm"] = True
+    assert decode_frame(line) == ON_DEMAND
+
+
+def _poisoned(value):
+    """Every string of a line as something that a terminal would obey."""
+    if isinstance(value, str):
+        return f"{ESCAPE}{value}"
+    if isinstance(value, dict):
+        return {key if key.islower() else _poisoned(key): _poisoned(inner) for key, inner in value.items()}
+    return [_poisoned(one) for one in value] if isinstance(value, list) else value
+
+
+def test_no_string_can_do_anything_but_be_shown():
+    line = {**WINDOW, **_poisoned(json.loads(json.dumps(encode_on_demand(ON_DEMAND))))}
+    said = json.dumps(encode_frame(decode_frame(line)), ensure_ascii=False)
+    assert ESCAPE[1:4] in said
+    assert is_clean(said)
+
+
+_KEYS = st.sampled_from(["rows", "n", "b", "pid", "run"])
+_SCRAPS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(encode_on_demand(ON_DEMAND))), _SCRAPS, max_size=3), st.data())
+def test_any_json_is_a_value_or_one_sentence(scraps, data):
+    with contextlib.suppress(RecordingError):
+        decode_frame(WINDOW | scraps)
+    line = json.loads(json.dumps(encode_on_demand(ON_DEMAND)))
+    one = data.draw(st.sampled_from([line["outliers"][0], line["traced"], line["irqs"], line["wakeups"]]))
+    one[data.draw(st.sampled_from(list(one)))] = data.draw(_SCRAPS)
+    with contextlib.suppress(RecordingError):
+        decode_frame(WINDOW | line)
+
+
+def redacted(path, one):
+    writer = Writer.create(path, ORIGIN, redact=True)
+    writer.append(one)
+    writer.close()
+    (found,) = [item for item in open_recording(path) if isinstance(item, Frame)]
+    return found
+
+
+def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
+    one = replace(
+        ON_DEMAND, wakeups=(*ON_DEMAND.wakeups, Wakeups(replace(PROGRAM, pid=5), of(60), {"emlxs_thread": 1}))
+    )
+    waiter = Wait("resume", "ora_lgwr", 4211, 120, 1, 2, "emlxs_thread (prio 97)")
+    one = replace(one, outliers=(replace(outlier(), waits=(*outlier().waits, waiter)),))
+    kept = redacted(tmp_path / "r", one)
+    assert "ora_lgwr" not in str(kept)
+    assert "4211" not in str(kept)
+    assert kept.outliers[0].waits[0].thread == "emlxs_thread"
+    assert kept.outliers[0].waits[0].instead == "redacted (prio 99)"
+    assert kept.outliers[0].waits[1].instead == "emlxs_thread (prio 97)"
+    assert kept.wakeups[0].thread == KERNEL
+    assert (kept.wakeups[1].thread.comm, kept.wakeups[1].delay.count) == ("redacted", 2)
+    assert kept.wakeups[1].instead == {"emlxs_thread": 1}
+    assert kept.handlers == one.handlers
+
+
+def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
+    monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    for seq in range(20):
+        writer.append(frame(seq, handlers={Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}))
+    writer.close()
+    recording = open_recording(tmp_path / "r")
+    read = []
+    with pytest.raises(TooManyError, match="series beyond 40"):
+        read.extend(iter(recording))
+    assert len(read) < 10
+
+
+def test_a_packed_table_is_asked_without_histograms_and_read_in_one_pass(monkeypatch):
+    every = {key: of(us) for us, key in ((3, "a"), (90, "b"), (7000, "c"))}
+    packed = Packed.of(every)
+    monkeypatch.setattr(Packed, "_made", lambda *_: pytest.fail("a histogram was made"))
+    assert ("a" in packed, "d" in packed) == (True, False)
+    assert dict(packed.items()) == every

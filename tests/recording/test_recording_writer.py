@@ -1,0 +1,278 @@
+"""The file as it is written: what is refused, what a full disk costs, what kill -9 leaves."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from recorded import DISK, ORIGIN, frame
+
+from latmon.model.frame import Device, Frame, Health, Mark
+from latmon.recording.encode import End, Gap
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.writer import Writer
+from latmon.support.errors import EXIT_UNAVAILABLE, UnavailableError
+
+ROOT = Path(__file__).parents[2]
+
+
+def written(path, frames, **options):
+    writer = Writer.create(path, ORIGIN, **options)
+    for one in frames:
+        writer.append(one)
+    writer.close()
+    return open_recording(path)
+
+
+def windows(path):
+    return [item for item in open_recording(path) if isinstance(item, Frame)]
+
+
+@contextmanager
+def full_disk(monkeypatch, after=0):
+    """Every write fails, the first one in the middle."""
+    real, done = os.pwrite, [after]
+
+    def pwrite(descriptor, data, offset):
+        if done[0]:
+            part = real(descriptor, data[: done[0]], offset)
+            done[0] = 0
+            return part
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", pwrite)
+        yield
+
+
+def test_what_is_written_is_read(tmp_path):
+    recording = written(tmp_path / "r", [frame(i) for i in range(5)])
+    assert recording.origin == ORIGIN
+    assert list(recording) == [*(frame(i) for i in range(5)), End("closed", 5)]
+    assert recording.damage == []
+
+
+def test_zcat_and_jq_read_it(tmp_path):
+    path = tmp_path / "r.latmon.jsonl.gz"
+    written(path, [frame(0), frame(1)])
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert [line["type"] for line in lines] == ["header", "window", "window", "end"]
+    subprocess.run(["gzip", "-t", path], check=True)
+
+
+def test_the_same_frames_give_the_same_bytes(tmp_path):
+    for name in "ab":
+        written(tmp_path / name, [frame(i) for i in range(3)])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_only_its_owner_reads_it(tmp_path):
+    written(tmp_path / "r", [])
+    assert (tmp_path / "r").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_locked_while_it_is_written(tmp_path):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    with (tmp_path / "r").open("rb") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    writer.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink", "dangling", "fifo", "directory", "nowhere", "device"])
+def test_a_target_that_is_not_a_new_file_is_refused_and_left_alone(tmp_path, kind):
+    path = Path("/dev/null") if kind == "device" else tmp_path / "r"
+    make = {
+        "file": lambda: path.write_bytes(b"precious"),
+        "symlink": lambda: path.symlink_to(tmp_path / "other"),
+        "dangling": lambda: path.symlink_to(tmp_path / "gone" / "r"),
+        "fifo": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+        "nowhere": lambda: None,
+        "device": lambda: None,
+    }
+    make[kind]()
+    if kind == "nowhere":
+        path = tmp_path / "no" / "r"
+    with pytest.raises(UnavailableError, match=str(path)) as refusal:
+        Writer.create(path, ORIGIN)
+    assert refusal.value.exit_code == EXIT_UNAVAILABLE
+    assert kind != "file" or path.read_bytes() == b"precious"
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_disk_that_is_full_at_the_start_is_refused_and_nothing_stays(tmp_path, monkeypatch):
+    with full_disk(monkeypatch), pytest.raises(UnavailableError, match="No space left"):
+        Writer.create(tmp_path / "r", ORIGIN)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_full_disk_costs_only_the_windows_it_had_no_room_for(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN)
+    writer.append(frame(0))
+    good = path.stat().st_size
+    with full_disk(monkeypatch, after=100):
+        writer.append(frame(1, devices=(Device("sdz", 8, 400),)))
+        writer.append(frame(2))
+        assert "No space left" in writer.trouble
+        assert path.stat().st_size == good
+    writer.append(frame(3))
+    assert writer.trouble == ""
+    writer.close()
+    first, gap, after, end = open_recording(path)
+    assert (first, end) == (frame(0), End("closed", 2))
+    assert gap == Gap("enospc", 2.0, frame(0).mono_us, frame(0).wall)
+    assert after == replace(frame(3), devices=(Device("sdz", 8, 400),))
+    subprocess.run(["gzip", "-t", path], check=True)
+
+
+def test_marks_and_gaps_outlive_a_full_disk(tmp_path, monkeypatch):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    with full_disk(monkeypatch):
+        writer.mark(Mark("here"))
+        writer.gap("disk-stalled", 7.0)
+        writer.append(frame(0))
+    writer.append(frame(1))
+    writer.close()
+    kinds = [type(item) for item in open_recording(tmp_path / "r")]
+    assert kinds == [Gap, Mark, Gap, Frame, End]
+
+
+def test_a_gap_that_a_full_disk_had_no_room_for_stands_before_the_end_line(tmp_path, monkeypatch):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    writer.append(frame(0))
+    with full_disk(monkeypatch):
+        writer.append(frame(1))
+        writer.gap("probe-silent", 5.0)
+        writer.flush()
+    writer.close()
+    items = list(open_recording(tmp_path / "r"))[1:]
+    assert [getattr(one, "reason", "") for one in items] == ["enospc", "probe-silent", "closed"]
+
+
+def test_a_disk_full_to_the_end_leaves_what_was_good(tmp_path, monkeypatch):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    writer.append(frame(0))
+    with full_disk(monkeypatch, after=50):
+        writer.append(frame(1))
+        writer.close()
+        writer.close()
+    recording = open_recording(tmp_path / "r")
+    assert list(recording) == [frame(0)]
+    assert recording.damage == [UNCLOSED]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    place = tmp_path / "tiny"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], check=False).returncode:
+        pytest.skip("a tmpfs can't be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_really_full_disk(tiny_disk):
+    path = tiny_disk / "r"
+    writer = Writer.create(path, ORIGIN)
+    hog = tiny_disk / "hog"
+    hog.write_bytes(os.urandom(200 * 1024))
+    seq = 0
+    while not writer.trouble:
+        writer.append(frame(seq))
+        seq += 1
+        assert seq < 1000
+    for _ in range(5):
+        writer.append(frame(seq))
+        seq += 1
+    hog.unlink()
+    writer.append(frame(seq))
+    assert writer.trouble == ""
+    writer.close()
+    recording = open_recording(path)
+    items = list(recording)
+    assert recording.damage == []
+    assert [item.reason for item in items if isinstance(item, Gap)] == ["enospc"]
+    assert [item.seq for item in items if isinstance(item, Frame)] == [*range(seq - 6), seq]
+    subprocess.run(["gzip", "-t", path], check=True)
+
+
+def test_short_windows_share_a_member_of_a_second(tmp_path):
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN)
+    sizes = set()
+    for i in range(40):
+        writer.append(replace(frame(0), seq=i, mono_us=250_000 * (i + 1), dt_us=250_000))
+        sizes.add(writer.size)
+    writer.close()
+    assert len(sizes) == 11
+    assert len(windows(path)) == 40
+
+
+def test_the_state_of_recording_is_not_recorded(tmp_path):
+    [one, _] = written(tmp_path / "r", [frame(0, health=Health(lost_events=1, recording="secret-host.gz"))])
+    assert one.health == Health(lost_events=1)
+
+
+def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path):
+    secret = replace(DISK, serial="S3CRET", label="customer-vg")
+    origin = replace(ORIGIN, host="S3CRET-host", boot_id="S3CRET-boot")
+    writer = Writer.create(tmp_path / "r", origin, redact=True, devices=(secret,))
+    writer.append(frame(0, devices=(secret,)))
+    writer.close()
+    text = gzip.decompress((tmp_path / "r").read_bytes()).decode()
+    assert "S3CRET" not in text
+    assert "customer" not in text
+    assert open_recording(tmp_path / "r").origin.extra["redacted"] is True
+    assert DISK.model in text
+
+
+_RECORDER = """
+import sys, time
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from recorded import ORIGIN, frame
+from latmon.recording.writer import Writer
+writer = Writer.create(Path(sys.argv[1]), ORIGIN)
+for seq in range(100_000):
+    writer.append(frame(seq))
+    print(seq, flush=True)
+"""
+
+
+def test_kill_9_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path):
+    for attempt in range(6):
+        path = tmp_path / f"r{attempt}"
+        command = [sys.executable, "-c", _RECORDER, str(path), str(ROOT), str(Path(__file__).parents[1] / "support")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            time.sleep(0.007 * attempt)
+            child.send_signal(signal.SIGKILL)
+            acknowledged = 1 + child.stdout.read().count(b"\n")
+        recording = open_recording(path)
+        read = [item.seq for item in recording if isinstance(item, Frame)]
+        assert read == list(range(len(read)))
+        assert len(read) >= acknowledged
+        assert recording.damage[-1] == UNCLOSED
+        assert len(recording.damage) <= 2
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_jq_finds_a_latency(tmp_path):
+    written(tmp_path / "r", [frame(0)])
+    command = f"zcat -f < {tmp_path / 'r'} | jq -r 'select(.type==\"window\").h[0].l[0]'"
+    assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout == b"sda\n"

@@ -1,0 +1,29 @@
+"""Sentences on I/Os in flight."""
+
+from latmon.report.formatting import MOST, DeviceInFlight, at_the_end, in_flight_by_device, not_completed
+
+S = 1_000_000
+
+
+def test_a_device_s_rows_are_one_and_the_oldest_is_first():
+    rows = [("sda", 1, 3 * S, False), ("loop3", 2, 40 * S, True), ("sda", 4, 50 * S, False), ("sdb", 1, S // 2, False)]
+    assert in_flight_by_device(rows) == [
+        DeviceInFlight("sda", 5, 50 * S, at_least=False),
+        DeviceInFlight("loop3", 2, 40 * S, at_least=True),
+    ]
+
+
+def test_no_device_has_an_old_io():
+    assert in_flight_by_device([("sda", 1, S - 1, False)]) == []
+    assert (at_the_end([]), not_completed([])) == ("", "")
+
+
+def test_sentences():
+    one, two = DeviceInFlight("sda", 1, 40 * S, at_least=False), DeviceInFlight("loop3", 2, 65 * S, at_least=True)
+    assert not_completed([one]) == "sda: 1 I/O in flight for 40 s, not completed"
+    assert at_the_end([two, one]) == "loop3: 2 I/Os, the oldest for at least 1:05 min; sda: 1 I/O for 40 s"
+
+
+def test_more_devices_than_a_line_has_room_for_are_a_number():
+    each = [DeviceInFlight(f"sd{n}", 1, S, at_least=False) for n in range(MOST + 3)]
+    assert at_the_end(each).endswith("sd3: 1 I/O for 1 s; 3 more devices")

@@ -1,0 +1,88 @@
+"""How a report tells depths: at a limit, beside one, and how often anything was queued."""
+
+from __future__ import annotations
+
+import pytest
+from recorded import ORIGIN, frame
+from test_report import record
+
+from latmon.model.frame import Device, Limit
+from latmon.model.inflight import PROBE, Depths
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+
+NONE = Limit("scheduler", "none", "queue/scheduler")
+TAGS = Limit("nr_tags", 512, "mq/0/nr_tags")
+
+
+def disk(*limits, **values):
+    return Device("sda", 254, 0, driver="virtio_blk", limits=(NONE, *limits), **values)
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """The summary of five seconds with these depths."""
+
+    def summary(depths, device, *more):
+        frames = [
+            frame(n, depths={"sda": one}, devices=(device,) if n == 0 else ())
+            for n, one in enumerate((*[depths] * 5, *more))
+        ]
+        return summarise(record(tmp_path / "r", *frames, origin=ORIGIN))
+
+    return summary
+
+
+@pytest.mark.parametrize("limit", [254, 512, 1023])
+@pytest.mark.parametrize("most", [None, "counted"])
+def test_a_limit_is_never_exceeded_by_the_end_of_a_bucket(reported, limit, most):
+    end = {254: 254, 512: 512, 1023: 1024}[limit]
+    depths = Depths({0: 50, end: 950}, {0: 50, 2000: 950}, {end: 9}, most=limit if most else None, source=PROBE)
+    found = reported(depths, disk(TAGS._replace(value=limit)))["devices"]["sda"]["outstanding"]
+    assert (found["max"], found["mode"], found["busy_mode"], found["held_at"], found["limit"]) == (limit,) * 5
+    assert found["mean"] == pytest.approx(0.95 * limit, rel=0.07)
+
+
+def test_at_the_tags_without_a_scheduler_the_report_doesn_t_say_that_more_is_not_sent(reported):
+    summary = reported(Depths({0: 10, 4: 990}, {0: 1000}), disk(TAGS, Limit("nr_requests", 4, "queue/nr_requests")))
+    found = summary["devices"]["sda"]["outstanding"]
+    assert (found["at_limit"], found["limit"], "held_at" in found) == (True, 4, False)
+    text = " ".join(render_text(summary).split())
+    assert "at its limit of 4 for most of the busy time; who waits above that isn't counted here" in text
+
+
+def test_when_the_most_were_seen(reported):
+    low, high = Depths({1: 1000}, {0: 1000}), Depths({1: 900, 9: 100}, {0: 1000})
+    summary = reported(low, disk(TAGS), high, low, high)
+    found = summary["devices"]["sda"]["outstanding"]
+    assert (found["max"], found["max_at"]) == (9, "1970-01-12T13:46:46.000Z")
+    assert "max 9 (reached by 1970-01-12T13:46:46.000Z), mostly 1" in " ".join(render_text(summary).split())
+
+
+def test_what_is_queued_now_and_then_doesn_t_read_as_always(reported):
+    rarely = Depths({1: 1000}, {0: 997, 1: 3})
+    text = " ".join(render_text(reported(rarely, disk(TAGS))).split())
+    assert "queued above it: any for <1% of the time, max 1, then mostly 1 (100%); mean of all time 0.003" in text
+
+
+def test_a_remark_names_the_model(reported):
+    limited = disk(Limit("queue_depth", 3, "device/queue_depth"), model="LUN 7")
+    text = " ".join(render_text(reported(Depths({3: 1000}, {9: 1000}), limited)).split())
+    assert "sda (LUN 7): at its limit of 3 (device/queue_depth) while more I/Os waited" in text
+
+
+def test_a_ceiling_of_a_few_seconds_is_reported_in_a_long_recording(reported):
+    """As many wait as the driver takes: only that the rest of the time had no I/O says that both were at once."""
+    idle = Depths({0: 1000}, {0: 1000})
+    found = reported(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"][
+        "outstanding"
+    ]
+    assert (found["held_at"], found["limit"]) == (3, 512)
+
+
+def test_a_queue_depth_that_fell_meanwhile_is_reported(tmp_path):
+    began = [Limit("cmd_per_lun", 30, "host0/cmd_per_lun"), Limit("queue_depth", 30, "device/queue_depth")]
+    lowered = [began[0], began[1]._replace(value=17)]
+    frames = [frame(n, devices=(disk(*(lowered if n else began)),)) for n in range(3)]
+    text = " ".join(render_text(summarise(record(tmp_path / "r", *frames, origin=ORIGIN))).split())
+    assert "sda: queue_depth 17 is below the 30 that its host begins with (cmd_per_lun), and was 30" in text

@@ -1,0 +1,184 @@
+"""What rules find, in the report as JSON, text and HTML; by windows in a short recording, by minutes in a long one."""
+
+import html
+import json
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from latmon.aggregate.accumulator import Minute
+from latmon.findings import engine
+from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, sized
+from latmon.findings.rule import Settings
+from latmon.model.frame import Frame, Origin
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report import findings as findings_of
+from latmon.report.command import report_command
+from latmon.report.findings import Evaluated
+from latmon.report.html import findings as as_html
+from latmon.report.html_elements import style_sheet
+from latmon.report.summary import summarise
+from latmon.report.text import findings as as_text
+
+ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
+OFF = frozenset({"bimodal-tail"})
+SILENT = {
+    "latencies": ["tick-quantum", "peer-outlier"],
+    "traced": ["starved-io", "completion-wakeup", "softirq-delay", "slow-shared-handler", "requeue-storm"],
+    "depths": ["outstanding-ceiling", "bottleneck-above-device"],
+    "limits": ["queue-depth-misconfigured"],
+}
+SICK = Finding(
+    "completion-wakeup",
+    WARNING,
+    "sdc",
+    "sdc: 97 % of the time of I/Os above 100 ms is waiting for <emlxs_thread>, which was woken and not run",
+    (
+        Fact("tail_share", 0.9712345678, "97 % of 1.2 s in 31 I/Os", "share", 31),
+        Fact("thread", "emlxs_thread", "it runs at priority 97"),
+        Fact("wait", 3.0, "it took long", "us", 1234),
+    ),
+    Where("stages", "sdc", low_us=100_000),
+    (Step("raise its priority", "starves others of its class"), Step("look at the wake-ups")),
+    "a tail that stays when nothing runs beside it",
+    0.97,
+)
+
+
+def evaluated(monkeypatch, found, *, n=15, minutes=False):
+    monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([found]))
+    one = Evaluated(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, 1)), Settings(off=OFF))
+    for i in range(n):
+        one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
+    if minutes:
+        one.add(Minute(Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000), 60, 1_000_000, 1_000_000))
+    return one.summary()
+
+
+def test_json(monkeypatch):
+    summary = evaluated(monkeypatch, (SICK,))
+    (one,) = json.loads(json.dumps(summary))["findings"]
+    assert (one["id"], one["severity"], one["device"], one["summary"]) == (
+        "completion-wakeup",
+        WARNING,
+        "sdc",
+        SICK.summary,
+    )
+    assert one["evidence"]["tail_share"] == {
+        "value": 0.971235,
+        "unit": "share",
+        "samples": 31,
+        "text": "97 % of 1.2 s in 31 I/Os",
+    }
+    assert one["evidence"]["thread"] == {"value": "emlxs_thread", "text": "it runs at priority 97"}
+    assert one["next_steps"][0] == {"text": "raise its priority", "risk": "starves others of its class"}
+    assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
+    assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:44.000Z", "2001-09-09T01:46:54.000Z", 1)
+    assert summary["findings_by"] == {
+        "rules": 10,
+        "judged": 0,
+        "judged_by": "windows",
+        "not_judged": SILENT,
+        "rules_off": ["bimodal-tail"],
+    }
+
+
+def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
+    line = 'ssd-config-list = "VENDOR  PRODUCT", "throttle-max:2, disksort:false, physical-block-size:4096";'
+    step = Step("set it in ssd.conf", "it needs a reboot", (line, "dmesg | tail -n 50"))
+    summary = evaluated(monkeypatch, (replace(SICK, steps=(step,)),))
+    assert summary["findings"][0]["next_steps"] == [
+        {
+            "text": f"set it in ssd.conf: {line} (not run here), dmesg | tail -n 50",
+            "risk": "it needs a reboot",
+            "what": "set it in ssd.conf",
+            "commands": [{"line": line, "ran": False}, {"line": "dmesg | tail -n 50", "ran": True}],
+        }
+    ]
+    assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(summary))
+    page = as_html(summary)
+    assert f'<code class="command">{html.escape(line)}</code> (not run here)' in page
+    assert ".command{white-space:pre-wrap}" in style_sheet()
+
+
+def test_none_is_reported_where_rules_were_asked(monkeypatch):
+    assert evaluated(monkeypatch, ())["findings"] == []
+    assert evaluated(monkeypatch, (), n=0) == {}
+    said = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
+    assert said == (
+        "findings: none (0 of 10 rules evaluated, minute by minute; not evaluated: tick-quantum, peer-outlier (no "
+        "latencies were timed), starved-io, completion-wakeup, softirq-delay, slow-shared-handler, requeue-storm "
+        "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
+        "queue-depth-misconfigured (no device reported a limit of its driver); off by the config: bimodal-tail)"
+    )
+    assert as_text({}) == []
+    assert as_html({}) == ""
+    assert "None, by 0 of 10 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+
+
+def test_what_failed_or_was_left_out_is_reported():
+    by = {"rules": 11, "judged": 10, "judged_by": "windows", "not_judged": {}}
+    more = by | {"failed": {"starved-io": "KeyError: 'x'"}, "episodes_left_out": 1200}
+    assert " ".join(" ".join(as_text({"findings": [], "findings_by": more})).split()) == (
+        "findings: none (10 of 11 rules evaluated, every 5 s over the last minute; not evaluated: starved-io (it "
+        "failed: KeyError: 'x'); 1,200 episodes left out)"
+    )
+    assert as_text({"findings": [], "findings_by": by | {"judged": 11}}) == [
+        "findings: none (11 rules, every 5 s over the last minute)"
+    ]
+
+
+def test_all_forms_judge_the_same_items(monkeypatch, tmp_path):
+    monkeypatch.setattr(findings_of, "SHORT_US", 100_000_000)
+    path = tmp_path / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, ORIGIN)
+    for i in range(1, 25):
+        writer.append(Frame(i, 1e9 + 10 * i, i * 10_000_000, 10_000_000))
+    writer.close("asked")
+    reported = summarise(open_recording(path))["findings_by"]
+    assert reported["judged_by"] == "minutes"
+    page = tmp_path / "a.html"
+    report_command([path], html=page)
+    assert "minute by minute" in page.read_text(encoding="utf-8")
+
+
+def test_the_text_fits_a_ticket(monkeypatch):
+    lines = as_text(evaluated(monkeypatch, (SICK,)))
+    assert all(len(line) <= 79 for line in lines)
+    said = " ".join(" ".join(lines).split())
+    assert "WARNING completion-wakeup sdc 2001-09-09T01:46:44.000Z to 2001-09-09T01:46:54.000Z" in said
+    for fact in SICK.facts:
+        assert f"- {fact.said}" in said
+    assert "- it took long (of 1,234)" in said
+    assert "shown on: stages screen, sdc, 100 ms and more" in said
+    assert "next: raise its priority (risk: starves others of its class)" in said
+    assert "refuted by: a tail that stays" in said
+
+
+def test_the_page_says_the_same_and_escapes_it(monkeypatch):
+    page = as_html(evaluated(monkeypatch, (SICK,)))
+    assert "&lt;emlxs_thread&gt;" in page
+    assert 'class="finding warning"' in page
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert "Risk: starves others of its class." in " ".join(text.split())
+    assert "it took long (of 1,234)" in text
+    assert "Shown on: stages screen, sdc, 100 ms and more" in text
+
+
+def test_samples_are_reported_once():
+    assert [sized("97 % of 31 I/Os", 31), sized("30 ms each", 3), sized("0.3 ms", 3), sized("all 1,234.", 1234)] == [
+        "97 % of 31 I/Os",
+        "30 ms each (of 3)",
+        "0.3 ms (of 3)",
+        "all 1,234.",
+    ]
+
+
+@pytest.mark.parametrize("render", [as_text, as_html])
+def test_many_are_bounded(monkeypatch, render):
+    many = tuple(Finding("starved-io", WARNING, f"sd{i}", "s", (), Where("overview"), (), "r") for i in range(60))
+    said = render(evaluated(monkeypatch, many))
+    assert re.search(r"and \d+ more", said if isinstance(said, str) else said[-1])

@@ -1,0 +1,279 @@
+"""What a report says of traced requests, tails, outliers, interrupts and wake-ups; what nobody measured isn't in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from on_demand_frames import of, outlier, traced_disk
+from recorded import ORIGIN, frame
+from test_recording_on_demand import ON_DEMAND
+
+from latmon.capture.backend import Options
+from latmon.model.frame import (
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Missing,
+    Series,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report import interrupts
+from latmon.report import outliers as rows
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+from latmon.views.units import exact
+
+NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out"}
+
+
+@pytest.fixture
+def summary_of(tmp_path):
+    def made(*frames: Frame, origin=ORIGIN):
+        writer = Writer.create(tmp_path / "r", origin)
+        for seq, one in enumerate(frames):
+            writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
+        writer.close()
+        found = summarise(open_recording(tmp_path / "r"))
+        json.dumps(found, allow_nan=False)
+        return found
+
+    return made
+
+
+def test_what_nobody_measured_is_not_there(summary_of):
+    summary = summary_of(frame(0))
+    assert not NEW_KEYS & set(summary)
+    assert not {"suppressed", "untraced_share", "traced", "probe_cpu_percent"} & set(summary["health"])
+    assert not {"tail", "traced", "above", "threshold_us"} & set(summary["devices"]["sda"])
+    assert not {"of", "tail", "unaccounted"} & set(summary["devices"]["sda"]["ops"]["read"])
+
+
+def test_stages_are_those_of_the_traced_requests(summary_of):
+    summary = summary_of(ON_DEMAND, ON_DEMAND)
+    write = summary["devices"]["sdc"]["ops"]["write"]
+    assert list(write["stages"]) == ["queue", "hba", "softirq"]
+    assert write["stages"]["softirq"]["sum"] == 2 * (98 * 7 + 2 * 30_000)
+    assert (write["of"]["one_in"], write["of"]["latency_us"]["count"]) == (1, 200)
+    parts = sum(one["sum"] for one in write["stages"].values())
+    assert parts == write["of"]["latency_us"]["sum"]
+    assert summary["devices"]["sdc"]["traced"] == {"paths": {"BLOCK softirq": 200}}
+    assert list(summary["devices"]["sda"]["ops"]["read"]["stages"]) == ["hba"]
+
+
+def test_the_tail_says_which_stage_makes_it(summary_of):
+    summary = summary_of(ON_DEMAND)
+    found = summary["devices"]["sdc"]["tail"]
+    assert found == summary["devices"]["sdc"]["ops"]["write"]["tail"]
+    assert (found["cut_us"], found["count"]) == (28_672, 2)
+    assert found["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
+    assert "sdc above 28.7 ms: >99 % softirq (2 I/Os)" in render_text(summary)
+
+
+@pytest.mark.parametrize(("threshold_us", "cut_us", "count"), [(100, 104, 2), (0, 0, 100)])
+def test_a_threshold_that_the_user_fixed_is_the_cut(summary_of, threshold_us, cut_us, count):
+    summary = summary_of(ON_DEMAND, origin=replace(ORIGIN, extra=Options(threshold_us=threshold_us).fixed))
+    tail = summary["devices"]["sdc"]["tail"]
+    assert (tail["cut_us"], tail["count"]) == (cut_us, count)
+
+
+@pytest.mark.parametrize("reported", [-1, True, "1ms", None, 1.5])
+def test_what_is_no_threshold_is_none(reported):
+    assert replace(ORIGIN, extra={"threshold_us": reported}).threshold_us is None
+
+
+def test_a_stage_without_a_number_says_why(summary_of):
+    nvme = Traced(
+        {Series("nvme0n1", "read", stage): of(90) for stage in ("hba", "total")},
+        paths={"nvme0n1": {"hard interrupt": 1}},
+        one_in=4,
+        includes={"hba": ("irq",)},
+        absent=(Missing("resume", "no wake-ups here"),),
+    )
+    summary = summary_of(frame(0, traced=nvme))
+    read = summary["devices"]["nvme0n1"]["ops"]["read"]
+    assert read["stages_absent"] == {
+        "queue": "n/a: completes in the hard interrupt",
+        "requeue": "n/a: no request was refused by the driver",
+        "irq": "not measured: its time is in hba+ (hba with its interrupt)",
+        "softirq": "n/a: completes in the hard interrupt",
+        "completion": "n/a: completes in the hard interrupt",
+        "resume": "no wake-ups here",
+    }
+    assert read["stages"]["hba"]["includes"] == ["irq"]
+    text = " ".join(render_text(summary).split())
+    assert "traced 1 I/Os (1 in 4)" in text
+    assert "softirq, completion (completes in the hard interrupt)" in text
+    assert "not measured: resume (no wake-ups here)" in text
+
+
+def test_what_was_not_followed_is_reported_with_its_reasons(summary_of):
+    lost = replace(traced_disk(), paths={"sdc": {"BLOCK softirq": 90}}, unfollowed={"sdc": {"polled": 10}}, off=2)
+    summary = summary_of(frame(0, traced=lost), frame(1))
+    assert summary["health"]["untraced_share"] == 0.1
+    assert summary["health"]["traced"] == {"count": 100, "one_in": 1, "unfollowed": {"polled": 10}, "off": 2}
+    assert "not followed: 10 polled" in render_text(summary)
+
+
+def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
+    rates = (1, 8, 8, 0)
+    summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))
+    for reported in (summary["health"]["traced"], summary["devices"]["sdc"]["ops"]["write"]["of"]):
+        assert (reported["one_in_least"], reported["one_in"]) == (1, 8)
+    assert "traced 400 I/Os (1 in 1 to 8)" in " ".join(render_text(summary).split())
+
+
+def test_an_outlier_has_all_that_is_known_of_it(summary_of):
+    summary = summary_of(ON_DEMAND)
+    (one,) = summary["outliers"]
+    assert one["time"] == "1970-01-12T13:46:50.000000Z"
+    assert (one["total_us"], sum(one["stages_us"].values()) + one["unaccounted_us"]) == (1_238_999, 1_238_999)
+    assert (one["flags"], one["pid"], one["comm"], one["repeats"]) == (["sync"], 4211, "ora_lgwr", 1)
+    assert one["waits"][0]["instead"] == "zpool-data (prio 99)"
+    assert summary["devices"]["sdc"]["above"] == {"write": 31}
+    assert summary["devices"]["sdc"]["threshold_us"] == 20_000
+    assert summary["health"]["suppressed"] == 12
+
+
+def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
+    mine = replace(outlier(), own=True, comm="bpftrace")
+    summary = summary_of(frame(0, outliers=(mine, outlier())))
+    assert sorted(one.get("own", False) for one in summary["outliers"]) == [False, True]
+    assert "latmon's bpftrace/4211" in render_text(summary)
+    assert "latmon's ora_lgwr" not in render_text(summary)
+
+
+def test_the_text_says_where_an_outliers_total_ends_and_when_nobody_traced_it(summary_of):
+    bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
+    waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())
+    text = render_text(summary_of(frame(0, outliers=(bare, waited))))
+    assert text.count("stages were not traced then") == 1
+    assert f"total {exact(bare.total_us)} to completion" in text
+    assert f"total {exact(waited.total_us)} to its waiter" in text
+
+
+def test_the_text_says_what_shares_and_means_are_of(summary_of):
+    text = " ".join(render_text(summary_of(ON_DEMAND)).split())
+    assert "share: of the summed time of the I/Os whose stages were measured" in text
+    assert "of traced: I/Os whose stages were traced" in text
+
+
+@pytest.mark.parametrize("begins", ["issue", "queued"])
+def test_totals_that_begin_elsewhere_are_both_told(summary_of, begins):
+    """On tier C the latency begins at the issue, the traced total with the queue: of as many I/Os they still differ."""
+    same = replace(ON_DEMAND, histograms={Series("sdc", "write", "total"): of(*[95] * 98, *[30_095] * 2)})
+    text = render_text(summary_of(same, origin=replace(ORIGIN, latency_from=begins)))
+    assert (["of", "traced"] in [line.split()[:2] for line in text.splitlines()]) is (begins == "issue")
+    assert ("begins with the queue" in " ".join(text.split())) is (begins == "issue")
+
+
+def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
+    same = tuple(outlier(10_000_000 + n) for n in range(8))
+    summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
+    assert [(one["total_us"], one["repeats"]) for one in summary["outliers"]] == [(1_238_999, 8), (50_000, 1)]
+    assert "x8" in render_text(summary)
+
+
+def test_the_worst_are_kept_and_the_others_counted(monkeypatch):
+    monkeypatch.setattr(rows, "MAX_ROWS", 10)
+    monkeypatch.setattr(rows, "_KEPT", 40)
+    worst = rows.Worst()
+    for n in range(500):
+        worst.add(outlier(n * 10_000_000, total_us=n, stages_us={}))
+    reported = rows.outliers(worst)
+    assert [one["total_us"] for one in reported["outliers"]] == list(range(499, 489, -1))
+    assert reported["outliers_left_out"] == 490
+
+
+def test_measured_and_none_is_an_empty_list(summary_of):
+    assert summary_of(frame(0, thresholds_us={"sda": 1000}))["outliers"] == []
+
+
+def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
+    summary = summary_of(ON_DEMAND, ON_DEMAND)
+    (irq,) = summary["irqs"]
+    assert (irq["irq"], irq["handler"], irq["count"], irq["returned"]) == (16, "uhci_hcd", 4, {"none": 4})
+    assert (irq["run_us"]["sum"], irq["shared_with"], irq["device"]) == (82, ["nvme0q1"], "0000:00:01.2")
+    block = summary["softirqs"]["BLOCK"]
+    assert (block["count"], block["ran_in"], block["cpus"]) == (2, {"ksoftirqd": 2}, {"1": 2})
+    assert block["delay_us"]["max"] == 3990
+    assert [one["thread"] for one in summary["wakeups"]] == ["emlxs_thread", "ora_lgwr"]
+    assert summary["wakeups"][0]["instead"] == {"zpool-data (prio 99)": 2}
+    text = render_text(summary)
+    assert "100% ksoftirqd" in text
+    assert "shared with nvme0q1" in " ".join(text.split())
+
+
+def test_a_table_that_is_cut_says_how_many_more(summary_of):
+    woken = tuple(Wakeups(Thread(pid, "x", "", 120), of(1)) for pid in range(20))
+    text = render_text(summary_of(frame(0, wakeups=woken)))
+    assert "and 8 more (--json has them)" in text
+    assert "from woken to running" in text
+
+
+def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
+    monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
+    frames = [
+        frame(seq, wakeups=tuple(Wakeups(Thread(10 * seq + n, "x", "", 120), of(1)) for n in range(4)))
+        for seq in range(3)
+    ]
+    summary = summary_of(*frames)
+    assert (len(summary["wakeups"]), summary["wakeups_left_out"]) == (5, 7)
+    assert "7 wake-ups of other threads" in render_text(summary)
+
+
+def test_wake_ups_that_no_row_tells_are_a_number(monkeypatch):
+    monkeypatch.setattr(interrupts, "MAX_THREADS", 2)
+    reported = interrupts.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
+    assert ([one["pid"] for one in reported["wakeups"]], reported["wakeups_left_out"]) == ([4, 3], 7 + 3)
+
+
+def test_the_text_of_anything_fits_a_ticket(summary_of):
+    name = "a-very-long-device-name-of-some-multipath-head"
+    wide = replace(outlier(), device=name, comm="x" * 64, overtaken_by=10**9, path="y" * 60, sector=10**15)
+    runs = HandlerRuns(of(3_000_000), {"none": 10**9}, 10**12, "z" * 60, ("w" * 40,) * 3)
+    summary = summary_of(
+        frame(
+            0,
+            devices=(Device(name, 8, 0),),
+            above={Flow(name, "write"): 10**12},
+            thresholds_us={name: 1},
+            outliers=(wide,) * 30,
+            traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
+            handlers={Handler(4000, "h" * 60): runs},
+            wakeups=(Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1}),),
+            softirqs=ON_DEMAND.softirqs,
+            health=Health(suppressed=10**9),
+        )
+    )
+    text = render_text(summary)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "INCOMPLETE" not in text
+
+
+@pytest.mark.parametrize(
+    ("instead", "shown"),
+    [("kworker/1:1H (prio 100)", "kworker/1:1H"), ("fio (prio 120)", "fio (prio 120)"), ("x" * 30, "…")],
+)
+def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown):
+    one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1})
+    text = render_text(summary_of(replace(ON_DEMAND, wakeups=(one,))))
+    line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
+    assert line.endswith(shown)
+    assert len(line) <= 79
+    assert line.count("(") == line.count(")")
+
+
+def test_windows_that_are_longer_than_the_interval_are_reported(summary_of):
+    interval = ORIGIN.interval_us
+    summary = summary_of(frame(0), replace(frame(0), dt_us=2 * interval))
+    assert summary["longest_s"] == 2 * interval / 1e6
+    assert "2 windows of 1 s, the longest 2.0 s" in " ".join(render_text(summary).split())

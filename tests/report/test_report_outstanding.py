@@ -1,0 +1,349 @@
+"""What a report says of outstanding I/O: shares that add up, what never completed, limits that are off."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from recorded import ORIGIN, frame
+from test_report import record
+
+from latmon.aggregate.depth_sum import DepthTimes
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.report.summary import summarise
+from latmon.report.text import render_text
+from latmon.report.totals import OutstandingSums
+
+LIMITS = (
+    Limit("queue_depth", 3, "device/queue_depth"),
+    Limit("queue_type", "none", "device/queue_type"),
+    Limit("wbt_lat_usec", 2000, "queue/wbt_lat_usec"),
+)
+LUN = Device("sda", 8, 0, driver="lpfc", model="LUN", limits=LIMITS)
+SERIAL = Depths(
+    {0: 100, 3: 900}, {0: 100, 13: 900}, {1: 10, 3: 990}, {1: Took(10, 10_000), 16: Took(990, 15_840_000)}, 3, 2, PROBE
+)
+READS = {Flow("sda", "read"): Completed(900, 3_686_400, 14_400_000)}
+HELD = InFlight("sdb", "write", 5_500_000, ("sync", "fua"), 81_920, 4096, 4211, "ora_lgwr", issued=True)
+
+
+def serial(seq, **changed):
+    """A LUN whose driver never has more than three, with 13 above them: 900 reads a second of 3 ms in the driver."""
+    values = {
+        "histograms": {
+            Series("sda", "read", "hba"): Histogram.record([3000] * 900),
+            Series("sda", "read", "total"): Histogram.record([16_000] * 900),
+        },
+        "seen": READS,
+        "kernel": READS,
+        "devices": (LUN,) if seq == 0 else (),
+        "outstanding": {"sda": Outstanding(3, 13)},
+        "depths": {"sda": SERIAL},
+    } | changed
+    return frame(seq, **values)
+
+
+@pytest.fixture
+def summary_of(tmp_path):
+    origin = replace(ORIGIN, measured={"hba": ("completion",)})
+    return lambda *frames: summarise(record(tmp_path / "r", *frames, origin=origin))
+
+
+def test_the_schema_s_keys(summary_of):
+    reported = summary_of(*(serial(n) for n in range(10)))["devices"]["sda"]["outstanding"]
+    assert (reported["max"], reported["mode"], reported["busy_mode"], reported["mean"]) == (3, 3, 3, 2.7)
+    assert (reported["limit"], reported["limit_source"], reported["held_at"]) == (3, "device/queue_depth", 3)
+    assert reported["time_share"] == {"0": 0.1, "3": 0.9}
+    assert reported["busy_time_share"] == {"3": 1.0}
+    assert (reported["queued"]["max"], reported["queued"]["mean"], reported["queued"]["busy_time_share"]) == (
+        13,
+        11.7,
+        {"13": 1.0},
+    )
+    assert reported["at_issue"] == {"1": 100, "3": 9900}
+    assert reported["latency_by_depth"] == {
+        "1": {"count": 100, "mean_us": 1000.0},
+        "16": {"count": 9900, "mean_us": 16_000.0},
+    }
+    assert (reported["corrected"], reported["source"]) == (20, PROBE)
+
+
+def test_shares_add_up_whatever_the_windows_length_and_the_number_of_looks(summary_of):
+    frames = [
+        serial(0, depths={"sda": Depths({0: 1, 1: 2})}),
+        Frame(1, 1_000_005.0, 10_000_000, 4_000_000, depths={"sda": Depths({0: 1000, 7: 3000})}),
+    ]
+    reported = summary_of(*frames)["devices"]["sda"]["outstanding"]
+    assert sum(reported["time_share"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert sum(reported["busy_time_share"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert reported["time_share"]["7"] == pytest.approx(3 / 5, abs=1e-5)
+    assert reported["source"] == SYSFS
+    assert not {"at_issue", "latency_by_depth", "queued", "held_at"} & set(reported)
+
+
+def test_little_s_law_and_what_lifting_the_limit_would_give(summary_of):
+    law = summary_of(*(serial(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["of"], law["outstanding"], law["latency_us"], law["iops"], law["agrees"]) == (
+        "all",
+        14.4,
+        16_000.0,
+        900.0,
+        True,
+    )
+    assert law["lift"] == {"limit": 3, "depth": 16, "iops": pytest.approx(5333.3), "most": 1000.0}
+    assert law["sentence"].startswith("900 IOPS = 14.4 in flight / 16 ms; at 16 in flight up to 5,330")
+
+
+def fsync(seq):
+    """400 writes of 1 ms, and 200 empty ones that wait 2 ms for their flush: no probe times an empty write."""
+    write, flush = Flow("sda", "write"), Flow("sda", "flush")
+    return serial(
+        seq,
+        histograms={
+            Series("sda", "write", "total"): Histogram.record([1000] * 400),
+            Series("sda", "write", "hba"): Histogram.record([1000] * 400),
+            Series("sda", "flush", "total"): Histogram.record([2000] * 200),
+        },
+        seen={write: Completed(400, 1_638_400), flush: Completed(200, 0)},
+        kernel={write: Completed(600, 1_638_400, 800_000), flush: Completed(200, 0, 400_000)},
+        outstanding={"sda": Outstanding(0, 1)},
+        depths={"sda": Depths({0: 600, 1: 400}, {0: 600, 1: 400}, source=PROBE)},
+    )
+
+
+def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_of):
+    law = summary_of(*(fsync(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["of"], law["outstanding"], law["by_law"], law["agrees"]) == ("all", 0.8, 0.8, True)
+
+
+@pytest.mark.parametrize(
+    ("listed", "older", "said"),
+    [
+        pytest.param(2, {}, "+ 2 stuck = 4.7 counted in driver and queue", id="both have a row"),
+        pytest.param(1, {1: 2}, "+ 1.1 to 2 stuck, 4.7 counted in driver and queue", id="one is only counted, at 1 s"),
+    ],
+)
+def test_what_never_completes_is_said_beside_the_law(summary_of, listed, older, said):
+    """Two writes that are there from before the first window to the end of the last, above 900 reads of 3 ms."""
+    held = tuple(HELD._replace(device="sda", began_us=n) for n in (1, 2))
+    stuck = StillInFlight(held[:listed], older, since_us=1)
+    busy = Depths({5: 700, 4: 300}, {0: 1000}, source=PROBE)
+    done = {Flow("sda", "read"): Completed(900, 3_686_400, 2_700_000)}
+    frames = [
+        serial(
+            n,
+            histograms={Series("sda", "read", "total"): Histogram.record([3000] * 900)},
+            kernel=done,
+            depths={"sda": busy},
+            outstanding={"sda": Outstanding(2, 0)},
+            in_flight=replace(stuck, at_us=0),
+        )
+        for n in range(10)
+    ]
+    law = summary_of(*frames)["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["stuck_most"], law["agrees"]) == (2, True)
+    assert law["sentence"].startswith(f"900 IOPS at 3 ms: 2.7 by Little's law {said}")
+
+
+def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
+    part = summary_of(serial(0), *(serial(n, depths={}) for n in range(1, 5)))
+    assert "littles_law" not in part["devices"]["sda"]["outstanding"]
+
+
+def test_a_few_ios_make_no_law(summary_of):
+    few = {Series("sda", "read", "total"): Histogram.record([3000] * 9)}
+    done = {Flow("sda", "read"): Completed(9, 36_864, 27_000)}
+    reported = summary_of(*(serial(n, histograms=few, kernel=done) for n in range(10)))
+    assert "littles_law" not in reported["devices"]["sda"]["outstanding"]
+
+
+def test_a_few_looks_make_no_law(summary_of):
+    rare = Depths({0: 990, 3: 10}, {0: 1000})
+    reported = summary_of(*(serial(n, depths={"sda": rare}) for n in range(10)))
+    assert "littles_law" not in reported["devices"]["sda"]["outstanding"]
+
+
+def test_a_recording_without_depths_keeps_the_gauge_s_numbers(summary_of):
+    reported = summary_of(*(serial(n, depths={}) for n in range(4)))["devices"]["sda"]["outstanding"]
+    assert reported == {
+        "max": 16, "mode": 16, "limit": 3, "limit_source": "device/queue_depth", "time_share": {"16": 1.0}
+    }  # fmt: skip
+
+
+def held(seq, **changed):
+    """sdb has one write in flight and completes nothing."""
+    idle = {Flow("sdb", "write"): Completed(0, 0)}
+    values = {"histograms": {}, "seen": {}, "kernel": idle, "outstanding": {"sdb": Outstanding(1, 0)}} | changed
+    return frame(seq, **values)
+
+
+def test_a_request_that_never_completes_is_in_the_report(summary_of):
+    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1, 10: int(n > 10), 60: 0}, 1)) for n in range(31)]
+    summary = summary_of(*frames)
+    reported = summary["devices"]["sdb"]
+    (row,) = reported["in_flight"]
+    assert (row["age_us"], row["at_least"], row["op"], row["flags"]) == (30_500_000, False, "write", ["sync", "fua"])
+    assert (row["sector"], row["bytes"], row["pid"], row["comm"], row["in_driver"]) == (
+        81_920,
+        4096,
+        4211,
+        "ora_lgwr",
+        True,
+    )
+    assert (row["began"], row["began_mono_us"]) == ("1970-01-12T13:46:40.500Z", 5_500_000)
+    assert reported["in_flight_oldest_us"] == 30_500_000
+    assert summary["health"]["in_flight_older"] == {"1 s": 1, "10 s": 1, "60 s": 0, "at_least": False}
+    assert row["overtaken_by"] is None
+    text = render_text(summary)
+    assert "IN FLIGHT at the end: sdb: 1 I/O for 30.5 s (1 for more than 1 s, 1 for" in text
+    assert "in flight at the end: write sync fua 4,096 B sector 81,920" in text
+    assert "no I/O: sdb" not in text
+
+
+def test_a_request_of_latmons_own_says_so_in_the_report(summary_of):
+    own = HELD._replace(own=True, comm="bpftrace")
+    summary = summary_of(*(held(n, in_flight=StillInFlight((own,), {1: 1}, 1)) for n in range(31)))
+    assert summary["devices"]["sdb"]["in_flight"][0]["own"] is True
+    assert "latmon's bpftrace/4211" in " ".join(render_text(summary).split())
+
+
+def test_when_it_began_is_reported_by_the_frame_s_two_clocks(summary_of):
+    """The probe looked 4 s before the frame's end: the age is of then, the beginning is the beginning."""
+    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1}, 1, at_us=(n + 2) * 1_000_000)) for n in range(26, 31)]
+    reported = summary_of(*frames)["devices"]["sdb"]
+    (row,) = reported["in_flight"]
+    end = frames[-1]
+    assert row["age_us"] == end.in_flight.at_us - 5_500_000 < end.mono_us - 5_500_000
+    assert row["began"] == reported["in_flight_longest"]["began"] == "1970-01-12T13:46:40.500Z"
+
+
+def test_what_overtook_it_is_reported_while_it_waits(summary_of):
+    still = StillInFlight((HELD._replace(overtaken_by=4120),), {1: 1}, 1)
+    summary = summary_of(*(held(n, in_flight=still) for n in range(9)))
+    assert summary["devices"]["sdb"]["in_flight"][0]["overtaken_by"] == 4120
+    assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary).split())
+
+
+@pytest.mark.parametrize(("total_us", "is_listed"), [(9_000_000, True), (11_000_000, False)])
+def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
+    """The longest in flight is told unless an outlier, which is another request, took as long."""
+    still = StillInFlight((HELD._replace(began_us=frame(0).mono_us, overtaken_by=4120),), {1: 1}, 1)
+    waits = [held(n, in_flight=still) for n in range(1, 11)]
+    last = waits[-1].mono_us
+    done = Outlier(0.0, last - total_us, "sdb", "write", total_us, {"queue": total_us}, overtaken_by=5000)
+    burst = tuple(Issue(last + n, 8 * n, 4096, "write", 8_000_000 if n == 40 else 0) for n in range(41))
+    over = held(11, outstanding={"sdb": Outstanding(0, 0)}, outliers=(done,), issues={"sdb": burst})
+    summary = summary_of(*waits, over)
+    text = " ".join(render_text(summary).split())
+    assert summary["devices"]["sdb"]["in_flight_longest"]["age_us"] == 10_000_000
+    assert ("longest in flight: write" in text) is is_listed
+    assert summary["devices"]["sdb"]["issue_order"]["longest_wait_us"] == 8_000_000
+    assert "the request that waited longest" not in text
+
+
+def busy(seq, still=None):
+    """Six in flight and 500 completions a second: any of them may be the oldest that there is."""
+    done = {Flow("sdb", "write"): Completed(500, 4096)}
+    return held(seq, kernel=done, seen=done, outstanding={"sdb": Outstanding(6, 0)}, in_flight=still)
+
+
+@pytest.mark.parametrize("still", [None, StillInFlight(devices=("sda",)), StillInFlight(since_us=5_500_000)])
+def test_an_unknown_age_is_no_empty_list(summary_of, still):
+    """Of no probe, of one that follows others, and of one that began later than they may have."""
+    summary = summary_of(*(busy(n, still) for n in range(5)))
+    reported = summary["devices"]["sdb"]
+    assert reported["in_flight_of_unknown_age"] == 6
+    assert not {"in_flight", "in_flight_oldest_us"} & reported.keys()
+    assert summary["health"]["in_flight_older"] == {"1 s": 0, "10 s": 0, "60 s": 0, "at_least": True}
+    assert summary["health"]["in_flight_of_unknown_age"] == 6
+    assert "in flight at the end: 6 of unknown age" in render_text(summary)
+
+
+def test_an_empty_list_is_a_fact(summary_of):
+    summary = summary_of(*(busy(n, StillInFlight()) for n in range(5)))
+    assert (summary["devices"]["sdb"]["in_flight"], summary["devices"]["sdb"]["in_flight_oldest_us"]) == ([], None)
+    assert summary["health"]["in_flight_older"]["at_least"] is False
+    assert "in flight at the end" not in render_text(summary)
+
+
+def test_without_a_probe_it_has_a_least_age(summary_of):
+    summary = summary_of(*(held(n) for n in range(31)))
+    assert summary["devices"]["sdb"]["in_flight"] == [{"age_us": 30_000_000, "at_least": True, "count": 1}]
+    text = render_text(summary)
+    assert "1 I/O for at least 30 s" in text
+    assert "at least 1 for more than 1 s" in " ".join(text.split())
+
+
+def test_what_was_held_in_the_middle_is_still_told(summary_of):
+    done = {Flow("sdb", "write"): Completed(1, 4096)}
+    after = [held(n, kernel=done if n == 31 else {}, outstanding={"sdb": Outstanding(0, 0)}) for n in range(31, 60)]
+    summary = summary_of(*(held(n) for n in range(31)), *after)
+    reported = summary["devices"]["sdb"]
+    assert (reported["in_flight"], reported["in_flight_oldest_us"]) == ([], None)
+    assert reported["in_flight_longest"] == {
+        "seen": "1970-01-12T13:47:11.000Z", "age_us": 30_000_000, "at_least": True, "count": 1
+    }  # fmt: skip
+    assert "longest in flight: 1 I/O for at least 30 s, seen at 1970-01-12T13:47:11" in render_text(summary)
+
+
+def test_limits_have_their_remarks_and_the_text_tells_what_is_off(summary_of):
+    summary = summary_of(*(serial(n) for n in range(3)))
+    reported = summary["devices"]["sda"]
+    ids = {row["name"]: [one["id"] for one in row.get("remarks", [])] for row in reported["limits"]}
+    assert ids == {
+        "queue_depth": ["depth-low"],
+        "queue_type": ["tagged-queueing-off"],
+        "wbt_lat_usec": ["writeback-throttling"],
+    }
+    assert [one["id"] for one in reported["limits_remarks"]] == ["ceiling-reached"]
+    text = render_text(summary)
+    assert "limits that are off:" in text
+    assert "at its limit of 3 (device/queue_depth) while more I/Os waited" in text
+    assert "background writes" not in text
+
+
+def test_the_order_of_issue_is_summed_up(summary_of):
+    window = tuple(Issue(5_500_000 + n * 100, n * 8, 4096, "read", 10) for n in range(100))
+    reported = summary_of(*(serial(n, issues={"sda": window}) for n in range(3)))["devices"]["sda"]
+    assert (reported["issue_order"]["count"], reported["issue_order"]["ascending"]) == (300, 1.0)
+
+
+def test_the_order_of_a_few_has_no_line(summary_of):
+    summary = summary_of(serial(0, issues={"sda": (Issue(5_500_000, 8, 4096, "read", 10),)}))
+    assert summary["devices"]["sda"]["issue_order"]["ascending"] is None
+    assert "issue order" not in render_text(summary)
+
+
+def test_the_text_fits_a_ticket(summary_of):
+    busy = Depths(
+        {n: 10 + n for n in range(40)}, {0: 1, 400: 9}, dict.fromkeys(range(1, 40), 5), {900: Took(1, 5)}, 39, 0, PROBE
+    )
+    text = render_text(summary_of(*(serial(n, depths={"sda": busy}) for n in range(3))))
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert "and 31 more depths" in text
+    json.dumps(text)
+
+
+def test_depths_are_folded_so_that_a_day_s_memory_is_bounded():
+    sums = DepthTimes()
+    for depth in range(0, 1 << 16, 7):
+        sums.add(Depths({depth: 1}, {depth: 1}, {depth: 1}, {depth: Took(1, 1)}), 1000, 0.0)
+    assert max(map(len, (sums.in_driver, sums.queued, sums.at_issue, sums.latency))) < EXACT + 100
+    assert sums.highest == 7 * ((1 << 16) // 7)
+    ends = {1: 1, 288: 1, 512: 1, 576: 1, 1024: 1}
+    sums = DepthTimes()
+    sums.add(Depths(ends, ends, ends, most=1001), 5000, 7.0)
+    assert sums.at_issue.keys() == sums.in_driver.keys() == ends.keys(), "what was told as an end is one"
+    assert (sums.highest, sums.highest_at) == (1001, 7.0)
+
+
+def test_devices_that_come_and_go_keep_their_longest_wait():
+    sums = OutstandingSums()
+    for n in range(3):
+        sums.add(held(n))
+    sums.add(held(3, removed=("sdb",), outstanding={}))
+    assert sums.ages.oldest == ()
+    assert sums.longest["sdb"].row.age_us == 2_000_000

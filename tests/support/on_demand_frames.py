@@ -1,0 +1,161 @@
+"""Strategies and samples of what deep probes tell, for tests of its codec, its sums and its readers."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from hypothesis import strategies as st
+from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, histograms
+
+from latmon.model.frame import (
+    STAGES,
+    UNACCOUNTED,
+    UNKNOWN_IRQ,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Missing,
+    Outlier,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wait,
+    Wakeups,
+)
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
+
+_STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
+_PIDS = st.integers(0, 2**22)
+_PRIORITIES = st.integers(-1, 139)
+_OPTIONAL = st.none() | COUNTS
+_FEW = st.lists(NAMES, max_size=2).map(tuple)
+
+
+def maps(keys, values, size=4):
+    return st.dictionaries(keys, values, max_size=size).map(MappingProxyType)
+
+
+_NAMED = maps(NAMES, COUNTS)
+_INCLUDES = maps(st.sampled_from(STAGES), _FEW)
+_SERIES = st.builds(Series, DEVICE_NAMES, OP_NAMES, _STAGE_NAMES)
+_SUMS = st.dictionaries(st.integers(0, bucket_index(MAX_US)), st.integers(1, 2**40), max_size=5).map(MappingProxyType)
+_DEVICE_COUNTS = maps(DEVICE_NAMES, _NAMED)
+TRACED = st.builds(
+    Traced,
+    histograms=maps(_SERIES, histograms()),
+    by_total=maps(_SERIES, _SUMS),
+    unfollowed=_DEVICE_COUNTS,
+    paths=_DEVICE_COUNTS,
+    off=COUNTS,
+    one_in=st.integers(0, 1024),
+    devices=_FEW,
+    includes=_INCLUDES,
+    absent=st.lists(st.builds(Missing, NAMES, NAMES), max_size=2).map(tuple),
+)
+WAITS = st.builds(Wait, _STAGE_NAMES, NAMES, _PIDS, _PRIORITIES, COUNTS, COUNTS, NAMES)
+OUTLIERS = st.builds(
+    Outlier,
+    st.floats(0, MAX_WALL),
+    COUNTS,
+    DEVICE_NAMES,
+    OP_NAMES,
+    COUNTS,
+    stages_us=maps(_STAGE_NAMES, COUNTS),
+    unaccounted_us=COUNTS,
+    flags=_FEW,
+    sector=_OPTIONAL,
+    bytes=_OPTIONAL,
+    pid=_OPTIONAL,
+    comm=NAMES,
+    cpu_issue=_OPTIONAL,
+    cpu_complete=_OPTIONAL,
+    outstanding_at_issue=_OPTIONAL,
+    overtaken_by=_OPTIONAL,
+    path=NAMES,
+    includes=_INCLUDES,
+    waits=st.lists(WAITS, max_size=2).map(tuple),
+)
+HANDLERS = maps(
+    st.builds(Handler, st.integers(UNKNOWN_IRQ, 4096), NAMES),
+    st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW),
+)
+SOFTIRQS = maps(
+    st.builds(SoftirqCpu, st.sampled_from(("BLOCK", "NET_RX", "TIMER")), st.integers(0, 255)),
+    st.builds(SoftirqRuns, histograms(), histograms(), _NAMED, _NAMED),
+)
+WAKEUPS = st.lists(
+    st.builds(Wakeups, st.builds(Thread, _PIDS, NAMES, NAMES, _PRIORITIES, st.booleans()), histograms(), _NAMED),
+    max_size=4,
+    unique_by=lambda one: one.thread.pid,
+).map(tuple)
+ON_DEMAND_FRAMES = st.builds(
+    Frame,
+    COUNTS,
+    st.floats(0, MAX_WALL),
+    COUNTS,
+    st.integers(1, MAX_SPAN_US),
+    above=maps(FLOWS, COUNTS),
+    outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
+    thresholds_us=maps(DEVICE_NAMES, COUNTS),
+    traced=TRACED,
+    handlers=HANDLERS,
+    softirqs=SOFTIRQS,
+    wakeups=WAKEUPS,
+    health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),
+)
+
+NVME, DISK = Flow("nvme0n1", "read"), Flow("sdc", "write")
+
+
+def of(*values: int) -> Histogram:
+    return Histogram.record(values)
+
+
+def traced_disk(fast: int = 98, slow: int = 2) -> Traced:
+    """sdc: `fast` writes of 100 us in the device, `slow` ones that wait 30 ms for their softirq as well."""
+    histograms = {
+        "queue": of(*[3] * (fast + slow)),
+        "hba": of(*[90] * (fast + slow)),
+        "softirq": of(*[7] * fast, *[30_000] * slow),
+        "total": of(*[100] * fast, *[30_093] * slow),
+    }
+    quick, late = bucket_index(100), bucket_index(30_093)
+    sums = {
+        "queue": {quick: 3 * fast, late: 3 * slow},
+        "hba": {quick: 90 * fast, late: 90 * slow},
+        "softirq": {quick: 7 * fast, late: 30_000 * slow},
+    }
+    return Traced(
+        {Series(*DISK, stage): one for stage, one in histograms.items()},
+        {Series(*DISK, stage): one for stage, one in sums.items()},
+        paths={"sdc": {"BLOCK softirq": fast + slow}},
+        one_in=1,
+    )
+
+
+def outlier(mono_us: int = 10_000_000, **changed: object) -> Outlier:
+    """A write on sdc that waited 1.2 s for its completion thread."""
+    wanted: dict[str, object] = {
+        "device": "sdc",
+        "op": "write",
+        "total_us": 1_238_999,
+        "stages_us": {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903},
+        "unaccounted_us": 2,
+        "flags": ("sync",),
+        "sector": 81_920_448,
+        "bytes": 2048,
+        "pid": 4211,
+        "comm": "ora_lgwr",
+        "cpu_issue": 3,
+        "cpu_complete": 11,
+        "outstanding_at_issue": 3,
+        "overtaken_by": 4,
+        "path": "irq thread",
+        "waits": (Wait("completion", "emlxs_thread", 77, 97, 10_000_094, 1_238_738, "zpool-data (prio 99)"),),
+    }
+    return Outlier(1_000_000.0 + mono_us / 1e6, mono_us, **(wanted | changed))  # type: ignore[arg-type]

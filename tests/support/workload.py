@@ -1,0 +1,236 @@
+"""I/O whose numbers are known: fio's own counts, the kernel's counters beside them, and latmon's capture of both.
+
+For live tests and for the script inside a lab guest: nothing here needs pytest. The counters are read in ten lines of
+their own, so that latmon's reader is not held against itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from terminal import environment, holds_frames, latmon, wait_for
+
+from latmon.model.frame import Frame
+from latmon.model.histogram import bucket_index
+from latmon.recording.reader import open_recording
+from latmon.support.errors import RecordingError
+
+OPS = ("read", "write", "flush", "discard")
+STARTING_S = 300.0
+"""bpftrace 0.17 takes 70 s to start in an emulated guest on a quiet host."""
+_COLUMNS = {"read": (3, 5), "write": (7, 9), "discard": (14, 16), "flush": (18, None)}
+_SECTOR = 512
+
+
+class Done(NamedTuple):
+    """Completed I/Os."""
+
+    count: int = 0
+    bytes: int = 0
+
+
+class Issued(NamedTuple):
+    """What fio says of one job's op: its I/Os, and how long they took, in microseconds."""
+
+    count: int
+    bytes: int
+    p50: float | None
+    p99: float | None
+    slat: float
+
+
+Counters = Mapping[str, Mapping[str, Done]]
+"""Device -> op -> what was completed since boot."""
+
+
+def diskstats() -> Counters:
+    found = {}
+    for line in Path("/proc/diskstats").read_text().splitlines():
+        words = line.split()
+        found[words[2]] = {
+            op: Done(int(words[count]), 0 if sectors is None else int(words[sectors]) * _SECTOR)
+            for op, (count, sectors) in _COLUMNS.items()
+        }
+    return found
+
+
+def gained(before: Counters, after: Counters, device: str) -> dict[str, Done]:
+    was = before.get(device, {})
+    return {
+        op: Done(now.count - was.get(op, Done()).count, now.bytes - was.get(op, Done()).bytes)
+        for op, now in after[device].items()
+    }
+
+
+def fio(
+    directory: Path, seconds: float, *jobs: Mapping[str, object], urgent: bool = False
+) -> dict[str, dict[str, Issued]]:
+    """Runs all jobs at once; name of the job -> op -> what fio issued.
+
+    `urgent` for its latencies: what fio waits for a CPU of a busy host is not the disk's.
+    """
+    limit = f"{round(seconds * 1000)}ms"  # of 0.8 it would take the 0
+    options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": limit, "randrepeat": 0}
+    words = [*_words(options), *(word for job in jobs for word in _words({"name": job["name"], **job}))]
+    command = [*(["chrt", "--fifo", "50"] if urgent else []), "fio", "--output-format=json", *words]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reported = json.loads(done.stdout[done.stdout.index("{") :])  # warnings come before it
+    return {job["jobname"]: _issued(job) for job in reported["jobs"]}
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def _issued(job):
+    found = {
+        op: Issued(one["total_ios"], one["io_bytes"], *_percentiles(one["clat_ns"]), one["slat_ns"]["mean"] / 1e3)
+        for op, one in (("read", job["read"]), ("write", job["write"]), ("discard", job["trim"]))
+        if one["total_ios"]
+    }
+    if job["sync"]["total_ios"]:
+        found["flush"] = Issued(job["sync"]["total_ios"], 0, *_percentiles(job["sync"]["lat_ns"]), 0)
+    return found
+
+
+def _percentiles(times):
+    percentile = times.get("percentile", {})
+    return tuple(percentile[p] / 1e3 if p in percentile else None for p in ("50.000000", "99.000000"))
+
+
+def buckets_apart(one_us: float, other_us: float) -> int:
+    """How many of our buckets (8 per octave) lie between two latencies."""
+    return abs(bucket_index(round(one_us)) - bucket_index(round(other_us)))
+
+
+class LoopDevice:
+    """A disk of our own on a file, where nobody else's I/O passes: one hardware queue, write cache, discards."""
+
+    def __init__(self, image: Path, size: int = 256 << 20) -> None:
+        image.touch()
+        os.truncate(image, size)
+        attach = ["losetup", "--find", "--show", str(image)]
+        done = subprocess.run([*attach, "--direct-io=on"], capture_output=True, text=True, check=False)
+        if done.returncode:  # not every file system can
+            done = subprocess.run(attach, check=True, capture_output=True, text=True)
+        self.path = done.stdout.strip()
+        self.name = Path(self.path).name
+        self._take_all_tags()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        self.detach()
+
+    def _take_all_tags(self):
+        """A loop device keeps what another user left: driver tags that nr_requests took away stay away, though sysfs
+        tells of all of them, until nr_requests changes again without a scheduler."""
+        queue = Path("/sys/block") / self.name / "queue"
+        (queue / "scheduler").write_text("none")
+        for requests in ("100", "128"):
+            (queue / "nr_requests").write_text(requests)
+
+    def detach(self):
+        if self.path:
+            subprocess.run(["losetup", "--detach", self.path], check=True)
+            self.path = ""
+
+
+class Watch:
+    """The kernel's counters, read every 50 ms on the side."""
+
+    def __init__(self) -> None:
+        self._samples = [(now_us(), diskstats())]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self):
+        while not self._over.wait(0.05):
+            self._samples.append((now_us(), diskstats()))
+
+    def stop(self):
+        self._over.set()
+        self._thread.join()
+
+    def between(self, begin_us: int, end_us: int, device: str) -> dict[str, Done]:
+        """What a device completed, to 25 ms."""
+        return gained(self._at(begin_us), self._at(end_us), device)
+
+    def _at(self, mono_us: int) -> Counters:
+        return min(self._samples, key=lambda sample: abs(sample[0] - mono_us))[1]
+
+
+def now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+class Capture:
+    """`latmon --record` as a user runs it, entered when its first frame is in the file."""
+
+    def __init__(self, directory: Path, *words: str, **environ: str) -> None:
+        self.file = directory / f"capture-{time.monotonic_ns()}.latmon.jsonl.gz"
+        self._err = self.file.with_suffix(".stderr")
+        self.watch = Watch()
+        with self._err.open("w") as err:
+            self._process = subprocess.Popen(
+                # Deep probes only where a test asks for them: on tier C they make the always-on probe miss more.
+                latmon("--record", str(self.file), "--stages", "basic", *words),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                env=environment(**environ),
+                start_new_session=True,
+            )
+
+    def __enter__(self):
+        wait_for(lambda: holds_frames(self.file) or not self.runs, STARTING_S, 0.1)
+        assert self.runs, self.stderr
+        assert holds_frames(self.file), "no frame came"
+        return self
+
+    def __exit__(self, *_exc):
+        self._process.kill()
+        self._process.wait()
+        self.watch.stop()
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def frames(self) -> list[Frame]:
+        try:
+            return [item for item in open_recording(self.file) if isinstance(item, Frame)]
+        except RecordingError:
+            return []
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Its exit code when a user ends it."""
+        self._process.send_signal(number)
+        return self.ended()
+
+    def ended(self, seconds: float = 30.0) -> int:
+        """Its exit code at the end of its duration."""
+        return self._process.wait(seconds)
+
+    def report(self) -> dict[str, Any]:
+        """What `latmon report --json` says of it."""
+        done = subprocess.run(
+            latmon("report", str(self.file), "--json"), env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
