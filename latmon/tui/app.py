@@ -36,7 +36,7 @@ from latmon.tui.compare import Comparing
 from latmon.tui.keys import bindings, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, InputLine, Prompt
 from latmon.tui.style import face, next_theme, textual_theme
-from latmon.tui.terminal import colour_depth, leaving, narrow
+from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
 from latmon.views.findings_state import FindingsState
@@ -245,7 +245,7 @@ class LatmonApp(App[int]):
         findings: Settings | None = None,
         tour: Tour | None = None,
     ) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(driver_class=TerminalDriver, ansi_color=True)
         archive = Archive() if history_us is None else Archive(history_us)
         self.scene = Scene(selection, mode=mode, archive=archive, findings=findings)
         self._depth = depth

@@ -3,7 +3,11 @@
 Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop blocks
 when the tty does; therefore the exit must work without that loop.
 
-Textual 8.2 writes a changed line from its widget's left edge to the last changed cell: one column at the right of a
+Textual 8.2 takes every SIGCONT for the end of a suspension that it prepared itself. After a plain SIGSTOP it starts a
+second thread that reads keys, and one of the two can block the exit; at the end it restores raw mode. `TerminalDriver`
+does neither.
+
+It also writes a changed line from its widget's left edge to the last changed cell: one column at the right of a
 heat map would send whole rows, 8 KB/s instead of 1. `NarrowUpdate` changes only the compositor's update.
 """
 
@@ -14,6 +18,7 @@ import select
 import signal
 import termios
 import threading
+import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -21,6 +26,7 @@ from types import FrameType
 from rich.console import Console
 from rich.control import Control
 from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.drivers.linux_driver import LinuxDriver
 
 from latmon.support.errors import EXIT_DONE
 
@@ -100,6 +106,34 @@ def _restore(attributes: Attributes) -> None:
     if attributes is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, attributes)
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver, which also survives SIGSTOP and SIGCONT."""
+
+    _suspended = False
+
+    def suspend_application_mode(self) -> None:
+        super().suspend_application_mode()
+        self._suspended = True
+
+    def resume_application_mode(self) -> None:
+        """Start again after a suspension; else take the terminal back from a shell and paint the whole screen."""
+        if self._suspended:
+            self._suspended = False
+            super().resume_application_mode()
+            return
+        if self._writer_thread is None:  # not started yet
+            return
+        with suppress(termios.error):  # the terminal is gone
+            attributes = termios.tcgetattr(self.fileno)
+            attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
+            attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
+            attributes[tty.CC][termios.VMIN] = 1
+            termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
+        self.write("\x1b[?25l")  # a shell shows the cursor
+        self.flush()
+        self._loop.call_soon_threadsafe(lambda: self._app.refresh(layout=True))
 
 
 class NarrowUpdate(CompositorUpdate):

@@ -13,6 +13,7 @@ import sysconfig
 import tempfile
 import termios
 import time
+import tty
 from pathlib import Path
 
 import pytest
@@ -155,12 +156,28 @@ def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
         assert wait_for(lambda: len(read(file)[0]) >= before + 2)
     finally:
         os.kill(screen, signal.SIGCONT)
-    for _ in range(3):  # a key of the moment of SIGCONT was lost once in some thirty runs on a busy host
-        terminal.type(b"q")
-        if not terminal.left(30.0):
-            break
-    assert terminal.processes() == [], "what came meanwhile is taken in first"
+    terminal.type(b"q")
+    assert terminal.left(60.0) == [], "what came meanwhile is taken in first"
     assert terminal.status() == 0
+
+
+def test_a_screen_goes_on_after_a_shell_had_its_terminal(started):
+    terminal = started("demo", job_control=False)
+    screen = terminal.screen
+    assert wait_for(lambda: b"1" in terminal.output)
+    threads = Path(f"/proc/{screen}/task")
+    before = wait_for(lambda: len(list(threads.iterdir())))
+    os.kill(screen, signal.SIGSTOP)
+    termios.tcsetattr(terminal.slave, termios.TCSANOW, terminal.before)
+    written = len(terminal.output)
+    os.kill(screen, signal.SIGCONT)
+    assert wait_for(lambda: not termios.tcgetattr(terminal.slave)[tty.LFLAG] & termios.ICANON), "keys need no return"
+    assert wait_for(lambda: b"demo" in terminal.output[written:].lower()), "the whole screen is painted again"
+    assert len(list(threads.iterdir())) == before, "one thread reads the keys"
+    terminal.type(b"q")
+    assert terminal.left(60.0) == []
+    assert termios.tcgetattr(terminal.slave) == terminal.before
+    assert terminal.modes() == {}
 
 
 SYSTEM_PYTHON = "/usr/bin/python3"
