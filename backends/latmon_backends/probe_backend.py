@@ -29,6 +29,7 @@ from latmon.model.frame import (
     Settings,
     Traced,
     capped,
+    without,
 )
 from latmon.model.inflight import SYSFS, Depths
 from latmon.support import host
@@ -136,7 +137,7 @@ class ProbeBackend(ABC):
             boot_id=host.boot_id(options.proc),
             hz=host.hz(options.proc),
             measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
-            absent=tuple(Missing(stage, why) for stage, why in manifest.absent.items()),
+            absent=without(manifest.stages, manifest.absent, manifest.includes, "only the tracer measures it"),
             probes_missing=self._programs.choice().missing,
             untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,

@@ -25,13 +25,13 @@ from latmon.model.frame import (
     Flow,
     Handler,
     HandlerRuns,
-    Missing,
     Series,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
     Traced,
     Wakeups,
+    without,
 )
 from latmon.model.histogram import Histogram, bucket_bounds, merge, within
 from latmon.model.inflight import Depths, StillInFlight
@@ -425,12 +425,13 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     each, known = list(intervals), list(manifests)
     measured = {stage for one in known for stage in one.stages}
     by_request = [one for one in known if one.group == "stages"]
-    absent = {stage: why for one in by_request for stage, why in one.absent.items() if stage not in measured}
+    reasons = {stage: why for one in by_request for stage, why in one.absent.items()}
+    includes = _includes(by_request)
     traced = replace(
         _together([one.traced for one in each]),
-        includes=_includes(by_request),
+        includes=includes,
         bio_includes=_includes(one for one in known if one.group == "bios"),
-        absent=tuple(Missing(stage, why) for stage, why in absent.items()),
+        absent=without(measured, reasons, includes) if by_request else (),
     )
     return TracerInterval(
         traced,

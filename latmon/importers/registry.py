@@ -33,9 +33,8 @@ from latmon.importers import (
 from latmon.importers.frames import RELATIVE_BELOW, Built, frames, windows
 from latmon.importers.source import keep, open_ends
 from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
-from latmon.model.frame import Frame, Missing, Origin
+from latmon.model.frame import Frame, Origin, without
 from latmon.model.inflight import MEANS
-from latmon.model.stages import MEASURED_STAGES
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 from latmon.support.streams import named
@@ -289,11 +288,7 @@ def origin(read: Read, first: Frame) -> Origin:
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
         measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
-        absent=tuple(
-            Missing(stage, "not in the imported text")
-            for stage in MEASURED_STAGES
-            if stage not in stages and stage not in built.measured
-        ),
+        absent=without({*stages, *built.measured}, {}, otherwise="not in the imported text"),
         latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
         reason=reason,
         extra={"imported": imported},

@@ -13,13 +13,14 @@ characters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, Issue, StillInFlight
+from latmon.model.stages import MEASURED_STAGES
 from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414 - part of the frame's vocabulary
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
 
@@ -122,6 +123,19 @@ class Missing:
 
     name: str
     reason: str
+
+
+def without(
+    measured: Collection[str],
+    reasons: Mapping[str, str],
+    includes: Mapping[str, Collection[str]] = MappingProxyType({}),
+    otherwise: str = "not measured by this probe",
+) -> tuple[Missing, ...]:
+    """Return the stages without a number: those of `reasons`, then each that nothing measures and no stage includes."""
+    inside = {inner for stages in includes.values() for inner in stages}
+    known = {stage: why for stage, why in reasons.items() if stage not in measured}
+    rest = (one for one in MEASURED_STAGES if one not in measured and one not in known and one not in inside)
+    return tuple(Missing(stage, why) for stage, why in (known | dict.fromkeys(rest, otherwise)).items())
 
 
 TRACER_STARTING = "the tracer is starting"

@@ -143,6 +143,55 @@ class FindingsEvaluation:
             self._changed()
 
 
+_YOUNG_ONLY = 1_000_000
+"""Collections of the middle generation before the interpreter starts a full one by itself: never."""
+_COLLECT_S = 5.0
+_QUIET_S = 0.5
+"""Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
+_ALL = 30
+"""One full collection in 30 examines all objects, for some 0.3 s; the others those made since the last one."""
+
+
+class GarbageCollection:
+    """Full garbage collections between keys: Textual's strips refer to themselves.
+
+    Frames have no reference cycles, but reading an earlier time allocates so many of them that the interpreter would
+    start a full collection at every second key. `release` drops what the next picture doesn't need.
+    """
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], object], release: Callable[[], None]) -> None:
+        self._later, self._release = later, release
+        self._thresholds = gc.get_threshold()
+        self._pressed, self._collections = 0.0, 0
+
+    def begin(self) -> None:
+        """Take the full collections over from the interpreter."""
+        gc.set_threshold(*self._thresholds[:2], _YOUNG_ONLY)
+        gc.freeze()  # modules and classes, half of all objects, aren't examined again
+        self._later(_COLLECT_S, self._collect)
+
+    def end(self) -> None:
+        """Give them back."""
+        gc.unfreeze()
+        gc.set_threshold(*self._thresholds)
+
+    def pressed(self) -> None:
+        """Record a key: no collection begins shortly after it."""
+        self._pressed = time.monotonic()
+
+    def _collect(self) -> None:
+        if time.monotonic() - self._pressed < _QUIET_S:
+            self._later(_QUIET_S, self._collect)
+            return
+        self._release()
+        self._collections += 1
+        if self._collections % _ALL == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._later(_COLLECT_S, self._collect)
+
+
 _REPAINT_S = 0.1
 _PACE_SHARE = 4
 """Pictures of a backlog take at most a quarter of the time: a picture is expensive on a slow host."""
@@ -210,13 +259,6 @@ _PAINTED_S = 0.03
 """Time until a first picture is on the terminal: Textual sends one sixty times a second."""
 _REST_S = 0.005
 """Pause between two parts of reading an earlier time."""
-_YOUNG_ONLY = 1_000_000
-"""Collections of the middle generation before the interpreter starts a full one by itself: never."""
-_COLLECT_S = 5.0
-_QUIET_S = 0.5
-"""Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
-_ALL = 30
-"""One full collection in 30 examines all objects, for some 0.3 s; the others those made since the last one."""
 
 
 class LatmonApp(App[int]):
@@ -265,7 +307,7 @@ class LatmonApp(App[int]):
         self._evaluating = FindingsEvaluation(self.scene.findings_state, self.set_timer, self._repaint, self.say)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
-        self._pressed, self._collections = 0.0, 0
+        self._garbage = GarbageCollection(self.set_timer, self.scene.release)
 
     def get_default_screen(self) -> Screen[None]:
         return self._main
@@ -273,20 +315,10 @@ class LatmonApp(App[int]):
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
         self.set_interval(REQUEST_S, self._repeat_request)
-        self.set_timer(_COLLECT_S, self._collect)
+        self._garbage.begin()
 
-    def _collect(self) -> None:
-        """Collect garbage between keys: Textual's strips refer to themselves."""
-        if time.monotonic() - self._pressed < _QUIET_S:
-            self.set_timer(_QUIET_S, self._collect)
-            return
-        self.scene.release()
-        self._collections += 1
-        if self._collections % _ALL == 0:
-            gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        self.set_timer(_COLLECT_S, self._collect)
+    def on_unmount(self) -> None:
+        self._garbage.end()
 
     def _begin(self) -> None:
         self._repaint()  # the source is opened after the first picture
@@ -384,7 +416,7 @@ class LatmonApp(App[int]):
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
-            self._pressed = time.monotonic()
+            self._garbage.pressed()
         await super().on_event(event)
 
     def action_stop(self) -> None:
@@ -562,10 +594,6 @@ async def _run(app: LatmonApp) -> int:
         asked.append(code)
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
-    # Frames have no reference cycles, but reading an earlier time allocates so many of them that the interpreter would
-    # start a full collection at every second key. The app collects between keys instead.
-    gc.set_threshold(*gc.get_threshold()[:2], _YOUNG_ONLY)
-    gc.freeze()  # modules and classes, half of all objects, aren't examined again
     with leaving(ask):
         await app.run_async(mouse=False)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def foreign(monkeypatch):
 @pytest.mark.usefixtures("foreign")
 def test_ours_are_named_without_entry_points():
     assert registry.names() == ("bpftrace", "dtrace", "procfs", "demo", "replay")
+
+
+def test_the_entry_points_of_an_installation_are_the_same_table():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][registry.GROUP]
+    assert declared == registry.OWN
 
 
 def test_a_third_partys_backend_is_named_and_loaded(foreign):

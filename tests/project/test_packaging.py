@@ -93,7 +93,8 @@ def run(python: Path, *args: str, cwd: Path | str = "/") -> str:
 
 FIND_DATA = "from latmon.support.paths import data_dir; print(data_dir('probes')); print(data_dir('themes'))"
 FIND_BACKENDS = (
-    "from importlib.metadata import entry_points; print(*sorted(e.name for e in entry_points(group='latmon.backends')))"
+    "from importlib.metadata import entry_points;"
+    "print(*sorted(e.name for e in entry_points(group='latmon.backends') if callable(e.load())))"
 )
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from on_demand_frames import ON_DEMAND_FRAMES, of, outlier, traced_disk
+from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
 
-from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Health, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.frame import Frame, Handler, HandlerRuns, Wait, Wakeups
 from latmon.model.packed import Packed
 from latmon.recording.decode import decode_frame
 from latmon.recording.encode import encode_frame, to_bytes
@@ -27,21 +27,6 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jso
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
-KERNEL = Thread(77, "emlxs_thread", "fifo", 97)
-PROGRAM = Thread(4211, "ora_lgwr", "other", 120, kernel=False)
-ON_DEMAND = frame(
-    0,
-    above={Flow("sdc", "write"): 31},
-    outliers=(outlier(),),
-    thresholds_us={"sdc": 20_000},
-    traced=traced_disk(),
-    handlers={Handler(16, "uhci_hcd"): HandlerRuns(of(20, 21), {"none": 2}, 0, "0000:00:01.2", ("nvme0q1",))},
-    softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
-    wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
-    health=Health(suppressed=12, probe_cpu_percent=1.5),
-)
-
-
 KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups"}
 
 

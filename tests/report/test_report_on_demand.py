@@ -6,9 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from on_demand_frames import of, outlier, traced_disk
+from on_demand_frames import ON_DEMAND, of, outlier, traced_disk
 from recorded import ORIGIN, frame
-from test_recording_on_demand import ON_DEMAND
 
 from latmon.capture.backend import Options
 from latmon.model.frame import (

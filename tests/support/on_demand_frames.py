@@ -1,11 +1,11 @@
-"""Strategies and samples of what deep probes tell, for tests of its codec, its sums and its readers."""
+"""Strategies and samples of what on-demand probes report, for tests of its codec, its sums and its readers."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
 from hypothesis import strategies as st
-from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, histograms
+from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, frame, histograms
 
 from latmon.model.frame import (
     STAGES,
@@ -141,6 +141,8 @@ def traced_disk(fast: int = 98, slow: int = 2) -> Traced:
 def outlier(mono_us: int = 10_000_000, **changed: object) -> Outlier:
     """A write on sdc that waited 1.2 s for its completion thread."""
     wanted: dict[str, object] = {
+        "wall": 1_000_000.0 + mono_us / 1e6,
+        "mono_us": mono_us,
         "device": "sdc",
         "op": "write",
         "total_us": 1_238_999,
@@ -158,4 +160,19 @@ def outlier(mono_us: int = 10_000_000, **changed: object) -> Outlier:
         "path": "irq thread",
         "waits": (Wait("completion", "emlxs_thread", 77, 97, 10_000_094, 1_238_738, "zpool-data (prio 99)"),),
     }
-    return Outlier(1_000_000.0 + mono_us / 1e6, mono_us, **(wanted | changed))  # type: ignore[arg-type]
+    return Outlier(**(wanted | changed))  # type: ignore[arg-type]
+
+
+KERNEL = Thread(77, "emlxs_thread", "fifo", 97)
+PROGRAM = Thread(4211, "ora_lgwr", "other", 120, kernel=False)
+ON_DEMAND = frame(
+    0,
+    above={Flow("sdc", "write"): 31},
+    outliers=(outlier(),),
+    thresholds_us={"sdc": 20_000},
+    traced=traced_disk(),
+    handlers={Handler(16, "uhci_hcd"): HandlerRuns(of(20, 21), {"none": 2}, 0, "0000:00:01.2", ("nvme0q1",))},
+    softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
+    wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
+    health=Health(suppressed=12, probe_cpu_percent=1.5),
+)

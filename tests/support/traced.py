@@ -1,14 +1,15 @@
-"""Deep values for the views' tests: traced stages, outliers, handlers, softirqs and wake-ups, all deterministic."""
+"""On-demand values for tests of the views: stages, outliers, handlers, softirqs and wake-ups, all deterministic."""
 
 from functools import cache
 from random import Random
+
+import on_demand_frames
 
 from latmon.model.frame import (
     UNACCOUNTED,
     Handler,
     HandlerRuns,
     Missing,
-    Outlier,
     Series,
     SoftirqCpu,
     SoftirqRuns,
@@ -87,31 +88,10 @@ NVME = traced(
 
 def outlier(number=0, **changes):
     """One of seed 0's: the completion thread was woken and did not run."""
-    given = {
-        "wall": WALL + number * 0.137,
-        "mono_us": MONO + number * 137_000,
-        "device": "sdc",
-        "op": "write",
-        "total_us": 1_238_999,
-        "stages_us": {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903},
-        "unaccounted_us": 2,
-        "flags": ("sync",),
-        "sector": 81_920_448,
-        "bytes": 2048,
-        "pid": 4211,
-        "comm": "ora_lgwr",
-        "cpu_issue": 3,
-        "cpu_complete": 11,
-        "outstanding_at_issue": 3,
-        "overtaken_by": 12,
-        "path": "irq thread",
-        "waits": (
-            Wait(
-                "completion", "emlxs_thread", 812, 97, MONO + number * 137_000 + 94, 1_238_738, "zpool-data (prio 99)"
-            ),
-        ),
-    }
-    return Outlier(**(given | changes))
+    mono_us = MONO + number * 137_000
+    wait = Wait("completion", "emlxs_thread", 812, 97, mono_us + 94, 1_238_738, "zpool-data (prio 99)")
+    given = {"wall": WALL + number * 0.137, "overtaken_by": 12, "waits": (wait,)}
+    return on_demand_frames.outlier(mono_us, **(given | changes))
 
 
 def runs(*us):

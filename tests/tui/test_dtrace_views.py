@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from fake_dtrace import GOLDEN, Fake, manifests
 from test_screens import press, scene
 
 from latmon.capture.backend import Options
@@ -23,7 +24,6 @@ from latmon_backends.dtrace.backend import DtraceBackend
 from latmon_backends.dtrace.devices import NoCounters
 from latmon_backends.dtrace.tool import DtraceTool
 from latmon_backends.replay import ReplayBackend
-from tests.support.fake_dtrace import GOLDEN, Fake, manifests
 from tests.support.fake_host import FakeHost
 from tests.support.illumos_golden import SCRUBBED
 
@@ -38,10 +38,14 @@ NUMBER = re.compile(str(NAMED_FROM)[:4] + r"\d{3}")
 
 
 class Until:
-    """A sink that lets the player go on after the first frame, and ends the capture once enough was timed."""
+    """A sink that lets the player go on after the first frame, and ends the capture once enough was timed.
 
-    def __init__(self, fake, busy):
-        self.fake, self.busy, self.capture = fake, busy, None
+    Enough are `busy` frames with latencies and an outlier that took `slowest_us`.
+    """
+
+    def __init__(self, fake, busy, slowest_us):
+        self.fake, self.busy, self.slowest_us, self.capture = fake, busy, slowest_us, None
+        self.longest_us = 0
 
     def opened(self, _origin):
         self.frames = 0
@@ -51,11 +55,12 @@ class Until:
         if self.frames == 1:
             self.fake.release()
         self.busy -= bool(frame.histograms)
-        if not self.busy:
+        self.longest_us = max([self.longest_us, *(one.total_us for one in frame.outliers)])
+        if self.busy <= 0 and self.longest_us >= self.slowest_us:
             self.capture.stop("enough")
 
 
-def captured(directory, system, scripts, options, *, busy, pace):
+def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0):
     """A recording as `latmon --record` makes it.
 
     A host that stalls for a moment leaves a gap, which is told (exit 4) and tested elsewhere: here it is taken again.
@@ -65,7 +70,7 @@ def captured(directory, system, scripts, options, *, busy, pace):
         fresh = directory / f"attempt{attempt}"
         fresh.mkdir()
         fake = Fake(fresh, goldens=goldens, pace=pace, go=str(fresh / "go"))
-        sink = Until(fake, busy)
+        sink = Until(fake, busy, slowest_us)
         path = fresh / "host.latmon"
         sink.capture = Capture(Request(options=options, record=path), sink, opened(fake, options, system, scripts))
         outcome = asyncio.run(asyncio.wait_for(sink.capture.run(), 60))
@@ -105,7 +110,7 @@ def illumos(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LATMON_KSTAT", str(kstat))
         patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), "kstat"))
-        return captured(directory, "illumos", ("sd", *ON_DEMAND), options, busy=3, pace=0.5)
+        return captured(directory, "illumos", ("sd", *ON_DEMAND), options, busy=3, pace=0.5, slowest_us=2_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +127,7 @@ def freebsd(tmp_path_factory):
     options = Options(interval_us=200_000, stages="all", proc=directory, sys=directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), ""))
-        return captured(directory, "freebsd", ("devstat", "cam"), options, busy=1, pace=0.2)
+        return captured(directory, "freebsd", ("devstat", "cam"), options, busy=1, pace=0.2, slowest_us=30_530)
 
 
 @pytest.fixture(scope="module")

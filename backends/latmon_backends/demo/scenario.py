@@ -33,6 +33,7 @@ from latmon.model.frame import (
     SoftirqCpu,
     SoftirqRuns,
     Traced,
+    without,
 )
 from latmon.model.histogram import EMPTY, Histogram
 from latmon_backends.demo.synthesis import EqualIos, Shape, bucket, histogram, meet, poisson
@@ -300,7 +301,7 @@ def origin(
         start_mono_us=START_MONO_US,
         hz=hz,
         measured=MappingProxyType({"queue": ("requeue",), "hba": BEHIND_HBA, "total": ()}),
-        absent=tuple(Missing(stage, _ON_DEMAND) for stage in ("requeue", *BEHIND_HBA, "resume")),
+        absent=without(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA), _ON_DEMAND), otherwise=_ON_DEMAND),
         latency_from="queued",
         reason=REASON,
         settings=reported,
@@ -394,7 +395,8 @@ def _traced(loads: Iterable[FlowIos], host: HostFacts) -> Traced:
         for path, size in one.paths.items():
             table = (paths if path else unfollowed).setdefault(one.flow.device, {})
             table[path or _UNFOLLOWED] = table.get(path or _UNFOLLOWED, 0) + size
-    return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=host.absent)
+    absent = without((*_STAGES, "resume"), {one.name: one.reason for one in host.absent}, host.includes)
+    return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=absent)
 
 
 def draw_slow(rng: Random, host: HostFacts, loads: Iterable[FlowIos]) -> list[tuple[FlowIos, IoGroup]]:
