@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from terminal import wait_for
-from workload import Capture, LoopDevice, fio
+from workload import CROWDED, Capture, LoopDevice, crowded, fio
 
 from latmon.model.frame import Flow, Series
 
@@ -20,6 +20,11 @@ pytestmark = [
         not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace, fio and losetup"
     ),
 ]
+
+
+def least_share():
+    """The share of the I/Os that a probe sees at least."""
+    return 0.98 - CROWDED * crowded()
 
 
 def write(directory, path):
@@ -56,7 +61,7 @@ def test_a_disk_that_comes_and_goes(tmp_path):
         with LoopDevice(tmp_path / "late disk") as loop:
             name = loop.name
             issued = write(tmp_path, loop.path)
-            wait_for(lambda: seen(capture, name) >= 0.98 * issued.count, 60, 0.3)
+            wait_for(lambda: seen(capture, name) >= least_share() * issued.count, 60, 0.3)
         wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 60, 0.3)
         assert capture.stop() == 0, capture.stderr
         frames = capture.frames()
@@ -64,7 +69,7 @@ def test_a_disk_that_comes_and_goes(tmp_path):
     print(f"{name}: seen {seen(capture, name)} of {issued.count}")
     assert [Path(device.label).name for device in reported] == ["late disk"]
     assert (reported[0].kind, reported[0].timed) == ("loop", True)
-    assert 0.98 * issued.count <= seen(capture, name) <= issued.count
+    assert least_share() * issued.count <= seen(capture, name) <= issued.count
     assert any(Series(name, "write", "total") in frame.histograms for frame in frames)
     assert any(name in frame.removed for frame in frames)
     assert sum(frame.health.unmatched for frame in frames) <= 0.02 * issued.count
@@ -78,14 +83,14 @@ def test_a_volume_is_timed_at_its_members(tmp_path):
     with LoopDevice(tmp_path / "disk") as loop, Volume(loop.path) as volume:
         with Capture(tmp_path, "--backend", "bpftrace", "--interval", "500ms") as capture:
             issued = write(tmp_path, volume.path)
-            wait_for(lambda: seen(capture, loop.name) >= 0.98 * issued.count, 60, 0.3)
+            wait_for(lambda: seen(capture, loop.name) >= least_share() * issued.count, 60, 0.3)
             assert capture.stop() == 0, capture.stderr
         report = capture.report()
     above, below = report["devices"][volume.kernel_name], report["devices"][loop.name]
     assert (above["label"], above["kind"], above["timed"]) == (volume.name, "dm", False)
     assert above["members"] == [loop.name]
     assert "latency_us" not in above["ops"]["write"]
-    assert above["ops"]["write"]["kernel"]["count"] >= 0.98 * issued.count
-    assert below["ops"]["write"]["latency_us"]["count"] >= 0.98 * issued.count
+    assert above["ops"]["write"]["kernel"]["count"] >= least_share() * issued.count
+    assert below["ops"]["write"]["latency_us"]["count"] >= least_share() * issued.count
     assert report["health"]["coverage"] <= 1
-    assert report["health"]["coverage"] >= 0.95
+    assert report["health"]["coverage"] >= least_share() - 0.03
