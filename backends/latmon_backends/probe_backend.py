@@ -137,7 +137,7 @@ class ProbeBackend(ABC):
             boot_id=host.boot_id(options.proc),
             hz=host.hz(options.proc),
             measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
-            absent=without(manifest.stages, manifest.absent, manifest.includes, "only the tracer measures it"),
+            absent=without(manifest.stages, manifest.absent, manifest.includes),
             probes_missing=self._programs.choice().missing,
             untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,

@@ -129,7 +129,7 @@ def without(
     measured: Collection[str],
     reasons: Mapping[str, str],
     includes: Mapping[str, Collection[str]] = MappingProxyType({}),
-    otherwise: str = "not measured by this probe",
+    otherwise: str = "this probe doesn't hook it",
 ) -> tuple[Missing, ...]:
     """Return the stages without a number: those of `reasons`, then each that nothing measures and no stage includes."""
     inside = {inner for stages in includes.values() for inner in stages}

@@ -43,7 +43,7 @@ FACTS = (
         ":",
         "magenta",
         "from the first time the driver got it until the last: it was refused in between",
-        "none was requeued",
+        "no request was refused by the driver",
         above_driver=True,
     ),
     StageFacts(
@@ -81,7 +81,7 @@ FACTS = (
         "=",
         "bright_magenta",
         "from the completion until the thread that waited for it runs",
-        "no waiting thread was seen",
+        "no thread was seen to wait for it",
     ),
     StageFacts(
         UNACCOUNTED,
@@ -148,6 +148,16 @@ def called(stage: str, includes: Collection[str] = ()) -> Name:
     if "completion" not in includes:
         return _WITH_INTERRUPT
     return _QUEUE_TO_COMPLETION if "queue" in includes else _DRIVER_TO_COMPLETION
+
+
+def why_unmeasured(
+    stage: str, passed: Collection[str], reasons: Mapping[str, str], includes: Mapping[str, Collection[str]]
+) -> str:
+    """Return why a stage has no number although I/Os passed others; empty where it is measured and none passed it."""
+    if stage in reasons:
+        return reasons[stage]
+    holder = next((outer for outer, inner in includes.items() if stage in inner and outer in passed), "")
+    return f"its time is in {called(holder, includes[holder]).both}" if holder else ""
 
 
 def by_column(parts: Mapping[str, T], includes: Mapping[str, Collection[str]]) -> dict[str, T]:

@@ -26,7 +26,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.stages import called
+from latmon.model.stages import FACTS_OF, called, why_unmeasured
 from latmon.report.columns import Column, key
 from latmon.report.formatting import QUANTILES, order, quantiles, shares, summed
 from latmon.report.outstanding import counts, depths, gauge, in_flight, issue_order, limits, littles_law, overtaken_us
@@ -36,10 +36,6 @@ from latmon.views.anatomy import NO_WAITER
 
 NOT_PASSED = "n/a: "
 """Prefix of the reason for a stage that is measured but that no request passed."""
-_PASSED = {
-    "requeue": "no request was refused by the driver",
-    "resume": "no thread was seen to wait for it",
-}
 
 
 def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: Traced) -> dict[str, Any]:
@@ -111,17 +107,12 @@ def _each(found: Mapping[str, Histogram], includes: Mapping[str, tuple[str, ...]
 def _absent(device: str, passed: Mapping[str, Histogram], traced: Traced) -> dict[str, str]:
     """Return why each other stage has no number: not measured, or no request passed it."""
     reasons = _reasons(traced.absent)
-    includes = traced.includes_of(device)
-    holders = {inner: name for name, others in includes.items() for inner in others}
     found = {}
     for name in (one for one in STAGES if one != _TOTAL and one not in passed):
-        if name in reasons:
-            found[name] = reasons[name]
-        elif holders.get(name) in passed:
-            holder = called(holders[name], includes[holders[name]]).both
-            found[name] = f"not measured: its time is in {holder}"
+        if why := why_unmeasured(name, passed, reasons, traced.includes_of(device)):
+            found[name] = why if name in reasons else f"not measured: {why}"
         else:
-            found[name] = NOT_PASSED + (_PASSED.get(name) or _completes(device, traced))
+            found[name] = NOT_PASSED + (FACTS_OF[name].not_passed or _completes(device, traced))
     return found
 
 

@@ -270,10 +270,11 @@ def _parts(one: _Json) -> dict[str, int]:
 def _sum(one: _Json) -> str:
     """Return `queue 3 us + hba 85 us + unaccounted 2 us = 90 us`."""
     parts = [f"{text(stage)} {time_of(us)}" for stage, us in _parts(one).items()]
-    if not parts:
+    if not parts and not one["unaccounted_us"]:
         return "stages were not traced then"
     whole = sum(one["stages_us"].values()) + one["unaccounted_us"]
-    rest = "" if whole == one["total_us"] else f", {time_of(one['total_us'] - whole)} less than the total"
+    apart = one["total_us"] - whole
+    rest = f", {time_of(abs(apart))} {'less' if apart > 0 else 'more'} than the total" if apart else ""
     return " + ".join([*parts, f"{UNACCOUNTED} {time_of(one['unaccounted_us'])}"]) + f" = {time_of(whole)}{rest}"
 
 

@@ -4,8 +4,8 @@ Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up 
 when the tty does; therefore the exit must work without that loop.
 
 Textual 8.2 takes every SIGCONT for the end of a suspension that it prepared itself. After a plain SIGSTOP it starts a
-second thread that reads keys, and one of the two can block the exit; at the end it restores raw mode. `TerminalDriver`
-does neither.
+second thread that reads keys, and one of the two can block the exit; at the end it restores raw mode. Its handlers
+interrupt the event loop, and stay when the loop has ended. `TerminalDriver` does none of this.
 
 It also writes a changed line from its widget's left edge to the last changed cell: one column at the right of a
 heat map would send whole rows, 8 KB/s instead of 1. `NarrowUpdate` changes only the compositor's update.
@@ -22,10 +22,12 @@ import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.control import Control
 from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 from latmon.support.errors import EXIT_DONE
@@ -109,22 +111,52 @@ def _restore(attributes: Attributes) -> None:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver, which also survives SIGSTOP and SIGCONT."""
+    """Textual's driver, whose signals are taken by the event loop: a handler that interrupts it could wait for itself.
 
-    _suspended = False
+    Stopped in any way, the program goes on with the picture, keys and modes that it had; in the background it stops
+    again. What comes before the first picture or during the exit changes nothing.
+    """
 
-    def suspend_application_mode(self) -> None:
-        super().suspend_application_mode()
-        self._suspended = True
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._suspended = False
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
 
-    def resume_application_mode(self) -> None:
-        """Start again after a suspension; else take the terminal back from a shell and paint the whole screen."""
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Return the size that Textual lays out for: where standard output is no terminal, the driver's own differs."""
+        size = self._app.console.size
+        return size.width, size.height
+
+    def stop_application_mode(self) -> None:
+        if not self._suspended:  # the exit
+            for number in (signal.SIGTSTP, signal.SIGCONT):
+                self._loop.remove_signal_handler(number)
+        super().stop_application_mode()
+
+    def _stop(self) -> None:
+        if not self._suspended and self._key_thread is not None:
+            self._suspended = True
+            self.suspend_application_mode()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        if self._key_thread is None:  # not started yet
+            return
+        if not _in_foreground(self.fileno):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
         if self._suspended:
             self._suspended = False
-            super().resume_application_mode()
-            return
-        if self._writer_thread is None:  # not started yet
-            return
+            self.resume_application_mode()
+        else:
+            self._take_back()
+        self._app.refresh(layout=True)
+
+    def _take_back(self) -> None:
+        """Take the terminal back from a shell after SIGSTOP, of which Textual was not told."""
         with suppress(termios.error):  # the terminal is gone
             attributes = termios.tcgetattr(self.fileno)
             attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
@@ -133,7 +165,14 @@ class TerminalDriver(LinuxDriver):
             termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
         self.write("\x1b[?25l")  # a shell shows the cursor
         self.flush()
-        self._loop.call_soon_threadsafe(lambda: self._app.refresh(layout=True))
+
+
+def _in_foreground(fileno: int) -> bool:
+    """Return whether this process may use its terminal; also where the terminal is not the controlling one."""
+    try:
+        return os.tcgetpgrp(fileno) == os.getpgrp()
+    except OSError:
+        return True
 
 
 class NarrowUpdate(CompositorUpdate):

@@ -6,14 +6,14 @@ the tracer runs, else of the always-on stages, never of both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import PARTS, stages_of, tail_cut, total_of, untraced_share
-from latmon.model.frame import Missing, Origin, Series, Traced
+from latmon.model.frame import Origin, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import FACTS_OF, by_column, called
+from latmon.model.stages import FACTS_OF, by_column, called, why_unmeasured
 from latmon.support.units import part, spelled
 from latmon.views.units import sampled_as
 
@@ -141,15 +141,16 @@ def _tail(bands: tuple[LatencyBand, ...]) -> LatencyBand | None:
 def _rows(
     device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: LatencyBand | None
 ) -> tuple[StageRow, ...]:
-    paths = traced.paths.get(device, {})
+    paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
+    reasons = {one.name: one.reason for one in traced.absent}
     return tuple(
         StageRow(
             stage,
             stages.get(stage, EMPTY),
             _share_of(stages, whole, stage),
             _share_of(stages, tail.parts, stage) if tail else None,
-            traced.includes_of(device).get(stage, ()),
-            "" if stage in stages else _not_passed(stage, traced.absent, paths),
+            includes.get(stage, ()),
+            "" if stage in stages else _no_number(stage, why_unmeasured(stage, stages, reasons, includes), paths),
         )
         for stage in PARTS
     )
@@ -212,8 +213,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, includes=origin.measured, why=only)
 
 
-def _not_passed(stage: str, absent: Iterable[Missing], paths: Mapping[str, int]) -> str:
-    why = next((m.reason for m in absent if m.name == stage), "")
+def _no_number(stage: str, why: str, paths: Mapping[str, int]) -> str:
     if why:
         return f"not measured here: {why}"
     if stage in FACTS_OF and FACTS_OF[stage].not_passed:

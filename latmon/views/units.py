@@ -32,7 +32,7 @@ def quantile(histogram: Histogram, q: float) -> str:
     if value is None:
         return UNKNOWN
     if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
-        return f"~{duration(value, 1)}"
+        return f"~{duration(value, 1, up=True)}"
     return bound(value, histogram.max)
 
 

@@ -355,7 +355,7 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
     assert found.traced.unfollowed == {"vda": {"batched completion": 1}}
     assert found.traced.off == 2
     rest = ("queue", "requeue", "softirq", "completion")
-    unlisted = (Missing(stage, "not measured by this probe") for stage in rest)
+    unlisted = (Missing(stage, "this probe doesn't hook it") for stage in rest)
     assert found.traced.absent == (Missing("resume", "not here"), *unlisted), "irq is in hba"
     assert found.traced.includes_of("vda") == {"hba": ("irq",)}
     assert found.traced.includes_of("dm-0") == {"hba": ("queue",)}

@@ -45,7 +45,7 @@ class Run:
 
     async def take(self, enough, *, finish=True, **more):
         """Frames until `enough` says of one that they are, and the last one."""
-        async with asyncio.timeout(60), self.backend(**more) as backend:
+        async with asyncio.timeout(120), self.backend(**more) as backend:
             self.origin = backend.origin
             async for frame in backend.frames():
                 self.frames.append(frame)
@@ -53,7 +53,7 @@ class Run:
                     self.fake.release()
                 if enough(frame):
                     break
-            if finish and (last := await backend.finish(1.0)) is not None:
+            if finish and (last := await backend.finish(30.0)) is not None:
                 self.frames.append(last)
         return self
 

@@ -90,7 +90,7 @@ def test_a_volume_is_timed_at_its_members(tmp_path):
     assert (above["label"], above["kind"], above["timed"]) == (volume.name, "dm", False)
     assert above["members"] == [loop.name]
     assert "latency_us" not in above["ops"]["write"]
-    assert above["ops"]["write"]["kernel"]["count"] >= least_share() * issued.count
+    assert above["ops"]["write"]["kernel"]["count"] >= 0.98 * issued.count
     assert below["ops"]["write"]["latency_us"]["count"] >= least_share() * issued.count
     assert report["health"]["coverage"] <= 1
     assert report["health"]["coverage"] >= least_share() - 0.03

@@ -3,10 +3,14 @@
 Real pty, real signals, the real command line. A backend joins by its name in BACKENDS.
 """
 
+import contextlib
+import fcntl
 import importlib.util
 import os
+import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -178,6 +182,76 @@ def test_a_screen_goes_on_after_a_shell_had_its_terminal(started):
     assert terminal.left(60.0) == []
     assert termios.tcgetattr(terminal.slave) == terminal.before
     assert terminal.modes() == {}
+
+
+def jobs_of(terminal):
+    """The screen, started as a job of an interactive shell."""
+    terminal.type(shlex.join([*latmon("demo"), "--seed", "1"]).encode() + b"\n")
+    screen = terminal.pid("-m latmon demo")
+    assert wait_for(lambda: b"[?2004h" in terminal.output and b"DEMO" in terminal.output), terminal.output[-2000:]
+    return screen
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+@pytest.mark.parametrize("keys", [["fg"], ["bg", "fg"], ["stty sane", "bg", "bg", "fg"]], ids=" ".join)
+def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, keys):
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], tmp_path, job_control=False) as terminal:
+        screen = jobs_of(terminal)
+        os.kill(screen, number)
+        if number == signal.SIGTSTP:  # twice at once is once
+            os.kill(screen, number)
+        assert wait_for(lambda: state(screen) == "T")
+        for key in keys:
+            written = len(terminal.output)
+            terminal.type(key.encode() + b"\n")
+            if key == "bg":
+                time.sleep(0.5)
+                assert wait_for(lambda: state(screen) == "T"), "in the background it stops again"
+        assert wait_for(lambda since=written: b"DEMO" in terminal.output[since:]), "the whole screen is painted again"
+        terminal.type(b"q")
+        assert wait_for(lambda: not Path(f"/proc/{screen}").exists())
+        assert terminal.modes() in ({}, {2004: "h"}), "bash switches its own paste mode on"
+
+
+def test_sigcont_at_any_time_changes_nothing(started):
+    terminal = started("demo", job_control=False)
+    screen = terminal.screen
+    for turn in range(300):
+        os.kill(screen, signal.SIGCONT)
+        if turn % 3 == 0:
+            os.kill(screen, signal.SIGSTOP)
+            os.kill(screen, signal.SIGCONT)
+        time.sleep(0.002)
+    terminal.type(b"q")
+    while terminal.processes("-m latmon "):
+        for pid, _ in terminal.processes("-m latmon "):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(0.005)
+    assert terminal.left(60.0) == []
+    assert terminal.status() == 0
+    assert termios.tcgetattr(terminal.slave) == terminal.before
+    assert b"Traceback" not in terminal.output
+
+
+@pytest.mark.parametrize("size", [(40, 120), (0, 0)])
+def test_a_screen_whose_output_is_no_terminal_leaves_at_q(tmp_path, size):
+    """Textual has two notions of the size then; it painted without end."""
+    command = f"{shlex.join(latmon('demo'))} > /dev/null"
+    with Terminal(["bash", "-c", command], tmp_path, job_control=False) as terminal:
+        fcntl.ioctl(terminal.slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        assert wait_for(lambda: not termios.tcgetattr(terminal.slave)[tty.LFLAG] & termios.ICANON)
+        time.sleep(1.0)
+        before = len(terminal.output)
+        time.sleep(2.0)
+        assert len(terminal.output) - before < 200_000
+        terminal.type(b"q")
+        assert terminal.left(60.0) == []
+        assert termios.tcgetattr(terminal.slave) == terminal.before
 
 
 SYSTEM_PYTHON = "/usr/bin/python3"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from latmon.manifest.loader import MAX_BYTES, load, load_all
 from latmon.manifest.schema import KeyPart, Parameter, RecordSpec, op_name
-from latmon.model.frame import STAGES
+from latmon.model.frame import STAGES, without
 from latmon.model.histogram import bucket_index
 from latmon.support.errors import ManifestError
 
@@ -157,7 +157,10 @@ def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest
 
 @each_always_on
 def test_every_stage_is_measured_or_absent_with_a_reason(manifest):
-    assert {*manifest.stages, *manifest.absent} == set(STAGES)
+    found = without(manifest.stages, manifest.absent, manifest.includes)
+    inside = {inner for stages in manifest.includes.values() for inner in stages}
+    assert {*manifest.stages, *inside, *(one.name for one in found)} == set(STAGES)
+    assert all(one.reason for one in found)
 
 
 @each_shipped

@@ -241,10 +241,25 @@ def test_an_outlier_s_parts_add_up(rich):
 
 def test_an_outlier_of_which_little_is_known_has_a_row(tmp_path):
     unknown = ("sector", "bytes", "pid", "cpu_issue", "cpu_complete", "outstanding_at_issue", "overtaken_by")
-    bare = outlier(**dict.fromkeys(unknown), comm="", path="", stages_us={}, waits=(), flags=())
+    known = {"comm": "", "path": "", "stages_us": {}, "unaccounted_us": 0, "waits": (), "flags": ()}
+    bare = outlier(**dict.fromkeys(unknown), **known)
     page = page_of(record(tmp_path / "r", frame(0, outliers=(bare,), thresholds_us={"sdc": 20_000})))
     assert "write, by <bdi>-/-</bdi>, began" in page
     assert "stages were not traced then" in page
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"total_us": 1_238_997}, "2 us more than the total"),
+        ({"total_us": 1_239_003}, "4 us less than the total"),
+        ({"stages_us": {}, "unaccounted_us": 1_238_999}, "unaccounted 1.238999 s = 1.238999 s"),
+    ],
+)
+def test_the_sum_of_an_outlier_says_what_is_missing(tmp_path, changed, said):
+    page = page_of(record(tmp_path / "r", frame(0, outliers=(outlier(**changed),), thresholds_us={"sdc": 20_000})))
+    assert said in page
+    assert "-2 us" not in page
 
 
 def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):

@@ -234,7 +234,7 @@ class Capture:
         self._process.send_signal(number)
         return self.ended()
 
-    def ended(self, seconds: float = 30.0) -> int:
+    def ended(self, seconds: float = 120.0) -> int:
         """Its exit code at the end of its duration."""
         return self._process.wait(seconds)
 

@@ -114,7 +114,7 @@ def test_one_ops_stages_are_its_own():
 def test_a_stage_that_is_not_passed_says_why():
     reasons = {r.stage: r.reason for r in QUICK.rows}
     assert reasons["softirq"] == "n/a: completes by hard interrupt"
-    assert reasons["requeue"] == "none was requeued"
+    assert reasons["requeue"] == "no request was refused by the driver"
     assert reasons["hba"] == ""
     assert {r.stage: r.reason for r in SLOW.rows}["completion"].startswith("not measured here: ")
 

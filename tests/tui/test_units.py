@@ -62,7 +62,7 @@ def test_a_quantile_has_the_digits_of_its_bucket():
     assert units.quantile(Histogram.record([1100] * 200), 0.5) == "1.10m"
     assert units.quantile(fine, 0.999) == "-"
     octave = fine.coarsen(0)
-    assert units.quantile(Histogram(octave.buckets, bits=0), 0.5) == "~2m"
+    assert units.quantile(Histogram(octave.buckets, bits=0), 0.5) == "~3m", "an upper bound"
 
 
 def test_a_maximum_that_is_a_bound_says_so():

@@ -301,7 +301,7 @@ def origin(
         start_mono_us=START_MONO_US,
         hz=hz,
         measured=MappingProxyType({"queue": ("requeue",), "hba": BEHIND_HBA, "total": ()}),
-        absent=without(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA), _ON_DEMAND), otherwise=_ON_DEMAND),
+        absent=without(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA, "resume"), _ON_DEMAND)),
         latency_from="queued",
         reason=REASON,
         settings=reported,
