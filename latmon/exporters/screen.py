@@ -24,11 +24,12 @@ from latmon.exporters.source import DamageNote, Source
 from latmon.findings.facts import WINDOW_US
 from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Frame, Mark
+from latmon.model.stages import FACTS
 from latmon.recording.encode import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme
-from latmon.views.heatmap import RAMP, Ink
+from latmon.views.heatmap import RAMP, TAIL, Ink
 from latmon.views.lines import Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
@@ -139,11 +140,15 @@ def palette(theme: Theme) -> Palette:
     colours = dict(theme.colours)
     rgb = colours | {"gap": colours["dim"]}
     ansi = {role: nearest(colour) for role, colour in rgb.items()}
-    floor = theme.floor or colours["strong"]
-    heat = [f"heat{i}" for i in range(1, len(theme.steps) + 2)]
-    rgb |= dict(zip(heat, (floor, *theme.steps), strict=True))
-    ansi |= dict(zip(heat, (nearest(floor), *theme.steps_256), strict=True))
-    ink = Ink(glyphs="▪" + "█" * len(theme.steps)) if theme.steps else RAMP
+    more = {**theme.accents, TAIL: theme.tail or colours["strong"]}
+    rgb |= more
+    ansi |= {role: nearest(colour) for role, colour in more.items()}
+    heat = [f"heat{i}" for i in range(1, len(theme.steps) + 1)]
+    rgb |= dict(zip(heat, theme.steps, strict=True))
+    ansi |= dict(zip(heat, theme.steps_256, strict=True))
+    rgb |= {f"stage{i}": one.colour.rgb for i, one in enumerate(FACTS, 1)}
+    ansi |= {f"stage{i}": one.colour.xterm for i, one in enumerate(FACTS, 1)}
+    ink = Ink(glyphs="█" * len(theme.steps)) if theme.steps else RAMP
     return Palette(colours["background"], colours["text"], rgb, ansi, ink)
 
 
@@ -233,8 +238,9 @@ class Tape:
         if role not in self._styles:
             numbers = ["0"] + ["1"] * (role in self._colours.bold)
             if self._colours.ansi:
-                numbers += [f"38;5;{self._colours.ansi.get(role, self._colours.ansi['text'])}"]
-                numbers += [f"48;5;{self._colours.ansi_background}"]
+                upper, _, lower = role.partition("/")
+                numbers += [f"38;5;{self._colours.ansi.get(upper, self._colours.ansi['text'])}"]
+                numbers += [f"48;5;{self._colours.ansi[lower] if lower else self._colours.ansi_background}"]
             self._styles[role] = f"\x1b[{';'.join(numbers)}m"
         return self._styles[role]
 
@@ -294,9 +300,11 @@ def _json(value: object) -> bytes:
 
 _WIDE, _HIGH, _BASE = 8.4, 18, 13.5
 """Size of a cell, in the picture's units; the text's base line in it."""
+_BLOCKS = {"█": (0, _HIGH), "▀": (0, _HIGH // 2), "▄": (_HIGH // 2, _HIGH - _HIGH // 2)}
+"""Block -> its upper edge and its height."""
 _FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
-_PARTS = re.compile(r"█+| +|[^█ ]+(?: [^█ ]+)*")
-"""Full blocks, blanks, and words with single blanks between them."""
+_PARTS = re.compile(r"█+|▀+|▄+| +|[^█▀▄ ]+(?: [^█▀▄ ]+)*")
+"""Full blocks, half blocks, blanks, and words with single blanks between them."""
 
 
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
@@ -343,8 +351,12 @@ def _span(span: Span, x: int, y: int) -> Iterator[str]:
             continue
         at, cells = x + cell_len(span.text[: part.start()]), cell_len(text)
         left, wide = f"{at * _WIDE:.1f}", f"{cells * _WIDE:.1f}"
-        if text[0] == "█":
-            yield f'<rect class="{span.role}" x="{left}" y="{y * _HIGH}" width="{wide}" height="{_HIGH}"/>'
+        upper, _, lower = span.role.partition("/")
+        if lower:
+            yield f'<rect class="{lower}" x="{left}" y="{y * _HIGH}" width="{wide}" height="{_HIGH}"/>'
+        if text[0] in _BLOCKS:
+            top, high = _BLOCKS[text[0]]
+            yield f'<rect class="{upper}" x="{left}" y="{y * _HIGH + top}" width="{wide}" height="{high}"/>'
         else:
             where = f'x="{left}" y="{y * _HIGH + _BASE}" textLength="{wide}" lengthAdjust="spacingAndGlyphs"'
             yield f'<text class="{span.role}" {where}>{escape(text)}</text>'

@@ -13,6 +13,18 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 
+class StageColour(NamedTuple):
+    """A stage's colour: as rgb, of xterm's 256, and of the first 16.
+
+    Stages are categories. They have the colours of Okabe and Ito, which every kind of colour vision tells apart, and
+    never the steps of a heat map.
+    """
+
+    rgb: str
+    xterm: int
+    ansi: int
+
+
 class StageFacts(NamedTuple):
     """Facts of a stage that screens and reports show."""
 
@@ -21,8 +33,7 @@ class StageFacts(NamedTuple):
     """The first cell of its part of a bar."""
     fill: str
     """The other cells, without colours."""
-    colour: str
-    """On a terminal of 16 colours; neighbours differ much. Empty: none."""
+    colour: StageColour
     help: str
     """Its begin and its end."""
     not_passed: str = ""
@@ -36,12 +47,19 @@ class StageFacts(NamedTuple):
 UNACCOUNTED = "unaccounted"
 """The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
 FACTS = (
-    StageFacts("queue", "q", "·", "blue", "from the request's begin until the driver gets it", above_driver=True),
+    StageFacts(
+        "queue",
+        "q",
+        "·",
+        StageColour("#56b4e9", 74, 14),
+        "from the request's begin until the driver gets it",
+        above_driver=True,
+    ),
     StageFacts(
         "requeue",
         "r",
         ":",
-        "magenta",
+        StageColour("#f0e442", 227, 3),
         "from the first time the driver got it until the last: it was refused in between",
         "no request was refused by the driver",
         above_driver=True,
@@ -50,28 +68,28 @@ FACTS = (
         "hba",
         "h",
         "░",
-        "yellow",
+        StageColour("#999999", 246, 7),
         "from the driver until the interrupt that completes it: driver, controller, wire, device",
     ),
     StageFacts(
         "irq",
         "i",
         "▒",
-        "red",
+        StageColour("#cc79a7", 175, 13),
         "the interrupt until its handler was done (Linux: raised the softirq); handlers before it on the vector too",
     ),
     StageFacts(
         "softirq",
         "s",
         "▓",
-        "green",
+        StageColour("#d55e00", 166, 9),
         "Linux: from the raise to the entry (the wait, also for ksoftirqd), and until the request is completed",
     ),
     StageFacts(
         "completion",
         "c",
         "█",
-        "cyan",
+        StageColour("#e69f00", 214, 11),
         "a completion thread's wait and work, where a thread completes requests",
         short="compl",
     ),
@@ -79,7 +97,7 @@ FACTS = (
         "resume",
         "w",
         "=",
-        "bright_magenta",
+        StageColour("#009e73", 36, 2),
         "from the completion until the thread that waited for it runs",
         "no thread was seen to wait for it",
     ),
@@ -87,7 +105,7 @@ FACTS = (
         UNACCOUNTED,
         "?",
         "?",
-        "",
+        StageColour("#5c6370", 241, 8),
         "the rest of the total that no stage explains: always shown, never part of another stage",
         "nothing is left over",
         "unacc",
@@ -132,13 +150,10 @@ LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in
 """Column name -> its letter in a bar."""
 
 
-def heat_step(column: str, levels: int) -> int:
-    """Return the step of a heat map of `levels` steps that colours a stage, by its column name; 0 where it has none.
-
-    The stages take the steps from the second one up in the order of time: these steps are distinct for every eye.
-    """
+def colour_number(column: str) -> int:
+    """Return the number of a stage's colour, from 1 in the order of the table, by its column name."""
     stage = STAGE_OF.get(column, column)
-    return 2 + round(_PARTS.index(stage) * (levels - 2) / (len(_PARTS) - 1)) if stage in _PARTS else 0
+    return next((number for number, one in enumerate(FACTS, 1) if one.name == stage), len(FACTS))
 
 
 def called(stage: str, includes: Collection[str] = ()) -> Name:

@@ -225,7 +225,7 @@ def _map_meaning(frame: MapFrame) -> str:
     below = "; the lowest row holds everything faster" if scale.open_below else ""
     return (
         f"Heat maps: time in UTC, in {frame.count:,} columns of {columns.width_us / 1e6:g} s; a row is {height} of "
-        f"latency high{below}. The cell of a single I/O is less high; hatched: not measured."
+        f"latency high{below}. Hatched: not measured."
     )
 
 

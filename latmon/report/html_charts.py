@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from latmon.model.frame import UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, LETTERS, heat_step
+from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF
 from latmon.report.formatting import QUANTILES, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, heat, light, number, share, text, time_of
 from latmon.support.units import spelled
-from latmon.views.scale import Extent, LatencyScale, fullest, latency_scale, level
+from latmon.views.heatmap import rows_of
+from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level
 
 WIDTH = 960
 LEFT, RIGHT = 58, 902
@@ -188,19 +189,17 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
 
 
 def legend(top: int, y: int) -> Iterator[str]:
-    """Yield the levels with their counts, from a single I/O to the fullest cell."""
-    begins = [1, *(max(2, math.ceil((top + 1) ** (at / (LEVELS - 1)))) for at in range(LEVELS - 1))]
+    """Yield the levels with the least count of each; a map with few I/Os doesn't use every level."""
     yield f'<text class="dim" x="{LEFT}" y="{y + 11}">I/Os in a cell:</text>'
     x = LEFT + 90
-    for step, colour in enumerate(heat(light()), 1):
-        if begins[step - 1] in begins[step:]:  # a map with few I/Os doesn't use every step
-            continue
-        said = f"{begins[step - 1]:,}" + ("+" if step == LEVELS else "")
-        height = 10 if step > 1 else 7
-        yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 12 - height}" width="12" height="{height}"/>'
+    colours = heat(light())
+    for step, least in begins(top, LEVELS).items():
+        colour = colours[step - 1]
+        said = f"{least:,}" + ("+" if step == LEVELS else "")
+        yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 2}" width="12" height="10"/>'
         yield f'<text x="{x + 16}" y="{y + 11}">{said}</text>'
         x += 30 + round(len(said) * _CHAR)
-    yield f'<text class="dim" x="{x + 6}" y="{y + 11}">a single I/O is less high; hatched: not measured</text>'
+    yield f'<text class="dim" x="{x + 6}" y="{y + 11}">hatched: not measured</text>'
 
 
 def edge(scale: LatencyScale, row: int) -> str:
@@ -238,9 +237,9 @@ def map_frame(columns: MapColumns, marks: Sequence[Note], gaps: Sequence[Note]) 
         scale = latency_scale(Extent(low, high), MAP_ROWS // 2)
     while _cells(columns, scale) > MAX_CELLS and columns.count > 1:
         columns.widen(2)
-    full = (fullest(counts) for column in columns.columns.values() for counts in column.counts.values())
-    top = 4 ** max(3, math.ceil(math.log(max(full, default=1) or 1, 4)))
-    return MapFrame(columns, scale, top, tuple(marks), tuple(gaps))
+    scale = replace(scale, rows=scale.row(high) + 1)
+    full = (max(rows_of(counts, scale)) for column in columns.columns.values() for counts in column.counts.values())
+    return MapFrame(columns, scale, last_step(max(full, default=1)), tuple(marks), tuple(gaps))
 
 
 def _cells(columns: MapColumns, scale: LatencyScale) -> int:
@@ -289,7 +288,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
 
 
 def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
-    """Yield the cells by level; the cell of a single I/O is less high, as on the screen."""
+    """Yield the cells by level."""
     scale, colours = frame.scale, heat(light())
     drawn: dict[int, list[str]] = {}
     names = [f"{edge(scale, row)} to {edge(scale, row + 1)}" for row in range(scale.rows)]
@@ -301,17 +300,13 @@ def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
         for index, n in counts.items():
             rows[scale.row(index)] = rows.get(scale.row(index), 0) + n
         for row, n in rows.items():
-            shape = _shape(scale.rows - 1 - row, n, wide)
-            cell = f'<path d="M{at} {shape}"><title>{at_clock} {names[row]}: {n:,}</title></path>'
+            shape = f"M{at} {scale.rows - 1 - row}h{wide}v1h-{wide}z"
+            cell = f'<path d="{shape}"><title>{at_clock} {names[row]}: {n:,}</title></path>'
             drawn.setdefault(level(n, frame.top, LEVELS), []).append(cell)
     for step in sorted(drawn):
         yield f'<g class="h{step}" fill="{colours[step - 1]}">'
         yield from drawn[step]
         yield "</g>"
-
-
-def _shape(row: int, n: int, wide: int) -> str:
-    return f"{row}h{wide}v1h-{wide}z" if n > 1 else f"{row}.15h{wide}v.7h-{wide}z"
 
 
 def histogram(device: str, one: Histogram) -> str:
@@ -468,11 +463,10 @@ def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Ma
 
 
 def _ink(stage: str) -> str:
-    """Return a stage's colour: a step of the map's colours, in the order of time; unaccounted time has none."""
-    step = heat_step(stage, LEVELS)
-    if not step:
+    """Return a stage's colour; unaccounted time has none."""
+    if stage == UNACCOUNTED:
         return 'class="left" fill="none" stroke="#6c6c6c"'
-    return f'class="part h{step}" fill="{heat(light())[step - 1]}"'
+    return f'class="part" fill="{FACTS_OF[STAGE_OF[stage]].colour.rgb}"'
 
 
 def _open(height: float, label: str) -> str:

@@ -164,12 +164,12 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
 }
 """Formats of report.columns as HTML."""
 LEVELS = 9
-"""Levels of a map's cells: a single I/O, then eight steps."""
+"""Levels of a map's cells."""
 
 
 def heat(theme: Theme) -> tuple[str, ...]:
     """Return the colours of the levels."""
-    return (theme.floor, *theme.steps)
+    return theme.steps
 
 
 def light() -> Theme:

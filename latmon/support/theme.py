@@ -29,6 +29,10 @@ ANSI = tuple(
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _STEPS = range(4, 17)
+_ACCENTS = {
+    True: MappingProxyType({"limit": "#7ee0b8", "frame": "#3b444f", "area": "#5f7f9f", "area2": "#7c6f9f"}),
+    False: MappingProxyType({"limit": "#116149", "frame": "#c3c7cb", "area": "#7a93ad", "area2": "#9484b5"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,15 @@ class Theme:
     dark: bool = True
     colours: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     colours_16: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    floor: str = ""
+    tail: str = ""
+    """Of I/Os above p99.9; empty: that of `strong`."""
     steps: tuple[str, ...] = ()
     steps_256: tuple[int, ...] = ()
+
+    @property
+    def accents(self) -> Mapping[str, str]:
+        """Return the colours of the threshold, of frame lines and of bars that are no stage."""
+        return _ACCENTS[self.dark]
 
 
 def theme_dirs() -> tuple[Path, ...]:
@@ -101,14 +111,14 @@ def _theme(value: object, where: str) -> Theme:
     if colours and (missing := [role for role in ROLES if role not in colours]):
         raise ThemeError(f"{where}: colours: {', '.join(missing)} missing")
     ansi = _mapping(top.get("colours_16", {}), f"{where}: colours_16", ROLES[1:])
-    heat = _mapping(top.get("heatmap", {}), f"{where}: heatmap", ("floor", "steps", "steps_256"))
-    floor, steps, steps_256 = _heatmap(heat, f"{where}: heatmap") if heat else ("", (), ())
+    heat = _mapping(top.get("heatmap", {}), f"{where}: heatmap", ("tail", "floor", "steps", "steps_256"))
+    tail, steps, steps_256 = _heatmap(heat, f"{where}: heatmap") if heat else ("", (), ())
     return Theme(
         name=name,
         dark=dark,
         colours=MappingProxyType({k: _hex(v, f"{where}: colours: {k}") for k, v in colours.items()}),
         colours_16=MappingProxyType({k: _ansi(v, f"{where}: colours_16: {k}") for k, v in ansi.items()}),
-        floor=floor,
+        tail=tail,
         steps=steps,
         steps_256=steps_256,
     )
@@ -119,8 +129,9 @@ def _heatmap(heat: Mapping[str, object], where: str) -> tuple[str, tuple[str, ..
     indices = _sequence(heat.get("steps_256"), f"{where}: steps_256")
     if len(indices) != len(steps):
         raise ThemeError(f"{where}: steps_256: as many as steps")
-    floor = _hex(heat.get("floor"), f"{where}: floor")
-    return floor, tuple(steps), tuple(_index(v, f"{where}: steps_256") for v in indices)
+    key = "floor" if "tail" not in heat else "tail"  # themes of 0.1 have the former
+    tail = _hex(heat.get(key), f"{where}: {key}")
+    return tail, tuple(steps), tuple(_index(v, f"{where}: steps_256") for v in indices)
 
 
 def _mapping(value: object, where: str, known: tuple[str, ...]) -> Mapping[str, object]:

@@ -39,6 +39,16 @@ def bound(us: float | None, top_us: int | None) -> str:
     return duration(us) if above else duration(us, 2, up=True)
 
 
+def with_unit(us: float | None, digits: int = 3) -> str:
+    """Format microseconds for a screen: 85us, 1.24ms, 20ms, 1.24s, 1:12; without trailing zeros."""
+    return attached(duration(us, digits))
+
+
+def attached(text: str) -> str:
+    """Convert the result of `duration` or `bound` to the form of `with_unit`."""
+    return text if text == UNKNOWN or ":" in text else in_words(text).replace(" ", "")
+
+
 def spelled(us: float) -> str:
     """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
     return in_words(duration(us))

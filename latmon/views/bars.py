@@ -1,7 +1,7 @@
 """Bars: stacked stages, shares, and histograms one glyph high. Pure.
 
 Stages are keyed by their column names (model/stages.py). A stage has a letter and a fill, so that a bar can be read
-without colours; its colour is a step of the heat map.
+without colours.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF, STAGES, UNACCOUNTED, heat_step
+from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF, UNACCOUNTED, colour_number
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import Ink
 from latmon.views.lines import Line, Span, runs
@@ -26,14 +26,10 @@ def short(stage: str) -> str:
 
 
 def role(stage: str, ink: Ink) -> str:
-    """Return the role of a stage's cells; what is unaccounted is dim."""
-    if ink.coloured:
-        step = heat_step(stage, ink.levels)
-        return f"heat{step}" if step else "dim"
-    stage = STAGE_OF.get(stage, stage)
-    if stage == UNACCOUNTED:
-        return "dim"
-    return f"stage{STAGES.index(stage) + 1}" if ink.staged and stage in STAGES else "text"
+    """Return the role of a stage's cells."""
+    if ink.coloured or ink.staged:
+        return f"stage{colour_number(stage)}"
+    return "dim" if stage == UNACCOUNTED else "text"
 
 
 def apportion(parts: Sequence[float], cells: int) -> list[int]:

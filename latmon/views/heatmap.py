@@ -18,7 +18,7 @@ from typing import NamedTuple
 from latmon.aggregate.history import DepthEntry
 from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.support.units import duration, part, rate
+from latmon.support.units import duration, part, with_unit
 from latmon.timetravel.events import letter
 from latmon.views.lines import Line, Span, cell, cell_len, fit, paragraph, runs, width, wrap
 from latmon.views.scale import LatencyScale, level
@@ -28,20 +28,32 @@ from latmon.views.units import clock, count, rounded, span
 LABEL = 6
 """Cells of the latency labels, the axis included."""
 TOTALS = 6
-"""Cells of the I/Os per row, at the right."""
+"""Cells of a number per row, at the right."""
+SIDE, WIDE_SIDE = 13, 26
+"""Cells of the side histogram with its marks, on a screen of less than 100 columns and on a wider one."""
+_WIDE_SCREEN = 100
+_MARK, _WIDE_MARK = 11, 15
+"""Cells of a mark: `p99.9 530ms`, ` ◂ p99.9 82.8ms`."""
 _CLOCK = 8
-_MIN_BAR = 6
 _ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
 """Three octaves."""
 
 
+TAIL = "tail"
+"""Role of the slowest I/Os, those above p99.9: a colour outside the ramp, whose first steps are hard to see."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """The glyphs of cells: one per level, and whether each level has a colour of its own."""
+    """The glyphs of cells: one per level, and whether each level has a colour of its own.
 
-    glyphs: str = "▪████████"
+    `halves`: a cell shows two rows, which needs a colour for the background.
+    """
+
+    glyphs: str = "█████████"
     coloured: bool = True
+    halves: bool = True
     line: str = "┄"
     gap: str = "╎"
     now: str = "│"
@@ -54,11 +66,17 @@ class Ink:
 
     def cell(self, step: int) -> tuple[str, str]:
         """Return (glyph, role) of a level >= 1."""
-        return self.glyphs[step - 1], f"heat{step}" if self.coloured else "strong" if step == 1 else "text"
+        return self.glyphs[step - 1], f"heat{step}" if self.coloured else "text"
+
+    def tail(self, step: int) -> tuple[str, str]:
+        """Return (glyph, role) of I/Os above p99.9."""
+        return self.glyphs[step - 1], TAIL if self.coloured else "strong"
 
 
-RAMP = Ink(glyphs="·:░▒▓█", coloured=False)
-"""For 16 colours and none: darker glyphs are more I/Os, a single I/O is a bold dot."""
+RAMP = Ink(glyphs="·:░▒▓█", coloured=False, halves=False)
+"""Without colours: darker glyphs are more I/Os."""
+RAMP_16 = Ink(glyphs="▒▒▒▒▓█", halves=False)
+"""For 16 colours, of which a cell's background often can't have all: colour and glyph rise together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,13 @@ class MapStyle:
     threshold_us: int | None = None
     now: str = "now"
     """Label of the marker of a sweep."""
+    tail: int | None = None
+    """First bucket above p99.9; None: no bucket is drawn as such."""
+
+    @property
+    def cells(self) -> LatencyScale:
+        """Return the scale of the cells: two rows for each line, where the ink has half cells."""
+        return self.scale.halves if self.ink.halves else self.scale
 
     @property
     def limit_row(self) -> int:
@@ -118,14 +143,61 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
     return {top - at: text for at, text in enumerate(lines)}
 
 
-def labelled(timeline: Timeline, device: str, style: MapStyle, cells: int) -> list[Line]:
-    """Return the cells, the latency axis at the left, and the I/Os per row at the right, with bars where they fit."""
-    sums = rows_of(total_counts(timeline, device), style.scale)
-    longest = cells - LABEL - timeline.slots * style.cell_width - TOTALS - 2
-    return [
-        (label(style, row), *line, *_row_total(sums[row], max(sums), longest))
-        for row, line in zip(reversed(range(style.scale.rows)), body(timeline, device, style), strict=True)
-    ]
+class Mark(NamedTuple):
+    """A value beside the side histogram."""
+
+    us: int
+    text: str
+    role: str = "text"
+
+
+def labelled(timeline: Timeline, device: str, style: MapStyle, width: int, marks: Iterable[Mark] = ()) -> list[Line]:
+    """Return the cells, the latency axis at the left, and a logarithmic histogram with `marks` at the right."""
+    scale = style.scale
+    sums = rows_of(total_counts(timeline, device), style.cells)
+    texts = _marked(marks, scale)
+    is_wide = width >= _WIDE_SCREEN
+    line, apart = Span("│", "frame"), " ◂ " if is_wide else ""
+    room = width - LABEL - timeline.slots * style.cell_width - 1
+    bar = room - (_WIDE_MARK if is_wide else _MARK)
+    lines = []
+    for row, cells in zip(reversed(range(scale.rows)), body(timeline, device, style), strict=True):
+        mark = texts.get(row)
+        said = (Span(fitting(f"{apart}{mark.text}", room - bar), mark.role),) if mark else ()
+        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style), *said))
+    return lines
+
+
+def _marked(marks: Iterable[Mark], scale: LatencyScale) -> dict[int, Mark]:
+    """Return the mark of each row; where two meet, the lower one moves down."""
+    found: dict[int, Mark] = {}
+    below = scale.rows
+    for mark in sorted(marks, key=lambda one: -one.us):
+        below = min(scale.row_of(mark.us), below - 1)
+        if below >= 0:
+            found[below] = mark
+    return found
+
+
+def fitting(text: str, cells: int) -> str:
+    """Return the text where it fits, else nothing: half a number is worse than none."""
+    return text if cell_len(text) <= cells else ""
+
+
+def _side(sums: list[int], row: int, cells: int, style: MapStyle) -> Line:
+    """Return the bar of a line of the side histogram, of exactly `cells`."""
+    most = max(sums)
+    if style.cells is style.scale:
+        size = _length(sums[row], most, cells)
+        return (Span("█" * size + " " * (cells - size), "area"),)
+    upper, lower = _length(sums[2 * row + 1], most, cells), _length(sums[2 * row], most, cells)
+    short, size = sorted((upper, lower))
+    end = "▀" if upper > lower else "▄"
+    return (Span("█" * short + end * (size - short) + " " * (cells - size), "area"),)
+
+
+def _length(n: int, most: int, cells: int) -> int:
+    return max(1, round(cells * math.log(n + 1) / math.log(most + 1))) if n else 0
 
 
 def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
@@ -138,24 +210,29 @@ def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
 
 
 def label(style: MapStyle, row: int) -> Span:
-    """Return the axis with the lower edge of a row where an octave begins, or with the threshold in its row.
+    """Return the axis with the nominal lower edge of a row, or with the threshold in its row."""
+    threshold = "" if style.threshold_us is None else with_unit(style.threshold_us, 2)
+    if row == style.limit_row:
+        return Span(f"{threshold:>{LABEL - 1}}┤", "limit")
+    edge = nominal(style.scale.edge_us(row)) if style.scale.is_labelled(row) else ""
+    edge = "" if edge == threshold and style.limit_row >= 0 else edge
+    return Span(f"{edge:>{LABEL - 1}}{'┤' if edge else '│'}", "dim")
 
-    The lowest row that begins at 0 has its upper edge: `<8u`, because `0u` would look like no time at all.
-    """
-    line = row == style.limit_row
-    edge = duration(style.scale.edge_us(row)) if style.scale.is_octave(row) else ""
-    if line and style.threshold_us is not None:
-        edge = duration(style.threshold_us)
-    elif row == 0 and style.scale.open_below:
-        below = style.scale.edge_us(1)
-        edge = next((t for t in (f"<{duration(below)}", f"<{duration(below, 2)}") if len(t) < LABEL), "")
-    return Span(f"{edge:>{LABEL - 1}}{'┤' if line else '│'}", "accent" if line else "dim")
+
+def nominal(us: int) -> str:
+    """Return a power of two as people name it: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
+    power = us.bit_length() - 1
+    units = ((0, "us"), (10, "ms"), (20, "s"), (26, "min"), (32, "h"))
+    begin, unit = next(one for one in reversed(units) if power >= one[0])
+    return f"{1 << power - begin}{unit}"
 
 
 def limit(style: MapStyle) -> str:
     """Return the label of the threshold line; empty where there is none."""
     return (
-        "" if style.threshold_us is None or style.limit_row < 0 else f"{style.ink.line}{duration(style.threshold_us)}"
+        ""
+        if style.threshold_us is None or style.limit_row < 0
+        else f"{style.ink.line}{with_unit(style.threshold_us, 2)}"
     )
 
 
@@ -230,11 +307,11 @@ def time_axis(
 
 
 def legend(style: MapStyle, cells: int) -> Line:
-    """Return the threshold and the steps of cells from a single I/O to the fullest cell, as far as they fit."""
-    steps = (*(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels)), Span(rounded(style.top), "dim"))
-    line = Span(limit(style), "accent")
-    several: list[Line] = [(line, Span(" "), *steps), (line, *steps)] if line.text else []
-    return next((some for some in (*several, steps) if width(some) <= cells), ())
+    """Return the steps of cells, the count of the last one, and what has the colour of the tail, as far as they fit."""
+    steps = (*(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels)), Span(f" {rounded(style.top)}", "dim"))
+    tail = (Span(*style.ink.tail(style.ink.levels)), Span(" slowest ", "dim")) if style.tail is not None else ()
+    several: tuple[Line, ...] = ((*tail, Span("log scale, I/Os 1 ", "dim"), *steps), (*tail, *steps), steps)
+    return next((some for some in several if width(some) <= cells), ())
 
 
 def _tick_s(column_us: int, cell_width: int) -> int:
@@ -245,29 +322,38 @@ def _tick_s(column_us: int, cell_width: int) -> int:
 
 def _wide(glyph: str, style: MapStyle) -> str:
     """Return a glyph repeated to the width of a cell; the mark of a single I/O is not repeated."""
-    alone = glyph in (style.ink.glyphs[0], style.ink.now)
-    return f"{glyph:<{style.cell_width}}" if alone else glyph * style.cell_width
-
-
-def _row_total(n: int, most: int, longest: int) -> Line:
-    """Return the I/Os of a row, a single one highlighted, and a logarithmic bar where it fits."""
-    text = count(n) if n else ""
-    total = Span(f"{text if len(text) < TOTALS else rate(n):>{TOTALS}}", "strong" if n == 1 else "dim")
-    if longest < _MIN_BAR or not n:
-        return (total,)
-    return total, Span(" " + "━" * max(1, round(longest * math.log(n + 1) / math.log(most + 1))), "dim")
+    return f"{glyph:<{style.cell_width}}" if glyph == style.ink.now else glyph * style.cell_width
 
 
 def _column(column: TimeColumn | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
     ink, rows, limit = style.ink, style.scale.rows, style.limit_row
     if column is not None and column.gap == "missing":
         return [(ink.gap, "gap")] * rows
-    sums = [0] * rows if column is None else rows_of(column.counts.get(device, {}), style.scale)
-    empty = (ink.gap, "gap") if column is not None and column.gap else (" ", "text")
-    return [
-        ink.cell(level(n, style.top, ink.levels)) if n else (ink.line, "accent") if row == limit else empty
-        for row, n in enumerate(sums)
-    ]
+    counts = {} if column is None else column.counts.get(device, {})
+    blank = (ink.gap, "gap") if column is not None and column.gap else (" ", "text")
+    empty = [(ink.line, "limit") if row == limit else blank for row in range(rows)]
+    if not counts:
+        return empty
+    scale = style.cells
+    drawn = [_inked(n, row, style, scale) if n else None for row, n in enumerate(rows_of(counts, scale))]
+    if scale is style.scale:
+        return [one or empty[row] for row, one in enumerate(drawn)]
+    return [_pair(drawn[2 * row + 1], drawn[2 * row]) or empty[row] for row in range(rows)]
+
+
+def _inked(n: int, row: int, style: MapStyle, scale: LatencyScale) -> tuple[str, str]:
+    step = level(n, style.top, style.ink.levels)
+    is_tail = style.tail is not None and scale.low + row * scale.step >= style.tail
+    return style.ink.tail(step) if is_tail else style.ink.cell(step)
+
+
+def _pair(upper: tuple[str, str] | None, lower: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Return (glyph, role) of two half cells; equal ones need no colour for the background."""
+    if upper == lower:
+        return upper
+    if upper is None or lower is None:
+        return ("▀", upper[1]) if upper else ("▄", lower[1]) if lower else None
+    return "▀", f"{upper[1]}/{lower[1]}"
 
 
 _FINEST, _OCTAVES = 8, 14
@@ -368,6 +454,17 @@ def delay_map(
     if not waits:
         return [head, *paragraph(said, width, margin=2)]
     return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
+
+
+def map_cells(width: int) -> int:
+    """Return the cells for the columns of a latency map, with its labels and its side histogram."""
+    return max(width - LABEL - (WIDE_SIDE if width >= _WIDE_SCREEN else SIDE), 2)
+
+
+def tail_bucket(histogram: Histogram) -> int | None:
+    """Return the first bucket above p99.9, of 100 to 999 I/Os above p99; None of fewer."""
+    us = histogram.quantile(0.999) or histogram.quantile(0.99)
+    return None if us is None else bucket_index(us - 1) + 1
 
 
 def room(width: int) -> int:

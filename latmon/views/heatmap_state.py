@@ -1,21 +1,22 @@
-"""The timeline and scales that the heat maps of a screen share, kept from picture to picture.
+"""The timeline that the heat maps of a screen share, and the scales of each device, kept from picture to picture.
 
-Scales outlive the timeline, so that a map has the same scales after a resize.
+A device's map has the range and the fullest cell of that device; small maps beside each other share theirs. Scales
+outlive the timeline, so that a map has the same scales after a resize.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import bucket_index
-from latmon.views.heatmap import Ink, MapStyle
-from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, merge
+from latmon.views import scale as scales
+from latmon.views.heatmap import Ink, MapStyle, rows_of, total_counts
+from latmon.views.scale import Extent, LatencyScale
 from latmon.views.timeline import Timeline
 
-_RESCALE_COLUMNS = 16
 NOW = "now"
 
 
@@ -46,15 +47,24 @@ class DrawnMap(NamedTuple):
     scale: LatencyScale
 
 
+@dataclass(slots=True)
+class _Scales:
+    """What a device's map is scaled to; `full`: the count of the last step, by the buckets of a row."""
+
+    extent: Extent | None = None
+    step: int = 0
+    full: int = 0
+
+
 class HeatmapState:
-    """The timeline of the last map, updated with each frame, and its scales."""
+    """The timeline of the last map, updated with each frame, and the scales of each device."""
 
     def __init__(self) -> None:
         self.now = NOW
         """Label of the marker of a sweep."""
         self.drawn: DrawnMap | None = None
         self._timeline: Timeline | None = None
-        self._extent: Extent | None = None
+        self._scales: dict[tuple[str, ...], _Scales] = {}
 
     def forget(self) -> None:
         """Drop the timeline, for another panel; keep the scales."""
@@ -63,7 +73,7 @@ class HeatmapState:
     def restart(self) -> None:
         """Drop the timeline and the scales, for other frames or other ops."""
         self._timeline = None
-        self._extent = None
+        self._scales.clear()
 
     def ahead(self, ops: tuple[str, ...], *, interval_us: int = 0, origin_us: int | None = None) -> Timeline | None:
         """Return an empty timeline of the present shape, for `take` once it is filled; None where there is none."""
@@ -75,14 +85,11 @@ class HeatmapState:
     def take(self, timeline: Timeline) -> None:
         """Use a timeline that was filled elsewhere."""
         self._timeline = timeline
-        self._extent = merge(self._extent, extent(timeline.columns))
 
     def advance(self, frame: Frame) -> None:
         """Add a frame, where there is a timeline."""
         if self._timeline is not None:
-            newest = self._timeline.newest()
             self._timeline.advance(frame)
-            self._rescale(self._timeline, turned=self._timeline.newest() != newest)
 
     def slots(
         self,
@@ -110,20 +117,33 @@ class HeatmapState:
             self.take(old)
         return old
 
-    def style(self, timeline: Timeline, rows: int, width: int, ink: Ink, limit: int | None) -> MapStyle:
-        """Return the style of a map of `rows` x `width` cells; its scale includes the threshold."""
-        span = self._extent or Extent()
-        if limit is not None:
-            span = replace(span, low=min(span.low, bucket_index(limit)), high=max(span.high, bucket_index(limit)))
-        scale = latency_scale(span, max(rows, 1))
-        self.drawn = DrawnMap(timeline, scale)
-        return MapStyle(scale, span.top, max(1, width // timeline.slots), ink, limit, self.now)
+    def style(
+        self, timeline: Timeline, devices: Sequence[str], size: tuple[int, int], ink: Ink, limit: int | None
+    ) -> MapStyle:
+        """Return the style of a map of `size` (columns, rows), or of several maps that share it.
 
-    def _rescale(self, timeline: Timeline, *, turned: bool) -> None:
-        whole = turned and timeline.newest() % _RESCALE_COLUMNS == 0
-        now = extent(timeline.columns if whole else [timeline.columns[-1]])
-        old = self._extent
-        if whole or old is None:
-            self._extent = merge(old, now)
-        else:
-            self._extent = Extent(min(old.low, now.low), max(old.high, now.high), max(old.top, now.top))
+        `limit`: the threshold, which is in the range.
+        """
+        width, rows = size
+        found = self._scales.setdefault(tuple(devices), _Scales())
+        found.extent = scales.merge(found.extent, _together(timeline, devices))
+        span = found.extent or Extent()
+        if limit is not None:
+            span = Extent(min(span.low, bucket_index(limit)), max(span.high, bucket_index(limit)))
+        scale = scales.latency_scale(span, max(rows, 1))
+        self.drawn = DrawnMap(timeline, scale)
+        style = MapStyle(scale, 1, max(1, width // timeline.slots), ink, limit, self.now)
+        cells = (
+            max(rows_of(counts, style.cells))
+            for column in timeline.columns
+            for device in devices
+            if (counts := column.counts.get(device))
+        )
+        before = found.full if found.step == style.cells.step else 0
+        found.step, found.full = style.cells.step, scales.last_step(max(cells, default=1), before)
+        return replace(style, top=found.full)
+
+
+def _together(timeline: Timeline, devices: Sequence[str]) -> Extent | None:
+    each = [one for device in devices if (one := scales.extent(total_counts(timeline, device)))]
+    return Extent(min(one.low for one in each), max(one.high for one in each)) if each else None

@@ -115,8 +115,12 @@ _NUMBERS = (
         "heat map",
         "a column is a span of time, the newest at the right edge (config sweep: true: at ▲now, over the oldest)",
     ),
-    ("", "a row is a range of latency, its lower edge at the left (<8u: all below), its I/Os at the right"),
-    ("", "all maps share both scales; ┄ is the threshold, in the row that holds it"),
+    (
+        "",
+        "a row is a range of latency, its nominal lower edge at the left (64us, 4ms); a cell is half a row. The lowest",
+    ),
+    ("", "row has the fastest 0.1 %, too. At the right are the I/Os per row on a logarithmic scale, and quantiles"),
+    ("", "each device has scales of its own, small maps share theirs; ┄ is the threshold, in the row that holds it"),
     ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
     ("", "`above 2.05m (┄2.00m)`, where the threshold isn't the one that the probe counts by"),
     (
@@ -125,7 +129,7 @@ _NUMBERS = (
     ),
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
-    ("▪ ·", "a single I/O: it has a mark of its own, so that it is visible beside millions"),
+    ("slowest", "I/Os above p99.9, of 100 to 999 above p99: a colour outside the steps, visible beside millions"),
     ("╎", "time without data"),
     (
         "M ! R S C L G W",

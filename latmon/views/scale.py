@@ -1,4 +1,4 @@
-"""Scales that all heat maps of a screen share: latency rows, and steps of I/Os per cell. Pure.
+"""Scales of a heat map: latency rows, and steps of I/Os per cell. Pure.
 
 Scales grow at once and shrink late. A map that is rescaled for every new maximum can't be compared with the previous
 picture, and each rescaling sends the whole screen over ssh.
@@ -7,30 +7,50 @@ picture, and each rescaling sends the whole screen over ssh.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from latmon.model.histogram import BITS, bucket_bounds, bucket_index
-from latmon.views.timeline import TimeColumn
 
 _OCTAVE = 1 << BITS
 _HALF = _OCTAVE // 2
-_STEPS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 128, 256)
-"""Parts of an octave, then whole octaves: the edges of rows stay powers of two, and the same from run to run."""
-_FOLD = 2 * _OCTAVE
-"""Buckets below its step that the lowest row may hold, where that halves the other rows; not for coarse rows."""
+_STEPS: Mapping[int, tuple[int, int]] = MappingProxyType(
+    {
+        1: (0, 1),
+        2: (0, 1),
+        4: (0, 2),
+        6: (2, 3),
+        8: (0, 2),
+        12: (8, 3),
+        16: (0, 2),
+        24: (8, 3),
+        32: (16, 4),
+        48: (32, 6),
+        64: (48, 8),
+        128: (112, 16),
+        256: (0, 32),
+    }
+)
+"""Buckets of a row -> (the first row's edge modulo that, octaves from label to label).
+
+Labels are then at powers of 2, 4, 8, 16 ... us in rows that are equally far apart: bucket 8 * k begins at 2 ** (k + 2).
+"""
+_FASTEST = 0.001
+"""Share of the I/Os that the lowest row holds together, whatever their latency is: the axis begins at p0.1."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
-_BASE = 4
+_LEAST_TOP = 4
+_LEAST_ROWS = 2 * _OCTAVE
+"""Least range of a scale, in buckets: a device whose I/Os all take the same time has rows around it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyScale:
-    """Row r (from below) holds the buckets [low + r * step, low + (r + 1) * step); a folded scale's row 0 all below."""
+    """Row r (from below) holds the buckets [low + r * step, low + (r + 1) * step)."""
 
     low: int
     step: int
     rows: int
-    folded: bool = False
 
     def row(self, index: int) -> int:
         """Return the row of a bucket; a bucket outside is in the outermost row."""
@@ -39,9 +59,10 @@ class LatencyScale:
     def row_of(self, us: int) -> int:
         return self.row(bucket_index(us))
 
-    def is_octave(self, row: int) -> bool:
-        """Return whether a row begins at a power of two: these edges are labelled."""
-        return (self.low + row * self.step) % _OCTAVE == 0
+    def is_labelled(self, row: int) -> bool:
+        """Return whether the lower edge of a row has a label; the lowest row has none where it begins at 0."""
+        edge = self.low + row * self.step
+        return edge > 0 and edge % _OCTAVE == 0 and (edge // _OCTAVE + 2) % _STEPS[self.step][1] == 0
 
     def edge_us(self, row: int) -> int:
         """Return the lower edge of a row in us."""
@@ -50,76 +71,81 @@ class LatencyScale:
     @property
     def open_below(self) -> bool:
         """Return whether the lower edge of row 0 is 0."""
-        return self.folded or self.low == 0
+        return self.low == 0
+
+    @property
+    def halves(self) -> LatencyScale:
+        """Return the scale of half rows; this one where its rows are single buckets."""
+        return self if self.step % 2 else LatencyScale(self.low, self.step // 2, self.rows * 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The range of the data so far: lowest and highest bucket, and the fullest cell as a power of four."""
+    """The range of the data so far: lowest and highest bucket."""
 
     low: int = _DEFAULT[0]
     high: int = _DEFAULT[1]
-    top: int = _BASE**4
 
 
-def extent(columns: Iterable[TimeColumn]) -> Extent:
-    """Return the extent of some columns over all devices, in half octaves; the fullest cell is that of an octave."""
-    lows, highs, full = [_DEFAULT[0]], [_DEFAULT[1]], 1
-    top = _top(full)
-    for column in columns:
-        for counts in column.counts.values():
-            if counts:
-                lows.append(min(counts))
-                highs.append(max(counts))
-                if sum(counts.values()) > top:  # else no octave is fuller than what the top already allows
-                    full = max(full, fullest(counts))
-                    top = _top(full)
-    return Extent(min(lows) // _HALF * _HALF, (max(highs) // _HALF + 1) * _HALF - 1, top)
+def extent(counts: Mapping[int, int]) -> Extent | None:
+    """Return the range of some I/Os by bucket, from p0.1 to the maximum; None without I/O."""
+    if not counts:
+        return None
+    left = int(sum(counts.values()) * _FASTEST)
+    low = high = max(counts)
+    for index in sorted(counts):
+        low = index
+        left -= counts[index]
+        if left < 0:
+            break
+    return Extent(low // _HALF * _HALF, (high // _HALF + 1) * _HALF - 1)
 
 
-def _top(full: int) -> int:
-    return int(_BASE ** max(3, math.ceil(math.log(full, _BASE))))
-
-
-def fullest(counts: dict[int, int]) -> int:
-    """Return the count of the fullest octave."""
-    cells = [0] * (max(counts, default=0) // _OCTAVE + 1)
-    for index, n in counts.items():
-        cells[index // _OCTAVE] += n
-    return max(cells)
-
-
-def merge(old: Extent | None, new: Extent) -> Extent:
+def merge(old: Extent | None, new: Extent | None) -> Extent | None:
     """Return the extent to draw: at least the new one; the old one until the new is two octaves (16-fold) smaller."""
-    if old is None:
-        return new
+    if old is None or new is None:
+        return new or old
     keep = 2 * _OCTAVE
     return Extent(
         old.low if old.low <= new.low < old.low + keep else new.low,
         old.high if old.high - keep < new.high <= old.high else new.high,
-        old.top if old.top // _BASE**2 < new.top <= old.top else new.top,
     )
 
 
 def latency_scale(span: Extent, rows: int) -> LatencyScale:
-    """Return the finest scale of at most `rows` rows that holds the whole extent.
+    """Return the finest scale of exactly `rows` rows that holds the whole extent; spare rows are above it."""
+    low, high = span.low, max(span.high, span.low + _LEAST_ROWS - 1)
+    for step, (first, _) in _STEPS.items():
+        begin = (low - first) // step * step + first
+        if begin >= 0 and begin + step * rows > high:
+            return LatencyScale(begin, step, rows)
+    return LatencyScale(0, 256, rows)
 
-    The two fastest octaves may share the lowest row, since slow I/Os matter most.
-    """
-    for step in _STEPS:
-        low = span.low // step * step
-        if low + step * rows <= span.high:
-            low = span.low // min(step, _OCTAVE) * min(step, _OCTAVE)
-        if low + step * rows > span.high:
-            return LatencyScale(low, step, (span.high - low) // step + 1)
-        least = (span.high // step + 1 - rows) * step
-        if rows > 1 and step <= _FOLD and least - span.low <= _FOLD:
-            return LatencyScale(least, step, rows, folded=True)
-    return LatencyScale(0, _STEPS[-1], rows)
+
+def last_step(fullest: int, old: int = 0) -> int:
+    """Return the count of the last step: 1, 1.5, 2, 3, 4, 6 ... from the fullest cell on; it shrinks late."""
+    if old // 4 < fullest <= old:
+        return old
+    power = 1 << max(fullest - 1, 1).bit_length() - 1
+    return max(_LEAST_TOP, next(n for n in (power, power * 3 // 2, power * 2, power * 4) if n >= fullest))
 
 
 def level(n: int, top: int, levels: int) -> int:
-    """Return 0 for no I/O, 1 for a single one, then even logarithmic steps up to `levels` at `top`."""
-    if n <= 1:
-        return max(n, 0)
-    return min(levels, 2 + int((levels - 1) * math.log(n) / math.log(top + 1)))
+    """Return 0 for no I/O, else an even logarithmic step, 1 to `levels` from `top` on.
+
+    Where few I/Os fill a cell, the steps of single ones are in the middle of the ramp: its first steps are dark.
+    """
+    if n <= 0:
+        return 0
+    return min(levels, max(1, math.ceil(levels * math.log(n + 1) / math.log(top + 1) - 1e-9)))
+
+
+def begins(top: int, levels: int) -> dict[int, int]:
+    """Return step -> the least count that has it, for the steps that any count has."""
+    found: dict[int, int] = {}
+    for step in range(1, levels + 1):
+        n = max(1, math.floor((top + 1) ** ((step - 1) / levels)))
+        n += level(n, top, levels) < step
+        if level(n, top, levels) == step:
+            found[step] = n
+    return found

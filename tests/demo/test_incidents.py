@@ -105,3 +105,17 @@ def test_its_recording_is_clean(name, tmp_path, capsys):
     assert demo.record(name, 1, path, 1_000_000) == 0
     assert check.check_command(path, None) == 0
     assert "clean    everything" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("emulex", {"requeue", "softirq", "resume"}),
+        ("e810", {"requeue", "completion", "resume"}),
+        ("bubbles", {"irq", "softirq", "completion"}),
+    ],
+)
+def test_a_stage_that_its_scripts_do_not_measure_is_absent_with_its_reason(name, absent):
+    for frame in first(name):
+        assert {one.name for one in frame.traced.absent} == absent
+        assert all(one.reason and "hook" not in one.reason for one in frame.traced.absent)

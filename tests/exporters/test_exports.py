@@ -370,7 +370,7 @@ def test_svg_stands_alone_and_has_the_screens_text(demo):
     assert "REPLAY" in text
     assert "▲" not in text
     assert not re.search(r"https?://(?!www\.w3\.org)|@import|@font-face|<script|<image", data)
-    assert "#121212" in data
+    assert "#0e1217" in data
     assert "#ffffff" in export(demo, "svg", theme="mono").decode()
 
 

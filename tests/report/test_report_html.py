@@ -27,7 +27,7 @@ from latmon.report.command import report_command
 from latmon.report.formatting import QUANTILES
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
-from latmon.report.html_elements import light, style_sheet, time_of
+from latmon.report.html_elements import LEVELS, light, style_sheet, time_of
 from latmon.report.summary import added_up, summarise, summary_of
 from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, UnavailableError
@@ -361,7 +361,7 @@ def test_text_has_enough_contrast_on_paper_and_on_both_screens():
             for ink in ("text", "dim", "strong", "accent", "bad"):
                 low, high = sorted((luminance(colours[ground]), luminance(colours[ink])))
                 assert (high + 0.05) / (low + 0.05) >= 4.5, (ground, ink)
-    assert len(light().steps) == 8
+    assert len(light().steps) == LEVELS
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda one: one.name)

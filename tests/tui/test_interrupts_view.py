@@ -12,7 +12,7 @@ from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.columns import table
-from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us
+from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us, total_counts
 from latmon.views.lines import plain, width
 from latmon.views.panels import interrupts as handlers_view
 from latmon.views.panels import interrupts as softirqs_view
@@ -284,20 +284,20 @@ DELAYS = [(START_MONO + i * SECOND, {"BLOCK": runs(*[5, 30] * 20, *[3_900] * (i 
 
 def delays(vector="BLOCK", hz=250, ink=RAMP, cells=80):
     timeline = Timeline(SECOND, 31, OPS, delay_frames(DELAYS, frame(29)))
-    style = MapStyle(latency_scale(extent(timeline.columns), 12), 256, 1, ink)
+    style = MapStyle(latency_scale(extent(total_counts(timeline, "BLOCK")), 12), 256, 1, ink)
     return text(delay_map(timeline, vector, style, cells, hz=hz, over_us=30 * SECOND))
 
 
 def test_the_tick_is_a_line_with_its_time():
     lines = delays().splitlines()
     assert lines[0].startswith(" BLOCK delay  1,230 waits in 30 s, ┄ tick 4.00m (CONFIG_HZ=250)")
-    tick = next(line for line in lines if line.startswith("4.00m┤"))
+    tick = next(line for line in lines if line.startswith("  4ms┤"))
     assert tick[6:13] == "┄┄·:┄·:"
     assert lines[-1].lstrip().startswith("└")
 
 
 def test_without_hz_there_is_no_line():
-    assert "┤" not in delays(hz=None)
+    assert "┄" not in delays(hz=None)
     assert "CONFIG_HZ not known" in delays(hz=None)
     assert (tick_us(None), tick_us(1000), tick_us(250)) == (None, 1000, 4000)
 

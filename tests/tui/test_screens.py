@@ -296,13 +296,13 @@ def test_a_region_is_marked_and_its_outliers_shown(size):
 
 
 def test_the_newest_column_goes_on_filling_in_the_region():
-    made = scene(FRAMES[:40], Selection(window_us=600 * SECOND, selected=ODD))
+    made = scene(FRAMES[:37], Selection(window_us=600 * SECOND, selected=ODD))
     press(made, "zoom", "mark", *["grow_up:-1"] * 3, "gather")
     picked = made.selection.region
-    assert picked.end_us > FRAMES[39].mono_us
+    assert picked.end_us > FRAMES[36].mono_us
     held = sum(picked.holds(o) for o in made.history.on_demand.outliers)
     assert f"{held} logged" in text(made)
-    for one in FRAMES[40:50]:
+    for one in FRAMES[37:50]:
         made.append(one)
     later = sum(picked.holds(o) for o in made.history.on_demand.outliers)
     assert later > held

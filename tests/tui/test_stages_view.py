@@ -11,7 +11,7 @@ from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 from latmon.analysis.attribution import PARTS
 from latmon.model.frame import OPS, UNACCOUNTED, Missing, Series, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.stages import COLUMNS, LETTERS
+from latmon.model.stages import COLUMNS, FACTS, LETTERS
 from latmon.support.text import is_clean
 from latmon.views import empty
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
@@ -179,7 +179,7 @@ def test_all_devices_at_80():
 def test_one_device_at_80():
     lines = text(device(SLOW, 80, 20, Ink())).splitlines()
     assert lines[1] == " stage         count   p50   p99   max 1u-1s        all I/O      above 22.5m    "
-    assert lines[6] == " softirq       3,031   18u   23m  400m ██      ▃▄▄  ██████▌  93% ████████▉  99% "
+    assert lines[6] == " softirq       3,031   18u   23m  400m ▇█      ▂▃▃  ██████▌  93% ████████▉  99% "
     assert lines[7].startswith(" completion  not measured here: no completion thread on this path")
     assert [line.split()[0] for line in lines[2:10]] == list(PARTS)
 
@@ -249,10 +249,11 @@ def test_every_size_fits_and_is_clean(size, ink):
 
 @pytest.mark.parametrize("ink", INKS)
 def test_roles_are_ones_that_the_face_has(ink):
-    known = {"text", "dim", "strong", "accent", "bad", "gap"} | {f"heat{i + 1}" for i in range(ink.levels)}
+    stages = {f"stage{number}" for number in range(1, len(FACTS) + 1)}
+    known = {"text", "dim", "strong", "accent", "bad", "gap"} | stages
     lines = [*device(SLOW, 160, 60, ink), *device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, ink)]
     used = {span.role for line in lines for span in line}
-    assert used <= (known if ink.coloured else {r for r in known if not r.startswith("heat")})
+    assert used <= (known if ink.coloured else known - stages)
 
 
 # ---- bars, columns, histograms
@@ -268,7 +269,7 @@ def test_letters_differ_and_so_do_neighbours_without_colour():
 def test_a_stages_colour_is_its_own(ink):
     colours = [role(p, ink) for p in PARTS]
     assert len(set(colours)) == len(PARTS)
-    assert role("a stage of later", Ink()) == "dim"
+    assert role("a stage of later", Ink()) == role("unaccounted", Ink())
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=9), st.integers(0, 300))

@@ -1,6 +1,7 @@
 """Themes: ours are whole, and a wrong one is refused with file and key."""
 
 import os
+from itertools import permutations
 
 import pytest
 import yaml
@@ -55,9 +56,9 @@ def test_steps_are_even_for_every_eye(name):
 
 
 @pytest.mark.parametrize("name", ["dark", "light", "high-contrast"])
-def test_a_single_io_stands_out_from_the_background(name):
+def test_the_tail_stands_out_from_the_background(name):
     theme = load_theme(name, (data_dir("themes"),))
-    high, low = sorted((luminance(theme.floor), luminance(theme.colours["background"])), reverse=True)
+    high, low = sorted((luminance(theme.tail), luminance(theme.colours["background"])), reverse=True)
     assert (high + 0.05) / (low + 0.05) > 4.5
 
 
@@ -130,7 +131,7 @@ def test_a_user_theme_replaces_ours(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     directory = tmp_path / "latmon" / "themes"
     directory.mkdir(parents=True)
-    write(directory, GOOD.replace("#5fd7ff", "#123456"), "dark.yaml")
+    write(directory, GOOD.replace("#6cb6ff", "#123456"), "dark.yaml")
     assert theme_dirs()[0] == directory
     assert load_theme("dark").colours["accent"] == "#123456"
 
@@ -144,12 +145,12 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
 @pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "mono"])
 def test_a_face_has_a_style_for_every_role(name, depth):
     made = face(load_theme(name, (data_dir("themes"),)), depth)
-    roles = {"text", "dim", "strong", "accent", "bad", "gap"} | {
-        made.ink.cell(i + 1)[1] for i in range(made.ink.levels)
-    }
+    heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail(1)[1]}
+    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
+    roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
     assert roles <= set(made.styles)
     stages = [made.styles[role(stage, made.ink)].color for stage in STAGES[:-1]]
-    if depth == "16" and name != "mono":
+    if depth != "none" and name != "mono":
         assert len(set(stages)) == len(stages)
     if depth == "none":
         assert all(s.color is None and s.bgcolor is None for s in made.styles.values())

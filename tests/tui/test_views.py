@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -13,14 +14,27 @@ from latmon.aggregate.history import Store, Window
 from latmon.analysis.device_order import natural
 from latmon.analysis.peers import chance, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
-from latmon.model.histogram import MAX_US, Histogram
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.views import empty
 from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
-from latmon.views.heatmap import RAMP, Ink, MapStyle, axis, body, label, labelled, legend, limit
+from latmon.views.heatmap import (
+    RAMP,
+    Ink,
+    MapStyle,
+    Mark,
+    axis,
+    body,
+    label,
+    labelled,
+    legend,
+    limit,
+    nominal,
+    tail_bucket,
+)
 from latmon.views.help import pages
 from latmon.views.lines import Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
-from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, merge
+from latmon.views.scale import Extent, LatencyScale, begins, extent, last_step, latency_scale, level, merge
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, matches, shown, window_beside
 from latmon.views.timeline import Timeline
@@ -59,11 +73,18 @@ def quick(values_per_second, ops=OPS, slots=10, column_s=1, **how):
 STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
 
 
-@pytest.mark.parametrize(("seconds", "row"), [(3, "       ▪▪▪"), (10, "▪▪▪▪▪▪▪▪▪▪"), (13, "▪▪▪▪▪▪▪▪▪▪")])
+@pytest.mark.parametrize(("seconds", "row"), [(3, "       ▄▄▄"), (10, "▄" * 10), (13, "▄" * 10)])
 def test_the_newest_column_is_at_the_right_edge(seconds, row):
     timeline = quick([[100]] * seconds)
     assert plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)]) == row
     assert plain(axis(timeline, STYLE)).endswith(f"─{clock(frame(seconds - 1).wall)}")
+
+
+def slow_cell(line):
+    """The cell of the only I/O in the rows from 128 ms up; -1 in other rows."""
+    label, _, cells = line.partition("┤" if "┤" in line else "│")
+    is_slow = label.strip() in ("128ms", "256ms")
+    return max(cells.find("▀"), cells.find("▄"), cells.find("█")) if is_slow else -1
 
 
 @pytest.mark.parametrize("panel", ["overview", "maps", "zoom"])
@@ -75,7 +96,7 @@ def test_time_goes_from_left_to_right_on_every_map(panel, window_s):
     places = []
     for second in range(22, 34):
         screen = text(made)
-        places.append(next(line.rstrip().rfind("▪") for line in screen.splitlines() if line.startswith(" 262m│")))
+        places.append(next(at for line in screen.splitlines() if (at := slow_cell(line)) > 0))
         made.append(frame(second, {READ: Histogram.record([100])}))
     assert places == sorted(places, reverse=True)
     assert len(set(places)) >= 12 * 60 // max(window_s, 60) // 2
@@ -105,7 +126,7 @@ def test_a_sweep_writes_a_column_over_the_oldest():
     timeline = quick([[100]] * 13, sweep=True)
     assert [c.number for c in timeline.columns] == list(range(4, 13))
     row = plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)])
-    assert row == "▪▪▪│▪▪▪▪▪▪"
+    assert row == "▄▄▄│▄▄▄▄▄▄"
     assert plain(axis(timeline, STYLE))[6:].index("▲") == 3
     swept = text(scene(host(1, 70, ios=5), Selection(sweep=True)))
     assert "▲now" in swept or "now▲" in swept
@@ -124,16 +145,36 @@ def test_one_second_of_a_sweep_changes_two_columns_at_most():
 
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
 def test_one_outlier_in_a_million_is_seen(ink):
-    """The same mark whether the cells around it hold ten or a million, and a bold 1 at the right."""
+    """The same colour, which is none of the ramp's, whether the cells around it hold ten or a million."""
     busy = Histogram.of({50: 999_999}, None, None)
-    frames = [frame(1, {READ: busy}), frame(2, {READ: Histogram.of({50: 999_999, 120: 1}, None, None)})]
-    timeline = Timeline(SECOND, 10, OPS, frames)
-    style = replace(STYLE, ink=ink, top=4**10)
-    lines = labelled(timeline, "nvme0n1", style, 80)
+    slow = Histogram.of({50: 999_999, 120: 1}, None, None)
+    timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: busy}), frame(2, {READ: slow})])
+    style = replace(STYLE, ink=ink, top=4**10, tail=tail_bucket(slow))
+    lines = labelled(timeline, "nvme0n1", style, 80, [Mark(9_000_000, "max 9s", "strong")])
     row = lines[-1 - style.scale.row(120)]
-    assert Span(*ink.cell(1)) in row
-    assert row[-2] == Span("     1", "strong") or row[-1].text.strip() in ("1", "━") or Span("     1", "strong") in row
-    assert ink.cell(1)[0] not in {ink.cell(i)[0] for i in range(2, ink.levels + 1)}
+    role = ink.tail(1)[1]
+    assert [span.text.strip() for span in row if span.role == role] == ["▀" if ink.halves else "·"]
+    assert role not in {ink.cell(i)[1] for i in range(1, ink.levels + 1)}
+    assert any(span.role == "area" and span.text.strip() for span in row), "the side histogram has it, too"
+
+
+@pytest.mark.parametrize(("ios", "above"), [(99, None), (100, 0.99), (999, 0.99), (1000, 0.999), (10**6, 0.999)])
+def test_the_tail_is_what_is_above_p99_9(ios, above):
+    one = Histogram.record([*range(100, 100 + ios - 1), 10**7]) if ios < 10**6 else Histogram.of({50: ios - 1, 120: 1})
+    tail = tail_bucket(one)
+    assert (tail is None) == (above is None)
+    if tail is not None:
+        beyond = sum(n for index, n in one.buckets if index >= tail)
+        assert 0 < beyond <= ios * (1 - above)
+
+
+def test_marks_of_the_side_histogram_are_one_to_a_row_and_the_lower_one_moves_down():
+    timeline = quick([[100, 200, 100_000]] * 5)
+    marks = [Mark(100_000, "max 100ms", "strong"), Mark(99_000, "p99 99ms"), Mark(150, "p50 150us")]
+    lines = labelled(timeline, "nvme0n1", replace(STYLE, scale=LatencyScale(16, 16, 6)), 80, marks)
+    said = [(y, mark.text) for y, line in enumerate(lines) for mark in marks if mark.text in plain(line)]
+    assert [text for _, text in said] == [mark.text for mark in marks]
+    assert said[1][0] == said[0][0] + 1
 
 
 def test_missing_time_is_a_hole():
@@ -145,8 +186,8 @@ def test_missing_time_is_a_hole():
 def test_a_gap_inside_a_frame_is_marked_where_nothing_was():
     timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: Histogram.record([100])}, gap="reader-late")])
     column = [plain(line)[-1] for line in body(timeline, "nvme0n1", STYLE)]
-    assert column.count("▪") == 1
-    assert set(column) == {"▪", "╎"}
+    assert column.count("▄") == 1
+    assert set(column) == {"▄", "╎"}
 
 
 def test_jitter_makes_no_hole_and_no_double_column():
@@ -161,9 +202,14 @@ def test_the_threshold_is_a_line_where_nothing_is():
     style = replace(STYLE, threshold_us=100_000)
     lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
     row = lines[-1 - style.scale.row_of(100_000)]
-    # the legend and the findings name the threshold, so the line has no other number: 65.5m is the row's lower edge
-    assert plain(row).startswith(" 100m┤┄┄┄┄┄┄┄┄┄┄")
-    assert [plain(legend(style, cells))[:6] for cells in (19, 18, 17, 5)] == ["┄100m ", "┄100m▪", "▪█████", ""]
+    # the line has its own label in place of that of the row's lower edge
+    assert plain(row).startswith("100ms┤┄┄┄┄┄┄┄┄┄┄")
+    assert [plain(legend(replace(style, tail=90), cells)) for cells in (24, 23, 14, 5)] == [
+        "█ slowest █████████ 4.1k",
+        "█████████ 4.1k",
+        "█████████ 4.1k",
+        "",
+    ]
     assert limit(STYLE) == ""
     assert sum("┄" in plain(line) for line in lines) == 1
 
@@ -178,35 +224,71 @@ def test_other_resolutions_land_in_the_same_rows():
 @given(st.integers(0, MAX_US), st.integers(0, MAX_US), st.integers(2, 60))
 def test_a_scale_holds_its_extent(low, high, rows):
     low, high = sorted((low, high))
-    timeline = quick([[low, high]])
-    span = extent(timeline.columns)
+    span = extent({bucket_index(low): 1, bucket_index(high): 1})
     scale = latency_scale(span, rows)
-    assert scale.rows <= rows
-    assert scale.low <= span.low or (scale.folded and scale.low + scale.step - span.low <= 16 + scale.step)
+    assert scale.rows == rows
+    assert scale.low <= span.low
     assert scale.edge_us(1) > 0
     assert scale.low + scale.step * scale.rows > span.high or scale.step == 256
+    whole = {scale.row(bucket_index(us)) for us in (low, high)}
+    assert {row // 2 for row in {scale.halves.row(bucket_index(us)) for us in (low, high)}} == whole or scale.step == 1
 
 
-@pytest.mark.parametrize(("rows", "step", "used", "lowest"), [(36, 4, 36, ""), (35, 4, 35, "<16u"), (9, 16, 9, "")])
-def test_high_maps_have_half_octaves(rows, step, used, lowest):
-    """8 us to 4 s are 18 octaves; where a row or two are missing, the fastest octaves share the lowest row."""
+def test_the_range_begins_where_a_thousandth_of_the_ios_are_faster():
+    """One I/O of 4 us from the cache among 10,000 of 5 ms is in the lowest row and leaves the others their rows."""
+    span = extent({bucket_index(4): 9, bucket_index(5000): 9991})
+    assert span.low >= bucket_index(2048)
+    assert latency_scale(span, 10).row(bucket_index(4)) == 0
+    assert extent({bucket_index(4): 11, bucket_index(5000): 9989}).low == 4
+    assert extent({}) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "step", "labels"),
+    [
+        (36, 4, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s"),
+        (20, 8, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
+        (12, 12, "8us 64us 512us 4ms 32ms 256ms"),
+        (10, 16, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s"),
+    ],
+)
+def test_labels_are_nominal_and_equally_far_apart(rows, step, labels):
+    """8 us to 4 s are 18 octaves."""
     scale = latency_scale(Extent(8, 151), rows)
-    assert (scale.step, scale.rows) == (step, used)
-    assert {scale.edge_us(row).bit_count() for row in range(1, used)} <= {1, 2}
-    assert [scale.row(index) for index in (0, 8, 151)] == [0, 0, used - 1]
-    assert label(replace(STYLE, scale=scale), 0).text.strip("│ ") == (lowest or "8u")
+    texts = [label(replace(STYLE, scale=scale), row).text.strip("│┤ ") for row in range(rows)]
+    at = [row for row, text in enumerate(texts) if text]
+    assert scale.step == step
+    assert len({b - a for a, b in pairwise(at)}) == 1
+    assert [text for text in texts if text] == labels.split()
+
+
+@pytest.mark.parametrize(
+    ("power", "text"), [(0, "1us"), (10, "1ms"), (20, "1s"), (25, "32s"), (26, "1min"), (32, "1h")]
+)
+def test_a_power_of_two_is_named_as_people_name_it(power, text):
+    assert nominal(1 << power) == text
 
 
 def test_the_lowest_row_is_never_called_zero():
-    assert [label(STYLE, row).text for row in (0, 1)] == [" <16u│", "  16u│"]
-    assert label(replace(STYLE, scale=LatencyScale(0, 64, 2)), 0).text == "<1.0m│"
+    assert [label(STYLE, row).text for row in (0, 1)] == ["     │", " 16us┤"]
+    assert label(replace(STYLE, scale=LatencyScale(0, 64, 2)), 0).text == "     │"
 
 
 def test_scales_grow_at_once_and_shrink_late():
-    wide = Extent(32, 120, 4**6)
-    assert merge(wide, Extent(32, 112, 4**5)) == wide
-    assert merge(wide, Extent(32, 140, 4**7)) == Extent(32, 140, 4**7)
-    assert merge(wide, Extent(56, 90, 4**3)) == Extent(56, 90, 4**3)
+    wide = Extent(32, 120)
+    assert merge(wide, Extent(32, 112)) == wide
+    assert merge(wide, Extent(32, 140)) == Extent(32, 140)
+    assert merge(wide, Extent(56, 90)) == Extent(56, 90)
+    assert [last_step(n) for n in (1, 5, 7, 13, 129, 200)] == [4, 6, 8, 16, 192, 256]
+    assert [last_step(n, 128) for n in (129, 128, 33, 32)] == [192, 128, 128, 32]
+
+
+@pytest.mark.parametrize("full", [1, 4, 16, 129, 4096, 10**6])
+def test_each_step_begins_at_its_count(full):
+    found = begins(full, 9)
+    assert all(level(n, full, 9) == step for step, n in found.items())
+    assert all(level(n - 1, full, 9) < step for step, n in found.items())
+    assert {level(n, full, 9) for n in range(1, min(full, 10_000) + 1)} <= set(found)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
@@ -214,7 +296,6 @@ def test_levels_follow_the_count(a, b):
     low, high = sorted((a, b))
     assert level(low, 4096, 9) <= level(high, 4096, 9) <= 9
     assert (level(low, 4096, 9) == 0) == (low == 0)
-    assert (level(low, 4096, 9) == 1) == (low == 1)
 
 
 # ---- unlike its peers
@@ -540,7 +621,7 @@ def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, s
 
 def test_small_maps_say_what_their_line_is():
     made = scene(host(4, 5), Selection(panel="maps", threshold_us=2_000))
-    assert "┄2.00m" in text(made)
+    assert "┄2ms" in text(made)
 
 
 def test_of_the_health_line_what_says_nothing_goes_first():

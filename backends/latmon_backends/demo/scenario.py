@@ -395,7 +395,8 @@ def _traced(loads: Iterable[FlowIos], host: HostFacts) -> Traced:
         for path, size in one.paths.items():
             table = (paths if path else unfollowed).setdefault(one.flow.device, {})
             table[path or _UNFOLLOWED] = table.get(path or _UNFOLLOWED, 0) + size
-    absent = without((*_STAGES, "resume"), {one.name: one.reason for one in host.absent}, host.includes)
+    reasons = {one.name: one.reason for one in host.absent}
+    absent = without([one for one in (*_STAGES, "resume") if one not in reasons], reasons, host.includes)
     return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=absent)
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.model.frame import Flow, Frame, Outlier, Traced
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
-from latmon.support.units import duration, part, spelled
+from latmon.support.units import attached, duration, part, spelled, whole
 from latmon.views import empty, status
 from latmon.views.bars import role, share_bar, short
 from latmon.views.columns import around
@@ -25,9 +26,9 @@ from latmon.views.device_table import RAMP_SPARKS, SPARKS, TREND_MIN, Subject, f
 from latmon.views.device_table import row as table_row
 from latmon.views.heatmap import (
     LABEL,
-    TOTALS,
     Ink,
     MapStyle,
+    Mark,
     axis,
     body,
     empty_words,
@@ -35,7 +36,9 @@ from latmon.views.heatmap import (
     labelled,
     legend,
     limit,
+    map_cells,
     newest_label,
+    tail_bucket,
     time_axis,
     times,
 )
@@ -305,15 +308,18 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
         return [head, *offsets_panel(view, chosen, width, room - 1)]
     if why := empty.no_map(chosen, origin):
         return [head, *_without(view, chosen, why, width, room - 1)]
-    selection, cells = view.selection, width - LABEL - TOTALS
+    selection, cells = view.selection, map_cells(width)
     cut = shape(cells, selection.window_us, view.history.interval_us, sweep=selection.sweep)
     history = view.history
     timeline = view.latency_map.slots(
         cut, selection.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
     )
     timeline.note(view.found.moments)
-    style = view.latency_map.style(timeline, room - 2, cells, view.ink, selection.threshold_us)
-    lines = labelled(timeline, chosen.device.name, style, width)
+    name = chosen.device.name
+    style = view.latency_map.style(timeline, (name,), (cells, room - 2), view.ink, selection.threshold_us)
+    histogram = chosen.window.latency(name, selection.ops)
+    style = replace(style, tail=tail_bucket(histogram))
+    lines = labelled(timeline, name, style, width, _quantiles(histogram, view, name))
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
@@ -324,6 +330,21 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     below = axis(timeline, style)
     right = legend(style, width - line_width(below))
     return [head, *lines, (*fit(below, width - line_width(right)), *right)]
+
+
+def _quantiles(histogram: Histogram, view: ViewState, device: str) -> list[Mark]:
+    """Return the marks of the side histogram: the maximum, I/Os above the threshold, p99.9, p99 and p50."""
+    found = [
+        Mark(us - 1, f"{name} {attached(quantile(histogram, q))}")
+        for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
+        if (us := histogram.quantile(q)) is not None
+    ]
+    above, threshold_us = _counted(view, device), view.selection.threshold_us
+    if threshold_us is not None and above is not None:
+        found.append(Mark(threshold_us, f"{whole(above)} above", "limit"))
+    if histogram.max_bound is not None:
+        found.append(Mark(histogram.max_bound, f"max {attached(maximum(histogram))}", "strong"))
+    return found
 
 
 def _counted(view: ViewState, device: str) -> int | None:
@@ -393,9 +414,7 @@ def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
 
 def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
     """Return all tiles, latency labels at the left of each row of tiles. `why`: device -> why its map is empty."""
-    time = _beside(
-        Span(f"{limit(style):<{LABEL}}", "accent"), [times(timeline, style)] * where.across, where.tile_width
-    )
+    time = _beside(Span(f"{limit(style):<{LABEL}}", "limit"), [times(timeline, style)] * where.across, where.tile_width)
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
@@ -418,7 +437,8 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
     if why:
         words = [Span(text, "dim") for text in wrap(why, width - 2)][: style.scale.rows]
         return [*((word,) for word in words), *[()] * (style.scale.rows - len(words))]
-    return body(timeline, subject.device.name, style)
+    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
+    return body(timeline, subject.device.name, replace(style, tail=tail_bucket(histogram)))
 
 
 def _title(subject: Subject) -> Line:
@@ -535,7 +555,8 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
         interval_us=history.interval_us,
         origin_us=history.origin_us,
     )
-    style = view.latency_map.style(timeline, where.tile_height - 1, cells, view.ink, selection.threshold_us)
     some = page(subjects, subjects[0].selection.selected, where.tiles)
+    names = [one.device.name for one in subjects]
+    style = view.latency_map.style(timeline, names, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
     why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
     return tiles(some, timeline, style, where, why)
