@@ -30,8 +30,8 @@ _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _STEPS = range(4, 17)
 _ACCENTS = {
-    True: MappingProxyType({"limit": "#7ee0b8", "frame": "#3b444f", "area": "#5f7f9f", "area2": "#7c6f9f"}),
-    False: MappingProxyType({"limit": "#116149", "frame": "#c3c7cb", "area": "#7a93ad", "area2": "#9484b5"}),
+    True: MappingProxyType({"limit": "#7ee0b8", "frame": "#3b444f", "area": "#5f7f9f"}),
+    False: MappingProxyType({"limit": "#116149", "frame": "#c3c7cb", "area": "#7a93ad"}),
 }
 
 
@@ -44,7 +44,7 @@ class Theme:
     colours: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     colours_16: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     tail: str = ""
-    """Of I/Os above p99.9; empty: that of `strong`."""
+    """The colour of I/Os above p99.9. Where it is empty, they have that of `strong`."""
     steps: tuple[str, ...] = ()
     steps_256: tuple[int, ...] = ()
 

@@ -143,7 +143,7 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
     return {top - at: text for at, text in enumerate(lines)}
 
 
-class Mark(NamedTuple):
+class SideMark(NamedTuple):
     """A value beside the side histogram."""
 
     us: int
@@ -151,7 +151,9 @@ class Mark(NamedTuple):
     role: str = "text"
 
 
-def labelled(timeline: Timeline, device: str, style: MapStyle, width: int, marks: Iterable[Mark] = ()) -> list[Line]:
+def labelled(
+    timeline: Timeline, device: str, style: MapStyle, width: int, marks: Iterable[SideMark] = ()
+) -> list[Line]:
     """Return the cells, the latency axis at the left, and a logarithmic histogram with `marks` at the right."""
     scale = style.scale
     sums = rows_of(total_counts(timeline, device), style.cells)
@@ -168,9 +170,9 @@ def labelled(timeline: Timeline, device: str, style: MapStyle, width: int, marks
     return lines
 
 
-def _marked(marks: Iterable[Mark], scale: LatencyScale) -> dict[int, Mark]:
+def _marked(marks: Iterable[SideMark], scale: LatencyScale) -> dict[int, SideMark]:
     """Return the mark of each row; where two meet, the lower one moves down."""
-    found: dict[int, Mark] = {}
+    found: dict[int, SideMark] = {}
     below = scale.rows
     for mark in sorted(marks, key=lambda one: -one.us):
         below = min(scale.row_of(mark.us), below - 1)

@@ -49,7 +49,7 @@ class DrawnMap(NamedTuple):
 
 @dataclass(slots=True)
 class _Scales:
-    """What a device's map is scaled to; `full`: the count of the last step, by the buckets of a row."""
+    """The scales of a device's map. `full` is the count of the last step, for rows of `step` buckets."""
 
     extent: Extent | None = None
     step: int = 0

@@ -21,7 +21,7 @@ from latmon.views.heatmap import (
     RAMP,
     Ink,
     MapStyle,
-    Mark,
+    SideMark,
     axis,
     body,
     label,
@@ -150,7 +150,7 @@ def test_one_outlier_in_a_million_is_seen(ink):
     slow = Histogram.of({50: 999_999, 120: 1}, None, None)
     timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: busy}), frame(2, {READ: slow})])
     style = replace(STYLE, ink=ink, top=4**10, tail=tail_bucket(slow))
-    lines = labelled(timeline, "nvme0n1", style, 80, [Mark(9_000_000, "max 9s", "strong")])
+    lines = labelled(timeline, "nvme0n1", style, 80, [SideMark(9_000_000, "max 9s", "strong")])
     row = lines[-1 - style.scale.row(120)]
     role = ink.tail(1)[1]
     assert [span.text.strip() for span in row if span.role == role] == ["▀" if ink.halves else "·"]
@@ -170,7 +170,7 @@ def test_the_tail_is_what_is_above_p99_9(ios, above):
 
 def test_marks_of_the_side_histogram_are_one_to_a_row_and_the_lower_one_moves_down():
     timeline = quick([[100, 200, 100_000]] * 5)
-    marks = [Mark(100_000, "max 100ms", "strong"), Mark(99_000, "p99 99ms"), Mark(150, "p50 150us")]
+    marks = [SideMark(100_000, "max 100ms", "strong"), SideMark(99_000, "p99 99ms"), SideMark(150, "p50 150us")]
     lines = labelled(timeline, "nvme0n1", replace(STYLE, scale=LatencyScale(16, 16, 6)), 80, marks)
     said = [(y, mark.text) for y, line in enumerate(lines) for mark in marks if mark.text in plain(line)]
     assert [text for _, text in said] == [mark.text for mark in marks]

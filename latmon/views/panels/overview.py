@@ -28,7 +28,7 @@ from latmon.views.heatmap import (
     LABEL,
     Ink,
     MapStyle,
-    Mark,
+    SideMark,
     axis,
     body,
     empty_words,
@@ -319,7 +319,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     style = view.latency_map.style(timeline, (name,), (cells, room - 2), view.ink, selection.threshold_us)
     histogram = chosen.window.latency(name, selection.ops)
     style = replace(style, tail=tail_bucket(histogram))
-    lines = labelled(timeline, name, style, width, _quantiles(histogram, view, name))
+    lines = labelled(timeline, name, style, width, _side_marks(histogram, view, name))
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
@@ -332,18 +332,18 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     return [head, *lines, (*fit(below, width - line_width(right)), *right)]
 
 
-def _quantiles(histogram: Histogram, view: ViewState, device: str) -> list[Mark]:
+def _side_marks(histogram: Histogram, view: ViewState, device: str) -> list[SideMark]:
     """Return the marks of the side histogram: the maximum, I/Os above the threshold, p99.9, p99 and p50."""
     found = [
-        Mark(us - 1, f"{name} {attached(quantile(histogram, q))}")
+        SideMark(us - 1, f"{name} {attached(quantile(histogram, q))}")
         for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
         if (us := histogram.quantile(q)) is not None
     ]
     above, threshold_us = _counted(view, device), view.selection.threshold_us
     if threshold_us is not None and above is not None:
-        found.append(Mark(threshold_us, f"{whole(above)} above", "limit"))
+        found.append(SideMark(threshold_us, f"{whole(above)} above", "limit"))
     if histogram.max_bound is not None:
-        found.append(Mark(histogram.max_bound, f"max {attached(maximum(histogram))}", "strong"))
+        found.append(SideMark(histogram.max_bound, f"max {attached(maximum(histogram))}", "strong"))
     return found
 
 
