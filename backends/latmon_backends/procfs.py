@@ -76,10 +76,10 @@ class ProcfsBackend:
         async for _ in _ticks(self._before.mono_us, self._options.interval_us):
             yield self._next()
 
-    async def finish(self, patience_s: float) -> Frame | None:  # noqa: ARG002 - it takes no time
-        """Return the frame that is overdue, as after this process was stopped; None where none is."""
+    async def finish(self, patience_s: float) -> tuple[Frame, ...]:  # noqa: ARG002 - it takes no time
+        """Return the frame that is overdue, as after this process was stopped, if one is."""
         overdue = monotonic_us() - self._before.mono_us >= self._options.interval_us
-        return self._next() if overdue else None
+        return (self._next(),) if overdue else ()
 
     def _next(self) -> Frame:
         """Return the frame of the time since the last one."""

@@ -59,10 +59,12 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Finishing(Protocol):
-    """A backend that can return the unfinished interval when a capture is ended."""
+    """A backend that can return the counts since the last frame when a capture is ended."""
 
-    async def finish(self, patience_s: float) -> Frame | None:
-        """Return the frame of that interval; None without one in time. ProbeGoneError if the probe has ended.
+    async def finish(self, patience_s: float) -> tuple[Frame, ...]:
+        """Return the frame of the unfinished interval, after that of a finished one which the end cut off.
+
+        Empty where neither comes in time. ProbeGoneError if the probe has ended.
 
         `patience_s`: time to wait for the counts of slower probes; 0: only what is available at once.
         """

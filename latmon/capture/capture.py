@@ -107,24 +107,24 @@ class Ending:
         """Return the time by which everything must be closed."""
         return min(self._leave_by, now() + LEAVING_S)
 
-    async def fetch(self, backend: Finishing) -> Frame | None:
-        """Return the counts since the last frame; None without any. `gone` says why they are lost."""
+    async def fetch(self, backend: Finishing) -> tuple[Frame, ...]:
+        """Return the counts since the last frame; empty without any. `gone` says why they are lost."""
         try:
-            frame = await self._fetched(backend)
+            frames = await self._fetched(backend)
         except ProbeGoneError as gone:
             self.gone = str(gone)
-            return None
-        if frame is not None:
+            return ()
+        if frames:
             self._heard = now()
-        return frame
+        return frames
 
-    async def _fetched(self, backend: Finishing) -> Frame | None:
+    async def _fetched(self, backend: Finishing) -> tuple[Frame, ...]:
         """Wait for all counts until the stop becomes urgent, then only for those available at once."""
         if not self._hurried.is_set():
             hurrying = asyncio.create_task(self._hurried.wait())
-            frame = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
-            if frame is not None or not self._hurried.is_set():
-                return frame
+            frames = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
+            if frames or not self._hurried.is_set():
+                return frames
         self._hurry()
         return await _first(asyncio.create_task(backend.finish(0.0)), None, FINISHING_S)
 
@@ -143,12 +143,14 @@ class Ending:
             self._leave_by = self.leave_by()
 
 
-async def _first(finishing: asyncio.Task[Frame | None], other: asyncio.Task[Any] | None, within: float) -> Frame | None:
+async def _first(
+    finishing: asyncio.Task[tuple[Frame, ...]], other: asyncio.Task[Any] | None, within: float
+) -> tuple[Frame, ...]:
     """Return the result of `finishing` unless `other` or the time ends first; end both."""
     waiting: set[asyncio.Task[Any]] = {finishing, *([other] if other else [])}
     try:
         await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-        return finishing.result() if finishing.done() else None
+        return finishing.result() if finishing.done() else ()
     finally:
         for one in waiting:
             one.cancel()
@@ -376,9 +378,9 @@ class Capture:
         """Add the counts since the last frame, so that the totals of a capture include its end."""
         self._ending.begun()
         if recorder.active and isinstance(backend, Finishing):
-            frame = await self._ending.fetch(backend)
-            if frame is not None:
-                self._take(frame, recorder, last=True)
+            frames = await self._ending.fetch(backend)
+            for frame in frames:
+                self._take(frame, recorder, last=frame is frames[-1])
 
     def _read_settings(self) -> asyncio.Task[Settings] | None:
         """Start to read the current settings; notes during one reading share it."""

@@ -111,9 +111,9 @@ async def test_what_was_counted_while_it_was_stopped_is_in_the_last_frame(host):
         await anext(frames)
         host.count("vda", columns(700))
         time.sleep(0.3)  # noqa: ASYNC251 - as a stop of the whole process
-        last = await backend.finish(0)
+        (last,) = await backend.finish(0)
         assert (last.late, last.kernel[Flow("vda", "read")].count) == (True, 700)
-        assert await backend.finish(0) is None, "no interval has passed since"
+        assert not await backend.finish(0), "no interval has passed since"
         await frames.aclose()
 
 

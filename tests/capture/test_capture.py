@@ -165,7 +165,7 @@ class Finishing(Stub):
     async def finish(self, patience_s):
         self.patience_s = patience_s
         await asyncio.sleep(self.takes)
-        return frame(99)
+        return frame(98), frame(99)
 
 
 async def test_an_ended_recording_holds_the_interval_that_was_begun(tmp_path):
@@ -174,7 +174,7 @@ async def test_an_ended_recording_holds_the_interval_that_was_begun(tmp_path):
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
     assert (await capture.run()).reason == "enough"
     recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
-    assert recorded == [one.seq for one in watcher.frames] == [0, 99]
+    assert recorded == [one.seq for one in watcher.frames] == [0, 98, 99]
 
 
 async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
@@ -183,7 +183,7 @@ async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
     request = Request(record=tmp_path / "x", duration_us=1, options=Options())
     capture, watcher = capturing(stub, request)
     assert (await capture.run()).exit == EXIT_DONE
-    assert [one.seq for one in watcher.frames] == [0, 99]
+    assert [one.seq for one in watcher.frames] == [0, 98, 99]
     assert stub.patience_s == capture_capture.PATIENCE_S
 
 
@@ -201,7 +201,7 @@ class Patient(Stub):
         self.entered.set()
         if patience_s or self.hangs:
             await asyncio.Event().wait()
-        return frame(99)
+        return (frame(99),)
 
 
 async def test_a_second_stop_has_the_last_interval_without_the_on_demand_probes(tmp_path):
@@ -236,7 +236,7 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"))
     watcher.then = lambda: capture.stop("SIGTERM", at_once=True)
     await asyncio.wait_for(capture.run(), PATIENCE_S)
-    assert [one.seq for one in watcher.frames] == [0, 99]
+    assert [one.seq for one in watcher.frames] == [0, 98, 99]
     assert stub.patience_s == 0
 
 

@@ -53,8 +53,8 @@ class Run:
                     self.fake.release()
                 if enough(frame):
                     break
-            if finish and (last := await backend.finish(30.0)) is not None:
-                self.frames.append(last)
+            if finish:
+                self.frames += await backend.finish(30.0)
         return self
 
     def counts(self):
@@ -232,6 +232,26 @@ async def test_linux_devices_are_the_kernels_by_their_numbers(run, tmp_path, mon
     above = sum(sum(one.above.values()) for one in reported.frames)
     assert above == len(found) + sum(one.health.suppressed for one in reported.frames) > 0
     assert {one.device for one in found} == {"vda"}
+
+
+async def test_a_window_that_waits_for_the_tracer_as_the_capture_ends_is_a_frame_of_its_own(run):
+    reported = run()
+    waiting = asyncio.Event()
+
+    async def settled(_seconds):
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(120), reported.backend() as backend:
+        backend._on_demand.settled = settled
+        reported.fake.release()
+        following = asyncio.create_task(anext(backend.frames()))
+        await waiting.wait()
+        following.cancel()
+        await asyncio.wait({following})
+        cut_off, last = await backend.finish(30.0)
+        assert last.seq == cut_off.seq + 1
+        assert last.mono_us - last.dt_us == cut_off.mono_us
 
 
 # ---- the deep ones

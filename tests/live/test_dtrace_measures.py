@@ -129,8 +129,7 @@ async def seen_by(script, devices, load):
         await asyncio.sleep(SETTLED_S)
         following.cancel()
         await asyncio.wait({following})
-        if (last := await backend.finish(3.6)) is not None:
-            frames.append(last)
+        frames += await backend.finish(3.6)
     return frames, issued, kernel
 
 

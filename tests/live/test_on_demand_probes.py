@@ -51,7 +51,6 @@ def counts(frames, name):
 
 def traced_reads(directory):
     """The device's name, the reads that fio issued, and the frames of a capture of all stages."""
-    directory.mkdir()
     with LoopDevice(directory / "image") as device:
         words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
         with Capture(directory, *words) as capture:
@@ -68,11 +67,7 @@ def seen(frames, name):
 
 
 def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
-    name, issued, frames = traced_reads(tmp_path / "once")
-    if counts(frames, name)["total"] > seen(frames, name):
-        # Once in some ten runs of the whole suite a second of the always-on count was missing at the end, not explained
-        # yet. Twice in a row would be a rule.
-        name, issued, frames = traced_reads(tmp_path / "again")
+    name, issued, frames = traced_reads(tmp_path)
     passed = counts(frames, name)
     assert passed["total"] >= 0.9 * issued, passed
     assert passed["queue"] >= 0.99 * passed["total"]
