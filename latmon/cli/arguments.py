@@ -238,6 +238,11 @@ def _probes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a name from the list")
 
 
+def _rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list")
+    parser.add_argument("name", metavar="RULE", nargs="?", help="with show: this rule alone; default: all")
+
+
 def _export(parser: argparse.ArgumentParser) -> None:
     from latmon.exporters.options import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
 
@@ -269,6 +274,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "demo": ("a synthetic host, no privilege needed", _demo),
     "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
     "probes": ("the probes that latmon has", _probes),
+    "rules": ("the rules of the findings: when each fires, its thresholds", _rules),
 }
 
 

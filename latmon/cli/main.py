@@ -285,6 +285,14 @@ def _probes(args: argparse.Namespace) -> int:
     return probes.show(args.name) if args.action == "show" else probes.list_probes()
 
 
+def _rules(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.cli import rules
+
+    settings = config.load(os.environ).findings
+    return rules.show(args.name, settings) if args.action == "show" else rules.list_rules(settings)
+
+
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "live": _live,
     "replay": _replay,
@@ -296,6 +304,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "doctor": _doctor,
     "probes": _probes,
+    "rules": _rules,
 }
 
 

@@ -9,6 +9,7 @@ from latmon.manifest.loader import Manifest, load_all
 from latmon.model.stages import called
 from latmon.support.errors import EXIT_DONE, UsageError
 from latmon.support.paths import data_dir
+from latmon.support.text import aligned
 
 _TABLES = {
     "handler_run": "run time of each interrupt handler, by what it returned",
@@ -36,9 +37,7 @@ def list_probes() -> int:
     """Print one line per probe; return the exit code."""
     manifests = load_all(data_dir("probes"))
     rows = [(one.name, one.platform, one.cost, one.purpose) for one in manifests]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(aligned(rows)))
     return EXIT_DONE
 
 

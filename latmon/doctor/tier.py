@@ -10,6 +10,7 @@ from latmon.capture.backend import NO, ProbeReport
 from latmon.doctor import dtrace
 from latmon.doctor.checks import Check, Place, Status
 from latmon.support.errors import LatmonError
+from latmon.support.text import aligned
 
 _EXPLAIN = {
     "bpftrace": "latmon_backends.bpftrace.explain:explain",
@@ -76,10 +77,8 @@ def matrix(found: ProbeReport) -> list[str]:
         head,
         *([one.stage, _cell(one.always), *(_cell(one.traced[name]) for name in tiers)] for one in found.stages),
     ]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
-    return [*lines, *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
+    return [*aligned(rows), *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
 
 
 def in_flight(found: ProbeReport) -> str:

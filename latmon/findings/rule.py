@@ -1,7 +1,8 @@
 """The rule as a value: its id, the input that it needs, its thresholds, and a pure function from facts to findings.
 
 The config's section `findings` overrides thresholds (`findings: {peer-outlier: {octaves: 3}}`) or turns a rule off
-(`findings: {bimodal-tail: off}`). docs/FINDINGS.md lists all thresholds. Knows no rule by name: those are in `rules`.
+(`findings: {bimodal-tail: off}`). `latmon rules show` prints all thresholds. No rule is named here: those are in
+`rules`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MISSING: Mapping[str, str] = MappingProxyType(
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""
 
+UNBOUNDED = 1e12
+"""Greatest value of a threshold whose unit has no greatest value that makes sense."""
 _MAX = {"share": 1.0, "blocks": 12.0, "octaves": 60.0}
 """Unit -> the greatest value that makes sense."""
 _MIN = {"share": 0.0, "times": 0.0, "octaves": 0.0}
@@ -47,7 +50,7 @@ class Threshold(NamedTuple):
     @property
     def most(self) -> float:
         """Return the greatest value that the config may set."""
-        return _MAX.get(self.unit, 1e12)
+        return _MAX.get(self.unit, UNBOUNDED)
 
     @property
     def least(self) -> float:
@@ -61,7 +64,7 @@ class Rule:
 
     id: str
     fires: str
-    """The condition in one sentence without its full stop, for `docs/FINDINGS.md` and the help."""
+    """The condition in one sentence without its full stop, for `latmon rules` and docs/FINDINGS.md."""
     evaluate: Callable[[Facts, Thresholds], Iterable[Finding]]
     needs: str
     """The input without which the rule never fires; it is then reported as not evaluated."""

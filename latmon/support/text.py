@@ -7,6 +7,8 @@ never parsed as markup.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 MAX_CELLS = 64
 
 
@@ -23,6 +25,12 @@ def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
 def is_clean(text: str) -> bool:
     """Return whether all characters are printable."""
     return text.isprintable()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return each row as a line, with columns two blanks apart; all rows have the same number of cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _escape(char: str) -> str:

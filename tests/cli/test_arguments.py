@@ -101,7 +101,7 @@ def test_help_names_every_command_and_no_stub(capsys):
     with pytest.raises(SystemExit):
         arguments.parse(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"\n  {name} " in shown for name in ("replay", "report", "import", "demo", "doctor", "probes"))
+    assert all(f"\n  {name} " in shown for name in ("replay", "report", "import", "demo", "doctor", "probes", "rules"))
     assert not any(name in shown for name in ("exporter", "fleet"))
 
 

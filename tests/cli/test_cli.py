@@ -80,6 +80,7 @@ def is_one_sentence(done):
         ("demo nope --record f", 2, "there is no demo 'nope'"),
         ("nope", 2, "there is no command 'nope'"),
         ("probes show nope", 2, "there is no probe 'nope'"),
+        ("rules show nope", 2, "there is no rule 'nope'"),
         ("report nope", 5, "nope"),
         ("--record no/such/dir/f", 3, "there is no directory"),
         ("--record /proc/f", 3, "can't record"),

@@ -53,7 +53,9 @@ def test_every_backend_is_in_the_contract_of_independence():
     assert set(contract["modules"]) == {target.partition(":")[0].removesuffix(".backend") for target in backends}
 
 
-@pytest.mark.parametrize("args", [["--version"], ["--help"], ["demo", "--list"], ["probes", "list"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "args", [["--version"], ["--help"], ["demo", "--list"], ["probes", "list"], ["rules", "list"]], ids=" ".join
+)
 def test_a_command_without_a_screen_never_loads_textual(args, tmp_path):
     loaded = loaded_after(MAIN, *args, cwd=tmp_path)
     assert not {"textual", "rich"} & loaded
