@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  a script beside what it makes, no package
-"""The bundled recordings, the pictures and the quoted output of these pages, made anew: `make incidents`.
+"""Bundled recordings, pictures and quoted output of these pages: `make incidents` makes them again.
 
-Owns which recordings are bundled and which moments are drawn. What is quoted stands in a page between a line
-`<!-- latmon COMMAND -->` and the end of the code block after it. A name given as an argument: only that incident.
+It defines which recordings are bundled and which moments are drawn. A quote is the code block after a line
+`<!-- latmon COMMAND -->`. A name as an argument selects one incident.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from latmon.findings.tour import load_tour, tours
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.support.theme import load_theme
+from latmon.support.units import counted
 from latmon.tui.commands import show_at
 from latmon.tui.tour import EVERY, HISTORY
 from latmon.views.lines import Span, fit
@@ -43,8 +44,10 @@ LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in
 will do, but where what is missing is a wait of ten minutes."""
 DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
 """Stops of the tours, as they are when the first one ends."""
-_ENTRIES = 6
-"""Of a paragraph that is quoted; the rest is counted."""
+_EVIDENCE = 2
+"""Facts of a quoted finding."""
+_DIFFERENCES = 2
+"""Sentences of a quoted comparison."""
 _QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
 
 
@@ -102,36 +105,32 @@ def draw(one: Picture) -> None:
 
 
 def quote(page: Path) -> None:
-    """What the commands in a page print now."""
+    """Replace the quotes of a page by what their commands print now."""
 
     def printed(match: re.Match[str]) -> str:
         words = match[1].split()
         with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
             cli_main.main(words)
-        text = out.getvalue()
-        if words[0] == "report":
-            text = text[text.index("\nfindings (") + 1 :].split("\n\n")[0]
-        return f"{match[1]}{match[2]}{shortened(text.strip())}\n"
+        shown = {"report": first_finding, "diff": causes}[words[0]](out.getvalue())
+        return f"{match[1]}{match[2]}$ latmon {match[1]}\n{shown}\n"
 
     page.write_text(_QUOTED.sub(printed, page.read_text()))
 
 
-def shortened(text: str) -> str:
-    """Of each paragraph the first entries; of a report's findings all that are more than notices."""
-    if text.startswith("findings ("):
-        every = re.split(r"\n(?=  [A-Z]+  )", text)
-        shown = [one for one in every if not one.startswith("  NOTICE")]
-        left = len(every) - len(shown)
-        return "\n".join((*shown, *([f"  … and {left} notices"] if left else [])))
-    return "\n\n".join("\n".join(_some(part.splitlines())) for part in text.split("\n\n"))
+def first_finding(report: str) -> str:
+    """Return the first finding of a report with some of its evidence, and what is left out."""
+    text = report[report.index("\nfindings (") + 1 :].split("\n\n", maxsplit=1)[0]
+    _, first, *others = re.split(r"\n(?=  [A-Z]+  )", text)
+    said, *evidence = re.split(r"\n(?=    - )", first.partition("\n    shown on:")[0])
+    more = f", and {counted(len(others), 'more finding')}" if others else ""
+    left = f"  … {counted(len(evidence) - _EVIDENCE, 'more fact')}, " if len(evidence) > _EVIDENCE else "  … "
+    return "\n".join((said, *evidence[:_EVIDENCE], f"{left}next steps with their commands, what would refute it{more}"))
 
 
-def _some(lines: Sequence[str]) -> Iterator[str]:
-    begins = [at for at, line in enumerate(lines) if not line.startswith("    ")]
-    end = begins[_ENTRIES] if len(begins) > _ENTRIES + 1 else len(lines)
-    yield from lines[:end]
-    if end < len(lines):
-        yield f"  … {len(lines) - end} more lines"
+def causes(diff: str) -> str:
+    """Return the beginning of a comparison: the longest I/Os of one side, and the stage that explains more."""
+    sentences = re.split(r"\n(?=\S)", diff.strip().split("\n\n")[1])
+    return "\n".join((*sentences[:_DIFFERENCES], "  …"))
 
 
 def main(names: Sequence[str]) -> None:

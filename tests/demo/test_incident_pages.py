@@ -1,6 +1,6 @@
-"""docs/incidents: every page's pictures and recordings are there, and the recordings are what the demos make.
+"""docs/incidents: every page has its pictures, recordings and short quotes.
 
-The slow ones: made anew, the recordings hold the same windows; a tour's stops show what their texts say.
+Slow tests: the demos make the recordings again, the commands print the quotes, and a tour's stops show their texts.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from latmon.cli import main
 from latmon.cli.demo import record
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT
@@ -29,6 +30,10 @@ NAMES = tuple(name for incident in tours() for name in (incident, f"{incident}-h
 LARGEST = 8_000_000
 """Bytes of all recordings: everybody who clones it fetches them."""
 SHORT = 60_000_000
+QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
+"""Command and quoted output."""
+LONGEST = 24
+"""Lines of a quote: the reader prints the rest with its command."""
 FIRST = {
     "emulex": "completion-wakeup",
     "e810": "tick-quantum",
@@ -86,10 +91,14 @@ def test_a_page_has_its_pictures_and_quotes(incident):
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (PAGES / link).exists(), link
     assert "```text\n```" not in text, "make incidents fills it"
-    assert FIRST[incident] in text
-    for name in (incident, f"{incident}-healthy"):
-        assert (RECORDINGS / f"{name}.latmon.jsonl.gz").exists()
-        assert f"recordings/{name}.latmon.jsonl.gz" in text
+    sick, healthy = (f"recordings/{name}.latmon.jsonl.gz" for name in (incident, f"{incident}-healthy"))
+    assert all((PAGES / name).exists() for name in (sick, healthy))
+    quotes = dict(QUOTE.findall(text))
+    assert list(quotes) == [f"report {sick}", f"diff {sick} {healthy}"]
+    assert FIRST[incident] in quotes[f"report {sick}"]
+    for command, quoted in quotes.items():
+        assert quoted.splitlines()[0] == f"$ latmon {command}"
+        assert len(quoted.splitlines()) <= LONGEST
     assert f"({incident}.md)" in (PAGES / "README.md").read_text()
 
 
@@ -109,6 +118,18 @@ def test_a_recording_is_what_the_demo_makes(name, tmp_path):
     made = open_recording(tmp_path / "made")
     assert replace(open_recording(kept).origin, latmon="") == replace(made.origin, latmon="")
     assert list(open_recording(kept)) == list(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("incident", tours())
+def test_a_quote_is_what_its_command_prints(incident, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(PAGES)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for command, quoted in QUOTE.findall((PAGES / f"{incident}.md").read_text()):
+        assert main.main(command.split()) == 0
+        printed = capsys.readouterr().out.splitlines()
+        lines = [line for line in quoted.splitlines()[1:] if line and not line.startswith("  …")]
+        assert [line for line in lines if line not in printed] == []
 
 
 @pytest.mark.slow
