@@ -4,8 +4,9 @@ The three are means over the same time and the same part of the path: the driver
 I/Os with the whole latency. All I/Os are the requests of the kernel's counters and gauges: these include the empty
 write of a flush, which no probe times.
 
-The law applies to a stationary window (docs/OUTSTANDING.md): few I/Os cross its edges, and I/Os that have not completed
-at its end are few or known to be stuck. Stuck ones are in the gauges and in no latency.
+The law applies to a stationary window (Little, Operations Research 59(3), 2011; Denning and Buzen, Computing Surveys
+10(3), 1978; docs/OUTSTANDING.md): few I/Os cross its edges, and I/Os that have not completed at its end are few or
+known to be stuck. Stuck ones are in the gauges and in no latency.
 """
 
 from __future__ import annotations
