@@ -86,7 +86,7 @@ def rounded(value: float | None, digits: int) -> float | None:
 
 
 def cell(q: Mapping[str, Any], name: str) -> str:
-    """Return a quantile of Q in at most five cells."""
+    """Return a quantile of Q in at most six cells, or seven with `≥`."""
     value = q[name]
     if name in q.get("or_more", ()):
         return f"≥{duration(value, 2)}"

@@ -9,23 +9,33 @@ import math
 import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from string import ascii_lowercase
 
 from latmon.support.errors import UsageError
 
 UNKNOWN = "-"
 MINUTE_US = 60_000_000
-TIME_UNITS = (("u", 1), ("m", 1_000), ("s", 1_000_000))
+HOUR_US = 60 * MINUTE_US
+TIME_UNITS = (("us", 1), ("ms", 1_000), ("s", 1_000_000))
 RATE_UNITS = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
 KILO = 1000
+_MINUTES_FROM_US = 2 * MINUTE_US - 500_000
+_TENTHS_TO_US = 10 * MINUTE_US - 3_000_000
+_HOURS_FROM_US = KILO * MINUTE_US - MINUTE_US // 2
 
 
 def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
-    """Format microseconds as 85u, 1.24m, 480m, 1.24s, 1:12; `up` rounds up, for upper bounds."""
+    """Format microseconds in at most six cells: 85us, 1.24ms, 480ms, 1.24s, 72.0s, 2.1min, 12min, 17h.
+
+    `digits` are of values below two minutes; `up` rounds up, for upper bounds.
+    """
     if us is None:
         return UNKNOWN
-    if us >= MINUTE_US - 500_000:
-        seconds = math.ceil(us / 1e6) if up else round(us / 1e6)
-        return f"{seconds // 60}:{seconds % 60:02}"
+    if us >= _MINUTES_FROM_US:
+        unit, step = ("h", HOUR_US) if us >= _HOURS_FROM_US else ("min", MINUTE_US)
+        tenths = 10 if us < _TENTHS_TO_US else 1
+        number = (math.ceil if up else round)(us / step * tenths) / tenths
+        return f"{number:.{int(tenths > 1 and number < 10)}f}{unit}"  # noqa: PLR2004  two digits
     for unit, factor in TIME_UNITS:
         text = significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
         if float(text) < KILO or unit == "s":
@@ -40,27 +50,29 @@ def bound(us: float | None, top_us: int | None) -> str:
 
 
 def with_unit(us: float | None, digits: int = 3) -> str:
-    """Format microseconds for a screen: 85us, 1.24ms, 20ms, 1.24s, 1:12; without trailing zeros."""
+    """Format microseconds for a title: 85us, 1.24ms, 20ms, 1.24s, 72s, 2.1min; without trailing zeros."""
     return attached(duration(us, digits))
 
 
 def attached(text: str) -> str:
     """Convert the result of `duration` or `bound` to the form of `with_unit`."""
-    return text if text == UNKNOWN or ":" in text else in_words(text).replace(" ", "")
+    return in_words(text).replace(" ", "")
 
 
 def spelled(us: float) -> str:
     """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
+    if us >= MINUTE_US - 500_000:
+        minutes, seconds = divmod(round(us / 1e6), 60)
+        return f"{minutes}:{seconds:02} min"
     return in_words(duration(us))
 
 
 def in_words(text: str) -> str:
-    """Convert the result of `duration` or `bound` to the form of `spelled`."""
-    units = {"u": "us", "m": "ms", "s": "s"}
-    if text[-1] not in units:
-        return f"{text} min"
-    number = text[:-1].rstrip("0").rstrip(".") if "." in text else text[:-1]
-    return f"{number} {units[text[-1]]}"
+    """Insert a blank before the unit of a result of `duration` or `bound`, and remove trailing zeros: 20 ms."""
+    number = text.rstrip(ascii_lowercase)
+    unit = text[len(number) :]
+    number = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"{number} {unit}".rstrip()
 
 
 def rate(value: float | None) -> str:
@@ -115,7 +127,10 @@ def significant(value: float, digits: int, *, up: bool = False, whole: bool = Fa
 
 def _rounded_up(us: float) -> float:
     """Return the value of `duration(us, 2, up=True)` in us."""
-    step = 1e6 if us >= MINUTE_US - 500_000 else 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    if us >= _MINUTES_FROM_US:
+        step = HOUR_US if us >= _HOURS_FROM_US else MINUTE_US / 10 if us < _TENTHS_TO_US else MINUTE_US
+    else:
+        step = 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
     return math.ceil(us / step - 1e-9) * step
 
 
@@ -146,8 +161,8 @@ def size_bytes(text: str) -> int:
 
 
 def show_duration(us: int) -> str:
-    """Format us in the shortest form that `duration_us` parses: 1s, 250ms, 1.5s."""
-    for unit in ("h", "m", "s", "ms", "us"):
+    """Format us in a short form that `duration_us` parses: 1s, 250ms, 1.5s, 5min."""
+    for unit in ("h", "min", "s", "ms", "us"):
         if us >= _DURATIONS[unit] and (us % _DURATIONS[unit] == 0 or unit == "s"):
             return f"{us / _DURATIONS[unit]:.12g}{unit}"
     return "0s"
@@ -176,7 +191,7 @@ _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _DAYS = (timedelta(-1), timedelta(0), timedelta(1))
 _LAST_S = 253_402_300_800.0
 """The year 10000, the end of Python's calendar."""
-EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"
+EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"
 
 
 def wall_of(text: str, here: float) -> float:

@@ -16,7 +16,7 @@ from latmon.views.panels.findings import finding_position, key_of, where
 from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
-from latmon.views.panels.overview import FOLDS
+from latmon.views.panels.overview import folds
 from latmon.views.selection import (
     ASIDES,
     OP_CHOICES,
@@ -221,8 +221,9 @@ def sort(view: ViewState, _by: int) -> Selection:
 
 
 def fold(view: ViewState, _by: int) -> Selection:
-    """Cycle through the heat map, the offsets in the second and those in the kernel's tick."""
-    return replace(view.selection, fold=after(FOLDS, view.selection.fold))
+    """Cycle through the heat map, the offsets in the second and in the kernel's tick, of one kind of events each."""
+    some, now = folds(view), view.selection.fold
+    return replace(view.selection, fold=after(some, now) if now in some else "")
 
 
 def mark(view: ViewState, _by: int) -> Selection:
@@ -288,6 +289,7 @@ def screen(view: ViewState, by: int) -> Selection:
         selected=view.selection.selected if view.selection.is_selected else "",
         offered="",
         opened=False,
+        details=False,
         top=0,
         cursor=None,
         region=None,
@@ -311,6 +313,8 @@ def leave(view: ViewState, _by: int) -> Selection:
     The evidence of a finding leads back to the finding.
     """
     selection = view.selection
+    if selection.details:
+        return replace(selection, details=False, top=0)
     out = _one_back(selection)
     if selection.back is not None and (selection.depth == selection.landed or out is None):
         return replace(selection.back, window_us=selection.window_us, stages=selection.stages)
@@ -343,6 +347,11 @@ def window(view: ViewState, by: int) -> Selection:
     return replace(view.selection, window_us=window_beside(view.selection.window_us, by))
 
 
+def details(view: ViewState, _by: int) -> Selection:
+    """Toggle the page on the health of the capture."""
+    return replace(view.selection, details=not view.selection.details, top=0)
+
+
 def scroll(view: ViewState, by: int) -> Selection:
     """Scroll an opened row; the number of its lines is known only when it is drawn."""
     return replace(view.selection, top=max(view.selection.top + by, 0))
@@ -354,7 +363,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
     {
         one.__name__: one
         for one in (
-            *(screen, enter, leave, ops, window, scroll),
+            *(screen, enter, leave, ops, window, details, scroll),
             *(fold, move, next_panel, zoom, sort),
             *(busy, aside, audit_row, through),
             *(pick, read, order),

@@ -107,13 +107,20 @@ ACTIONS = (
     Action("step", "right_curly_bracket", "}", "ten intervals forward", by=10),
     Action("oldest", "g", "g", "the oldest that is kept"),
     Action("newest", "G", "G", "the newest: back to live"),
-    Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5m, +10s"),
+    Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
     Action("save", "w", "w", "save what is on the screen as a recording"),
     Action("note", "m", "m", "set a mark with a note at the present time"),
-    Action("fold", "f", "f", "where in the second events fell, folded to the tick, then the heat map", on=_OVERVIEW),
+    Action(
+        "fold",
+        "f",
+        "f",
+        "where in the second events fell, folded to the tick: outliers, then issues, then the heat map",
+        on=_OVERVIEW,
+    ),
     Action("compare", "D", "D", "the window on the screen is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
+    Action("details", "C", "C", "the capture: coverage, losses, cost, what is not measured here; again: back"),
     Action("record", "R", "R", "start and stop a recording"),
     Action("theme", "T", "T", "next theme"),
     Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
@@ -144,8 +151,12 @@ ACTIONS = (
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
     Action("through", "pageup,b", "PgUp", "up the list of I/Os in flight", by=-1, on=("outstanding",)),
     Action("through", "pagedown,f", "PgDn", "down that list, each I/O by itself", by=1, on=("outstanding",)),
-    Action("scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings")),
-    Action("scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings")),
+    Action(
+        "scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings", "details")
+    ),
+    Action(
+        "scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings", "details")
+    ),
     Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
     Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
     Action("across", "home", "Home", "cursor to the oldest", by=-1000, on=_CURSOR),

@@ -40,6 +40,10 @@ class StageRow:
         return called(self.stage, self.includes).column
 
 
+ADMISSION = (StageRow("admission", reason="not measured here: throttling, waiting for a tag"),)
+"""Row of the time before an I/O's request exists, which no probe measures."""
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyBand:
     """The I/Os between two latencies (`high_us` None: no end): their number and their time by stage."""
@@ -143,7 +147,7 @@ def _rows(
 ) -> tuple[StageRow, ...]:
     paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
     reasons = {one.name: one.reason for one in traced.absent}
-    return tuple(
+    return ADMISSION + tuple(
         StageRow(
             stage,
             stages.get(stage, EMPTY),
@@ -189,7 +193,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     waited = traced.one_in and not origin.why_untraced("resume")
     within = {inner: called(outer, inners).both for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
-    rows = []
+    rows = list(ADMISSION)
     for stage in PARTS[:-1]:
         one = basic.get(stage, EMPTY)
         reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")

@@ -12,8 +12,10 @@ from typing import Generic, TypeVar
 from latmon.views.lines import Line, Span, cell, fit
 
 T = TypeVar("T")
+TIME = 6
+"""Width of a column of durations."""
 _MARK = 1
-_ROOM = 16
+_ROOM = 10
 """Cells that must be left for bars and words to grow, for each rank above 1, before a column is added."""
 
 

@@ -16,10 +16,10 @@ from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, rate, whole
-from latmon.views.columns import Field, Placed, as_wide, heads, left_over
+from latmon.views.columns import TIME, Field, Placed, as_wide, heads, left_over
 from latmon.views.columns import row as field_row
 from latmon.views.lines import Line, Span, cell
-from latmon.views.selection import Selection
+from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import maximum, quantile, rounded
 
 MIX = 6
@@ -27,7 +27,7 @@ SPARKS = " ▁▂▃▄▅▆▇█"
 RAMP_SPARKS = " .:░░▒▒▓█"
 _SECOND = 1e6
 _KILO = 1000
-_OUT, _OUT_CELLS = "out/lim", 7
+_OUT, _OUT_CELLS = "depth", 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +142,15 @@ _BEFORE: tuple[Field[Subject], ...] = (
     Field("MB/s", 5, lambda s, _: of_counted(s, s.bytes_per_second / 1e6)),
 )
 _LATENCIES: tuple[Field[Subject], ...] = (
-    Field("mean", 5, _mean, rank=3, role="dim"),
-    Field("p50", 5, _latency(0.5)),
-    Field("p90", 5, _latency(0.9), rank=2),
-    Field("p99", 5, _latency(0.99)),
-    Field("p99.9", 5, _latency(0.999)),
-    Field("p99.99", 6, _latency(0.9999), rank=3),
-    Field("max", 5, lambda s, _: maximum(s.window.latency(s.device.name, s.selection.ops))),
+    Field("mean", TIME, _mean, rank=3, role="dim"),
+    Field("p50", TIME, _latency(0.5)),
+    Field("p90", TIME, _latency(0.9), rank=2),
+    Field("p99", TIME, _latency(0.99)),
+    Field("p99.9", TIME, _latency(0.999)),
+    Field("p99.99", TIME, _latency(0.9999), rank=3),
+    Field("max", TIME, lambda s, _: maximum(s.window.latency(s.device.name, s.selection.ops))),
 )
-_MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", 5, _mean),)
+_MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
 _AFTER: tuple[Field[Subject], ...] = (
     Field(_OUT, _OUT_CELLS, _out),
@@ -158,6 +158,8 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("peers", 5, _peers, role="accent"),
 )
 COLUMNS = (*_BEFORE, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
+_ROOMY = 30
+"""Lines of a panel from which on the table has a title."""
 TREND_MIN = 6
 TREND_MAX = 60
 
@@ -187,6 +189,33 @@ def fitting(width: int, *, distribution: bool) -> tuple[Placed[Subject], int]:
     while some and left_over(some, width) < 0:
         some.pop()
     return as_wide(some), 0
+
+
+def is_titled(selection: Selection, room: int) -> bool:
+    """Return whether the table has a title: where there is room, and where a filter or another order needs it."""
+    return room >= _ROOMY or (selection.pattern, selection.sort, selection.op) != ("", SORTS[0], OP_CHOICES[0][0])
+
+
+def table_title(selection: Selection, shown: tuple[int, int], total: int) -> Line:
+    """Return the title of a table of devices: its rows, order, filter and ops, with the keys that change them.
+
+    `shown`: numbers of the first and the last row.
+    """
+    first, last = shown
+    rows = (
+        f"{total}"
+        if last - first + 1 == total
+        else f"{first} of {total}"
+        if first == last
+        else f"{first}-{last} of {total}"
+    )
+    return (
+        Span(" devices", "accent"),
+        Span(f" {rows}"),
+        *(Span("   s", "accent"), Span(" sort ", "dim"), Span(SORT_WORDS[selection.sort])),
+        *(Span("   /", "accent"), Span(" filter ", "dim"), Span(selection.pattern or "none")),
+        *(Span("   o", "accent"), Span(" ops ", "dim"), Span(selection.op)),
+    )
 
 
 def header(columns: Placed[Subject], trend: int, selection: Selection, some: str = "", *, above: bool = False) -> Line:

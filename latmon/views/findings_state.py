@@ -17,7 +17,7 @@ from latmon.findings.engine import KEEP, Episode, RuleEngine, not_evaluated
 from latmon.findings.facts import BLOCK_US, WINDOW_US
 from latmon.findings.finding import NOTICE, Finding
 from latmon.findings.rule import Settings
-from latmon.findings.rules import RULES
+from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
 from latmon.timetravel.archive import Past, Stamp
 from latmon.timetravel.events import TimelineEvent
@@ -146,7 +146,7 @@ def findings_at(
 
 
 def _name(one: Episode) -> str:
-    return f"{one.worst.id}{f' on {one.worst.device}' if one.worst.device else ''}"
+    return f"{title_of(one.worst.id)}{f' on {one.worst.device}' if one.worst.device else ''}"
 
 
 def _begun_as(one: Episode, known: Episode) -> Episode:

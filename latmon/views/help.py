@@ -50,7 +50,7 @@ _OUTSTANDING = (
     ("age", "since its begin; WSF are op and flags; the list is of all devices, oldest first"),
     ("≥", "at least this long: nothing completed since; no probe follows it, or it began earlier (see latmon doctor)"),
     ("30x", "30 equal I/Os, with the age of the oldest; PgDn lists each"),
-    ("passed", "overtaken by: I/Os of the device that began later and have completed"),
+    ("overtaken by", "I/Os of the device that began later and have completed"),
     (
         "audit: usual",
         "the number in the driver for most of the busy time; max: the largest; queue: the largest above it",
@@ -67,14 +67,40 @@ _FINDINGS = (
     ("(of 31)", "sample size of a number"),
     ("back in time", "the findings of that time; the list says so where they cover less than a minute"),
 )
+_HEALTH = (
+    (
+        "coverage",
+        "completions that the probe saw, of those the kernel counted; below 99.9 %: see docs/COVERAGE.md",
+    ),
+    ("probes", "attached, of those requested here"),
+    ("lost", "events that the probe tool could not deliver; the numbers lack them"),
+    (
+        "stages off",
+        "tracing starts with a screen that shows stages, or with S; a notice reports if the budget ended it",
+    ),
+    ("tracing", "the devices whose requests the tracer follows, and one in how many of them"),
+    ("traced", "share of the timed I/Os that the tracer followed too"),
+    ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
+    ("left out", "outliers that the rate limit kept out of the log; they are counted above the threshold too"),
+    ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
+    ("map full", "I/Os that the probe had no room for: they are counted, not timed"),
+    ("stale", "begins of I/Os that were removed because their completion was never seen"),
+    ("undecoded", "lines of the probe tool that were not understood"),
+    ("dropped frames", "intervals that this screen did not receive in time; a recording has them"),
+    ("skipped", "probe runs that the kernel skipped, because programs nested; coverage shows their effect"),
+    ("records dropped", "details of outliers without room: which thread was woken late; no count is wrong"),
+    ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
+    ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
+    ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
+)
+"""Facts of the page of details; those that limit the numbers are on the health line."""
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
-    ("u m s", "microseconds, milliseconds, seconds; 1:12 is minutes"),
     (
-        "out/lim",
+        "depth",
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",
     ),
     ("mix", "r read, w write, f flush, d discard, o other: each op that occurred has a letter"),
@@ -87,30 +113,11 @@ _NUMBERS = (
         "third slowest I/O, as a multiple of that of like devices; findings compare p50, p90, p99 and p99.9 too",
     ),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
-    ("probes", "attached, of those requested here"),
-    (
-        "coverage",
-        "completions that the probe saw, of those the kernel counted; below 99.9 %: see docs/COVERAGE.md",
-    ),
-    ("lost", "events that the probe tool could not deliver; the numbers lack them"),
     (
         "in flight",
         "I/Os not yet completed, by age; ≥: without a probe, at least this long: none completed since",
     ),
-    ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
-    (
-        "stages off",
-        "tracing starts with a screen that shows stages, or with S; a notice reports if the budget ended it",
-    ),
-    ("tracing", "the devices whose requests the tracer follows, and one in how many of them"),
-    ("traced", "share of the timed I/Os that the tracer followed too, where it is less than all"),
-    ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
-    ("left out", "outliers that the rate limit kept out of the log; they are counted above the threshold too"),
     ("own: bpftrace", "an I/O of latmon or of its probe tool; findings ignore it"),
-    ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
-    ("skipped", "probe runs that the kernel skipped, because programs nested; coverage shows their effect"),
-    ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
-    ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
     (
         "heat map",
         "a column is a span of time, the newest at the right edge (config sweep: true: at ▲now, over the oldest)",
@@ -122,7 +129,7 @@ _NUMBERS = (
     ("", "row has the fastest 0.1 %, too. At the right are the I/Os per row on a logarithmic scale, and quantiles"),
     ("", "each device has scales of its own, small maps share theirs; ┄ is the threshold, in the row that holds it"),
     ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
-    ("", "`above 2.05m (┄2.00m)`, where the threshold isn't the one that the probe counts by"),
+    ("", "`above 2.05ms (┄2ms)`, where the threshold isn't the one that the probe counts by"),
     (
         "D2C",
         "issue to completion, where irq, softirq and completion are not measured apart from hba (btt's word)",
@@ -153,14 +160,23 @@ def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: i
     for title, keys in sections:
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
+    lines += [BLANK, (Span(" Health of the capture (C)", "strong"),), *_pairs(_HEALTH, width)]
     lines += [BLANK, (Span(" Outstanding I/O", "strong"),), *_pairs(_OUTSTANDING, width)]
     lines += [BLANK, (Span(" Findings", "strong"),), *_pairs(_FINDINGS, width)]
     lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
-    if origin is not None:
-        lines += [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
-        lines += _missing(" Not measured here", origin.absent, width)
-        lines += _missing(" Probes not attached", origin.probes_missing, width)
-    return lines
+    return lines + ([] if origin is None else source(origin, width))
+
+
+def meaning(name: str) -> str:
+    """Return the meaning of a fact of the health line; empty where there is none."""
+    return dict(_HEALTH).get(name, "")
+
+
+def source(origin: Origin, width: int) -> list[Line]:
+    """Return what a source is, and what it doesn't measure."""
+    lines: list[Line] = [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
+    lines += _missing(" Not measured here", origin.absent, width)
+    return lines + _missing(" Probes not attached", origin.probes_missing, width)
 
 
 def _source(origin: Origin) -> Pairs:

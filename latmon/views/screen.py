@@ -15,6 +15,7 @@ from latmon.analysis.attribution import untraced_share
 from latmon.analysis.device_order import Order
 from latmon.diff.comparison import Comparison
 from latmon.findings.rule import Settings
+from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import STARTING, Frame, Origin
 from latmon.timetravel.archive import Archive, Past, Stamp
 from latmon.views import empty, status
@@ -33,7 +34,7 @@ from latmon.views.panels.overview import overview
 from latmon.views.panels.stages import stages_panel
 from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
-from latmon.views.status import Notices, TourBanner, banner_lines, finding, notices
+from latmon.views.status import Notices, TourBanner, banner_lines, findings, notices
 from latmon.views.units import clock
 
 MIN_SIZE = (40, 10)
@@ -328,19 +329,20 @@ class Scene:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
         view, toured = self.view, self.banner is not None
         reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_glimpse else ""
-        notes = finding(view, width, height, toured=toured) if self.comparison is None else []
+        plain = self.comparison is None and not self.selection.details
+        notes, named = findings(view, width, height, toured=toured) if plain else ([], [])
         notes += notices(view, self.reported, width, reading=reading, message=self.message, toured=toured)
         if self.banner is not None:
             notes += banner_lines(self.banner, width)
-        found = len(self.findings_state.current.urgent) if self.selection.screen != "findings" else 0
-        store, window = self.store, self.history.window
+        found = status.not_shown(len(view.found.urgent), len(named)) if self.selection.screen != "findings" else ""
+        store, window, ages = self.store, self.history.window, self.history.ages
+        if ages.oldest and any((one.id, one.device) == (STARVED, ages.oldest[0].device) for one in named):
+            ages = status.NOTHING  # the finding names it
         return Panels(
             title=status.title(store.origin, window, self.mode, width),
             body=self._body(width, height - 3 - len(notes)),
             notice=notes,
-            health=status.health(
-                store.origin, window, store.devices, width, self._tracing(), ages=self.history.ages, found=found
-            ),
+            health=status.health(store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found),
         )
 
     def _tracing(self) -> status.Tracing:
@@ -370,6 +372,8 @@ class Scene:
             return panel(self.comparison, self.selection.selected, self.ink, width, room)
         if self.history.is_glimpse and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
+        if self.selection.details:
+            return status.details(self.view, self._tracing(), width, room)
         draw, before = SCREENS[self.selection.screen], self._latency_map.drawn
         lines = draw(self.view, width, room)
         cursor, after = self.selection.cursor, self._latency_map.drawn

@@ -6,9 +6,10 @@ while time passes and the scale changes. A picked region is times and latencies,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import OPS, Device, Outlier
@@ -74,7 +75,7 @@ def ios(region: Region, timeline: Timeline, device: str) -> int:
 
 
 def words(region: Region, timeline: Timeline) -> str:
-    """Return a region's time and latency: `13:03:50-13:03:58, 65.5m to 1.05s`."""
+    """Return a region's time and latency: `13:03:50-13:03:58, 65.5ms to 1.05s`."""
     inside = _columns(region, timeline)
     if not inside:
         return "its time is no longer on the map"
@@ -245,6 +246,18 @@ def _found(point: MapCell, old: Timeline, new: Timeline) -> MapCell | None:
 
 
 WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
+SORT_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "unlike": "worst first",
+        "p99": "p99",
+        "max": "max",
+        "IOPS": "IOPS",
+        "MB/s": "MB/s",
+        "out": "share of the limit",
+        "name": "name",
+    }
+)
+"""Order of the table -> its name in the table's title."""
 SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 PANELS = ("overview", "maps", "zoom")
@@ -269,6 +282,8 @@ class Selection:
     selected: str = ""
     offered: str = ""
     """The device that a screen selected by itself; it doesn't count as selected by the user."""
+    details: bool = False
+    """The page on the health of the capture replaces the panel."""
     pattern: str = ""
     sort: str = "unlike"
     op: str = "all"
@@ -313,6 +328,8 @@ class Selection:
 
         `tables`: the tables of the interrupts screen whose rows can't be opened.
         """
+        if self.details:
+            return "details"
         if self.screen == "overview" and self.cursor is not None:
             return "cursor"
         if self.screen == "overview" and self.panel == "zoom":

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.model.frame import Device, Frame, Health, Origin
+from latmon.findings.finding import Finding
+from latmon.model.frame import Device, Frame, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
 from latmon.support.text import is_clean
-from latmon.support.units import UNKNOWN, duration, part
+from latmon.support.units import UNKNOWN, part, with_unit
 from latmon.timetravel.events import TimelineEvent
 from latmon.views.context import OFF, ViewState, tracing_state
 from latmon.views.device_table import Subject
 from latmon.views.empty import unknown_quantiles
-from latmon.views.lines import Line, Span, cell, cell_len, fit, paragraph, width, wrap
+from latmon.views.help import meaning, source
+from latmon.views.lines import Line, Span, cell, cell_len, cut, empty_panel, fit, paragraph, width, wrap
 from latmon.views.panels.findings import urgent
-from latmon.views.panels.inflight import NAMED_US, in_words, worst
-from latmon.views.units import clock, count, percent, span
+from latmon.views.panels.inflight import NAMED_US, counted, in_words
+from latmon.views.units import clock, count, percent, span, zone
 
 if TYPE_CHECKING:
     from latmon.views.context import ViewState
@@ -30,11 +32,12 @@ _MOST_WORDS = 3
 
 
 def whole(us: int) -> str:
-    """Return a duration in whole seconds: 0:05, 3:20, 1:03:20."""
+    """Return a duration in whole seconds: 5 s, 3:20 min, 1:03:20 h."""
     seconds = round(us / 1e6)
     minutes, rest = divmod(seconds, _MINUTE_S)
-    hours = f"{minutes // 60}:{minutes % 60:02}" if seconds >= _HOUR_S else str(minutes)
-    return f"{hours}:{rest:02}"
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h" if seconds >= _HOUR_S else f"{minutes}:{rest:02} min"
 
 
 def happened(view: ViewState) -> str:
@@ -85,12 +88,14 @@ class ScreenMode:
 
 
 class HealthWord(NamedTuple):
-    """A word of the health line; where they don't all fit, those of the least weight are dropped first."""
+    """A word of the health line; where they don't all fit, the last ones are dropped."""
 
     text: str
     bad: bool = False
-    weight: int = 1
-    """-1: it is shown elsewhere; 0: nothing happened; 1: a setting; 2: a caveat on the numbers."""
+    matters: bool = False
+    """A caveat on the numbers, which is on the health line; the others are on the page of details only."""
+    name: str = ""
+    """Its name on the help page, where its text does not begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +117,21 @@ class Tracing:
 
     @property
     def facts(self) -> list[HealthWord]:
-        """Return the words for the health line."""
+        """Return the words for the health line and the details."""
         if not self.stages:
-            return [HealthWord("no stages here")] if self.asked else []
+            return [HealthWord("no stages here", matters=self.asked, name="stages off")]
         if not self.one_in:
-            return (
-                [HealthWord("stages starting")] if self.starting else [HealthWord("stages off")] if self.asked else []
-            )
+            text = "stages starting" if self.starting else "stages off"
+            return [HealthWord(text, matters=self.starting or self.asked, name="stages off")]
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
         some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
-        found = [HealthWord(f"tracing{'' if some and not self.devices else ' ' + who}{some}")]
-        if self.share is not None and self.share < _ALL:
-            found.append(HealthWord(f"traced {part(self.share)}", weight=2))
+        text = f"tracing{'' if some and not self.devices else ' ' + who}{some}"
+        found = [HealthWord(text, matters=bool(some or self.devices), name="tracing")]
+        if self.share is not None:
+            found.append(HealthWord(f"traced {part(self.share)}", matters=self.share < _ALL, name="traced"))
         if self.lost is not None:
-            found.append(HealthWord(f"not followed {part(self.lost)}", weight=2 if self.lost else 0))
+            few = self.lost < 1 - _ALL
+            found.append(HealthWord(f"not followed {part(self.lost)}", matters=not few, name="not followed"))
         return found
 
 
@@ -138,13 +144,16 @@ def title(origin: Origin | None, window: Window, mode: ScreenMode, cells: int) -
     tier = f"tier {origin.tier}" if origin.tier else ""
     kernel, tool = _short(origin.kernel), origin.tool or origin.backend
     how = (f"{kernel}  {tool} {tier}".rstrip(), f"{tool} {tier}".rstrip(), f"{origin.backend} {tier}".rstrip(), tier)
-    ends = (
-        Span(f"  {clock(last.wall if last else math.nan)}"),
-        Span(f"  last {span(window.length_us)} ", "dim"),
-    )
+    wall = last.wall if last else math.nan
+    now, over = Span(f"  {clock(wall)}"), Span(f"  last {span(window.length_us)} ", "dim")
+    zoned = (Span(f"{now.text} {zone(wall)}".rstrip()), over)
     # the help screen names the tool and the kernel too
     who = (Span(" latmon", "accent"), Span(f"  {origin.host}", "strong"))
-    lines = [(*who, Span(f"  {one}" if one else "", "dim"), *end) for end in (ends, ends[1:]) for one in (*how, "")]
+    lines = [
+        (*who, Span(f"  {one}" if one else "", "dim"), *end)
+        for end in (zoned, (now, over), (over,))
+        for one in (*how, "")
+    ]
     return _split(next((one for one in lines if width(one) + width(right) <= cells), lines[-1]), right, cells)
 
 
@@ -156,22 +165,20 @@ def health(
     tracing: Tracing = Tracing(),
     *,
     ages: Ages = NOTHING,
-    found: int = 0,
+    found: str = "",
 ) -> Line:
-    """Return how reliable the numbers are: problems come first and are highlighted, an unknown number is `-`.
+    """Return what limits the numbers: problems come first and are highlighted, an unknown number is `-`.
 
-    `found`: number of findings that are more than notices; shown where there is room.
+    The page of details has the rest. `ages`: I/Os in flight that no line above names; `found`: `not_shown` of findings.
     """
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
-    # the first tick is short, and its two counters are read apart: half an interval is too short to compare them
-    compared = 2 * window.covered_us >= origin.interval_us
-    ratio = window.coverage(devices) if compared else None
-    facts = sorted(_facts(origin, state, ratio, tracing), key=lambda fact: not fact.bad)
-    facts += [HealthWord(f"{count(found)} finding{'s' * (found > 1)}", weight=-1)] if found else []
+    facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
+    facts.sort(key=lambda fact: not fact.bad)
     room = cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
-    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts if fact.bad) - 1), *facts]
+    facts += [HealthWord(found)] if found else []
+    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts) - 1), *facts]
     spans: list[Span] = [Span(" ")]
     for fact in _fitting(facts, room):
         spans += [Span(fact.text, "bad" if fact.bad else "dim"), Span("  ")]
@@ -182,6 +189,31 @@ def health(
     room = cells - width(tuple(spans[:-1])) - 1
     quiet = next((text for text in _QUIET if len(text) <= room), _QUIET[-1])
     return _split(tuple(spans[:-1]), (Span(f" {quiet}", "dim"),), cells)
+
+
+def not_shown(found: int, shown: int) -> str:
+    """Return the number of findings that no line above shows, with the key of their screen; empty for none."""
+    left = found - shown
+    return f"{count(left)} {'more ' * bool(shown)}finding{'s' * (left > 1)}: 6" if left else ""
+
+
+def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Line]:
+    """Return the page of details: each health fact with its meaning, and what this source measures."""
+    origin, window = view.origin, view.history.window
+    if origin is None:
+        return empty_panel("backend starting", cells, room)
+    facts = health_facts(origin, window, view.history.store.devices, tracing)
+    names = ((one, one.name or one.text.rsplit(" ", 1)[0]) for one in facts)
+    rows = [(one.text, meaning(name), "bad" if one.bad else "strong") for one, name in names]
+    recording = window.health().recording
+    rows.append((f"● {recording}" if recording else "○ not recording", meaning("● ○"), "strong"))
+    lines: list[Line] = [(Span(" capture", "accent"), Span("  how far the numbers are to be trusted", "dim"))]
+    side = min(max(len(text) for text, *_ in rows), cells // 2) + 3
+    for text, said, role in rows:
+        beside = wrap(said, max(cells - side - 1, 10)) or [""]
+        lines.append((Span(f"  {cell(text, side - 2)}", role), Span(beside[0], "dim")))
+        lines += [(Span(f"{'':{side}}{part}", "dim"),) for part in beside[1:]]
+    return cut([*lines, *source(origin, cells)], room, view.selection.top, key="PgDn: ")
 
 
 def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
@@ -206,69 +238,73 @@ def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
 
 
 def _fitting(facts: Sequence[HealthWord], room: int) -> list[HealthWord]:
-    """Return the words that fit; problems are kept, and of equal weights the last is dropped first."""
+    """Return the words that fit; problems are kept, of the others the last one is dropped first."""
     kept = list(facts)
     while sum(len(fact.text) + 2 for fact in kept) - 1 > room:
         going = [i for i, fact in enumerate(kept) if not fact.bad]
         if not going:
             break
-        del kept[min(going, key=lambda i: (kept[i].weight, -i))]
+        del kept[going[-1]]
     return kept
 
 
-def _facts(origin: Origin, state: Health, coverage: float | None, tracing: Tracing) -> list[HealthWord]:
+def health_facts(
+    origin: Origin, window: Window, devices: dict[str, Device], tracing: Tracing = Tracing()
+) -> list[HealthWord]:
+    """Return all facts on the reliability of the numbers; those of the health line are bad or matter."""
+    state = window.health()
+    # the first tick is short, and its two counters are read apart: half an interval is too short to compare them
+    compared = 2 * window.covered_us >= origin.interval_us
     attached, wanted = state.probes_attached, state.probes_wanted
-    facts = [HealthWord(f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe", attached < wanted)]
-    facts.append(_coverage(coverage))
-    facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0, 0))
+    facts = [_coverage(window.coverage(devices) if compared else None)]
+    text = f"probes {attached}/{wanted}" if wanted else f"{origin.backend}, no probe"
+    facts.append(HealthWord(text, attached < wanted, matters=not wanted, name="probes"))
+    facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts += tracing.facts
-    if state.suppressed:
-        facts.append(HealthWord(f"left out {count(state.suppressed)}", weight=2))
-    facts.append(HealthWord(f"unmatched {count(state.unmatched)}", weight=2 if state.unmatched else 0))
+    facts.append(HealthWord(f"left out {count(state.suppressed)}", matters=state.suppressed > 0))
+    facts.append(HealthWord(f"unmatched {count(state.unmatched)}"))
     rare = (
         ("map full", state.map_full),
         ("stale", state.stale),
         ("undecoded", state.undecoded_lines),
         ("dropped frames", state.dropped_frames),
     )
-    facts += [HealthWord(f"{label} {count(n)}", bad=True) for label, n in rare if n]
-    if state.skipped:
-        facts.append(HealthWord(f"skipped {count(state.skipped)}", weight=2))
-    if state.dropped_records:
-        facts.append(HealthWord(f"records dropped {count(state.dropped_records)}", weight=2))
+    facts += [HealthWord(f"{label} {count(n or 0)}", bad=bool(n)) for label, n in rare]
+    facts.append(HealthWord(f"skipped {UNKNOWN if state.skipped is None else count(state.skipped)}"))
+    facts.append(HealthWord(f"records dropped {count(state.dropped_records)}", matters=state.dropped_records > 0))
     own = state.self_cpu_percent
-    facts.append(HealthWord(f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}", weight=0 if own is None else 1))
+    facts.append(HealthWord(f"cpu {UNKNOWN if own is None else f'{own:.1f}%'}"))
     if state.probe_cpu_percent is not None:
         facts.append(HealthWord(f"tracing cpu {state.probe_cpu_percent:.1f}%"))
     return facts
 
 
 def _waiting(ages: Ages, room: int) -> list[HealthWord]:
-    """Return the oldest I/O in flight with the numbers, brief where half of the line has no room for them."""
-    *reported, shortest = in_words(ages) or ("",)
-    bad = (ages.oldest_us or 0) >= NAMED_US
-    half = (one for one in reported if len(one) <= room // 2)
-    text = next(half, next((one for one in reversed(reported) if len(one) <= room), shortest))
-    return [HealthWord(text, bad, 2)] if text else []
+    """Return the oldest I/O in flight with the numbers, where one is older than 1 s, as long as there is room."""
+    if not counted(ages):
+        return []
+    several = in_words(ages)
+    text = next((one for one in several if len(one) <= room), several[-1])
+    return [HealthWord(text, (ages.oldest_us or 0) >= NAMED_US, matters=True)]
 
 
 def _coverage(ratio: float | None) -> HealthWord:
     if ratio is None:
-        return HealthWord(f"coverage {UNKNOWN}")
+        return HealthWord(f"coverage {UNKNOWN}", matters=True)
     if ratio > TWICE:
-        return HealthWord(f"coverage {percent(ratio)}: counted twice", bad=True)
-    return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, 2)
+        return HealthWord(f"coverage {percent(ratio)}: counted twice", bad=True, name="coverage")
+    return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, matters=True)
 
 
-def _above(histogram: Histogram, threshold_us: int, counted: int | None) -> str:
+def _above(histogram: Histogram, threshold_us: int, exactly: int | None) -> str:
     """Return the I/Os above the threshold; by buckets, above the first bound that is at or above the threshold."""
-    if counted is not None:
-        return f"{count(counted)} above {duration(threshold_us)}"
+    if exactly is not None:
+        return f"{count(exactly)} above {with_unit(threshold_us)}"
     low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
     bound = low if low == threshold_us else high
     slow = sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound)
-    of = "" if bound == threshold_us else f" (┄{duration(threshold_us)})"
-    return f"{count(slow)} above {duration(bound)}{of}"
+    of = "" if bound == threshold_us else f" (┄{with_unit(threshold_us)})"
+    return f"{count(slow)} above {with_unit(bound)}{of}"
 
 
 def _mode(mode: ScreenMode) -> Line:
@@ -343,30 +379,35 @@ class Notices:
 
 
 ROOMY = 20
-"""Rows from which on a finding has two lines on the overview."""
+"""Rows from which on findings have several lines on the overview."""
+_STALE_S = 10
+"""Rules are evaluated every 5 s; the time of older findings is shown."""
 _MOST, _LONGEST = 2, 4
 """Lines of several sentences, and of a single one, which is longer where it has a tool's message."""
 
 
-def finding(view: ViewState, width: int, height: int, *, toured: bool) -> list[Line]:
-    """Return the most urgent finding, on the overview only. `toured`: a tour's text takes the room."""
+def findings(view: ViewState, width: int, height: int, *, toured: bool) -> tuple[list[Line], list[Finding]]:
+    """Return the lines of findings, on the overview only, and the findings in them.
+
+    `toured`: a tour's text takes the room.
+    """
     if view.selection.screen != "overview":
-        return []
+        return [], []
     last, evaluated = view.history.window.last, view.found.until_wall
-    as_of = clock(evaluated) if last is not None and last.wall - evaluated >= 1 else ""
-    return urgent(view.found.urgent, width, 2 if height >= ROOMY and not toured else 1, as_of)
+    as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
+    found, device = view.found.urgent, view.selection.selected
+    most = height // 4 - 1 if height >= ROOMY and not toured else 1
+    return urgent(found, width, most, selected=device, as_of=as_of)
 
 
 def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
-    """Return the most urgent of: time being read, message, event, I/Os in flight, how the capture is made."""
+    """Return the most urgent of: time being read, message, event, how the capture is made."""
     notice = happened(view) or reported.notice
     lasting = view.origin.reason if view.origin else ""
     if reported.tracing.startswith(OFF):
         lasting = f"stages: {reported.tracing}"
-    # the list itself is on the outstanding screen
-    waits = worst(view.history.ages) if view.selection.screen != "outstanding" else ""
-    text = reading or message or notice or waits or ("" if toured else lasting)
-    role = "strong" if reading or message else "bad" if notice or waits else "dim"
+    text = reading or message or notice or ("" if toured else lasting)
+    role = "strong" if reading or message else "bad" if notice else "dim"
     return [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 
 from latmon.model.histogram import Histogram
+from latmon.support.text import clean
 from latmon.support.units import (
     KILO,
     RATE_UNITS,
@@ -20,10 +21,10 @@ from latmon.support.units import (
 
 
 def mean(us: float | None) -> str:
-    """Return a mean in at most five cells; below 1 us with one decimal."""
+    """Return a mean in at most six cells; below 1 us with one decimal."""
     if us is None or us == 0 or us >= 1:
         return duration(us)
-    return f"{us:.1f}u" if us >= 0.1 else "<0.1u"  # noqa: PLR2004  one decimal
+    return f"{us:.1f}us" if us >= 0.1 else "<0.1us"  # noqa: PLR2004  one decimal
 
 
 def quantile(histogram: Histogram, q: float) -> str:
@@ -96,6 +97,14 @@ def clock(wall: float) -> str:
         return time.strftime("%H:%M:%S", time.localtime(wall))
     except (OverflowError, ValueError, OSError):
         return "--:--:--"
+
+
+def zone(wall: float) -> str:
+    """Return the short name of the local time zone at a time: CEST; empty for an invalid stamp in a recording."""
+    try:
+        return clean(time.localtime(wall).tm_zone, 8)
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def span(us: int) -> str:

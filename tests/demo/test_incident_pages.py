@@ -23,6 +23,7 @@ from latmon.tui.tour import EVERY, HISTORY, Touring
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
+from latmon_backends.demo.backend import BACKFILL
 
 PAGES = Path(__file__).parents[2] / "docs" / "incidents"
 RECORDINGS = PAGES / "recordings"
@@ -50,15 +51,15 @@ SEEN = {
         ("completion-wakeup",),
     ),
     "e810": (
-        ("nvme0n1", "3.97m"),
-        ("nvme0n1 region", "3.97m"),
+        ("nvme0n1", "3.97ms"),
+        ("nvme0n1 region", "3.97ms"),
         ("98 % softirq",),
         ("IRQ_POLL", "98%", "tick"),
         ("tick-quantum", "1/250 s"),
     ),
     "serialised": (
-        ("▸sd1", "50m", "queue"),
-        ("% queue", "3.1m"),
+        ("▸sd1", "50ms", "queue"),
+        ("% queue", "3.1ms"),
         ("3 of 3 in the driver", "un_throttle", "mode 3"),
         ("outstanding-ceiling",),
         ("▸sd1",),
@@ -71,7 +72,7 @@ SEEN = {
         ("slow-shared-handler", "switchtec0"),
     ),
     "bubbles": (
-        ("65.5m│", "131m│"),
+        ("64ms┤", "256ms┤"),
         ("> 10 s: 300", "queue"),
         ("sorted by LBA",),
         ("starved-io",),
@@ -79,6 +80,17 @@ SEEN = {
     ),
 }
 """What each stop's text speaks of, on a screen of 80x24."""
+CAUSE = {
+    "emulex": "late completion thread: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
+    "emlxs_thread (prio 97), which was woken and ran up to 1.24 s later while zpool-data (prio 99) had its CPU",
+    "e810": "waiting for the softirq IRQ_POLL: it is raised outside of interrupts and runs only when the timer's "
+    "interrupt ends",
+    "serialised": "driver limit reached: its driver is limited to 3 I/Os in flight while",
+    "qumulo": "slow handler on a shared interrupt: its interrupts wait for the handler switchtec0, which shares their "
+    "vector",
+    "bubbles": "starved I/O: ",
+}
+"""The text that names the cause of each incident."""
 
 
 def frames(path: Path) -> Iterator[Frame]:
@@ -142,6 +154,22 @@ def test_the_first_finding_is_the_right_one_and_health_has_none(incident):
             watch.take(frame)
         watch.finish()
         assert (watch.current[0].id if watch.current else None) == expected
+
+
+@pytest.mark.parametrize("incident", tours())
+def test_the_first_screen_names_the_cause_whole_within_ten_seconds(incident):
+    """`latmon demo` begins with its first windows at once; ten more are ten seconds."""
+    path = RECORDINGS / f"{incident}.latmon.jsonl.gz"
+    scene = Scene(Selection(), mode="DEMO", findings=DEFAULT)
+    scene.opened(open_recording(path).origin)
+    for frame in islice(frames(path), BACKFILL + 10):
+        scene.append(frame)
+    lines = [plain(line) for line in screen_lines(scene, (), 80, 24)]
+    first = next(at for at, line in enumerate(lines) if line.startswith(("!! ", " ! ")))
+    shown = " ".join(" ".join(lines[first:-2]).split())
+    assert CAUSE[incident] in shown
+    assert scene.view.found.urgent[0].summary.split(": ", 1)[1] in shown
+    assert "…" not in shown
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
     assert (q["open_from"], q["or_more"]) == (600_000, ["p99.9", "p99.99", "max"])
     assert "max_bound" not in q
     said = " ".join(render_text(summarise(recording)).split())
-    assert "≥600m" in said
+    assert "≥600ms" in said
     assert "≥: in a row of the source without an upper bound" in said
     assert "700 of 600,000 or more: how much more is not known" in said
     columns = MapColumns(recording.origin.interval_us)
@@ -101,7 +101,7 @@ def test_the_widest_bucket_is_said_as_it_is(tmp_path):
     said = render_text(summarise(recording))
     assert "up to an octave wide (~)" in " ".join(said.split())
     assert "12.5 %" not in said
-    assert " ~70u" in said  # 64, in the one digit that it has, rounded up
+    assert " ~70us" in said  # 64, in the one digit that it has, rounded up
 
 
 def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):

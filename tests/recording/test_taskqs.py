@@ -157,7 +157,7 @@ def test_a_report_of_busy_ones(summary_of):
     at = next(i for i, line in enumerate(lines) if line.startswith("task queue"))
     assert lines[at : at + 4] == [
         "task queue                prio threads active waiting   most executed mean run",
-        "zio_write_intr              99       8      8     322    300    1,200      20u",
+        "zio_write_intr              99       8      8     322    300    1,200     20us",
         "qlc_0_comp_thd              99       8      8  permanent loops, not queue items",
         "active, waiting: the most in one sample; mean run: of a task, without its wait",
     ]

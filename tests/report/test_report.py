@@ -330,7 +330,7 @@ def test_a_capture_without_ios_says_so(summary_of):
 def test_no_quantile_is_printed_above_the_maximum(summary_of):
     one = frame(0, histograms={Series("sda", "read", "total"): Histogram.record([2370] * 10)})
     [row] = [line for line in render_text(summary_of(one)).splitlines() if line.startswith("    total")]
-    assert row.split()[2:] == ["2.37m", "2.37m", "2.37m", "-", "-", "-", "2.37m"]
+    assert row.split()[2:] == ["2.37ms", "2.37ms", "2.37ms", "-", "-", "-", "2.37ms"]
 
 
 def test_the_command_prints_json_or_text(tmp_path, capsys):

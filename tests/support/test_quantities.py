@@ -52,7 +52,7 @@ def test_a_shown_duration_reads_back_to_six_digits(us):
 
 
 @pytest.mark.parametrize(
-    ("us", "shown"), [(1_000_000, "1s"), (250_000, "250ms"), (1_500_000, "1.5s"), (60_000_000, "1m"), (0, "0s")]
+    ("us", "shown"), [(1_000_000, "1s"), (250_000, "250ms"), (1_500_000, "1.5s"), (60_000_000, "1min"), (0, "0s")]
 )
 def test_shown_durations(us, shown):
     assert show_duration(us) == shown

@@ -93,7 +93,7 @@ def test_moments_are_named_for_what_they_are():
         ("mark", "mark: changed max_vec"),
         ("restart", "the probe was restarted"),
         ("lost", "lost: 7 events"),
-        ("clock", "the clock was set forward by 1m"),
+        ("clock", "the clock was set forward by 1min"),
     ]
     hole = list(moments(frame(9), Before(1005 * SECOND, WALL + 5)))
     assert [(one.kind, one.text) for one in hole] == [("gap", "gap: nothing for 3s")]

@@ -142,7 +142,7 @@ async def test_pausing_counts_what_it_misses():
         shown = screen(app).splitlines()[2:-1]
         await pilot.pause(0.3)
         await pilot.press("k")
-        assert re.search(r"PAUSED [0-9:]+, [0-9:]+ behind", screen(app))
+        assert re.search(r"PAUSED [0-9:]+, [0-9:]+ (s|min) behind", screen(app))
         assert screen(app).splitlines()[2:-1] == shown
         await pilot.press("space")
         assert "LIVE ●" in screen(app)

@@ -289,7 +289,7 @@ def test_freebsd_from_the_golden_to_the_screens(freebsd):
         press(scene(frames, Selection(), recording.origin, mode="REPLAY"), *steps, size=(160, 50))
         for steps in (["screen:0"], ["screen:1", "enter"], ["screen:2"], ["screen:3", "read"])
     ]
-    assert re.search(r"da0 +da .* 21\.5m", seen[0])
+    assert re.search(r"da0 +da .* 21\.5ms", seen[0])
     assert re.search(r"softirq +not measured here: FreeBSD has none", seen[1])
     assert "hba+ (hba with its interrupt) includes irq" in seen[1]
     assert "outstanding now" in seen[2]

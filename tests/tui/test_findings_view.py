@@ -91,37 +91,53 @@ def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
 
 
 def test_nothing_is_said_below_a_map_where_nothing_is_found():
-    assert urgent((), 80, 2) == []
+    assert urgent((), 80, 2) == ([], [])
 
 
 @pytest.mark.parametrize("cells", [40, 80, 160])
-@pytest.mark.parametrize("lines", [1, 2])
-def test_the_most_urgent_one_has_two_lines_at_most_and_a_count_of_the_others(cells, lines):
-    found = urgent((WAKE_UP, CEILING, SEEN), cells, lines)
+@pytest.mark.parametrize("lines", [1, 2, 5, 9])
+def test_the_most_urgent_one_is_whole_where_there_is_room(cells, lines):
+    found, named = urgent((WAKE_UP, CEILING, SEEN), cells, lines)
+    assert named == [WAKE_UP]
     assert len(found) <= lines
     assert all(width(line) <= cells for line in found)
-    assert said(found).startswith("!! nvme5n1 completion")
-    assert said(found).rstrip().endswith("+2 more  6: why")
+    assert said(found).startswith("!! nvme5n1 late")
+    assert (WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(found)) == ("6: all" not in flat(found))
+    assert ("6: all" in flat(found)) == (lines < {40: 6, 80: 3, 160: 2}[cells])
 
 
-def test_numbers_older_than_the_screen_have_their_time(ruled):
+def test_that_of_the_selected_device_follows_whole_or_not_at_all():
+    for lines, second in ((6, True), (5, False)):
+        found, named = urgent((WAKE_UP, replace(SEEN, severity=WARNING), CEILING), 80, lines, selected="nvme1n1")
+        assert named == [WAKE_UP, *([CEILING] if second else [])]
+        assert ("! nvme1n1 driver limit reached: " in said(found)) == second
+        assert len(found) == (6 if second else 3)
+    assert len(urgent((WAKE_UP, CEILING), 80, 9, selected=ODD)[0]) == 3
+
+
+def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
     ruled(lambda *_: (WAKE_UP,))
-    new, older = (press(scene(host(3, seconds))) for seconds in (20, 23))
-    assert "completion-wakeup:" in new
-    assert f"completion-wakeup as of {clock(START_WALL + 20)}:" in older
+    made = scene(host(3, 23))
+    assert "late completion thread:" in press(made)
+    made.findings_state.at_once = False
+    for one in host(3, 33)[23:]:
+        made.append(one)
+    assert f"late completion thread as of {clock(START_WALL + 20)}:" in press(made)
+    assert "1 finding" not in press(made)
+    assert "1 finding: 6" in press(made, "screen:3")
 
 
 def test_a_short_one_has_one_line():
-    (line,) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
-    assert plain(line).startswith("!! nvme5n1 completion-wakeup: slow")
+    ((line,), _) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
+    assert plain(line).startswith("!! nvme5n1 late completion thread: slow")
     assert "more" not in plain(line)
 
 
 @pytest.mark.parametrize("many", [26, 60])  # fits as letters and not as cells; longer than a line
 def test_wide_letters_break_where_the_screen_does(many):
-    lines = urgent((replace(WAKE_UP, device="", summary="漢" * many),), 80, 2)
-    assert len(lines) == 2
+    lines, _ = urgent((replace(WAKE_UP, device="", summary="漢" * many),), 80, 3)
+    assert len(lines) == (1 if many == 26 else 2)
     assert all(width(line) <= 80 for line in lines)
     assert "…" not in said(lines)
     assert said(lines).count("漢") == many
@@ -166,17 +182,17 @@ def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
 
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
     shown = said(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
-    assert "▸!! completion-wakeup  nvme5n1  since " in shown
+    assert "▸!! nvme5n1 late completion thread  completion-wakeup  critical since " in shown
     assert "critical" in shown
-    assert "  ! outstanding-ceiling  nvme1n1  since " in shown
-    assert "  · bimodal-tail  nvme2n1" in shown
-    assert f"outstanding-ceiling  nvme1n1  {clock(START_WALL + 5)} to {clock(START_WALL + 9)}  warning" in shown
+    assert "  ! nvme1n1 driver limit reached  outstanding-ceiling  warning since " in shown
+    assert "  · nvme2n1 two groups of latencies  bimodal-tail" in shown
+    assert f"outstanding-ceiling  warning {clock(START_WALL + 5)} to {clock(START_WALL + 9)}" in shown
 
 
 def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
     shown = flat(listed(current(WAKE_UP), 0, 160, 46))
     assert "97% of the time of I/Os above 100 ms (of 31)" in shown
-    assert "Enter shows it: overview, nvme5n1, write, 65.5m and more" in shown
+    assert "Enter shows it: overview, nvme5n1, write, 65.5ms and more" in shown
     assert "1 raise the thread's priority (risk: other threads wait instead)" in shown
     assert "refuted by a wake-up delay that is as long for threads of other drivers" in shown
 
@@ -221,7 +237,7 @@ def shows(one):
 def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     ruled(shows(WAKE_UP))
     made = scene(FRAMES)
-    assert "!! nvme5n1 completion-wakeup as of 03:00:10: 97% of" in text(made)
+    assert "!! nvme5n1 late completion thread: 97% of" in text(made)
     before = press(made, "screen:5")
     shown = press(made, "evidence")
     assert made.selection.context == "zoom"
@@ -241,7 +257,7 @@ def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     [
         (Where("stages", ODD), "stage", f" {ODD} stages"),
         (Where("outstanding", ODD), "outstanding", ODD),
-        (Where("outliers", ODD, "", 100_000), "outliers", f"outliers {ODD}, 100m and more"),
+        (Where("outliers", ODD, "", 100_000), "outliers", f"outliers {ODD}, 100ms and more"),
         (Where("interrupts"), "interrupts", "softirq"),
         (Where("overview", ODD), "zoom", f"{ODD} all ops"),
     ],
@@ -308,7 +324,7 @@ def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
     assert made.selection.finding[:2] == other.key
     for one in FRAMES[6:]:
         made.append(one)
-    assert "▸ ! completion-wakeup  nvme1n1" in press(made, "scroll:10")
+    assert "▸ ! nvme1n1 late completion thread  completion-wakeup" in press(made, "scroll:10")
     press(made, "found:-1")
     assert (made.selection.finding[:2], made.selection.top) == (WAKE_UP.key, 0)
 
@@ -353,7 +369,7 @@ def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
     assert sum("!" in line for line in axis if "└" in line) == 1
     assert "2 findings" not in text(made)
     made.travel(made.archive.stamps[54])
-    assert f"found: completion-wakeup on {SICK}" in text(made)
+    assert f"found: late completion thread on {SICK}" in text(made)
 
 
 @pytest.mark.parametrize(
@@ -568,8 +584,7 @@ def test_no_rule_is_asked_where_none_is_wanted():
 def test_the_health_line_counts_them_where_there_is_room(ruled):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup"), replace(SEEN, id="completion-wakeup")))
     made = scene(FRAMES, Selection(screen="outliers"))
-    assert "2 findings" in text(made, (160, 50))
-    assert "tracing" in text(made)
+    assert "2 findings: 6" in text(made, (160, 50))
 
 
 # ---- pictures

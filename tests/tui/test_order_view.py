@@ -79,13 +79,13 @@ def test_ops_and_those_that_were_passed_have_roles():
 
 
 def test_nobody_was_passed():
-    assert "passed" not in text(IN_ORDER)
+    assert "overtaken by" not in text(IN_ORDER)
 
 
 def test_the_most_overtaken_are_listed():
     rows = [line.split() for line in text(MIXED).splitlines()]
-    assert rows[-2][:3] == ["overtaken", "waited", "op"]
-    assert rows[-1] == ["3", "900u", "write", "64K", "400"]
+    assert rows[-2][:4] == ["overtaken", "by", "waited", "op"]
+    assert rows[-1] == ["3", "900us", "write", "64K", "400"]
 
 
 def test_the_list_gives_way_to_the_picture():

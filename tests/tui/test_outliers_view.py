@@ -67,15 +67,16 @@ def test_a_line_has_who_what_when_and_where_the_time_went():
     assert lines[0].startswith(
         " outliers  newest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
     )
+    assert "CPU issue>done overtaken by" in lines[1]
     assert f"▸{moment(WALL)} sdc" in lines[2]
-    for word in ("write sync", "2K", "1.24s", "c███", ">99% completion", "ora_lgwr/4211", "x8", "3>11"):
+    for word in ("write sync", "2K", "1.24s", "c███", ">99% compl", "ora_lgwr", "x8", "3>11"):
         assert word in lines[2]
 
 
 def test_at_80_every_line_has_its_ribbon():
     shown = listing(rows(outlier(1), outlier(2)), above=2)
     line = text(outliers(shown, 0, 80, 10, RAMP)).splitlines()[2]
-    assert line == f"▸{moment(outlier(2).wall)} sdc     WS           2K 1.24s c███████ >99% compl   ora_lgwr   "
+    assert line == f"▸{moment(outlier(2).wall)} sdc     WS           2K  1.24s c██████ >99% compl   ora_lgwr   "
 
 
 @pytest.mark.parametrize("name", ["nvme13n1", "mapper-data1"])
@@ -245,7 +246,7 @@ def test_without_stages_it_says_why():
     assert "issuer not known" in text(waterfall(UNKNOWN, 80, 24, RAMP))
     lost = replace(UNKNOWN, unaccounted_us=UNKNOWN.total_us, path="polled")
     assert "path could not be followed (polled)" in text(waterfall(lost, 80, 24, RAMP))
-    assert "no other outlier on sdc" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "no other outlier of any device at the same time" in text(waterfall(UNKNOWN, 80, 24, RAMP))
 
 
 def test_a_total_says_where_it_ends():
@@ -256,7 +257,7 @@ def test_a_total_says_where_it_ends():
 def test_the_neighbours_axis_begins_where_the_first_of_them_did():
     near = neighbours(outlier(0), [outlier(i) for i in range(-1, 2)])
     lines = text(waterfall(outlier(), 80, 24, RAMP, near=near)).splitlines()
-    assert next(line for line in lines if "since this one began" in line).split()[-2:] == ["-137m", "+1.38s"]
+    assert next(line for line in lines if "since this one began" in line).split()[-2:] == ["-137ms", "+1.38s"]
 
 
 def test_a_wait_without_a_stage_is_shown_all_the_same():
@@ -264,9 +265,23 @@ def test_a_wait_without_a_stage_is_shown_all_the_same():
     assert "dd/77 (prio 120) woken" in text(waterfall(one, 80, 24, RAMP))
 
 
-def test_neighbours_overlap_on_the_same_device():
+def test_neighbours_overlap_on_any_device_of_the_host():
     others = [outlier(0), outlier(1), outlier(2, device="sdd"), outlier(100), outlier(-1)]
-    assert [o.wall for o in neighbours(outlier(0), others)] == [outlier(-1).wall, outlier(1).wall]
+    near = neighbours(outlier(0), others)
+    assert [(o.wall, o.device) for o in near] == [(outlier(i).wall, "sdd" if i == 2 else "sdc") for i in (-1, 1, 2)]
+    said = " ".join(text(waterfall(outlier(0), 80, 30, RAMP, near=near)).split())
+    assert "3 others at the same time, 2 on sdc and 1 on sdd, 3 of them waited for the same thread" in said
+    assert "3 of them completed on CPU 11 too" in said
+    assert "write sdd ora_lgwr" in said
+    alone = waterfall(outlier(0), 80, 30, RAMP, near=neighbours(outlier(0), others[2:3]))
+    assert "1 other on sdd at the same time" in text(alone)
+
+
+def test_neighbours_that_share_something_come_before_others():
+    others = [outlier(1, sector=i, device="sdx", waits=(), cpu_complete=5) for i in range(100)]
+    near = neighbours(outlier(0), [*others, outlier(2, device="sdd"), outlier(2)])
+    assert len(near) == 64
+    assert [o.device for o in near].count("sdd") == [o.device for o in near].count("sdc") == 1
     assert len(neighbours(outlier(0), [outlier(1, sector=i) for i in range(500)])) == 64
 
 
@@ -348,10 +363,10 @@ def test_ten_thousand_are_drawn_at_once():
         (part(0.974), "97%"),
         (part(0.9999), ">99%"),
         (part(1.0), "100%"),
-        (mean(0.02), "<0.1u"),
-        (mean(0.304), "0.3u"),
-        (mean(0), "0u"),
-        (mean(3.99), "3.99u"),
+        (mean(0.02), "<0.1us"),
+        (mean(0.304), "0.3us"),
+        (mean(0), "0us"),
+        (mean(3.99), "3.99us"),
         (mean(None), "-"),
         (spelled(72_000_000), "1:12 min"),
         (spelled(20_000), "20 ms"),

@@ -68,7 +68,7 @@ def test_the_edges_of_the_map_are_open():
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(4, 5, "1.02m to 16.4m"), (0, 5, "below 16.4m"), (4, 9, "1.02m and more"), (0, 9, "all latencies")],
+    [(4, 5, "1.02ms to 16.4ms"), (0, 5, "below 16.4ms"), (4, 9, "1.02ms and more"), (0, 9, "all latencies")],
 )
 def test_it_is_reported_in_words(low, high, said):
     begin, end = clock(frame(1).wall), clock(frame(4).wall)

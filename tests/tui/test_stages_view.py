@@ -165,9 +165,9 @@ def test_a_volume_has_no_paths_that_could_be_lost():
 
 def test_all_devices_at_80():
     assert text(device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
-        " device      up to p50     p50 to p99      above tail      I/Os most of it      ",
-        "▸sdc        120u h░░░░░sw=   23m h░░░░░s▓w 22.5m s▓▓▓▓▓▓▓    30  99% softirq    ",
-        " nvme0n1    120u h░░░░░░░░  135u h░░░░░░░░  128u h░░░░░░░ 1.00k  95% hba        ",
+        " device      <=p50           p50-p99         >threshold    I/Os slow part       ",
+        "▸sdc        120us h░░░░sw=   23ms h░░░░s▓w 22.5ms s▓▓▓▓▓▓    30  99% softirq    ",
+        " nvme0n1    120us h░░░░░░░  135us h░░░░░░░  128us h░░░░░░ 1.00k  95% hba        ",
         " sda                                       not traced         -                 ",
         " " * 80,
         " sdc above 22.5 ms: 99 % softirq (30 I/Os)                                      ",
@@ -178,17 +178,18 @@ def test_all_devices_at_80():
 
 def test_one_device_at_80():
     lines = text(device(SLOW, 80, 20, Ink())).splitlines()
-    assert lines[1] == " stage         count   p50   p99   max 1u-1s        all I/O      above 22.5m    "
-    assert lines[6] == " softirq       3,031   18u   23m  400m ▇█      ▂▃▃  ██████▌  93% ████████▉  99% "
-    assert lines[7].startswith(" completion  not measured here: no completion thread on this path")
-    assert [line.split()[0] for line in lines[2:10]] == list(PARTS)
+    assert lines[1] == " stage         count    p50    p99    max 1us-1s       all I/O     >22.5 ms     "
+    assert lines[7] == " softirq       3,031   18us   23ms  400ms ▇█      ▂▃▃  █████▋  93% ██████▉  99% "
+    assert lines[8].startswith(" completion  not measured here: no completion thread on this path")
+    assert [line.split()[0] for line in lines[2:11]] == ["admission", *PARTS]
+    assert lines[2].startswith(" admission   not measured here: ")
 
 
 def test_at_40_the_tail_is_what_stays():
     lines = text(device(SLOW, 40, 10, RAMP)).splitlines()
-    assert lines[1].split() == ["stage", "p50", "p99", "above", "22.5m"]
+    assert lines[1].split() == ["stage", "p50", "p99", ">22.5", "ms"]
     assert lines[-1].strip().endswith("more lines")
-    assert "above tail" in text(device_bars([SLOW], "sdc", 40, 10, RAMP))
+    assert ">22.5 ms" in text(device_bars([SLOW], "sdc", 40, 10, RAMP))
 
 
 def test_the_selected_device_stands_below_where_there_is_room():
@@ -305,8 +306,8 @@ def test_histograms_side_by_side_share_their_rows():
     )
     rows = lines.splitlines()
     assert rows[0].split() == ["hba", "softirq"]
-    assert rows[1].split()[:2] == ["65.5m│", "1"]
-    assert rows[-1].split()[0] == "<16u│"
+    assert rows[1].split()[:2] == ["64ms│", "1"]
+    assert rows[-1].split()[0] == "<16us│"
     assert spread([], 60, 12, RAMP) == []
 
 

@@ -61,14 +61,14 @@ def test_a_user_goes_back_marks_and_saves(tmp_path):
         demo.press(b"before the change\r")
         demo.until(r"─M─")
         demo.press(b"{")
-        at = re.search(r"PAUSED (\d\d:\d\d:\d\d)", demo.until(r"PAUSED \S+, \d:\d\d behind"))[1]
+        at = re.search(r"PAUSED (\d\d:\d\d:\d\d)", demo.until(r"PAUSED \S+, [\d:]+ \w+ behind"))[1]
         demo.press(b"t")
         demo.until(r" time ")
         demo.press(b"+4s\r")
         demo.until(rf"PAUSED (?!{at})")
         time.sleep(2)
         for _ in range(5):
-            shown = demo.until(r"\d:\d\d behind")
+            shown = demo.until(r"[\d:]+ \w+ behind")
         device, ios = re.search(r"(\w+) all ops +([\d,]+) I/Os", shown).groups()
         demo.press(b"w")
         demo.until(r"saved \d+ windows")

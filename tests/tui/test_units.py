@@ -1,5 +1,7 @@
 """Numbers as text: significant digits, honest bounds, widths that don't jump."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,11 @@ from latmon.views import units
 @pytest.mark.parametrize(
     ("us", "text"),
     [
-        (None, "-"), (0, "0u"), (3, "3u"), (85, "85u"), (999, "999u"), (1000, "1.00m"), (1238, "1.24m"),
-        (62_100, "62.1m"), (480_000, "480m"), (999_999, "1.00s"), (1_238_999, "1.24s"), (59_400_000, "59.4s"),
-        (72_000_000, "1:12"), (MAX_US, "71:35"), (3.4, "3.40u"),
+        (None, "-"), (0, "0us"), (3, "3us"), (85, "85us"), (999, "999us"), (1000, "1.00ms"), (1238, "1.24ms"),
+        (62_100, "62.1ms"), (480_000, "480ms"), (999_999, "1.00s"), (1_238_999, "1.24s"), (59_400_000, "59.4s"),
+        (72_000_000, "72.0s"), (119_400_000, "119s"), (119_600_000, "2.0min"), (596_900_000, "9.9min"),
+        (597_000_000, "10min"), (MAX_US, "72min"), (999 * 60_000_000, "999min"), (61_200_000_000, "17h"),
+        (3.4, "3.40us"),
     ],
 )  # fmt: skip
 def test_durations_have_three_digits_and_their_unit(us, text):
@@ -22,16 +26,15 @@ def test_durations_have_three_digits_and_their_unit(us, text):
 
 
 @given(st.integers(0, MAX_US))
-def test_a_duration_fits_five_cells(us):
-    assert len(units.duration(us)) <= 5
-    assert len(units.duration(us, 2, up=True)) <= 5
+def test_a_duration_fits_six_cells_and_has_a_unit(us):
+    for text in (units.duration(us), units.duration(us, 2, up=True)):
+        assert len(text) <= 6
+        assert re.fullmatch(r"[0-9.]+(us|ms|s|min)", text)
 
 
-@given(st.integers(1, 50_000_000))
+@given(st.integers(1, MAX_US))
 def test_a_bound_is_never_rounded_down(us):
-    text = units.duration(us, 2, up=True)
-    factor = {"u": 1, "m": 1000, "s": 1_000_000}[text[-1]]
-    assert float(text[:-1]) * factor >= us * (1 - 1e-9)
+    assert in_us(units.duration(us, 2, up=True)) >= us * (1 - 1e-9)
 
 
 @given(
@@ -44,25 +47,24 @@ def test_no_quantile_is_shown_above_the_maximum(values, q, bits):
 
 
 def test_a_bound_just_below_the_maximum_keeps_a_digit_more():
-    assert units.bound(1_230, 1_240) == "1.23m"
-    assert units.bound(1_230, 1_300) == units.bound(1_230, None) == "1.3m"
-    assert units.bound(65_200_000, 65_300_000) == "1:05"
+    assert units.bound(1_230, 1_240) == "1.23ms"
+    assert units.bound(1_230, 1_300) == units.bound(1_230, None) == "1.3ms"
+    assert units.bound(65_200_000, 65_300_000) == "65.2s"
+    assert units.bound(185_000_000, 200_000_000) == "3.1min"
 
 
 def in_us(text):
-    if ":" in text:
-        minutes, seconds = text.split(":")
-        return (60 * int(minutes) + int(seconds)) * 10**6
-    return round(float(text[:-1]) * {"u": 1, "m": 1000, "s": 1_000_000}[text[-1]])
+    number = text.rstrip("uminsh")
+    return round(float(number) * {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6}[text[len(number) :]])
 
 
 def test_a_quantile_has_the_digits_of_its_bucket():
     fine = Histogram.record([1100] * 200 + [1200])
-    assert units.quantile(fine, 0.5) == "1.2m"
-    assert units.quantile(Histogram.record([1100] * 200), 0.5) == "1.10m"
+    assert units.quantile(fine, 0.5) == "1.2ms"
+    assert units.quantile(Histogram.record([1100] * 200), 0.5) == "1.10ms"
     assert units.quantile(fine, 0.999) == "-"
     octave = fine.coarsen(0)
-    assert units.quantile(Histogram(octave.buckets, bits=0), 0.5) == "~3m", "an upper bound"
+    assert units.quantile(Histogram(octave.buckets, bits=0), 0.5) == "~3ms", "an upper bound"
 
 
 def test_a_maximum_that_is_a_bound_says_so():

@@ -1,6 +1,7 @@
 """The panels as text, without an app: heat map, tiles, table, peers, status and the reasons for emptiness."""
 
 import re
+import time
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -15,6 +16,7 @@ from latmon.analysis.device_order import natural
 from latmon.analysis.peers import chance, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.tui.commands import STEPS
 from latmon.views import empty
 from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
 from latmon.views.heatmap import (
@@ -403,7 +405,7 @@ def test_columns_fit_every_width(cells, distribution):
 def test_80_columns_hold_what_was_promised():
     columns, trend = fitting(80, distribution=True)
     titles = [c.title for c, _ in columns]
-    assert titles == ["device", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "out/lim", "peers"]
+    assert titles == ["device", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "depth", "peers"]
     assert trend >= 10
 
 
@@ -544,9 +546,9 @@ def test_without_distributions_the_mean_is_shown_and_why():
     one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
     screen = text(scene([one], origin=PROCFS))
     assert "procfs has no distributions: the kernel counts I/Os and their summed time only; mean only" in flat(screen)
-    assert "mean  read 1.20m" in screen
+    assert "mean  read 1.20ms" in screen
     assert "p99" not in screen
-    assert re.search(r"nvme0n1.* 1\.20m ", screen)
+    assert re.search(r"nvme0n1.* 1\.20ms ", screen)
     assert "bpftrace isn't installed" in screen
     assert "procfs, no probe" in screen
 
@@ -564,19 +566,38 @@ def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
     state = Health(probes_attached=2, probes_wanted=3, lost_events=12, dropped_frames=4, self_cpu_percent=1.84)
     made = scene([frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)])
     line = text(made).splitlines()[-2]
-    assert line.startswith(" probes 2/3  lost 12  dropped frames 4  coverage 100%  unmatched 0  cpu 1.8%")
+    assert line.startswith(" probes 2/3  lost 12  dropped frames 4  coverage 100%  ")
+    assert "cpu" not in line
+
+
+def test_a_healthy_line_has_the_coverage_alone_and_the_page_of_details_has_the_rest():
+    flow = Flow("nvme0n1", "read")
+    state = Health(probes_attached=3, probes_wanted=3, self_cpu_percent=1.84)
+    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    made = scene([replace(one, seen={flow: Completed(9997, 0)}, kernel={flow: Completed(10_000, 0)})])
+    assert text(made).splitlines()[-2].split() == ["coverage", "99.97%", "not", "recording"]
+    made.choose(STEPS["details"](made.view, 0))
+    page = text(made, (120, 50))
+    for part in ("coverage 99.97%", "probes 3/3", "lost 0", "unmatched 0", "skipped -", "cpu 1.8%", "not recording"):
+        assert part in page
+    assert "events that the probe tool could not deliver" in page
+    assert "This source" in page
+    assert made.selection.context == "details"
+    made.choose(STEPS["leave"](made.view, 0))
+    assert "This source" not in text(made, (120, 50))
 
 
 def test_what_was_skipped_is_shown_when_it_was():
-    line = text(scene([frame(1, devices=disks(1), health=Health(skipped=1200))])).splitlines()[-2]
-    assert "skipped 1,200" in line
-    for skipped in (0, None):
-        assert "skipped" not in text(scene([frame(1, devices=disks(1), health=Health(skipped=skipped))]))
+    for skipped, said in ((1200, "skipped 1,200"), (0, "skipped 0"), (None, "skipped -")):
+        made = scene([frame(1, devices=disks(1), health=Health(skipped=skipped))])
+        assert "skipped" not in text(made)
+        made.choose(STEPS["details"](made.view, 0))
+        assert said in text(made, (80, 50))
 
 
-@pytest.mark.parametrize(("skipped", "said"), [(0, "  not recording "), (105, " no rec "), (123_456, " ○")])
-def test_whether_it_records_is_never_cut(skipped, said):
-    state = Health(probes_attached=1, probes_wanted=1, skipped=skipped, self_cpu_percent=1.8)
+@pytest.mark.parametrize(("lost", "said"), [(0, "  not recording "), (9, " no rec "), (10**6, " ○")])
+def test_whether_it_records_is_never_cut(lost, said):
+    state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, dropped_frames=lost)
     one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
     assert text(scene([one])).splitlines()[-2].endswith(said)
 
@@ -606,7 +627,7 @@ def test_a_notice_and_a_recording_are_shown():
 
 @pytest.mark.parametrize(
     ("fixed", "said"),
-    [(2_000, "5 above 2.00m"), (1_500, "5 above 1.54m (┄1.50m)"), (2_020, "4 above 2.05m (┄2.02m)")],
+    [(2_000, "5 above 2ms"), (1_500, "5 above 1.54ms (┄1.5ms)"), (2_020, "4 above 2.05ms (┄2.02ms)")],
 )
 def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, said):
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
@@ -624,16 +645,14 @@ def test_small_maps_say_what_their_line_is():
     assert "┄2ms" in text(made)
 
 
-def test_of_the_health_line_what_says_nothing_goes_first():
+def test_of_the_health_line_caveats_are_there_and_settings_are_not():
     busy = Health(3, 3, suppressed=775, unmatched=12, skipped=507, self_cpu_percent=1.8, probe_cpu_percent=0.8)
     made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
-    wide, narrow = (text(made, size).splitlines()[-2] for size in ((160, 50), (80, 24)))
-    assert "lost 0" in wide
-    for part in ("coverage 100%", "left out 775", "unmatched 12", "skipped 507", "cpu 1.8%"):
-        assert part in wide
-        assert part in narrow
-    assert "lost 0" not in narrow
-    assert "…" not in narrow
+    for size in ((160, 50), (80, 24)):
+        line = text(made, size).splitlines()[-2]
+        assert line.split("  ")[0:2] == [" coverage 100%", "left out 775"]
+        assert "cpu" not in line
+        assert "…" not in line
 
 
 def test_records_without_room_are_on_the_health_line():
@@ -642,9 +661,11 @@ def test_records_without_room_are_on_the_health_line():
 
 
 def test_the_title_says_where_when_and_how():
-    title = text(scene(host(1, 3))).splitlines()[0]
-    for part in ("latmon", "db-07", "6.12.107", "bpftrace 0.23.2 tier A", "03:00:03", "last 60 s", "LIVE ●"):
-        assert part in title
+    zone = time.strftime("%Z", time.localtime(frame(3).wall))
+    for cells, more in ((80, ()), (120, ("6.12.107",))):
+        title = text(scene(host(1, 3)), (cells, 24)).splitlines()[0]
+        for part in ("latmon", "db-07", "bpftrace 0.23.2 tier A", f"03:00:03 {zone}", "last 60 s", "LIVE ●", *more):
+            assert part in title
 
 
 def test_paused_is_frozen_while_frames_arrive():
@@ -655,7 +676,7 @@ def test_paused_is_frozen_while_frames_arrive():
     for one in frames[20:33]:
         made.append(one)
     frozen = text(made)
-    assert "PAUSED 03:00:20, 0:13 behind" in frozen
+    assert "PAUSED 03:00:20, 13 s behind" in frozen
     assert frozen.splitlines()[1:] == before.splitlines()[1:]
     made.choose(replace(made.selection, window_us=30 * SECOND))
     assert "03:00:20" in text(made).splitlines()[0]

@@ -1,7 +1,11 @@
 """The rules, one module per finding id, and their registry.
 
-A new rule is a module of this package, which owns its id, thresholds, input and sentences, and its line in `RULES`.
+A new rule is a module of this package, which owns its id, thresholds, input and sentences, and its lines in `RULES` and
+in `TITLES`.
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from latmon.findings.rule import Rule
 from latmon.findings.rules import (
@@ -32,3 +36,24 @@ RULES: tuple[Rule, ...] = (
     bimodal_tail.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
+TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "starved-io": "starved I/O",
+        "completion-wakeup": "late completion thread",
+        "tick-quantum": "wait for the timer tick",
+        "softirq-delay": "late softirq",
+        "slow-shared-handler": "slow handler on a shared interrupt",
+        "outstanding-ceiling": "driver limit reached",
+        "bottleneck-above-device": "queue above the driver",
+        "requeue-storm": "refused by the driver",
+        "queue-depth-misconfigured": "limit misconfigured",
+        "peer-outlier": "slower than its peers",
+        "bimodal-tail": "two groups of latencies",
+    }
+)
+"""Id -> title on screens. The id is the name in JSON, the config, `--help` and docs/FINDINGS.md."""
+
+
+def title_of(rule: str) -> str:
+    """Return the title of a finding on screens; a rule without one has its id."""
+    return TITLES.get(rule, rule)

@@ -14,7 +14,7 @@ from latmon.analysis.limits import Advice, Audited, Setting, audit, elevator
 from latmon.model.inflight import Issue
 from latmon.support.units import UNKNOWN, duration, spelled, whole
 from latmon.views import empty
-from latmon.views.columns import Field, as_wide, heads, row, table
+from latmon.views.columns import TIME, Field, as_wide, heads, row, table
 from latmon.views.context import MEASURING, ViewState
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import Ink
@@ -135,8 +135,8 @@ def _legend(ink: Ink, ops: set[str], any_overtaken: bool) -> Line:
 
 
 _OVERTAKEN: tuple[Field[tuple[Issue, int]], ...] = (
-    Field("overtaken", 9, lambda r, _: whole(r[1]), role="bad"),
-    Field("waited", 6, lambda r, _: duration(r[0].queued_us)),
+    Field("overtaken by", 12, lambda r, _: whole(r[1]), role="bad"),
+    Field("waited", TIME, lambda r, _: duration(r[0].queued_us)),
     Field("op", 8, lambda r, _: r[0].op, right=False),
     Field("size", 5, lambda r, _: size(r[0].bytes)),
     Field("sector", 15, lambda r, _: f"{r[0].sector:,}"),

@@ -1,7 +1,7 @@
 """The findings panel: findings, or why there are none and which rules were not evaluated. Pure.
 
-`urgent` is the most urgent finding below a map, `listed` the list on the screen. A severity has a sign and a word, not
-only a colour.
+`urgent` returns the findings below a map, `listed` the list on the screen, which has titles and ids. A severity has a
+sign and a word, not only a colour.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from types import MappingProxyType
 from latmon.findings.engine import Episode
 from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, marked, sized
 from latmon.findings.rule import DEPTHS, LATENCIES, LIMITS, TRACED
+from latmon.findings.rules import title_of
 from latmon.support.units import duration
 from latmon.views import empty
 from latmon.views.columns import around
 from latmon.views.context import ViewState, no_rows
 from latmon.views.findings_state import CurrentFindings
-from latmon.views.lines import BLANK, Line, Span, cell, cell_len, chop_cells, cut, empty_panel, fit, paragraph, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, chop_cells, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
 from latmon.views.units import clock, count, span
@@ -29,28 +30,48 @@ _MIN_DETAIL = 9
 """Least lines of the evidence, where the list needs more than the rest."""
 
 
-def urgent(found: Sequence[Finding], width: int, lines: int, as_of: str = "") -> list[Line]:
-    """Return the first finding in at most `lines`, and the number of the others; empty where there is none.
+def urgent(
+    found: Sequence[Finding], width: int, lines: int, *, selected: str = "", as_of: str = ""
+) -> tuple[list[Line], list[Finding]]:
+    """Return the most urgent finding and that of the selected device in lines, and the findings that are in them.
 
-    `as_of`: the time of its numbers, where the screen shows a later one.
+    Only a first finding that is longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of
+    the numbers, where the screen shows a later one.
     """
     if not found:
-        return []
-    one = found[0]
-    who = f"{one.device} {one.id}".strip() + (f" as of {as_of}" if as_of else "")
-    sign = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
-    more = (Span(f"  +{count(len(found) - 1)} more", "strong"),) if len(found) > 1 else ()
-    tail = (*more, Span("  6", "accent"), Span(": why ", "dim"))
-    room, last = width - 4, width - 3 - line_width(tail)
-    text = f"{who}: {_said(one)}"
-    said = wrap(text, room)
-    if len(said) == 1 and cell_len(text) > last:
-        said = wrap(text, last)
-    end = cell(" ".join(said[lines - 1 :]), last)
-    several: list[Line] = [(Span("   ") if i else sign[0], Span(part)) for i, part in enumerate(said[: lines - 1])]
-    if len(said) < lines:
-        return [(*sign, Span(cell(text, last)), *tail)]
-    return [*several, (Span("   ") if several else sign[0], Span(end), *tail)]
+        return [], []
+    drawn, named = _in_lines(found[0], width, as_of), [found[0]]
+    if len(drawn) > lines:
+        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of)], named
+    of_device = [one for one in found if selected and selected in (one.device, *one.also)]
+    if of_device and of_device[0] is not found[0]:
+        second = _in_lines(of_device[0], width, as_of)
+        if len(drawn) + len(second) <= lines:
+            return [*drawn, *second], [*named, of_device[0]]
+    return drawn, named
+
+
+def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
+    """Return a finding in as many lines as it needs: its device and title first, then its sentence."""
+    name = _named(one, as_of)
+    first, *rest = wrap(f"{name}: {_said(one)}", width - 4)
+    head = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
+    if not first.startswith(f"{name}:"):
+        return [(*head, Span(first)), *((Span(f"   {part}"),) for part in rest)]
+    return [(*head, Span(name, "strong"), Span(first[len(name) :])), *((Span(f"   {part}"),) for part in rest)]
+
+
+def _cut_off(one: Finding, width: int, lines: int, as_of: str) -> Line:
+    """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
+    said = wrap(f"{_named(one, as_of)}: {_said(one)}", width - 4)
+    tail = (Span("  6", "accent"), Span(": all ", "dim"))
+    text = cell(" ".join(said[lines - 1 :]), width - 3 - line_width(tail))
+    return ((Span("   ") if lines > 1 else Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity])), Span(text), *tail)
+
+
+def _named(one: Finding, as_of: str = "") -> str:
+    """Return device and title of a finding."""
+    return f"{one.device} {title_of(one.id)}".strip() + (f" as of {as_of}" if as_of else "")
 
 
 def listed(
@@ -74,8 +95,7 @@ def listed(
 
 def evidence(one: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
-    name = f"{one.device} {one.id}".strip()
-    lines: list[Line] = [(Span(f" {name}", "accent"), Span("  next" if one.steps else "", "strong"))]
+    lines: list[Line] = [(Span(f" {_named(one)}", "accent"), Span("  next" if one.steps else "", "strong"))]
     for number, step in enumerate(one.steps, 1):
         lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
         lines += [line for command in step.commands for line in _command(command, width)]
@@ -133,14 +153,14 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
 
 
 def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
-    """Return sign, rule, device and time; the sentence below, or beside it where there is no room."""
+    """Return sign, device, title, id and time; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
     now = one.last if lasts else one.worst
     mark = Span("▸" if selected else " ", "accent")
     sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
-    when = f"  {_since(found, one) if lasts else _from_to(found, one)}  {now.severity}"
-    names = Span(f"{now.id}  {now.device}".rstrip(), "strong" if lasts else "dim")
-    head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"))
+    when = f"  {now.severity} {_since(found, one) if lasts else _from_to(found, one)}"
+    names = Span(_named(now), "strong" if lasts else "dim")
+    head: Line = (mark, sign, names, Span(f"  {now.id}", "dim"), Span(when, "text" if lasts else "dim"))
     if not lasts and not (selected and whole):
         said = f"  {_said(now)}"
         return [(*head, Span(said, "dim"))] if not selected else [head]

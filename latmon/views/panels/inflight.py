@@ -1,7 +1,7 @@
 """The list of I/Os in flight (requests not yet completed), oldest first, and its short forms for status lines. Pure.
 
-`age_list` draws the list of a view, `in_words` and `worst` describe it for the health line and the notices. `no_ages`
-gives the reason for an empty list.
+`age_list` draws the list of a view, `in_words` describes it for the health line, `no_ages` gives the reason for an
+empty list.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
-from latmon.support.units import UNKNOWN, duration, spelled
-from latmon.views.columns import Field, Placed, heads, layout, row
+from latmon.support.units import UNKNOWN, duration
+from latmon.views.columns import TIME, Field, Placed, heads, layout, row
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.lines import Line, Span, cell, fit, paragraph
 from latmon.views.panels.outliers import OWN, letters
@@ -20,7 +20,7 @@ from latmon.views.selection import shown
 from latmon.views.units import count, size
 
 NAMED_US = 10_000_000
-"""An I/O older than this is named on every screen."""
+"""An I/O older than this is a problem; it is highlighted on every screen."""
 STEP = 3
 """Lines that a key scrolls the list: the least height of the list."""
 _HEADS = 2
@@ -28,7 +28,7 @@ _HEADS = 2
 _SHORT = 3
 """At most this height, rows have precedence over the column titles."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
-_BRIEF = {1: "1s", 10: "10s", 60: "1m"}
+_BRIEF = {1: "1s", 10: "10s", 60: "1min"}
 
 
 def in_flight_lines(
@@ -52,7 +52,7 @@ def in_flight_lines(
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
         return [fit(line, width) for line in ([title] if height > 1 else []) + reason][:height]
-    placed = layout(_FIELDS, width)
+    placed = layout(_fields(width), width)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
@@ -124,23 +124,17 @@ def in_words(ages: Ages) -> tuple[str, ...]:
         return ()
     age = f"{'≥' if ages.oldest[0].at_least else ''}{duration(ages.oldest_us, 2)}"
     several, alone = counted(ages), f"oldest in flight {age}"
+    named = f"{age} on {ages.oldest[0].device}"
     if not several:
         return (alone,)
     least = "+" if ages.at_least else ""
     brief = " ".join(f"{count(ages.older[s])}{least}>{words}" for s, words in _BRIEF.items() if ages.older.get(s))
-    return (f"in flight {several}, oldest {age}", f"{alone} {brief}", f"in flight {age} {brief}", f"in flight {age}")
-
-
-def worst(ages: Ages) -> str:
-    """Return a sentence on the oldest I/O where it is older than 10 s, else an empty text."""
-    if ages.oldest_us is None or ages.oldest_us < NAMED_US:
-        return ""
-    one, others = ages.oldest[0], ages.older.get(10, 0)
-    mine = " of latmon's own" if one.request and one.request.own else ""
-    what = f"a {one.request.op}{mine}" if one.request else f"{one.count} I/O{'s' * (one.count > 1)}"
-    least = "at least " if one.at_least else ""
-    more = f"; {count(others)} are older than 10 s" if others > 1 else ""
-    return f"{one.device}: {what} in flight for {least}{spelled(one.age_us)}, not completed{more}"
+    return (
+        f"in flight {several}, oldest {named}",
+        f"oldest in flight {named} {brief}",
+        f"in flight {age} {brief}",
+        f"in flight {age}",
+    )
 
 
 def _age(one: Aged, _cells: int) -> str:
@@ -152,7 +146,7 @@ def _op(one: Aged, _cells: int) -> str:
 
 
 def _where(one: Aged, cells: int) -> str:
-    words = {True: "in the driver", False: "in the queue", None: UNKNOWN}[one.request.issued if one.request else None]
+    words = {True: "the driver", False: "the queue", None: UNKNOWN}[one.request.issued if one.request else None]
     many = f"{count(one.count)}x " if one.count > 1 else ""
     return many + (words if cells >= len(many + words) else words.rsplit(" ", 1)[-1])
 
@@ -176,16 +170,22 @@ def _sector(one: Aged) -> str:
     return UNKNOWN if one.request is None or one.request.sector is None else f"{one.request.sector:,}"
 
 
-_FIELDS: tuple[Field[Aged], ...] = (
-    Field("age", 6, _age, role="strong"),
-    Field("device", 8, lambda one, _: one.device, right=False, most=9),
-    Field("op", 4, _op, right=False),
-    Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
-    Field("waits", 13, _where, right=False, most=32),
-    Field("passed", 6, _overtaken),
-    Field("sector", 15, lambda one, _: _sector(one), rank=1),
-    Field("who", 10, _issuer, rank=1, right=False, most=20, role="dim"),
-)
+_WIDE = 90
+
+
+def _fields(width: int) -> tuple[Field[Aged], ...]:
+    """Return the columns; one title is shorter on a narrow screen, where the process needs the cells."""
+    by = " by" if width >= _WIDE else ""
+    return (
+        Field("age", TIME + 1, _age, role="strong"),
+        Field("device", 8, lambda one, _: one.device, right=False, most=9),
+        Field("op", 4, _op, right=False),
+        Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
+        Field("waits in", 10, _where, right=False, most=32),
+        Field(f"overtaken{by}", 9 + len(by), _overtaken),
+        Field("sector", 15, lambda one, _: _sector(one), rank=1),
+        Field("process", 13, _issuer, rank=1, right=False, most=20, role="dim"),
+    )
 
 
 def ages(view: ViewState) -> tuple[Aged, ...]:

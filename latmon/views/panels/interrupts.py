@@ -18,20 +18,22 @@ from latmon.model.histogram import EMPTY, Histogram
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
 from latmon.views import empty
-from latmon.views.columns import Field, Placed, around, heads, layout, row, table
+from latmon.views.columns import TIME, Field, Placed, around, heads, layout, row, table
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import OPS, Ink, delay_frames, delay_map, tick_us
 from latmon.views.heatmap import room as cells_of
 from latmon.views.heatmap_state import shape
 from latmon.views.lines import BLANK, Line, Span, empty_panel, fit, width
 from latmon.views.scale import level
-from latmon.views.units import count, maximum, mean, quantile
+from latmon.views.units import maximum, mean, quantile
 
-CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "othr"))
+CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "other"))
 """Contexts in which a softirq runs, and the titles of their shares."""
-_CELL = 5
+_CELL = TIME
 _TOP_US = 1_000_000
 _WIDE = 80
+_NUMBERED, _GLYPHS = 4, 24
+"""Number of CPUs up to which each has a number on every screen; least cells of the glyphs of more CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def matrix(
     if not some:
         return [fit((Span(f"  {why}"),), cells)][:height]
     cpus = sorted({cpu for v in some for cpu in v.p99_us})
-    placed: Placed[Vector] = layout(_fields(), cells - min(len(cpus), 4) * (_CELL + 1) - 1 if cells >= _WIDE else cells)
+    numbered = len(cpus) <= _NUMBERED
+    beside = len(cpus) * (_CELL + 1) if numbered else _GLYPHS
+    placed: Placed[Vector] = layout(_fields(numbered=numbered), cells - beside if cells >= _WIDE else cells)
     used = width(heads(placed))
     room = cells - used
     shown, wide = _cpus(cpus, first_cpu, room)
@@ -93,18 +97,20 @@ def _p99(delay: Histogram) -> int:
     return found if found is not None else delay.max_bound or 0
 
 
-def _fields() -> list[Field[Vector]]:
+def _fields(*, numbered: bool) -> list[Field[Vector]]:
+    """Return the columns before those of CPUs. `numbered`: each CPU has a number, and the worst one is highlighted."""
+    worst: Field[Vector] = Field("cpu", 3, lambda v, _: str(v.worst) if v.worst >= 0 else "-", role="dim")
     return [
         Field("softirq", 8, lambda v, _: v.name, right=False),
-        Field("/s", _CELL, lambda v, _: rate(v.per_second)),
+        Field("/s", 5, lambda v, _: rate(v.per_second)),
         Field("p50", _CELL, lambda v, _: quantile(v.delay, 0.5)),
         Field("p99", _CELL, lambda v, _: quantile(v.delay, 0.99)),
         Field("max", _CELL, lambda v, _: maximum(v.delay)),
-        Field("cpu", 4, lambda v, _: str(v.worst) if v.worst >= 0 else "-", role="dim"),
-        Field("run99", _CELL, lambda v, _: quantile(v.run, 0.99), rank=2),
+        *([] if numbered else [worst]),
+        Field("run p99", 7, lambda v, _: quantile(v.run, 0.99), rank=2),
         *(_share(context, title) for context, title in CONTEXTS[:3]),
-        Field("runmx", _CELL, lambda v, _: maximum(v.run), rank=2),
-        Field("othr", 4, lambda v, _: part_text(v.ran_in.get("other", 0.0) if v.ran_in else None), rank=2),
+        Field("run max", 7, lambda v, _: maximum(v.run), rank=2),
+        Field("other", 5, lambda v, _: part_text(v.ran_in.get("other", 0.0) if v.ran_in else None), rank=2),
     ]
 
 
@@ -205,10 +211,10 @@ HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
     Field("device", 8, lambda r, _: r.runs.device or UNKNOWN, rank=1, right=False, most=14, role="dim"),
     Field("/s", 5, lambda r, _: rate(r.per_second)),
-    Field("p50", 5, lambda r, _: quantile(r.runs.run, 0.5), rank=1),
-    Field("p99", 5, lambda r, _: quantile(r.runs.run, 0.99)),
-    Field("max", 5, lambda r, _: maximum(r.runs.run), rank=2),
-    Field("none", 4, _not_handled),
+    Field("p50", TIME, lambda r, _: quantile(r.runs.run, 0.5), rank=1),
+    Field("p99", TIME, lambda r, _: quantile(r.runs.run, 0.99)),
+    Field("max", TIME, lambda r, _: maximum(r.runs.run), rank=2),
+    Field("not handled", 11, _not_handled),
     Field("wait/s", 6, lambda r, _: duration(r.waited_us) if r.waited_us else ""),
     Field("shared with", 11, lambda r, _: ", ".join(r.runs.shared_with), rank=1, right=False, most=60, role="dim"),
 )
@@ -244,10 +250,10 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("pid", 7, lambda w, _: str(pid_of(w.thread.pid) or ""), rank=2, role="dim"),
     Field("policy", 8, lambda w, _: policy(w), rank=1, right=False),
     Field("prio", 4, lambda w, _: str(w.thread.priority), rank=1),
-    Field("count", 7, lambda w, _: count(w.delay.count), rank=1),
-    Field("p50", 5, lambda w, _: quantile(w.delay, 0.5), rank=2),
-    Field("p99", 5, lambda w, _: quantile(w.delay, 0.99)),
-    Field("max", 5, lambda w, _: maximum(w.delay)),
+    Field("count", 5, lambda w, _: whole(w.delay.count), rank=1),
+    Field("p50", TIME, lambda w, _: quantile(w.delay, 0.5), rank=2),
+    Field("p99", TIME, lambda w, _: quantile(w.delay, 0.99)),
+    Field("max", TIME, lambda w, _: maximum(w.delay)),
     Field("ran instead", 15, lambda w, _: _instead(w.instead), rank=1, right=False, most=80, role="dim"),
 )
 
@@ -274,7 +280,7 @@ _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
     Field("waiting", 7, lambda s, _: whole(s.waiting), role="strong"),
     Field("max", 5, lambda s, _: whole(s.last.most), rank=1, role="dim"),
     Field("done/s", 6, lambda s, _: _rate(s)),
-    Field("run", 5, lambda s, _: _mean(s)),
+    Field("run", TIME, lambda s, _: _mean(s)),
     Field("", 15, lambda s, _: _LOOPS if s.last.loops else "", rank=1, right=False, role="dim"),
 )
 
@@ -284,8 +290,8 @@ TASKQS = "task queues"
 """Another table, where the kernel has task queues: illumos and Solaris."""
 _WOKEN = "woken to running; "
 _ABOUT = {
-    "softirqs": ("raise to entry; cpu: of the max; irq tick ksd: ran there",),
-    "handlers": ("none: not handled; wait/s: others' runs before its own",),
+    "softirqs": ("delay from raise to entry; irq, tick, ksd: where it ran", "irq, tick, ksd: where it ran"),
+    "handlers": ("wait/s: time per second that other handlers ran before it", "wait/s: others ran before it"),
     TASKQS: (
         "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
         "waiting: no thread began them; run: a task's mean, no wait in it",

@@ -15,7 +15,7 @@ from latmon.model.inflight import AGES_S, Aged
 from latmon.model.stages import by_column, called, explained
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole
 from latmon.views.bars import legend, role, short, stacked
-from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.columns import TIME, Field, around, heads, layout, row
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
 from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
@@ -218,14 +218,14 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
         Field("device", 7 + taken, lambda f, _: f.outlier.device, right=False, most=name),
         Field("op", 4, _op, rank=1, right=False, most=_WORDS),
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
-        Field("total", 5, lambda f, _: duration(f.outlier.total_us)),
-        Field("ribbon", 8, ribbon, right=False, most=60),
-        Field("most of it", 12, _most, rank=1, right=False, most=16),
-        Field("who", 10 - taken, _issuer_cell, rank=1, right=False, most=20, role="dim"),
+        Field("total", TIME, lambda f, _: duration(f.outlier.total_us)),
+        Field("stages", 7, ribbon, right=False, most=60),
+        Field("slow part", 12, _most, rank=1, right=False, most=16),
+        Field("process", 10 - taken, _issuer_cell, rank=1, right=False, most=20, role="dim"),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
-        Field("cpu", 7, lambda f, _: f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}", rank=2),
-        Field("out", 4, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=2),
-        Field("passed", 6, lambda f, _: _whole(f.outlier.overtaken_by), rank=2),
+        Field("CPU issue>done", 14, _cpu_cell, rank=2),
+        Field("at issue", 8, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=3),
+        Field("overtaken by", 12, lambda f, _: _whole(f.outlier.overtaken_by), rank=2),
         Field("sector", 15, lambda f, _: _thousands(f.outlier.sector), rank=3),
         *([repeats] if any(one.repeats > 1 for one in rows) else []),
     ]
@@ -248,6 +248,10 @@ def _most(f: Folded, cells: int) -> Line:
     top = max(parts, key=lambda stage: parts[stage])
     name = top if cells > _SHORT else short(top)
     return (Span(cell(f"{part(parts[top] / sum(parts.values())):>4} {name}", cells)),)
+
+
+def _cpu_cell(f: Folded, _cells: int) -> str:
+    return f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}"
 
 
 def _known(value: int | None) -> str:
@@ -315,14 +319,24 @@ def waterfall(
 
 
 def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
-    """Return other outliers of its device in flight at the same time, in the order of their begin; 64 at most."""
+    """Return the host's other outliers in flight at the same time, in the order of their begin; 64 at most.
+
+    Those that share its device, a thread or the CPU of its completion come before others.
+    """
     end = one.mono_us + one.total_us
-    found = [
-        o
-        for o in others
-        if o.device == one.device and o != one and o.mono_us <= end and o.mono_us + o.total_us >= one.mono_us
-    ]
-    return tuple(sorted(found, key=lambda o: o.mono_us)[:_NEAR])
+    found = [o for o in others if o != one and o.mono_us <= end and o.mono_us + o.total_us >= one.mono_us]
+    found.sort(key=lambda o: (not (o.device == one.device or _same_thread(one, o) or _same_cpu(one, o)), o.mono_us))
+    return tuple(sorted(found[:_NEAR], key=lambda o: o.mono_us))
+
+
+def _same_thread(one: Outlier, other: Outlier) -> bool:
+    """Return whether both waited for the same thread."""
+    return bool(_threads(one) & _threads(other))
+
+
+def _same_cpu(one: Outlier, other: Outlier) -> bool:
+    """Return whether both were completed on one CPU, as those of one interrupt are."""
+    return one.cpu_complete is not None and one.cpu_complete == other.cpu_complete
 
 
 def pieces(one: Outlier) -> tuple[Piece, ...]:
@@ -442,18 +456,36 @@ def _untraced(one: Outlier, *, recorded: bool) -> str:
 
 def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> list[Line]:
     if not near:
-        return [(Span(f" no other outlier on {one.device} at the same time", "dim"),)]
-    same = sum(bool(_threads(one) & _threads(o)) for o in near)
-    waited = f", {same:,} of them waited for the same thread" if same else ""
-    others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
-    lines = paragraph(f"{others} on {one.device} at the same time{waited}", width)
+        return [(Span(" no other outlier of any device at the same time", "dim"),)]
+    lines = paragraph(_near_words(one, near), width)
     begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
     room = width - _NEAR_LEFT
     if room < _MIN_BAR:
-        return lines + [_near_name(o, issuer(o)) for o in near]
+        return lines + [_near_name(o, _who(one, o)) for o in near]
     lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, room))
-    drawn = [("this one", one, "text"), *((issuer(o), o, "dim") for o in near)]
+    drawn = [("this one", one, "text"), *((_who(one, o), o, "dim") for o in near)]
     return lines + [(*_near_name(o, who), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn]
+
+
+def _near_words(one: Outlier, near: Sequence[Outlier]) -> str:
+    """Return how many others there were at the same time, where, and what they share with this one."""
+    others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
+    here, elsewhere = (sum(o.device == one.device for o in near), sorted({o.device for o in near} - {one.device}))
+    named = elsewhere[0] if len(elsewhere) == 1 else f"{len(elsewhere)} other devices"
+    where = f" on {one.device}" if not elsewhere else f" on {named}" if not here else ""
+    parts = [f"{others}{where} at the same time"]
+    if elsewhere and here:
+        parts.append(f"{here:,} on {one.device} and {len(near) - here:,} on {named}")
+    threads, cpus = (sum(same(one, o) for o in near) for same in (_same_thread, _same_cpu))
+    parts += [f"{threads:,} of them waited for the same thread"] if threads else []
+    if cpus and elsewhere:
+        parts.append(f"{cpus:,} of them completed on CPU {one.cpu_complete} too")
+    return ", ".join(parts)
+
+
+def _who(one: Outlier, other: Outlier) -> str:
+    """Return the process of another outlier, after its device where that is another one."""
+    return issuer(other) if other.device == one.device else f"{other.device} {issuer(other)}"
 
 
 def _near_axis(from_us: int, to_us: int, room: int) -> Line:
@@ -463,7 +495,7 @@ def _near_axis(from_us: int, to_us: int, room: int) -> Line:
 
 
 def _near_name(other: Outlier, who: str) -> Line:
-    return (Span(f" {cell(other.op, 5)} {cell(who, 17)}", "dim"), Span(f"{duration(other.total_us):>6} "))
+    return (Span(f" {cell(other.op, 5)} {cell(who, 17)}", "dim"), Span(f"{duration(other.total_us):>{TIME}} "))
 
 
 def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:

@@ -22,7 +22,18 @@ from latmon.views import empty, status
 from latmon.views.bars import role, share_bar, short
 from latmon.views.columns import around
 from latmon.views.context import ViewState, no_rows, selected
-from latmon.views.device_table import RAMP_SPARKS, SPARKS, TREND_MIN, Subject, fitting, header, of_counted, sparkline
+from latmon.views.device_table import (
+    RAMP_SPARKS,
+    SPARKS,
+    TREND_MIN,
+    Subject,
+    fitting,
+    header,
+    is_titled,
+    of_counted,
+    sparkline,
+    table_title,
+)
 from latmon.views.device_table import row as table_row
 from latmon.views.heatmap import (
     LABEL,
@@ -55,6 +66,8 @@ OFFSET_LABEL = 7
 _RIGHT = 6
 _TITLE, _AXIS = 1, 1
 NO_DATA = Begin()
+OUTLIERS, ISSUES, WINDOWS = "outliers", "issues", "windows"
+"""Kinds of events on a map of offsets. They are of different I/Os, and a map shows one kind."""
 _LEAST = 8
 """Least events of a pattern."""
 _BANDED = 2.5
@@ -77,11 +90,26 @@ class OffsetEvents:
     def __bool__(self) -> bool:
         return bool(self.outliers or self.issues or self.windows)
 
+    @property
+    def populations(self) -> tuple[str, ...]:
+        """Return the kinds of events that there are, the first one preferred; windows only without finer ones."""
+        finer = tuple(name for name, some in ((OUTLIERS, self.outliers), (ISSUES, self.issues)) if some)
+        return finer or ((WINDOWS,) if self.windows else ())
+
+    def only(self, population: str) -> OffsetEvents:
+        """Return the events of one kind; of the preferred one where there are none of that kind."""
+        kind = population if population in self.populations else next(iter(self.populations), "")
+        return OffsetEvents(
+            self.outliers if kind == OUTLIERS else (),
+            self.issues if kind == ISSUES else (),
+            self.windows if kind == WINDOWS else (),
+            self.window_us,
+        )
+
     def counts(self) -> Counter[int]:
-        """Return stamp -> I/Os; counts of windows only where there is nothing finer."""
-        if self.outliers or self.issues:
-            return Counter((*self.outliers, *self.issues))
-        return Counter(dict(self.windows))
+        """Return stamp -> I/Os of the preferred kind: completions and issues are never added up."""
+        some = self.only("")
+        return Counter(some.outliers or some.issues) or Counter(dict(some.windows))
 
     def between(self, begin_us: int, end_us: int) -> OffsetEvents:
         """Return the events of [begin, end)."""
@@ -196,13 +224,24 @@ def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
 
 
 def draw(
-    found: OffsetMap, some: OffsetEvents, width: int, ink: Ink, *, wall_less_mono: float = 0.0, begin: Begin = NO_DATA
+    found: OffsetMap,
+    some: OffsetEvents,
+    width: int,
+    ink: Ink,
+    *,
+    wall_less_mono: float = 0.0,
+    begin: Begin = NO_DATA,
+    also: str = "",
 ) -> list[Line]:
-    """Return a headline, rows with their offsets, and the time below; `begin`: of the data, if it is in the map."""
+    """Return a headline, rows with their offsets, and the time below.
+
+    `begin`: of the data, if it is in the map; `also`: another kind of events, which the key shows.
+    """
     every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
     said = some.between(found.begin_us, found.end_us).words or "nothing in this time"
-    lines = [fit((Span(f"  offset in the {every}: {said}"), Span(seen, "strong")), width)]
+    next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
+    lines = [fit((Span(f"  offset in the {every}: {said}"), Span(seen, "strong"), *next_kind), width)]
     top = max(found.cells.values(), default=1)
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
     sums = found.per_row
@@ -256,7 +295,7 @@ def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
 
 
 FOLDS = ("", "second", "tick")
-"""No offset map, and the folds of its rows."""
+"""No offset map, and the folds of its rows. `second issues` and `tick issues` show issues where there are outliers."""
 _USUAL_HZ = 250
 _AROUND = 2
 """Lines besides the rows."""
@@ -265,12 +304,14 @@ _AROUND = 2
 def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
     """Return the offset map of a device, in at most `room` lines."""
     history, selection = view.history, view.selection
-    some = events(view, chosen.device.name)
+    every = events(view, chosen.device.name)
+    fold, _, kind = selection.fold.partition(" ")
+    some = every.only(kind)
     members = None if chosen.device.timed else chosen.device.members
     if why := why_none(some, recorded=view.recorded, members=members):
         return paragraph(why, width, margin=2)[:room]
     hz = view.origin.hz if view.origin else None
-    fold_us = SECOND_US if selection.fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
+    fold_us = SECOND_US if fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
     fine = bool(some.outliers or some.issues)
     if not fine and fold_us < 2 * some.window_us:
         why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
@@ -282,7 +323,15 @@ def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> li
     last = history.window.last
     wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
     begin = _begin(view) if history.begin_us > found.begin_us else NO_DATA
-    return draw(found, some, width, view.ink, wall_less_mono=wall_less_mono, begin=begin)[:room]
+    also = "requests by issue" if not kind and len(every.populations) > 1 else ""
+    return draw(found, some, width, view.ink, wall_less_mono=wall_less_mono, begin=begin, also=also)[:room]
+
+
+def folds(view: ViewState) -> tuple[str, ...]:
+    """Return the values of Selection.fold in the order of the key, for the selected device."""
+    chosen = selected(view.subjects())
+    several = chosen is not None and len(events(view, chosen.device.name).populations) > 1
+    return (*FOLDS, *(f"{one} {ISSUES}" for one in FOLDS[1:])) if several else FOLDS
 
 
 def _begin(view: ViewState) -> Begin:
@@ -418,7 +467,7 @@ def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
-        lines.append(_beside(Span(" " * LABEL), [_title(one) for one in some], where.tile_width))
+        lines.append(_beside(Span(" " * LABEL), [_title(one, where.tile_width) for one in some], where.tile_width))
         bodies = [_body(one, timeline, style, where.tile_width, why.get(one.device.name, "")) for one in some]
         lines += [
             _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
@@ -441,14 +490,13 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
     return body(timeline, subject.device.name, replace(style, tail=tail_bucket(histogram)))
 
 
-def _title(subject: Subject) -> Line:
+def _title(subject: Subject, cells: int) -> Line:
     selected = subject.device.name == subject.selection.selected
     histogram = subject.window.latency(subject.device.name, subject.selection.ops)
     iops = of_counted(subject, subject.ios * subject.per_second)
-    text = f" p99 {quantile(histogram, 0.99):>4} max {maximum(histogram):>5} "
-    more = (
-        Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f"{iops}/s", "dim")
-    )
+    text = f" p99 {quantile(histogram, 0.99):>5} max {maximum(histogram):>6} "
+    rate = Span(f"{iops}/s" if len(iops) + 2 <= cells - len(text) - _TILE_NAME else "", "dim")
+    more = Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else rate
     return (
         Span("▸" if selected else " ", "accent"),
         Span(cell(subject.device.name, 8), "accent" if selected else "strong"),
@@ -457,6 +505,7 @@ def _title(subject: Subject) -> Line:
     )
 
 
+_TILE_NAME = 9
 LEAST = 15
 _MOST = 24
 _NAME, _PERCENT = 7, 4
@@ -475,7 +524,7 @@ def split(room: int) -> tuple[int, int]:
 
 def title(cells: int, some: str) -> str:
     """Return the title of the tail column; `some`: the number of rows shown."""
-    return next((t for t in (f"where the tail is  {some}".rstrip(), f"tail  {some}".rstrip()) if len(t) <= cells), "")
+    return next((t for t in (f"slow part  {some}".rstrip(), "slow part") if len(t) <= cells), "")
 
 
 def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
@@ -505,27 +554,29 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
         return empty_panel(no_rows(view), width, room)
     panel = view.selection.panel
     if panel == "maps":
-        return _maps(view, subjects, width, room)
-    rows = (
-        [chosen]
-        if panel == "zoom"
-        else [subjects[i] for i in around(len(subjects), subjects.index(chosen), max(room - 1 - _MIN_MAP, 1))]
-    )
-    table = _table(view, rows, subjects, width)
+        above = [table_title(view.selection, (1, len(subjects)), len(subjects))] if is_titled(view.selection, 0) else []
+        return [*above, *_maps(view, subjects, width, room - len(above))]
+    titled = is_titled(view.selection, room)
+    most = max(room - 1 - titled - _MIN_MAP, 1)
+    at = subjects.index(chosen)
+    rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
+    table = _table(view, rows, subjects, width, titled=titled)
     return [*table, *big_map(view, chosen, width, room - len(table))]
 
 
-def _table(view: ViewState, rows: list[Subject], every: list[Subject], width: int) -> list[Line]:
+def _table(view: ViewState, rows: list[Subject], every: list[Subject], width: int, *, titled: bool) -> list[Line]:
     origin, trends = view.origin, view.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
-    some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) else ""
+    some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) and not titled else ""
     gap = (Span(" "),) if trend else ()
     in_trend = some if not tail_cells else ""
     head = header(columns, trend, view.selection, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
-    lines: list[Line] = [(*head, *gap, Span(title(tail_cells, some), "dim"))]
+    first = every.index(rows[0]) + 1
+    above = [table_title(view.selection, (first, first + len(rows) - 1), len(every))] if titled else []
+    lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells, some), "dim"))]
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         lines.append((*line, *gap, *_tail(view, s, tail_cells)))

@@ -12,18 +12,18 @@ from latmon.analysis.attribution import total_of
 from latmon.model.frame import STAGES
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.stages import explained
-from latmon.support.units import duration, part, whole
+from latmon.support.units import duration, part, spelled, whole
 from latmon.views import empty
 from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
 from latmon.views.bars import legend, profile, role, share_bar, stacked
-from latmon.views.columns import Field, around, heads, layout, row
+from latmon.views.columns import TIME, Field, around, heads, layout, row
 from latmon.views.context import ViewState, no_rows
-from latmon.views.device_table import Subject
-from latmon.views.heatmap import Ink
+from latmon.views.device_table import Subject, is_titled, table_title
+from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.units import count, maximum, mean, quantile
 
-_LABEL = 6
+_LABEL = 7
 _COUNT = 5
 _MIN_COLUMN = 8
 
@@ -64,10 +64,10 @@ def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
 
 
 def _edge(at: int, step: int) -> str:
-    """Return the lower edge of a row; `<` and the upper edge for the lowest row, since 0u would look like no time."""
+    """Return the nominal lower edge of a row; `<` and the upper edge for the lowest row, which begins at 0."""
     if at == 0:
-        return f"<{duration(bucket_bounds(step << BITS)[0])}"
-    return duration(bucket_bounds(at * step << BITS)[0])
+        return f"<{nominal(bucket_bounds(step << BITS)[0])}"
+    return nominal(bucket_bounds(at * step << BITS)[0])
 
 
 def _octaves(histogram: Histogram) -> dict[int, int]:
@@ -86,7 +86,7 @@ def _folded(octaves: dict[int, int], step: int) -> dict[int, int]:
 
 
 _NAME = 11
-_VALUE = 5
+_VALUE = TIME
 _PERCENT = 4
 _TAIL = 2
 """Number of the band above the threshold."""
@@ -120,7 +120,7 @@ def device_bars(
 def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
     at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
     on_demand = any(a.on_demand for a in anatomies)
-    placed = layout(_on_demand_fields(ink) if on_demand else _basic_fields(ink), width)
+    placed = layout(_on_demand_fields(ink, _slow(anatomies)) if on_demand else _basic_fields(ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
     lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
     if len(shown) < len(anatomies):
@@ -171,9 +171,11 @@ def population(one: Anatomy) -> str:
     return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
 
 
-def _on_demand_fields(ink: Ink) -> list[Field[Anatomy]]:
+def _on_demand_fields(ink: Ink, slow: str) -> list[Field[Anatomy]]:
+    """Return the columns of a row per device. `slow`: title of the I/Os above the threshold."""
+
     def bar(number: int) -> Field[Anatomy]:
-        title = ("  up to p50", "p50 to p99", "above tail")[number]
+        title = f"  {('<=p50', 'p50-p99', slow)[number]}"
 
         def make(one: Anatomy, cells: int) -> Line:
             return _bar(one, number, cells, ink)
@@ -185,9 +187,15 @@ def _on_demand_fields(ink: Ink) -> list[Field[Anatomy]]:
         bar(0),
         bar(1),
         bar(2),
-        Field("I/Os", _VALUE, lambda a, _: _above(a), rank=1),
-        Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
+        Field("I/Os", 5, lambda a, _: _above(a), rank=1),
+        Field("slow part", 15, lambda a, _: _most(a), rank=1, right=False),
     ]
+
+
+def _slow(anatomies: Sequence[Anatomy]) -> str:
+    """Return the title of the slow I/Os: their threshold where all devices have the same one, `>16.4 ms`."""
+    cuts = {a.tail.low_us for a in anatomies if a.tail}
+    return f">{spelled(cuts.pop())}" if len(cuts) == 1 else ">threshold"
 
 
 def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
@@ -208,7 +216,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
     def tail(stage: StageRow, cells: int) -> Line:
         return _share(stage.stage, stage.tail, cells, ink)
 
-    above = f"above {duration(one.tail.low_us)}" if one.tail else "above the threshold"
+    above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
     fields: list[Field[StageRow]] = [
         Field("stage", _NAME, lambda s, _: s.column, right=False),
         Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
@@ -221,7 +229,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
         Field(_axis(low, high), 10, lambda s, c: profile(s.histogram, low, high, c, ink), rank=1, right=False, most=40),
         Field("all I/O", 11, all_io, rank=1, right=False, most=40),
     ]
-    return [*fields, Field(above, 14, tail, right=False, most=40)] if one.on_demand else fields
+    return [*fields, Field(above, 12, tail, right=False, most=40)] if one.on_demand else fields
 
 
 def _axis(low: int, high: int) -> str:
@@ -308,7 +316,9 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
     chosen = subjects[0].selection.selected
     if not view.selection.opened:
         several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
-        return device_bars(several, chosen, width, room, view.ink, why=why)
+        number = len(several)
+        above = [table_title(view.selection, (1, number), number)] if is_titled(view.selection, room) else []
+        return [*above, *device_bars(several, chosen, width, room - len(above), view.ink, why=why)]
     one = next(s for s in subjects if s.device.name == chosen)
     return device(_anatomy(view, one), width, room, view.ink, why=why, top=view.selection.top)
 
