@@ -144,6 +144,30 @@ def test_a_key_goes_round():
     assert seen == ["second", "tick", ""]
 
 
+def test_a_map_has_one_kind_of_events_and_the_key_goes_on_to_the_other():
+    disk = Series("nvme0n1", "read", "total")
+    made = Scene(Selection())
+    made.opened(ORIGIN)
+    for n in range(1, 11):
+        end = START_MONO + n * SECOND
+        one = frame(n, {disk: Histogram.record([100])}, devices=disks(1) if n == 1 else ())
+        slow = (Outlier(0, end - 500_000, "nvme0n1", "read", 100),)
+        burst = {"nvme0n1": tuple(Issue(end - us, us, 4096, "read", 0) for us in (700_000, 600_000))}
+        made.append(replace(one, outliers=slow, issues=burst))
+    seen = []
+    for _ in range(5):
+        made.choose(fold(made.view, 0))
+        text = " ".join("\n".join(map(plain, screen_lines(made, (), 120, 40))).split())
+        seen.append((made.selection.fold, re.findall(r"offset in the .*?: \d+ (\w+) by", text)))
+    assert seen == [
+        ("second", ["outliers"]),
+        ("tick", ["outliers"]),
+        ("second issues", ["requests"]),
+        ("tick issues", ["requests"]),
+        ("", []),
+    ]
+
+
 def test_an_empty_map_draws():
     found = offset_map(OffsetEvents(outliers=(5,)), 0, 60 * SECOND, 0, 1)
     assert draw(found, OffsetEvents(outliers=(5,)), 40, Ink())

@@ -409,6 +409,16 @@ def test_80_columns_hold_what_was_promised():
     assert trend >= 10
 
 
+def test_the_title_of_the_table_has_order_filter_and_op():
+    made = scene(host(8, 5))
+    whole = " devices 8   s sort worst first   / filter none   o ops all"
+    assert text(made, (120, 40)).splitlines()[1].rstrip() == whole
+    assert "filter" not in text(made)
+    made.choose(replace(made.selection, pattern="nvme1*", sort="p99", op="read"))
+    for size in ((80, 24), (120, 40)):
+        assert text(made, size).splitlines()[1].startswith(" devices 1   s sort p99   / filter nvme1*   o ops read")
+
+
 def test_no_cell_is_ever_wider_than_its_column():
     made = scene(host(8, 30, odd="nvme1n1"))
     for subject in made.view.subjects():
