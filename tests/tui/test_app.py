@@ -256,6 +256,7 @@ async def test_hot_plug_while_running():
 
 
 CONTEXTS = (
+    "details",
     "outstanding",
     "audit",
     "order",

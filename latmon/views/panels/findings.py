@@ -95,7 +95,8 @@ def listed(
 
 def evidence(one: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
-    lines: list[Line] = [(Span(f" {_named(one)}", "accent"), Span("  next" if one.steps else "", "strong"))]
+    name = (Span(f" {_named(one)}", "accent"), Span(f"  {one.id}", "dim"))
+    lines: list[Line] = [(*name, Span("  next" if one.steps else "", "strong"))]
     for number, step in enumerate(one.steps, 1):
         lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
         lines += [line for command in step.commands for line in _command(command, width)]
@@ -153,14 +154,14 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
 
 
 def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
-    """Return sign, device, title, id and time; the sentence below, or beside it where there is no room."""
+    """Return sign, device, title, severity, time and id; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
     now = one.last if lasts else one.worst
     mark = Span("▸" if selected else " ", "accent")
     sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
     when = f"  {now.severity} {_since(found, one) if lasts else _from_to(found, one)}"
     names = Span(_named(now), "strong" if lasts else "dim")
-    head: Line = (mark, sign, names, Span(f"  {now.id}", "dim"), Span(when, "text" if lasts else "dim"))
+    head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"), Span(f"  {now.id}", "dim"))
     if not lasts and not (selected and whole):
         said = f"  {_said(now)}"
         return [(*head, Span(said, "dim"))] if not selected else [head]
