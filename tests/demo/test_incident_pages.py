@@ -44,7 +44,7 @@ FIRST = {
 }
 SEEN = {
     "emulex": (
-        ("1.05s│", "1.24s"),
+        ("1s┤", "1.24s"),
         ("x2", "x4", "compl"),
         ("hba ", "completion ", ">99%", "sd0 above 524 ms: >99 % completion"),
         ("emlxs_thread", " 97 ", "prio 99"),

@@ -574,6 +574,8 @@ def _table(view: ViewState, rows: list[Subject], every: list[Subject], width: in
     gap = (Span(" "),) if trend else ()
     in_trend = some if not tail_cells else ""
     head = header(columns, trend, view.selection, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
+    if some and tail_cells and not title(tail_cells, some).endswith(some):
+        head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])
     first = every.index(rows[0]) + 1
     above = [table_title(view.selection, (first, first + len(rows) - 1), len(every))] if titled else []
     lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells, some), "dim"))]

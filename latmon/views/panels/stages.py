@@ -141,8 +141,10 @@ def device(
     low, high = _bounds(one.rows)
     placed = layout(_stage_fields(one, low, high, ink), width)
     lines.append(heads(placed))
+    reason = ""
     for stage in one.rows:
-        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width)
+        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width, reason)
+        reason = stage.reason
     lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
     lines += [BLANK, *_below(one, width, "" if one.on_demand else why)]
     lines += _legend([one], width, ink) if legended else []
@@ -285,9 +287,11 @@ def _below(one: Anatomy, width: int, why: str) -> list[Line]:
     return paragraph(one.why or why, width)
 
 
-def _unmeasured(stage: StageRow, width: int) -> list[Line]:
-    """Return the row of a stage without numbers, with the reason."""
+def _unmeasured(stage: StageRow, width: int, before: str) -> list[Line]:
+    """Return the row of a stage without numbers, with the reason; a long one is not repeated after that `before`."""
     texts = wrap(stage.reason, max(width - _NAME - 3, 10))
+    if len(texts) > 1 and stage.reason == before:
+        texts = wrap(f"{stage.reason.partition(':')[0]}, for the same reason", max(width - _NAME - 3, 10))
     names = [stage.stage, *[""] * (len(texts) - 1)]
     return [(Span(f" {name:<{_NAME}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
 
