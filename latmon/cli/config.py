@@ -69,7 +69,7 @@ def threshold_us(text: str) -> int:
 
 
 def history_us(text: str) -> int:
-    """Parse a duration from 1m to 24h. Raises ValueError with that range."""
+    """Parse a duration from 1min to 24h. Raises ValueError with that range."""
     value = duration_us(text)
     if not MIN_HISTORY_US <= value <= MAX_HISTORY_US:
         limits = f"{show_duration(MIN_HISTORY_US)} to {show_duration(MAX_HISTORY_US)}"

@@ -1,6 +1,7 @@
 """Stages, outliers and interrupts as a user drives them: number keys, closer looks, a region of a map, on demand."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -153,6 +154,20 @@ def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said
     page = text(made, (160, 50))
     for part in (said, "not followed <1%", "left out 57", "tracing cpu 1.2%"):
         assert part in page
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *(("screen:0",), ("zoom",), ("next_panel",), ("fold",), ("mark",), ("details",)),
+        *(("screen:1",), ("screen:1", "enter"), ("screen:2",), ("screen:2", "aside:0"), ("screen:3",)),
+        *(("screen:3", "read"), ("screen:4",), ("screen:4", "delays"), ("screen:5",)),
+    ],
+)
+def test_no_duration_has_a_bare_unit(keys, size):
+    shown = press(scene(FRAMES, Selection(threshold_us=2_000)), *keys, size=size)
+    assert not re.findall(r"(?<![\w/.-])\d[\d.,]*[mu]\b", shown)
 
 
 # ---- outliers
