@@ -285,7 +285,14 @@ def _devices(parser: argparse.ArgumentParser) -> None:
 
 
 def _theme(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--theme", metavar="NAME", help="dark, light, high-contrast, mono or one of yours")
+    parser.add_argument(
+        "--theme",
+        metavar="NAME",
+        help="dark, light, high-contrast, mono, solarized, colour-blind, phosphor or one of yours",
+    )
+    parser.add_argument(
+        "--ramp", metavar="NAME", help="colours of counts: auto, cividis, viridis, inferno, mono or one of yours"
+    )
 
 
 def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -46,6 +46,8 @@ class Config:
     """CPU budget of the tracer in percent of one CPU; 0: no budget."""
     sweep: bool | None = None
     """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
+    ramp: str | None = None
+    """Colours of counts in heat maps."""
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
@@ -109,6 +111,7 @@ def _flag(text: str) -> bool:
 
 _KEYS: Mapping[str, Callable[[str], Any]] = {
     "theme": _text,
+    "ramp": _text,
     "interval": interval_us,
     "backend": _text,
     "bpftrace": _text,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from latmon.capture import registry, target
 from latmon.capture.backend import Options
@@ -76,7 +76,7 @@ def _live(args: argparse.Namespace) -> int:
 
         return headless.record(request, request.record, defaults.findings)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, args.theme or defaults.theme, user, "live", defaults)
+    return _watch(request, _look(args, defaults), user, "live", defaults)
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -130,7 +130,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
 
 def _watch(
     request: Request,
-    theme: str | None,
+    look: Mapping[str, Any],
     user: privileges.Invoker | None,
     title: str,
     defaults: config.Config,
@@ -147,7 +147,6 @@ def _watch(
 
         code = run(
             session.feed,
-            theme=theme,
             devices=request.options.devices,
             threshold_us=request.options.threshold_us,
             toggle_recording=session.toggle_recording,
@@ -162,6 +161,7 @@ def _watch(
             redact=request.redact,
             findings=defaults.findings,
             tour=tour,
+            **look,
         )
     finally:
         captured = session.close()
@@ -178,17 +178,21 @@ def _replay(args: argparse.Namespace) -> int:
 
     source = registry.load("replay")(_readable(args.files), speed=args.speed)
     defaults = config.load(os.environ)
-    theme = args.theme or defaults.theme
     return run(
         source,
-        theme=theme,
         devices=tuple(args.device),
         threshold_us=None,
         toggle_recording=None,
         title="replay",
         sweep=bool(defaults.sweep),
         findings=defaults.findings,
+        **_look(args, defaults),
     )
+
+
+def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
+    """Return the arguments of `tui.app.run` for its colours."""
+    return {"theme": args.theme or defaults.theme, "ramp": args.ramp or defaults.ramp}
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -206,7 +210,7 @@ def _demo(args: argparse.Namespace) -> int:
     _need_terminal("latmon demo --record FILE")
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ, user=user)
-    return _watch(request, args.theme or defaults.theme, user, "demo", defaults, tour=tour)
+    return _watch(request, _look(args, defaults), user, "demo", defaults, tour=tour)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -30,6 +30,7 @@ class ExportOptions:
     """Span of the recording, from `at` on."""
     cast_version: int = 2
     theme: str = "dark"
+    ramp: str = "auto"
 
 
 def moment_us(text: str, origin: Origin) -> int:
@@ -77,6 +78,7 @@ GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "size": ("svg", "cast"),
         "at": ("svg", "cast"),
         "theme": ("svg", "cast"),
+        "ramp": ("svg", "cast"),
         "speed": ("cast",),
         "duration": ("cast",),
         "cast_version": ("cast",),

@@ -28,8 +28,8 @@ from latmon.model.stages import FACTS
 from latmon.recording.encode import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
-from latmon.support.theme import Theme, load_theme
-from latmon.views.heatmap import RAMP, TAIL, Ink
+from latmon.support.theme import XTERM, Theme, load_theme, role_colours
+from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
@@ -107,12 +107,6 @@ def _with(frame: Frame, reason: str, said: list[str], marks: list[Mark]) -> Fram
 
 
 _BOLD = ("strong", "bad")
-XTERM = (
-    *("#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5"),
-    *("#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff"),
-)
-"""Its first 16 colours: those that a terminal may show as it likes."""
-_CUBE = (0, 95, 135, 175, 215, 255)
 _BLACK, _WHITE = "#000000", "#ffffff"
 
 
@@ -130,37 +124,17 @@ class Palette:
 
     @property
     def ansi_background(self) -> int | None:
-        return nearest(self.background) if self.ansi else None
+        return self.ansi.get("background")
 
 
 def palette(theme: Theme) -> Palette:
     """Return a theme's colours; for one without any, black on white."""
     if not theme.colours:
         return Palette(_WHITE, _BLACK, {}, {}, RAMP, (*_BOLD, "accent"))
-    colours = dict(theme.colours)
-    rgb = colours | {"gap": colours["dim"]}
-    ansi = {role: nearest(colour) for role, colour in rgb.items()}
-    more = {**theme.accents, TAIL: theme.tail or colours["strong"]}
-    rgb |= more
-    ansi |= {role: nearest(colour) for role, colour in more.items()}
-    heat = [f"heat{i}" for i in range(1, len(theme.steps) + 1)]
-    rgb |= dict(zip(heat, theme.steps, strict=True))
-    ansi |= dict(zip(heat, theme.steps_256, strict=True))
-    rgb |= {f"stage{i}": one.colour.rgb for i, one in enumerate(FACTS, 1)}
-    ansi |= {f"stage{i}": one.colour.xterm for i, one in enumerate(FACTS, 1)}
-    ink = Ink(glyphs="█" * len(theme.steps)) if theme.steps else RAMP
-    return Palette(colours["background"], colours["text"], rgb, ansi, ink)
-
-
-def nearest(colour: str) -> int:
-    """Return the colour of xterm's cube or greys that is nearest to #rrggbb."""
-    parts = tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    cube = [min(range(6), key=lambda i, part=part: abs(_CUBE[i] - part)) for part in parts]  # type: ignore[misc]
-    grey = min(max(round((sum(parts) / 3 - 8) / 10), 0), 23)
-    in_cube = 16 + 36 * cube[0] + 6 * cube[1] + cube[2]
-    off_cube = sum((_CUBE[i] - part) ** 2 for i, part in zip(cube, parts, strict=True))
-    off_grey = sum((8 + 10 * grey - part) ** 2 for part in parts)
-    return 232 + grey if off_grey < off_cube else in_cube
+    some = role_colours(theme, [one.colour for one in FACTS])
+    rgb = {role: one.rgb for role, one in some.items()}
+    ansi = {role: one.xterm for role, one in some.items()}
+    return Palette(rgb["background"], rgb["text"], rgb, ansi, solid(len(theme.ramp.steps)))
 
 
 MAX_RATE = 10
@@ -172,7 +146,7 @@ Cells = list[tuple[str, str]]
 
 def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write a header, then an event per picture. It begins with the first window of the selected span."""
-    colours = palette(load_theme(options.theme))
+    colours = palette(load_theme(options.theme, ramp=options.ramp))
     shown, tape = Moments(source, options, colours.ink), Tape(colours, options.size)
     begin_us, until_us = bounds(source, options, 0)
     zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
@@ -300,16 +274,21 @@ def _json(value: object) -> bytes:
 
 _WIDE, _HIGH, _BASE = 8.4, 18, 13.5
 """Size of a cell, in the picture's units; the text's base line in it."""
-_BLOCKS = {"█": (0, _HIGH), "▀": (0, _HIGH // 2), "▄": (_HIGH // 2, _HIGH - _HIGH // 2)}
+_BLOCKS = {
+    "█": (0, _HIGH),
+    "▆": (_HIGH // 4, _HIGH - _HIGH // 4),
+    "▀": (0, _HIGH // 2),
+    "▄": (_HIGH // 2, _HIGH - _HIGH // 2),
+}
 """Block -> its upper edge and its height."""
 _FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
-_PARTS = re.compile(r"█+|▀+|▄+| +|[^█▀▄ ]+(?: [^█▀▄ ]+)*")
-"""Full blocks, half blocks, blanks, and words with single blanks between them."""
+_PARTS = re.compile(r"█+|▆+|▀+|▄+| +|[^█▆▀▄ ]+(?: [^█▆▀▄ ]+)*")
+"""Full blocks, bars, half blocks, blanks, and words with single blanks between them."""
 
 
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write the picture as of `at`, else of the end."""
-    colours = palette(load_theme(options.theme))
+    colours = palette(load_theme(options.theme, ramp=options.ramp))
     shown = Moments(source, options, colours.ink)
     ends = source.recording.ends()
     at_us, _ = bounds(source, options, ends[-1] if ends else 0)

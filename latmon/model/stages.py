@@ -59,7 +59,7 @@ FACTS = (
         "requeue",
         "r",
         ":",
-        StageColour("#f0e442", 227, 3),
+        StageColour("#f0e442", 185, 3),
         "from the first time the driver got it until the last: it was refused in between",
         "no request was refused by the driver",
         above_driver=True,

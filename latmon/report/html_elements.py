@@ -13,7 +13,7 @@ from typing import Any
 from latmon.model.histogram import BITS
 from latmon.report.columns import WORDS, Column, ReportTable, most_first
 from latmon.support.paths import data_dir
-from latmon.support.theme import Theme, read_theme
+from latmon.support.theme import Theme, read_theme, role_colours
 from latmon.support.units import UNKNOWN, bound, duration, in_words
 from latmon.views.units import exact
 
@@ -169,7 +169,7 @@ LEVELS = 9
 
 def heat(theme: Theme) -> tuple[str, ...]:
     """Return the colours of the levels."""
-    return theme.steps
+    return theme.ramp.steps
 
 
 def light() -> Theme:
@@ -181,7 +181,7 @@ def style_sheet() -> str:
     """Return the style sheet; it loads nothing."""
     paper = _variables(light(), "#ffffff", "#f3f3f3", "#b0b0b0")
     screen = _variables(read_theme(data_dir("themes") / "dark.yaml"), "", "#1e1e1e", "#5a5a5a")
-    levels = "".join(f".h{n}{{fill:var(--h{n})}}" for n in range(1, LEVELS + 1))
+    levels = "".join(f".h{n}{{fill:var(--heat{n})}}" for n in range(1, LEVELS + 1))
     return (
         f":root{{color-scheme:light dark;{paper}}}\n"
         f"@media screen and (prefers-color-scheme:dark){{:root{{{screen}}}}}\n"
@@ -190,8 +190,8 @@ def style_sheet() -> str:
 
 
 def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
-    colours = {**theme.colours, "background": background or theme.colours["background"], "band": band, "rule": rule}
-    colours |= {f"h{at}": one for at, one in enumerate(heat(theme), 1)}
+    colours = {role: one.rgb for role, one in role_colours(theme, ()).items()} | {"band": band, "rule": rule}
+    colours |= {"background": background} if background else {}
     return "".join(f"--{role}:{value};" for role, value in colours.items())
 
 
@@ -238,7 +238,7 @@ svg .frame{fill:var(--background);stroke:var(--rule)}
 svg .limit{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
 svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
 svg .cells{shape-rendering:crispEdges}
-svg .bar{fill:var(--h6)}
+svg .bar{fill:var(--heat6)}
 svg .part{stroke:var(--background);stroke-width:1}
 svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
 svg .hatch{stroke:var(--bad);stroke-width:2}

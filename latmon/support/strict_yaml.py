@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -43,3 +44,22 @@ def load(raw: bytes) -> Any:
         if depth > MAX_DEPTH:
             raise _refusal(f"nested more than {MAX_DEPTH} deep", event.start_mark)
     return yaml.load(raw, _Strict)  # noqa: S506 - a SafeLoader
+
+
+def line_of(raw: bytes, keys: Iterable[str | int]) -> int:
+    """Return the line, from 1, of the value below these keys and positions; where one is missing, that above it.
+
+    `raw`: what `load` has accepted.
+    """
+    node = yaml.compose(raw, _Loader)
+    line = 0
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == key), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            line = node.start_mark.line
+    return line + 1

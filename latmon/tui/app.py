@@ -28,14 +28,14 @@ from latmon.findings.tour import Tour
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon.support.theme import Theme, load_theme
+from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
 from latmon.timetravel.archive import Archive
 from latmon.tui.canvas import HelpScreen, MainScreen
 from latmon.tui.commands import STEPS
 from latmon.tui.compare import Comparing
 from latmon.tui.keys import bindings, foot, tour_keys, works
-from latmon.tui.prompt import FILTER, InputLine, Prompt
-from latmon.tui.style import face, next_theme, textual_theme
+from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
+from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
@@ -286,19 +286,23 @@ class LatmonApp(App[int]):
         redact: bool = False,
         findings: Settings | None = None,
         tour: Tour | None = None,
+        ramp: str = AUTO,
     ) -> None:
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
+        self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
         archive = Archive() if history_us is None else Archive(history_us)
         self.scene = Scene(selection, mode=mode, archive=archive, findings=findings)
         self._depth = depth
         self._wear(theme)
+        self._ramp = ramp
+        self._kept = (theme, ramp)
         self.failure: LatmonError | None = None
         self._source = source
         self._toggle_recording = toggle_recording
         self._set_stages = set_stages
         self._request_tracing = request_tracing
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
-        self._asked: Prompt | None = None
+        self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
         self._comparing = Comparing(self.scene, self.say, mark)
         self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
@@ -365,7 +369,7 @@ class LatmonApp(App[int]):
             self._reading = self.set_timer(_BEFORE_S, self._read_more)
         began = time.monotonic()
         switched = self._set_stages is not None
-        line = foot(self.scene.view, self._asked, self._worn.name, self.size.width, switched=switched)
+        line = foot(self.scene.view, self._asked, self.size.width, switched=switched)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
         self._evaluating.wake()
@@ -467,12 +471,32 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def action_theme(self) -> None:
-        try:
-            self._wear(next_theme(self._worn))
-        except LatmonError as error:
-            self.say(str(error))
+        self._begin_choice(THEME, theme_names(), self._worn.name)
+
+    def action_ramp(self) -> None:
+        if self._face.ink.coloured:
+            self._begin_choice(RAMP, ramp_names(), self._ramp)
         else:
-            self._repaint()
+            self.say("no ramp to choose here: heat maps without colours show counts as characters")
+
+    def _begin_choice(self, purpose: str, names: tuple[str, ...], now: str) -> None:
+        self._kept = (self._worn, self._ramp)
+        self._asked = Choice(purpose, names, names.index(now) if now in names else 0)
+        self._repaint()
+
+    def _show_choice(self, choice: Choice) -> None:
+        """Show a theme or a ramp while it is chosen, keep it after Enter, restore the one before after Esc."""
+        self._asked = None if choice.done else choice
+        worn, ramp = (self._worn.name, choice.name) if choice.purpose == RAMP else (choice.name, self._ramp)
+        try:
+            shown, self._ramp = (load_theme(worn, ramp=ramp), ramp) if choice.kept else self._kept
+        except LatmonError as error:  # a file that is invalid or removed
+            self.say(str(error))
+            return
+        self._wear(shown)
+        if choice.done and choice.kept:
+            self.say(f"{choice.purpose} {choice.name}; `{choice.purpose}: {choice.name}` in the config keeps it")
+        self._repaint()
 
     def _wear(self, theme: Theme) -> None:
         self._worn = theme
@@ -510,6 +534,9 @@ class LatmonApp(App[int]):
             return
         event.stop()
         event.prevent_default()
+        if isinstance(self._asked, Choice):
+            self._show_choice(self._asked.after(event.key))
+            return
         asked = self._asked.after(event.key, event.character)
         self._asked = None if asked.typed.done else asked
         if asked.purpose == FILTER:
@@ -539,6 +566,7 @@ def run(
     source: Backend,
     *,
     theme: str | None = None,
+    ramp: str | None = None,
     devices: tuple[str, ...] = (),
     threshold_us: int | None = None,
     toggle_recording: Callable[[], None] | None = None,
@@ -564,7 +592,8 @@ def run(
     depth = colour_depth(os.environ)
     app = LatmonApp(
         source,
-        theme=load_theme(theme or DEFAULT_THEME),
+        theme=load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO),
+        ramp=ramp or AUTO,
         depth=depth,
         selection=Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep),
         mode=title.upper(),

@@ -9,7 +9,7 @@ from textual.binding import Binding
 
 from latmon.support.units import EXAMPLES
 from latmon.tui.commands import STEPS
-from latmon.tui.prompt import FILTER, SEEK, WORDS, Prompt
+from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, width
@@ -122,7 +122,8 @@ ACTIONS = (
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("details", "C", "C", "the capture: coverage, losses, cost, what is not measured here; again: back"),
     Action("record", "R", "R", "start and stop a recording"),
-    Action("theme", "T", "T", "next theme"),
+    Action("theme", "T", "T", "theme: choose one, which is shown at once; Enter keeps it, Esc restores"),
+    Action("ramp", "C", "C", "ramp: choose the colours of counts in heat maps, in the same way"),
     Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
     Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
     Action("move", "home", "Home", "first device", by=-1000, on=_DEVICES),
@@ -250,8 +251,10 @@ _SEEN = 60
 """Characters of a typed line that are shown."""
 
 
-def foot(view: ViewState, asked: Prompt | None, theme: str, cells: int, *, switched: bool = True) -> Line:
+def foot(view: ViewState, asked: Prompt | Choice | None, cells: int, *, switched: bool = True) -> Line:
     """Return the last line. `switched`: the stages mode can be changed from here."""
+    if isinstance(asked, Choice):
+        return choosing(asked, cells)
     if asked is not None:
         return _typing(view, asked)
     selection = view.selection
@@ -265,11 +268,41 @@ def foot(view: ViewState, asked: Prompt | None, theme: str, cells: int, *, switc
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
         "hold": "go on" if view.away else "pause",
         "stages": f"stages {selection.stages}" if switched else "",
-        "theme": theme,
     }
     if selection.pattern:
         states["filter"] = selection.pattern
     return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
+
+
+_NAMES = 20
+"""Cells for names to choose from, without which the keys are left out."""
+
+
+def choosing(choice: Choice, cells: int) -> Line:
+    """Return the names to choose from with the present one marked, as many as fit, and the keys."""
+    left: Line = (Span(f" {choice.purpose}", "accent"),)
+    keys = [(" ← →", " "), (" Enter", " keep "), (" Esc", " restore")]
+    right = tuple(span for key, does in keys for span in (Span(key, "accent"), Span(does, "dim")))
+    right = right if width(left) + width(right) + _NAMES <= cells else ()
+    room = cells - width(left) - width(right)
+    names: list[Line] = [
+        (Span(f" {'▸' if at == choice.at else ' '}{name}", "strong" if at == choice.at else "dim"),)
+        for at, name in enumerate(choice.names)
+    ]
+    first = 0
+    while first < choice.at and sum(map(width, names[first : choice.at + 1])) + 2 * _MORE > room:
+        first += 1
+    shown: Line = (Span(" …" if first else "", "dim"),)
+    for at, name in enumerate(names[first:], first):
+        if width(shown) + width(name) + _MORE * (at + 1 < len(names)) > room:
+            shown += (Span(" …", "dim"),)
+            break
+        shown += name
+    return (*left, *shown, Span(" " * (room - width(shown))), *right)
+
+
+_MORE = 2
+"""Cells of the mark for more names."""
 
 
 def _typing(view: ViewState, asked: Prompt) -> Line:

@@ -1,8 +1,9 @@
-"""The input line: filter, time or note while it is typed. Pure."""
+"""The last line while something is entered: filter, time or note, or the choice of a theme or a ramp. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 _MAX = 40
 
@@ -43,3 +44,41 @@ class Prompt:
         """Return the prompt after a key."""
         typed = self.typed.after(key, character, MAX_NOTE) if self.purpose == NOTE else self.typed.after(key, character)
         return replace(self, typed=typed, kept=key != "escape")
+
+
+THEME, RAMP = "theme", "ramp"
+_NEXT = MappingProxyType(
+    {
+        **dict.fromkeys(("right", "down", "l", "j", "tab", "T", "C"), 1),
+        **dict.fromkeys(("left", "up", "h", "k", "shift+tab"), -1),
+        "home": -1000,
+        "end": 1000,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A name that is chosen from several and shown at once; `kept` is false after Esc."""
+
+    purpose: str
+    names: tuple[str, ...]
+    at: int = 0
+    done: bool = False
+    kept: bool = True
+
+    @property
+    def name(self) -> str:
+        """Return the name that is shown now."""
+        return self.names[self.at]
+
+    def after(self, key: str) -> Choice:
+        """Return the choice after a key: Enter keeps the name, Esc restores the first one."""
+        if key in ("enter", "space"):
+            return replace(self, done=True)
+        if key in ("escape", "q"):
+            return replace(self, done=True, kept=False)
+        by = _NEXT.get(key, 0)
+        if abs(by) == 1:
+            return replace(self, at=(self.at + by) % len(self.names))
+        return replace(self, at=min(max(self.at + by, 0), len(self.names) - 1))

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from types import MappingProxyType
 
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from rich.style import Style
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as TextualTheme
 
 from latmon.model.stages import FACTS
-from latmon.support.theme import Theme, load_theme, theme_names
-from latmon.views.heatmap import RAMP, RAMP_16, TAIL, Ink
+from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
+from latmon.views.heatmap import RAMP, TAIL, Ink, solid
 
+DEPTHS = MappingProxyType(
+    {
+        "none": ColorSystem.STANDARD,
+        "8": ColorSystem.STANDARD,
+        "16": ColorSystem.STANDARD,
+        "256": ColorSystem.EIGHT_BIT,
+        "truecolor": ColorSystem.TRUECOLOR,
+    }
+)
+"""Colour depth -> the sequences that Rich sends for it."""
 _FULL = ("truecolor", "256")
-_HEAT_16 = (4, 12, 6, 10, 11, 15)
-"""Their luminance rises on xterm and on the Linux console."""
-_ROLES_16 = MappingProxyType({TAIL: 15, "limit": 10, "area": 6, "frame": 8})
+_STAGES = tuple(one.colour for one in FACTS)
+_BRIGHT = 8
+"""Number of the first bright colour of ANSI. With 8 colours bold stands for bright, as terminfo has it."""
 _PLAIN = {
     "text": Style(),
     "dim": Style(),
@@ -35,7 +45,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """Styles by role, the heat map's ink, and whether the terminal's own colours are kept (16 colours and none)."""
+    """Styles by role, the heat map's ink, and whether the terminal's own colours are kept (16 colours and fewer)."""
 
     name: str
     styles: Mapping[str, Style]
@@ -44,28 +54,28 @@ class Face:
 
 
 def face(theme: Theme, depth: str) -> Face:
-    """Return the styles of a theme; 16 colours and none keep the terminal's background."""
+    """Return the styles of a theme for one of DEPTHS; 16 colours and fewer keep the terminal's background."""
     if depth in _FULL and theme.colours:
-        return Face(theme.name, MappingProxyType(_coloured(theme, depth)), _ink(theme), plain=False)
-    styles = dict(_PLAIN)
-    staged = depth != "none" and bool(theme.colours_16)
-    ink = replace(RAMP, staged=staged)
-    if staged and theme.dark:
-        ink = replace(RAMP_16, staged=True)
-        styles |= {f"heat{i}": Style(color=Color.from_ansi(n)) for i, n in enumerate(_HEAT_16, 1)}
-        styles |= {role: Style(color=Color.from_ansi(n)) for role, n in _ROLES_16.items()}
-    if staged:
-        styles |= {f"stage{i}": Style(color=Color.from_ansi(one.colour.ansi)) for i, one in enumerate(FACTS, 1)}
-    if depth != "none":
-        styles |= {role: styles[role] + Style(color=Color.parse(c)) for role, c in theme.colours_16.items()}
+        styles = _coloured(role_colours(theme, _STAGES), depth)
+        return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)), plain=False)
+    few = ansi_colours(theme, _STAGES) if depth != "none" else {}
+    if not few:
+        return Face(theme.name, MappingProxyType(_PLAIN), RAMP, plain=True)
+    only_8 = depth == "8"
+    cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
+    styles = _PLAIN | {"bad": Style(bold=True)}
+    for role, number in few.items():
+        styles[role] = styles.get(role, Style()) + (_of_8(number) if only_8 else Style(color=Color.from_ansi(number)))
+    styles |= {f"heat{number}": Style(color=Color.from_ansi(cell.ansi)) for number, cell in enumerate(cells, 1)}
+    ink = Ink(glyphs="".join(cell.glyph for cell in cells), halves=False) if cells else RAMP
     return Face(theme.name, MappingProxyType(styles), ink, plain=True)
 
 
-def next_theme(theme: Theme) -> Theme:
-    """Return the theme after this one, after the last the first; raise ThemeError for an invalid file."""
-    names = theme_names()
-    at = names.index(theme.name) if theme.name in names else -1
-    return load_theme(names[(at + 1) % len(names)])
+def _of_8(number: int) -> Style:
+    """Return an ANSI colour on a terminal with 8; bright black is black on some, and has the terminal's own instead."""
+    if number == _BRIGHT:
+        return Style()
+    return Style(color=Color.from_ansi(number % _BRIGHT), bold=True if number > _BRIGHT else None)
 
 
 def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
@@ -84,28 +94,12 @@ def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
     )
 
 
-def _ink(theme: Theme) -> Ink:
-    return Ink(glyphs="█" * len(theme.steps)) if theme.steps else RAMP
-
-
-def _coloured(theme: Theme, depth: str) -> dict[str, Style]:
-    c = theme.colours
-    styles = {role: Style(color=_rgb(c[role]), bgcolor=_rgb(c["background"])) for role in c}
+def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
+    shown = {role: Color.from_ansi(one.xterm) if depth == "256" else Color.parse(one.rgb) for role, one in some.items()}
+    styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
     styles["strong"] += Style(bold=True)
     styles["bad"] += Style(bold=True)
-    styles["gap"] = styles["dim"]
-    back = _rgb(c["background"])
-    steps = [Color.from_ansi(i) for i in theme.steps_256] if depth == "256" else [_rgb(s) for s in theme.steps]
-    heat = {f"heat{number}": step for number, step in enumerate(steps, 1)} | {TAIL: _rgb(theme.tail or c["strong"])}
-    styles |= {role: Style(color=colour, bgcolor=back) for role, colour in heat.items()}
-    for upper, lower in permutations(heat, 2):  # of the two halves of a cell
-        styles[f"{upper}/{lower}"] = Style(color=heat[upper], bgcolor=heat[lower])
-    styles |= {role: Style(color=_rgb(colour), bgcolor=back) for role, colour in theme.accents.items()}
-    for number, one in enumerate(FACTS, 1):
-        colour = Color.from_ansi(one.colour.xterm) if depth == "256" else _rgb(one.colour.rgb)
-        styles[f"stage{number}"] = Style(color=colour, bgcolor=back)
+    cells = [role for role in shown if role.startswith("heat") or role == TAIL]
+    for upper, lower in permutations(cells, 2):  # of the two halves of a cell
+        styles[f"{upper}/{lower}"] = Style(color=shown[upper], bgcolor=shown[lower])
     return styles
-
-
-def _rgb(text: str) -> Color:
-    return Color.parse(text)

@@ -21,7 +21,7 @@ import threading
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -42,16 +42,51 @@ RESTORE = (
 _SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
 
 
-def colour_depth(env: Mapping[str, str]) -> str:
-    """Return none, 16, 256 or truecolor, by NO_COLOR, else by the terminal's own variables."""
+_RGB_TERMS = ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "wezterm", "contour")
+"""Terminals that have always had truecolor. COLORTERM is lost through ssh and sudo, TERM is not."""
+_FEW_TERMS = ("linux", "screen", "vt")
+"""Terminals for which COLORTERM is left over from the one around them: GNU screen before 5 misreads 38;2."""
+_NAMED = MappingProxyType(
+    {"256color": "256", "16color": "16", "88color": "16", "linux": "16", "xterm": "16", "rxvt": "16"}
+)
+"""Part of a TERM -> depth. The terminfo of linux, xterm and rxvt has 8 colours, but they also show the bright ones."""
+_LEVELS = MappingProxyType({1 << 24: "truecolor", 256: "256", 16: "16", 8: "8", 0: "none"})
+_STDERR = 2
+
+
+def colour_depth(env: Mapping[str, str], colours: Callable[[str], int | None] | None = None) -> str:
+    """Return none, 8, 16, 256 or truecolor: by NO_COLOR, COLORTERM and TERM, else by terminfo.
+
+    `colours`: the number of colours of a TERM, below 0 for one without any; None where it isn't known.
+    """
     if env.get("NO_COLOR"):
         return "none"
-    if env.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
-        return "truecolor"
     term = env.get("TERM", "").lower()
-    if term.endswith(("-direct", "-truecolor")):
+    is_few = term.endswith(("-16color", "-88color")) or (term.startswith(_FEW_TERMS) and not env.get("TMUX"))
+    has_rgb = env.get("COLORTERM", "").lower() in ("truecolor", "24bit") and not is_few
+    if has_rgb or "-direct" in term or term.endswith("-truecolor") or term.startswith(_RGB_TERMS):
         return "truecolor"
-    return "256" if "256color" in term or term in ("xterm-kitty", "alacritty", "foot", "xterm-ghostty") else "16"
+    named = next((depth for part, depth in _NAMED.items() if part in term), "")
+    if named:
+        return named
+    known = (colours or terminfo_colours)(term)
+    return "16" if known is None else next(depth for least, depth in _LEVELS.items() if max(known, 0) >= least)
+
+
+def terminfo_colours(term: str) -> int | None:
+    """Return the number of colours that terminfo has for a TERM; None where it doesn't know it.
+
+    Only the first call of a process reads terminfo, as curses has it.
+    """
+    try:
+        import curses  # noqa: PLC0415  some builds of Python lack it
+    except ImportError:
+        return None
+    try:
+        curses.setupterm(term, _STDERR)
+        return curses.tigetnum("colors")
+    except curses.error:
+        return None
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 
-_EIGHTHS = "▏▎▍▌▋▊▉█"
+_BAR, _THIN = "▆", "▏"
+"""Cell of a bar, which leaves a gap to the row above, and a part that is smaller than a cell."""
 
 
 def short(stage: str) -> str:
@@ -27,7 +28,7 @@ def short(stage: str) -> str:
 
 def role(stage: str, ink: Ink) -> str:
     """Return the role of a stage's cells."""
-    if ink.coloured or ink.staged:
+    if ink.coloured:
         return f"stage{colour_number(stage)}"
     return "dim" if stage == UNACCOUNTED else "text"
 
@@ -68,14 +69,11 @@ def legend(stages: Iterable[str], width: int, ink: Ink) -> list[Line]:
     return lines
 
 
-def share_bar(share: float | None, cells: int, ink: Ink, role: str = "text") -> Line:
-    """Return a share as a bar of exactly `cells`; a share above 0 has at least the smallest glyph."""
+def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
+    """Return a share as a bar of exactly `cells`; a share above 0 is at least a thin line."""
     if not share or share <= 0 or cells <= 0:
         return (Span(" " * max(cells, 0)),)
-    steps = _EIGHTHS if ink.coloured else "▌█"
-    length = max(1, round(min(share, 1.0) * cells * len(steps)))
-    whole, rest = divmod(length, len(steps))
-    text = "█" * whole + (steps[rest - 1] if rest else "")
+    text = _BAR * round(min(share, 1.0) * cells) or _THIN
     return (Span(f"{text:<{cells}}", role),)
 
 
@@ -106,5 +104,5 @@ def fine(histogram: Histogram) -> dict[int, int]:
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:
     own = role(name, ink)
-    fill = "█" if ink.coloured and name != UNACCOUNTED else FACTS_OF[STAGE_OF[name]].fill
+    fill = _BAR if ink.coloured and name != UNACCOUNTED else FACTS_OF[STAGE_OF[name]].fill
     return (Span(LETTERS[name], "strong"), *([Span(fill * (cells - 1), own)] if cells > 1 else []))

@@ -57,8 +57,6 @@ class Ink:
     line: str = "┄"
     gap: str = "╎"
     now: str = "│"
-    staged: bool = False
-    """Without colours for the levels, but with one for each stage."""
 
     @property
     def levels(self) -> int:
@@ -75,8 +73,11 @@ class Ink:
 
 RAMP = Ink(glyphs="·:░▒▓█", coloured=False, halves=False)
 """Without colours: darker glyphs are more I/Os."""
-RAMP_16 = Ink(glyphs="▒▒▒▒▓█", halves=False)
-"""For 16 colours, of which a cell's background often can't have all: colour and glyph rise together."""
+
+
+def solid(levels: int) -> Ink:
+    """Return the ink for a ramp of so many colours; without any, levels are glyphs."""
+    return Ink(glyphs="█" * levels) if levels else RAMP
 
 
 @dataclass(frozen=True, slots=True)

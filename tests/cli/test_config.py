@@ -71,7 +71,7 @@ def test_without_xdg_it_is_below_home(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("colour: red", r"config.yaml: unknown key 'colour'; the keys are theme, interval"),
+        ("colour: red", r"config.yaml: unknown key 'colour'; the keys are theme, ramp, interval"),
         ("1: red", r"config.yaml: unknown key 1"),
         ("interval: 10ms", r"config.yaml: interval: '10ms' is not an interval from 100ms to 1m"),
         ("interval: [1s]", r"config.yaml: interval: expected one value, not list"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.cli import config
+from latmon.cli import arguments, config
 from latmon.support import theme
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,18 @@ def test_every_key_of_the_config_is_described():
 
 def test_every_key_of_a_theme_is_described():
     assert keys("Themes") == {"name", "dark", "colours", "colours_16", "heatmap"}
-    assert all(f"`{role}`" in CONFIG for role in theme.ROLES)
+    assert all(f"`{role}`" in CONFIG for role in (*theme.ROLES, *theme.ACCENTS))
+
+
+def test_every_theme_and_every_ramp_is_described_and_offered(capsys):
+    themes = re.findall(r"(?m)^\| ((?:`[\w-]+` ?)+)\|", CONFIG.split("| theme | for |")[1].split("| key |")[0])
+    names = re.findall(r"`([\w-]+)`", " ".join(themes))
+    assert names == [*theme.OUR_THEMES, theme.AUTO, *theme.OUR_RAMPS]
+    with pytest.raises(SystemExit):
+        arguments.parse(["--help"])
+    offered = " ".join(capsys.readouterr().out.split())
+    assert f"{', '.join(theme.OUR_THEMES)} or one of yours" in offered.replace("colour- blind", "colour-blind")
+    assert f"auto, {', '.join(theme.OUR_RAMPS)} or one of yours" in offered
 
 
 def test_the_readme_fits_on_its_page():

@@ -27,7 +27,7 @@ from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.options import FORMATS, ExportOptions, moment_us
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import writer
-from latmon.exporters.screen import Moments, nearest, palette, windows
+from latmon.exporters.screen import Moments, palette, windows
 from latmon.exporters.source import Source
 from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
@@ -39,7 +39,7 @@ from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
 from latmon.support import streams
 from latmon.support.errors import RecordingError, UsageError
-from latmon.support.theme import load_theme
+from latmon.support.theme import load_theme, nearest
 from latmon.views.lines import fit, plain
 from latmon.views.units import clock
 

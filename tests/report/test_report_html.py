@@ -361,7 +361,7 @@ def test_text_has_enough_contrast_on_paper_and_on_both_screens():
             for ink in ("text", "dim", "strong", "accent", "bad"):
                 low, high = sorted((luminance(colours[ground]), luminance(colours[ink])))
                 assert (high + 0.05) / (low + 0.05) >= 4.5, (ground, ink)
-    assert len(light().steps) == LEVELS
+    assert len(light().ramp.steps) == LEVELS
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda one: one.name)

@@ -15,6 +15,7 @@ sys.exit(
     run(
         Source(host(8, 90, odd="nvme5n1", ios=60), pace=float(os.environ["PACE"]), refuse=os.environ.get("REFUSE", "")),
         theme=os.environ.get("THEME"),
+        ramp=os.environ.get("RAMP"),
         threshold_us=SECOND // 10,
     ),
 )

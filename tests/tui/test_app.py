@@ -9,10 +9,11 @@ from frames import PROCFS, Source, disks, frame, host
 
 from latmon.support.errors import RecordingError
 from latmon.support.paths import data_dir
-from latmon.support.theme import load_theme
+from latmon.support.theme import OUR_THEMES, load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas, HelpScreen
-from latmon.tui.keys import ACTIONS, bindings, key_line, sections
+from latmon.tui.keys import ACTIONS, bindings, choosing, key_line, sections
+from latmon.tui.prompt import THEME, Choice
 from latmon.views.lines import plain
 from latmon.views.selection import Selection
 
@@ -148,7 +149,7 @@ async def test_pausing_counts_what_it_misses():
         assert "LIVE ●" in screen(app)
 
 
-async def test_ops_windows_sorts_and_themes():
+async def test_ops_windows_and_sorts():
     app = make(Source(host(2, 5)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
@@ -160,10 +161,73 @@ async def test_ops_windows_sorts_and_themes():
         assert "last 30 s" in screen(app)
         await pilot.press("s")
         assert app.scene.selection.sort == "p99"
-        for name in ("light", "high-contrast", "mono", "dark"):
-            await pilot.press("T")
+
+
+async def test_a_theme_is_shown_while_it_is_chosen_and_kept_or_restored():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("T")
+        assert screen(app).splitlines()[-1].startswith(" theme ▸dark  light  high-contrast ")
+        for name in OUR_THEMES[1:]:
+            await pilot.press("right")
             assert app._face.name == name
+            assert f"▸{name} " in screen(app).splitlines()[-1]
             assert "nvme0n1" in screen(app)
+        await pilot.press("escape")
+        assert app._face.name == "dark"
+        await pilot.press("T", "T", "enter")
+        assert app._face.name == "light"
+        assert "theme light; `theme: light` in the config keeps it" in screen(app)
+        assert "Esc restore" not in screen(app)
+
+
+async def test_a_ramp_is_chosen_apart_from_the_theme():
+    app = make(Source(host(2, 5)), theme="light")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        first = app._face.styles["heat1"]
+        await pilot.press("C", "right", "right")
+        assert screen(app).splitlines()[-1].startswith(" ramp  auto  cividis ▸viridis  inferno  mono ")
+        viridis = app._face.styles["heat1"]
+        assert viridis != first
+        await pilot.press("enter", "T", "left", "enter")
+        assert app._face.name == "dark"
+        assert app._face.styles["heat9"].color.name == "#f6e620"
+        await pilot.press("C", "home", "escape")
+        assert app._face.styles["heat9"].color.name == "#f6e620"
+
+
+async def test_where_there_are_no_colours_no_ramp_is_offered():
+    app = make(Source(host(2, 5)), depth="none")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("C")
+        assert "no ramp to choose here" in screen(app)
+
+
+async def test_a_theme_that_is_invalid_is_named_and_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "latmon" / "themes").mkdir(parents=True)
+    (tmp_path / "latmon" / "themes" / "zz.yaml").write_text("name: zz\ncolours: {text: red}\n")
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(200, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("T", "left")
+        assert "zz.yaml:2: colours: background, dim, strong, accent, bad missing" in screen(app)
+        assert app._face.name == "dark"
+        await pilot.press("left", "enter")
+        assert app._face.name == OUR_THEMES[-1]
+
+
+@pytest.mark.parametrize("cells", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("at", [0, 3, 11])
+def test_the_name_that_is_chosen_is_on_the_line(at, cells):
+    choice = Choice(THEME, tuple(f"name-{number}" for number in range(12)), at)
+    line = plain(choosing(choice, cells))
+    assert f"▸name-{at} " in line
+    assert len(line) <= cells
+    assert cells < 60 or line.endswith("Esc restore")
 
 
 async def test_recording_is_asked_for_or_refused_in_words():

@@ -41,7 +41,7 @@ def press(made, *steps, size=(80, 24)):
 
 
 def text(made, size=(80, 24)):
-    return "\n".join(plain(line) for line in screen_lines(made, foot(made.view, None, "dark", size[0]), *size))
+    return "\n".join(plain(line) for line in screen_lines(made, foot(made.view, None, size[0]), *size))
 
 
 # ---- stages

@@ -1,19 +1,53 @@
-"""Themes: ours are whole, and a wrong one is refused with file and key."""
+"""Themes and ramps: ours are whole and can be read, and a wrong one is refused with file, line and key."""
 
 import os
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 import yaml
 
 from latmon.model.frame import STAGES
+from latmon.model.stages import FACTS
 from latmon.support.errors import EXIT_USAGE, ThemeError
 from latmon.support.paths import data_dir
-from latmon.support.theme import MAX_BYTES, Theme, load_theme, read_theme, theme_dirs, theme_names
-from latmon.tui.style import face
+from latmon.support.theme import (
+    AUTO,
+    GLYPHS,
+    MAX_BYTES,
+    OUR_RAMPS,
+    OUR_THEMES,
+    XTERM,
+    Theme,
+    ansi_colours,
+    load_ramp,
+    load_theme,
+    ramp_names,
+    read_ramp,
+    read_theme,
+    role_colours,
+    theme_dirs,
+    theme_names,
+)
+from latmon.tui.style import DEPTHS, face
 from latmon.views.bars import role
 
-GOOD = (data_dir("themes") / "dark.yaml").read_text()
+OURS = data_dir("themes")
+GOOD = (OURS / "dark.yaml").read_text()
+GOOD_RAMP = (OURS / "ramps" / "cividis.yaml").read_text()
+THEMES = sorted(path.stem for path in OURS.glob("*.yaml"))
+COLOURED = [name for name in THEMES if read_theme(OURS / f"{name}.yaml").colours]
+RAMPS = sorted(path.stem for path in OURS.glob("ramps/*.yaml"))
+VGA = (
+    *("#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa"),
+    *("#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff"),
+)
+"""ANSI's colours on the Linux console."""
+COVERED = dict(zip(GLYPHS, (0.05, 0.1, 0.25, 0.5, 0.75, 1.0), strict=True))
+"""Share of a cell that is ink."""
+STAGE_COLOURS = [one.colour for one in FACTS]
+TEXTS = ("text", "dim", "strong", "accent", "bad", "limit", "gap", "tail")
+READABLE, VISIBLE = 4.5, 3
+"""Contrast that WCAG 2 demands of texts, and of graphics."""
 
 
 def write(directory, text, name="x.yaml"):
@@ -23,18 +57,47 @@ def write(directory, text, name="x.yaml"):
 
 
 def test_ours_are_all_there_and_valid():
-    assert theme_names((data_dir("themes"),)) == ("dark", "light", "high-contrast", "mono")
-    for name in theme_names((data_dir("themes"),)):
-        theme = load_theme(name, (data_dir("themes"),))
-        assert theme.name == name
+    assert theme_names((OURS,)) == OUR_THEMES
+    assert ramp_names((OURS,)) == (AUTO, *OUR_RAMPS)
+    assert set(OUR_THEMES) == set(THEMES)
+    assert set(OUR_RAMPS) == set(RAMPS)
+    for name in THEMES:
+        assert read_theme(OURS / f"{name}.yaml").name == name
+    for name in RAMPS:
+        assert read_ramp(OURS / "ramps" / f"{name}.yaml", dark=True).name == name
+
+
+def linear(colour):
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
 
 
 def luminance(colour):
-    def linear(part):
-        return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-
-    red, green, blue = (linear(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
+    red, green, blue = linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lightness(y):
+    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+
+
+def lab(colour):
+    red, green, blue = linear(colour)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+def apart(one, other):
+    """Return the distance of two colours in CIELAB; 2.3 can just be seen side by side."""
+    return sum((a - b) ** 2 for a, b in zip(lab(one), lab(other), strict=True)) ** 0.5
 
 
 def xterm(index):
@@ -42,24 +105,121 @@ def xterm(index):
         return "#" + f"{8 + 10 * (index - 232):02x}" * 3
     levels = (0, 95, 135, 175, 215, 255)
     index -= 16
-    return "#" + "".join(f"{levels[index // 36**0 // d % 6]:02x}" for d in (36, 6, 1))
+    return "#" + "".join(f"{levels[index // d % 6]:02x}" for d in (36, 6, 1))
 
 
-@pytest.mark.parametrize("name", ["dark", "light", "high-contrast"])
-def test_steps_are_even_for_every_eye(name):
-    """Luminance goes one way only, away from the background, in truecolor and in 256; each step is distinct."""
-    theme = load_theme(name, (data_dir("themes"),))
-    for steps in (theme.steps, tuple(xterm(i) for i in theme.steps_256)):
-        light = [luminance(s) for s in steps]
-        assert light == sorted(light, reverse=not theme.dark)
-        assert len(set(steps)) == len(steps)
+def ramps():
+    """Yield every ramp for a dark and for a light background, and those that a theme has of its own."""
+    for name in RAMPS:
+        for dark in (True, False):
+            yield pytest.param(load_ramp(name, dark=dark), dark, id=f"{name}-{'dark' if dark else 'light'}")
+    for name in THEMES:
+        theme = read_theme(OURS / f"{name}.yaml")
+        if not theme.ramp.name:
+            yield pytest.param(theme.ramp, theme.dark, id=f"{name}'s own")
 
 
-@pytest.mark.parametrize("name", ["dark", "light", "high-contrast"])
-def test_the_tail_stands_out_from_the_background(name):
-    theme = load_theme(name, (data_dir("themes"),))
-    high, low = sorted((luminance(theme.tail), luminance(theme.colours["background"])), reverse=True)
-    assert (high + 0.05) / (low + 0.05) > 4.5
+@pytest.mark.parametrize(("ramp", "dark"), ramps())
+def test_steps_go_away_from_the_background_and_neighbours_differ(ramp, dark):
+    for steps in (ramp.steps, tuple(xterm(i) for i in ramp.steps_256)):
+        assert len(steps) == 9 if ramp.name else len(steps) >= 7
+        light = [lightness(luminance(step)) for step in steps]
+        assert light == sorted(light, reverse=not dark)
+        assert all(abs(after - before) > 2 for before, after in pairwise(light))
+        assert all(apart(before, after) > 6 for before, after in pairwise(steps))
+
+
+@pytest.mark.parametrize("shown", [XTERM, VGA], ids=["xterm", "console"])
+@pytest.mark.parametrize("few", ["steps_16", "steps_8"])
+@pytest.mark.parametrize(("ramp", "dark"), ramps())
+def test_steps_of_few_colours_are_even_with_their_glyphs(ramp, dark, few, shown):
+    """A glyph mixes its colour with the background, black or white. Colour and glyph never lose against each other."""
+    cells = getattr(ramp, few)
+    background = 0.0 if dark else 1.0
+    mixed = [COVERED[c.glyph] * luminance(shown[c.ansi]) + (1 - COVERED[c.glyph]) * background for c in cells]
+    light = [lightness(y) for y in mixed]
+    assert len(cells) == 6
+    assert light == sorted(light, reverse=not dark)
+    assert all(abs(after - before) > 2 for before, after in pairwise(light))
+    assert few == "steps_16" or all(c.ansi < 8 for c in cells)
+
+
+@pytest.mark.parametrize("name", COLOURED)
+def test_texts_can_be_read(name):
+    """In truecolor and in 256 colours, also the rgb of latmon's own choice."""
+    found = role_colours(load_theme(name, (OURS,)), STAGE_COLOURS)
+    for shown in ({r: c.rgb for r, c in found.items()}, {r: xterm(c.xterm) for r, c in found.items()}):
+        assert [r for r in TEXTS if contrast(shown[r], shown["background"]) < READABLE] == []
+        assert contrast(shown["area"], shown["background"]) >= VISIBLE
+
+
+@pytest.mark.parametrize("shown", [XTERM, VGA], ids=["xterm", "console"])
+@pytest.mark.parametrize("name", [name for name in THEMES if name != "mono"])
+def test_texts_of_16_colours_can_be_read(name, shown):
+    theme = load_theme(name, (OURS,))
+    background = "#000000" if theme.dark else "#ffffff"
+    found = {r: shown[number] for r, number in ansi_colours(theme, STAGE_COLOURS).items()}
+    assert [r for r in TEXTS if r in found and contrast(found[r], background) < READABLE] == []
+
+
+@pytest.mark.parametrize("ramp", RAMPS)
+@pytest.mark.parametrize("name", COLOURED)
+def test_the_tail_is_no_step_of_any_ramp(name, ramp):
+    theme = load_theme(name, (OURS,), ramp=ramp)
+    assert theme.tail not in theme.ramp.steps or ramp == "mono"
+    assert contrast(theme.tail, theme.colours["background"]) > READABLE
+
+
+@pytest.mark.parametrize("depth", ["256", "truecolor"])
+@pytest.mark.parametrize("name", COLOURED)
+def test_stages_differ_on_every_background(name, depth):
+    shown = [one.rgb if depth == "truecolor" else xterm(one.xterm) for one in STAGE_COLOURS]
+    assert all(apart(one, other) >= 19 for one, other in permutations(shown, 2))
+    back = load_theme(name, (OURS,)).colours["background"]
+    assert all(contrast(one, back) >= 1.2 for one in shown)  # a bar also has its letter, in the colour of texts
+
+
+def test_a_theme_gets_its_ramp_from_itself_from_the_default_or_from_the_user(tmp_path):
+    assert load_theme("dark", (OURS,)).ramp == load_ramp("cividis", dark=True)
+    assert load_theme("light", (OURS,)).ramp == load_ramp("cividis", dark=False)
+    own = load_theme("phosphor", (OURS,)).ramp
+    assert own.steps != load_ramp("cividis", dark=True).steps
+    assert load_theme("phosphor", (OURS,), ramp="viridis").ramp == load_ramp("viridis", dark=True)
+    (tmp_path / "ramps").mkdir()
+    write(tmp_path / "ramps", GOOD_RAMP.replace("#243c6e", "#123456"), "mine.yaml")
+    assert load_theme("dark", (tmp_path, OURS), ramp="mine").ramp.steps[0] == "#123456"
+    assert ramp_names((tmp_path,)) == (AUTO, *OUR_RAMPS, "mine")
+    with pytest.raises(ThemeError, match=r"no ramp 'pink'; there are auto, cividis, viridis, inferno, mono$"):
+        load_theme("dark", (OURS,), ramp="pink")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("yellow ▒", "yellow x", ":11: light: steps_16: item 1: a colour and one of · : ░ ▒ ▓ █"),
+        ("black █]\n  steps_8", "pink █]\n  steps_8", ":11: light: steps_16: item 6: one of black, red"),
+        ("[blue ▒, blue █", "[blue ▒, bright_blue █", ":7: dark: steps_8: only black, red"),
+        ("[19, 24, 60,", "[19, 24, 60, 61,", ":5: dark: steps_256: as many as steps"),
+        ('"#fee636"', "yellow", ":4: dark: steps: item 9: a colour like"),
+        ("light:", "bright:", ":8: unknown key 'bright'; known are name, dark, light"),
+        ("name: cividis", "name: 7", ":2: name: letters"),
+    ],
+)
+def test_a_mistake_in_a_ramp_is_named_with_its_line(tmp_path, old, new, named):
+    assert old in GOOD_RAMP
+    path = write(tmp_path, GOOD_RAMP.replace(old, new))
+    with pytest.raises(ThemeError) as refused:
+        read_ramp(path, dark=True)
+    assert f"{path}{named}" in str(refused.value)
+
+
+def test_a_mistake_in_a_theme_is_named_with_its_line(tmp_path):
+    path = write(tmp_path, GOOD.replace('dim: "#8b95a1"', "dim: grey"))
+    with pytest.raises(ThemeError) as refused:
+        read_theme(path)
+    assert str(refused.value) == f'{path}:7: colours: dim: a colour like "#5fd7ff"'
+    with pytest.raises(ThemeError, match=r"x.yaml:4: not YAML: "):
+        read_theme(write(tmp_path, "name: dark\ncolours:\n- [\n"))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +283,10 @@ def test_what_is_no_readable_file_is_passed_over(tmp_path):
     os.mkfifo(fifos / "evil.yaml")
     dirs = (closed, fifos, theme_dirs()[-1])
     assert load_theme("dark", dirs).name == "dark"
-    with pytest.raises(ThemeError, match=r"no theme 'evil'; there are dark, light, high-contrast, mono$"):
+    with pytest.raises(
+        ThemeError,
+        match=f"no theme 'evil'; there are {', '.join(OUR_THEMES)}$",
+    ):
         load_theme("evil", dirs)
 
 
@@ -141,19 +304,26 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
         read_theme(tmp_path)
 
 
-@pytest.mark.parametrize("depth", ["none", "16", "256", "truecolor"])
-@pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "mono"])
-def test_a_face_has_a_style_for_every_role(name, depth):
-    made = face(load_theme(name, (data_dir("themes"),)), depth)
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("ramp", [AUTO, *RAMPS])
+@pytest.mark.parametrize("name", THEMES)
+def test_a_face_has_a_style_for_every_role(name, ramp, depth):
+    made = face(load_theme(name, (OURS,), ramp=ramp), depth)
     heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail(1)[1]}
     roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
     roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
     assert roles <= set(made.styles)
-    stages = [made.styles[role(stage, made.ink)].color for stage in STAGES[:-1]]
+    stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]
     if depth != "none" and name != "mono":
         assert len(set(stages)) == len(stages)
+        assert len(heat) == made.ink.levels + 1
+        assert made.ink.levels == 6 if depth in ("8", "16") else made.ink.levels >= 7
     if depth == "none":
         assert all(s.color is None and s.bgcolor is None for s in made.styles.values())
+    if depth in ("8", "16"):
+        numbers = [s.color.number for s in made.styles.values() if s.color is not None]
+        assert all(number < int(depth) for number in numbers)
+        assert all(s.bgcolor is None for s in made.styles.values())
 
 
 def test_without_colours_the_levels_are_reported_apart_by_glyph():

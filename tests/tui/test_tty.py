@@ -65,12 +65,15 @@ class Terminal:
 
     def screen(self):
         """What a terminal shows of the bytes so far."""
+        return self.emulator().display
+
+    def emulator(self):
         emulator = pyte.Screen(*self.size)
         # pyte takes kitty's and Textual's private modes for text or for SGR; a real terminal ignores them
         pyte.ByteStream(emulator).feed(
             re.sub(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?|\x1b\][^\x1b\x07]*(?:\x07|\x1b\\)", b"", self.seen)
         )
-        return emulator.display
+        return emulator
 
     def end(self, seconds=60):
         """The exit status, and how long it took."""
@@ -106,6 +109,53 @@ def test_a_slow_link_is_enough_and_shows_the_outliers():
         assert terminal.end()[0] == 0
         shows_the_outliers(env, terminal, lines)
         assert 0 < rate < BUDGET, env
+
+
+FOREGROUND = re.compile(rb"\x1b\[(?:\d+;)*?(3[0-7]|9[0-7]|38;5|38;2)[;m]")
+SEQUENCES = {
+    "none": set(),
+    "8": {b"3"},
+    "16": {b"3", b"9"},
+    "256": {b"38;5"},
+    "truecolor": {b"38;2"},
+}
+"""Depth -> the kinds of foreground colours that are sent."""
+
+
+@pytest.mark.parametrize(
+    ("env", "depth"),
+    [
+        ({"TERM": "screen"}, "8"),
+        ({"TERM": "vt100"}, "none"),
+        *(
+            pytest.param(env, depth, marks=pytest.mark.slow)
+            for env, depth in (
+                ({"TERM": "xterm-256color"}, "256"),
+                ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
+                ({"TERM": "tmux-256color"}, "256"),
+                ({"TERM": "screen", "COLORTERM": "truecolor"}, "8"),
+                ({"TERM": "linux"}, "16"),
+                ({"TERM": "linux", "THEME": "light", "RAMP": "inferno"}, "16"),
+                ({"TERM": "xterm"}, "16"),
+                ({"TERM": "xterm-16color"}, "16"),
+                ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
+            )
+        ),
+    ],
+    ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else value,
+)
+def test_a_terminal_gets_the_colours_that_it_has(env, depth):
+    terminal = Terminal(**env)
+    assert terminal.read(60, until=b"nvme5n1")
+    terminal.read(2)
+    emulator = terminal.emulator()
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    shows_the_outliers(env, terminal, emulator.display)
+    found = {kind if b";" in kind else kind[:1] for kind in FOREGROUND.findall(terminal.seen)}
+    assert found == SEQUENCES[depth]
+    cells = {cell.fg for y in range(6, 20) for cell in emulator.buffer[y].values() if cell.data in "▀▄█▒▓░:·"}
+    assert len(cells) >= {"none": 1, "8": 3, "16": 4}.get(depth, 5)
 
 
 def read_all(terminals, seconds):

@@ -117,7 +117,7 @@ def depth_bars(
     cut = heatmap.exact(highest, rows, (limit - 1, limit) if limit is not None and walled else ())
     if cut[0] == DepthBand(0, 0) and shown.busy and not shown.queued.counts.get(0):
         cut = cut[1:] or cut
-    columns = _bar_columns(shown, cut, width, ink, most=most, over=over)
+    columns = _bar_columns(shown, cut, width, most=most, over=over)
     lines: list[Line] = [_at_edge(heads(columns))]
     for i in reversed(range(len(cut))):
         if walled and limit is not None and cut[i].high <= limit < (cut[i + 1].high if i + 1 < len(cut) else limit + 1):
@@ -132,9 +132,7 @@ def _at_edge(line: Line) -> Line:
     return tuple(others) if last.text == " " else (*others, last._replace(text=last.text[:-1]))
 
 
-def _bar_columns(
-    shown: DepthColumns, cut: Sequence[DepthBand], width: int, ink: Ink, *, most: int, over: str
-) -> Placed[int]:
+def _bar_columns(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, most: int, over: str) -> Placed[int]:
     """Return the columns; a row's value is the number of its band in `cut`."""
     issue = width >= _NARROWEST and shown.at_issue.total > 0
     queued = width >= _NARROW and shown.queued.total > 0
@@ -144,15 +142,15 @@ def _bar_columns(
     left = max(width - (BAND_LABEL + 2) - (figure + _MARK) - beside, 4)
     small = max(min(left // 4, _LARGE), _SMALL)
     driver = left - small * (issue + queued) + figure + _MARK
-    fields = [_band_field(shown, cut), _driver_field(shown, cut, driver, ink, most=most, over=over)]
+    fields = [_band_field(shown, cut), _driver_field(shown, cut, driver, most=most, over=over)]
     if issue:
-        fields.append(_bar_field("at issue", small + figure, heatmap.of(shown.at_issue.counts, cut), ink))
+        fields.append(_bar_field("at issue", small + figure, heatmap.of(shown.at_issue.counts, cut)))
     if latency:
         fields.append(_latency_field(latency, shown.latency, cut))
     if queued:
         title = next((t for t in ("queued or finishing", "queued") if len(t) <= small + figure), "queue")
         counts = heatmap.of(shown.queued.counts, cut)
-        fields.append(_bar_field(_INDENT + title, small + figure + len(_INDENT), counts, ink, _INDENT))
+        fields.append(_bar_field(_INDENT + title, small + figure + len(_INDENT), counts, _INDENT))
     return as_wide(fields)
 
 
@@ -169,9 +167,7 @@ def _band_field(shown: DepthColumns, cut: Sequence[DepthBand]) -> Field[int]:
     return Field("I/Os", BAND_LABEL, make)
 
 
-def _driver_field(
-    shown: DepthColumns, cut: Sequence[DepthBand], width: int, ink: Ink, *, most: int, over: str
-) -> Field[int]:
+def _driver_field(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, most: int, over: str) -> Field[int]:
     """Return the column of the I/Os in the driver, with marks at the mode and at the maximum."""
     counts, highest = heatmap.of(shown.in_driver.counts, cut), max(shown.in_driver.highest, most)
     whole = f"in the driver, {'busy time' if shown.busy else over}"
@@ -180,7 +176,7 @@ def _driver_field(
     def make(i: int, cells: int) -> Line:
         is_mode, is_max = _is_mode(shown, cut[i]), cut[i].low <= highest <= cut[i].high and highest > 0
         mark = " mode" if is_mode else " max" if is_max else ""
-        bar = _bar(counts, i, cells - _MARK, ink, "accent" if is_mode else "text")
+        bar = _bar(counts, i, cells - _MARK, "accent" if is_mode else "text")
         return (*bar, Span(f"{mark:<{_MARK}}", "accent" if is_mode else "strong"))
 
     return Field(title, width, make, right=False)
@@ -193,18 +189,18 @@ def _latency_field(title: str, took: Mapping[int, Took], cut: Sequence[DepthBand
     return Field(title, len(title) + 1, lambda i, _: duration(times_us[i] / ios[i]) if ios[i] else "")
 
 
-def _bar_field(title: str, width: int, counts: Sequence[int], ink: Ink, indent: str = "") -> Field[int]:
+def _bar_field(title: str, width: int, counts: Sequence[int], indent: str = "") -> Field[int]:
     def make(i: int, cells: int) -> Line:
-        return (Span(indent), *_bar(counts, i, cells - len(indent), ink))
+        return (Span(indent), *_bar(counts, i, cells - len(indent)))
 
     return Field(title, width, make, right=False)
 
 
-def _bar(counts: Sequence[int], i: int, cells: int, ink: Ink, role: str = "text") -> Line:
+def _bar(counts: Sequence[int], i: int, cells: int, role: str = "text") -> Line:
     """Return the share as a number, then as a bar in proportion to the largest; both are blank for 0."""
     n = counts[i]
     figure = part(n / sum(counts)) if n else ""
-    return (Span(f"{figure:>{_PERCENT}} "), *share_bar(n / max(*counts, 1), cells - _PERCENT - 1, ink, role))
+    return (Span(f"{figure:>{_PERCENT}} "), *share_bar(n / max(*counts, 1), cells - _PERCENT - 1, role))
 
 
 def _ceiling(limit: int, columns: Placed[int], width: int, ink: Ink) -> Line:
@@ -272,7 +268,7 @@ def outstanding(
 
     `over_time`, `ages`: draw the map and the age list; `age_lines`: lines of the age list, and when it is folded.
     """
-    head = gauge_lines(shown, cells, ink)
+    head = gauge_lines(shown, cells)
     left = height - len(head)
     found = shown.columns
     if found is None:
@@ -286,9 +282,9 @@ def outstanding(
     return [*lines, *(over_time(cells, map_) if map_ else [])][:height]
 
 
-def gauge_lines(shown: DepthView, cells: int, ink: Ink) -> list[Line]:
+def gauge_lines(shown: DepthView, cells: int) -> list[Line]:
     """Return the gauge, the distribution in words, and Little's law."""
-    lines = [_gauge(shown, cells, ink)]
+    lines = [_gauge(shown, cells)]
     if shown.columns is not None:
         lines.append(_in_words(shown, shown.columns, cells))
     lines += [(Span(f" {text}", "text"),) for text in _law_lines(shown.law, cells - 2)]
@@ -306,7 +302,7 @@ def at_limit(now: Outstanding, limit: int | None) -> bool:
     return limit is not None and now.in_driver is not None and now.in_driver >= limit
 
 
-def _gauge(shown: DepthView, cells: int, ink: Ink) -> Line:
+def _gauge(shown: DepthView, cells: int) -> Line:
     """Return the I/Os outstanding now, in the driver and queued, against the limit and its source."""
     now, bound, limit = shown.now, shown.bound, shown.limit
     full = at_limit(now, bound)
@@ -325,7 +321,7 @@ def _gauge(shown: DepthView, cells: int, ink: Ink) -> Line:
             cells,
         )
     number = Span(f"{driver} of {count(bound)} {where}", "bad" if full else "strong")
-    bar = share_bar((now.in_driver or 0) / bound, _GAUGE, ink, "bad" if full else "accent") if bound else ()
+    bar = share_bar((now.in_driver or 0) / bound, _GAUGE, "bad" if full else "accent") if bound else ()
     source = Span(f"  limit: {limit.name}", "dim")
     where_from = Span(f" ({limit.source})", "dim")
     brief = (left[0], Span(" "), number, Span(queued))

@@ -539,7 +539,7 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
     if found is None:
         return (Span(" " * cells),)
     stage, share = found
-    bar = share_bar(share, cells - _NAME - _PERCENT - 2, ink, role(stage, ink))
+    bar = share_bar(share, cells - _NAME - _PERCENT - 2, role(stage, ink))
     return (*bar, Span(f" {short(stage):<{_NAME}}"), Span(f" {part(share):>{_PERCENT}}"))
 
 

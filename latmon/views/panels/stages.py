@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from latmon.analysis.attribution import total_of
 from latmon.model.frame import STAGES
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.model.stages import explained
+from latmon.model.stages import LETTERS, explained
 from latmon.support.units import duration, part, spelled, whole
 from latmon.views import empty
 from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
@@ -58,7 +58,7 @@ def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
     number = Span(f"{whole(n):>{_COUNT}} ", "strong" if n == 1 else "dim")
     return (
         number,
-        *share_bar(math.log(n + 1) / math.log(most + 1), cells - _COUNT - 2, ink, role(name, ink)),
+        *share_bar(math.log(n + 1) / math.log(most + 1), cells - _COUNT - 2, role(name, ink)),
         Span(" "),
     )
 
@@ -86,6 +86,8 @@ def _folded(octaves: dict[int, int], step: int) -> dict[int, int]:
 
 
 _NAME = 11
+_LETTERED = _NAME + 2
+"""Cells of a stage's name with its letter in bars before it."""
 _VALUE = TIME
 _PERCENT = 4
 _TAIL = 2
@@ -143,7 +145,7 @@ def device(
     lines.append(heads(placed))
     reason = ""
     for stage in one.rows:
-        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, width, reason)
+        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, placed[0][1], width, reason)
         reason = stage.reason
     lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
     lines += [BLANK, *_below(one, width, "" if one.on_demand else why)]
@@ -220,7 +222,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
 
     above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
     fields: list[Field[StageRow]] = [
-        Field("stage", _NAME, lambda s, _: s.column, right=False),
+        Field("stage", _NAME, lambda s, cells: _named(s.column, cells), right=False, most=_LETTERED),
         Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
         Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
         Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
@@ -272,7 +274,7 @@ def _top(parts: Parts) -> str:
 
 
 def _share(stage: str, of: float | None, cells: int, ink: Ink) -> Line:
-    bar = share_bar(of, cells - _PERCENT - 1, ink, role(stage, ink))
+    bar = share_bar(of, cells - _PERCENT - 1, role(stage, ink))
     return (*bar, Span(f" {part(of):>{_PERCENT}}"))
 
 
@@ -287,13 +289,23 @@ def _below(one: Anatomy, width: int, why: str) -> list[Line]:
     return paragraph(one.why or why, width)
 
 
-def _unmeasured(stage: StageRow, width: int, before: str) -> list[Line]:
-    """Return the row of a stage without numbers, with the reason; a long one is not repeated after that `before`."""
-    texts = wrap(stage.reason, max(width - _NAME - 3, 10))
+def _named(column: str, cells: int) -> Line:
+    """Return the name of a stage, after its letter where there is room for it."""
+    return (Span(f"{LETTERS[column]} ", "strong"), Span(column)) if cells >= _LETTERED else (Span(column),)
+
+
+def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Line]:
+    """Return the row of a stage without numbers, with the reason; a long one is not repeated after that `before`.
+
+    `cells`: of the column of names.
+    """
+    room = max(width - cells - 3, 10)
+    texts = wrap(stage.reason, room)
     if len(texts) > 1 and stage.reason == before:
-        texts = wrap(f"{stage.reason.partition(':')[0]}, for the same reason", max(width - _NAME - 3, 10))
-    names = [stage.stage, *[""] * (len(texts) - 1)]
-    return [(Span(f" {name:<{_NAME}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
+        texts = wrap(f"{stage.reason.partition(':')[0]}, for the same reason", room)
+    name = stage.stage if cells < _LETTERED else f"{LETTERS[stage.stage]} {stage.stage}"
+    names = [name, *[""] * (len(texts) - 1)]
+    return [(Span(f" {one:<{cells}} ", "dim"), Span(text, "dim")) for one, text in zip(names, texts, strict=True)]
 
 
 def _includes(stage: StageRow, width: int) -> list[Line]:
