@@ -87,6 +87,8 @@ class Ramp:
     steps_256: tuple[int, ...] = ()
     steps_16: tuple[Cell, ...] = ()
     steps_8: tuple[Cell, ...] = ()
+    tail: str = ""
+    """The colour of I/Os above p99.9, where that of a theme could be taken for a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     if not own:
         return {}
     texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
-    texts |= {"gap": own["dim"], "tail": theme.tail or own["strong"]}
+    texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["strong"]}
     found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
     ramp = zip(theme.ramp.steps, theme.ramp.steps_256, strict=True)
     found |= {f"heat{number}": Colour(rgb, xterm) for number, (rgb, xterm) in enumerate(ramp, 1)}
@@ -269,7 +271,7 @@ def _heatmap(value: object, default: Ramp) -> tuple[str, Ramp]:
     tail = _hex(heat[key], (*where, key)) if key in heat else ""
     if "steps" not in heat and "steps_256" not in heat:
         return tail, default
-    return tail, replace(default, name="", **_many(heat, where))
+    return tail, replace(default, name="", tail="", **_many(heat, where))
 
 
 def _ramps(value: object) -> tuple[Ramp, Ramp]:
@@ -280,11 +282,12 @@ def _ramps(value: object) -> tuple[Ramp, Ramp]:
 
 
 def _ramp(top: Mapping[str, object], side: str) -> Ramp:
-    steps = _mapping(top.get(side), (side,), ("steps", "steps_256", "steps_16", "steps_8"))
+    steps = _mapping(top.get(side), (side,), ("tail", "steps", "steps_256", "steps_16", "steps_8"))
     few: dict[str, tuple[Any, ...]] = {key: _few(steps.get(key), (side, key)) for key in ("steps_16", "steps_8")}
     if any(cell.ansi >= len(ANSI) // 2 for cell in few["steps_8"]):
         raise _MistakeError((side, "steps_8"), f"only {', '.join(ANSI[: len(ANSI) // 2])}")
-    return Ramp(str(top["name"]), **_many(steps, (side,)), **few)
+    tail = _hex(steps["tail"], (side, "tail")) if "tail" in steps else ""
+    return Ramp(str(top["name"]), **_many(steps, (side,)), **few, tail=tail)
 
 
 def _many(steps: Mapping[str, object], where: Where) -> dict[str, tuple[Any, ...]]:

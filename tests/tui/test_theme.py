@@ -162,12 +162,14 @@ def test_texts_of_16_colours_can_be_read(name, shown):
     assert [r for r in TEXTS if r in found and contrast(found[r], background) < READABLE] == []
 
 
-@pytest.mark.parametrize("ramp", RAMPS)
+@pytest.mark.parametrize("ramp", [AUTO, *RAMPS])
 @pytest.mark.parametrize("name", COLOURED)
 def test_the_tail_is_no_step_of_any_ramp(name, ramp):
-    theme = load_theme(name, (OURS,), ramp=ramp)
-    assert theme.tail not in theme.ramp.steps or ramp == "mono"
-    assert contrast(theme.tail, theme.colours["background"]) > READABLE
+    found = role_colours(load_theme(name, (OURS,), ramp=ramp), STAGE_COLOURS)
+    steps = [colour for role, colour in found.items() if role.startswith("heat")]
+    assert all(apart(found["tail"].rgb, step.rgb) > 25 for step in steps)
+    assert all(apart(xterm(found["tail"].xterm), xterm(step.xterm)) > 25 for step in steps)
+    assert contrast(found["tail"].rgb, found["background"].rgb) > READABLE
 
 
 @pytest.mark.parametrize("depth", ["256", "truecolor"])
