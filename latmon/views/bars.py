@@ -77,7 +77,7 @@ def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
     return (Span(f"{text:<{cells}}", role),)
 
 
-def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: Ink) -> Line:
+def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: Ink, *, role: str = "text") -> Line:
     """Return the I/Os between two latencies, one glyph per logarithmic step; a single I/O is visible."""
     glyphs = SPARKS if ink.coloured else RAMP_SPARKS
     low, high = bucket_index(low_us), bucket_index(high_us)
@@ -88,7 +88,7 @@ def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: In
             columns[min(max(at, 0), cells - 1)] += n
     steps = len(glyphs) - 1
     top = max(histogram.count, steps)
-    return runs((glyphs[level(n, top, steps)], "strong" if n == 1 else "text") for n in columns)
+    return runs((glyphs[level(n, top, steps)], "strong" if n == 1 else role) for n in columns)
 
 
 def fine(histogram: Histogram) -> dict[int, int]:

@@ -110,6 +110,7 @@ def test_the_wheel_has_the_files_of_the_tree_and_no_others(wheel):
     assert in_wheel == expected_in_wheel()
     assert any(name.startswith("latmon/probes/") and name.endswith(".bt") for name in in_wheel)
     assert any(name.startswith("latmon/themes/") and name.endswith(".yaml") for name in in_wheel)
+    assert "latmon/themes/ramps/cividis.yaml" in in_wheel
     assert any(name.endswith(".tcss") for name in in_wheel)
     assert {"latmon/py.typed", "latmon_backends/py.typed"} <= in_wheel
 

@@ -220,6 +220,9 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
     def tail(stage: StageRow, cells: int) -> Line:
         return _share(stage.stage, stage.tail, cells, ink)
 
+    def times(stage: StageRow, cells: int) -> Line:
+        return profile(stage.histogram, low, high, cells, ink, role=role(stage.stage, ink))
+
     above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
     fields: list[Field[StageRow]] = [
         Field("stage", _NAME, lambda s, cells: _named(s.column, cells), right=False, most=_LETTERED),
@@ -230,7 +233,7 @@ def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[Sta
         Field("p99", _VALUE, lambda s, _: quantile(s.histogram, 0.99)),
         Field("p99.9", _VALUE, lambda s, _: quantile(s.histogram, 0.999), rank=2),
         Field("max", _VALUE, lambda s, _: maximum(s.histogram), rank=1),
-        Field(_axis(low, high), 10, lambda s, c: profile(s.histogram, low, high, c, ink), rank=1, right=False, most=40),
+        Field(_axis(low, high), 10, times, rank=1, right=False, most=40),
         Field("all I/O", 11, all_io, rank=1, right=False, most=40),
     ]
     return [*fields, Field(above, 12, tail, right=False, most=40)] if one.on_demand else fields
