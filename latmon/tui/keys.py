@@ -120,7 +120,7 @@ ACTIONS = (
     Action("compare", "D", "D", "the window on the screen is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
-    Action("details", "C", "C", "the capture: coverage, losses, cost, what is not measured here; again: back"),
+    Action("details", "I", "I", "the capture: coverage, losses, cost, what is not measured here; again: back"),
     Action("record", "R", "R", "start and stop a recording"),
     Action("theme", "T", "T", "theme: choose one, which is shown at once; Enter keeps it, Esc restores"),
     Action("ramp", "C", "C", "ramp: choose the colours of counts in heat maps, in the same way"),

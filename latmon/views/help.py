@@ -160,7 +160,7 @@ def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: i
     for title, keys in sections:
         lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
     lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
-    lines += [BLANK, (Span(" Health of the capture (C)", "strong"),), *_pairs(_HEALTH, width)]
+    lines += [BLANK, (Span(" Health of the capture (I)", "strong"),), *_pairs(_HEALTH, width)]
     lines += [BLANK, (Span(" Outstanding I/O", "strong"),), *_pairs(_OUTSTANDING, width)]
     lines += [BLANK, (Span(" Findings", "strong"),), *_pairs(_FINDINGS, width)]
     lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
