@@ -62,6 +62,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "hlog": "an HdrHistogram log",
         "perfetto": "outliers and counters, for ui.perfetto.dev",
         "svg": "a picture of a screen",
+        "text": "a screen as plain text",
         "cast": "a film of one, for asciinema",
     }
 )
@@ -71,12 +72,14 @@ SCREENS = (
 )
 """Screens of pictures: the TUI's screens, and the other forms of its first."""
 VERSIONS = (2, 3)
+SIZES = ((40, 10), (500, 200))
+"""Columns and lines of the smallest and of the largest picture."""
 GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "buckets": ("csv",),
-        "screen": ("svg", "cast"),
-        "size": ("svg", "cast"),
-        "at": ("svg", "cast"),
+        "screen": ("svg", "text", "cast"),
+        "size": ("svg", "text", "cast"),
+        "at": ("svg", "text", "cast"),
         "theme": ("svg", "cast"),
         "ramp": ("svg", "cast"),
         "speed": ("cast",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +23,7 @@ _WRITERS = {
     "hlog": ("hdrhistogram", "write"),
     "perfetto": ("perfetto", "write"),
     "svg": ("screen", "write_svg"),
+    "text": ("screen", "write_text"),
     "cast": ("screen", "write_cast"),
 }
 """Format -> module and function, imported when it is used."""
@@ -32,12 +33,10 @@ def export_command(args: argparse.Namespace) -> int:
     """Write the export and return the exit code. Missing parts are marked in it and counted on stderr."""
     options = options_of(args)
     source = Source(open_recording(args.file), tuple(args.device))
-    write = writer(args.to, options)
-    if args.out == streams.STANDARD:
-        write(source, sys.stdout.buffer, options)
-        sys.stdout.buffer.flush()
-    else:
-        with streams.whole(args.out) as file:
+    with streams.Progress(f"reading {streams.named(args.file)}", quiet=args.out == streams.STANDARD) as progress:
+        source.recording.progress = progress
+        write = writer(args.to, options)
+        with streams.output(args.out) as file:
             write(source, file, options)
     print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
     return EXIT_DONE
@@ -48,7 +47,7 @@ def options_of(args: argparse.Namespace) -> ExportOptions:
     given = {name: getattr(args, name) for name in GOES_WITH if getattr(args, name)}
     for name in given:
         if args.to not in GOES_WITH[name]:
-            raise UsageError(f"--{name.replace('_', '-')} goes with --to {' and '.join(GOES_WITH[name])}")
+            raise UsageError(f"--{name.replace('_', '-')} goes with --to {_listed(GOES_WITH[name])}")
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     if "duration" in given:
@@ -65,6 +64,11 @@ def writer(form: str, options: ExportOptions) -> Callable[[Source, BinaryIO, Exp
         import_module(f"latmon.exporters.{module}"), name
     )
     return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _summary(source: Source, form: str, out: Path) -> str:

@@ -1,4 +1,4 @@
-"""Exports of the screen: SVG at one moment, asciicast over a span. Needs no terminal.
+"""Exports of the screen: SVG and plain text at one moment, asciicast over a span. Needs no terminal.
 
 Version 2 by default: every player since 2017 plays it, version 3 needs asciinema 3. Where a line changed, the cells
 that did are written again, in xterm's 256 colours; at most MAX_RATE pictures a second, however fast it runs.
@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
 from latmon.exporters.options import ExportOptions, moment_us
-from latmon.exporters.source import DamageNote, Source
+from latmon.exporters.source import DamageNote, Source, is_redacted
 from latmon.findings.facts import WINDOW_US
-from latmon.findings.rule import DEFAULT
-from latmon.model.frame import Frame, Mark
+from latmon.findings.rule import DEFAULT, Settings
+from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.stages import FACTS
 from latmon.recording.encode import Gap
 from latmon.support.errors import RecordingError
@@ -44,18 +44,29 @@ FOLD_OF = {"offsets": "second", "ticks": "tick"}
 
 
 class Moments:
-    """Scene that is fed window by window."""
+    """Scene that is fed window by window, with a caption in place of the keys."""
 
-    def __init__(self, source: Source, options: ExportOptions, ink: Ink) -> None:
-        self._source, self._size = source, options.size
+    def __init__(
+        self,
+        origin: Origin,
+        options: ExportOptions,
+        ink: Ink = RAMP,
+        *,
+        name: str = "",
+        globs: tuple[str, ...] = (),
+        mode: str = "REPLAY",
+        settings: Settings = DEFAULT,
+    ) -> None:
+        """`name`: the source in the caption; `mode`: the word in the title; `settings` are those of the rules."""
+        self._name, self._size = name, options.size
         on_overview = options.screen in (*_PANELS, *FOLD_OF)
         screen = "overview" if on_overview else options.screen
         panel = options.screen if options.screen in _PANELS else "overview"
-        selection = Selection(screen=screen, panel=panel, globs=source.globs, fold=FOLD_OF.get(options.screen, ""))
-        rules = DEFAULT if screen in _WITH_FINDINGS else None
-        self._scene = Scene(selection, mode="REPLAY", ink=ink, findings=rules)
+        selection = Selection(screen=screen, panel=panel, globs=globs, fold=FOLD_OF.get(options.screen, ""))
+        rules = settings if screen in _WITH_FINDINGS else None
+        self._scene = Scene(selection, mode=mode, ink=ink, findings=rules)
         self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
-        self._scene.store.origin = source.origin
+        self._scene.store.origin = origin
         self.last: Frame | None = None
 
     def append(self, frame: Frame) -> None:
@@ -66,15 +77,24 @@ class Moments:
     def lines(self) -> list[Line]:
         """Return the screen as it is now."""
         self._scene.findings_state.finish()
-        return screen_lines(self._scene, self._caption(), *self._size)
+        return captioned(self._scene, self._name, self._size)
 
-    def _caption(self) -> Line:
-        name = clean(self._source.recording.path.name, max(self._size[0] - 30, 8))
-        when = moment(self.last.wall)[:-5] if self.last else "no window"
-        left = (Span(f" {when}  ", "dim"), Span(name, "dim"))
-        right = f"latmon {self._source.origin.latmon}{', redacted' if self._source.redacted else ''} "
-        room = self._size[0] - line_width(left) - len(right)
-        return (*left, Span(" " * room + right, "dim")) if room > 0 else left
+
+def of_source(source: Source, options: ExportOptions, ink: Ink) -> Moments:
+    """Return the screen of a recording, before its first window."""
+    return Moments(source.origin, options, ink, name=source.recording.path.name, globs=source.globs)
+
+
+def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:
+    """Return a screen of (columns, lines) whose last line has the time, the source's name and latmon's version."""
+    last, origin = scene.history.window.last, scene.store.origin
+    when = moment(last.wall)[:-5] if last else "no window"
+    left = (Span(f" {when}  ", "dim"), Span(clean(name, max(size[0] - 30, 8)), "dim"))
+    redacted = ", redacted" if origin is not None and is_redacted(origin) else ""
+    right = f"latmon {origin.latmon if origin is not None else ''}{redacted} "
+    room = size[0] - line_width(left) - len(right)
+    caption = (*left, Span(" " * room + right, "dim")) if room > 0 else left
+    return [fit(line, size[0]) for line in screen_lines(scene, caption, *size)]
 
 
 def windows(source: Source, since_us: int) -> Iterator[Frame]:
@@ -147,7 +167,7 @@ Cells = list[tuple[str, str]]
 def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write a header, then an event per picture. It begins with the first window of the selected span."""
     colours = palette(load_theme(options.theme, ramp=options.ramp))
-    shown, tape = Moments(source, options, colours.ink), Tape(colours, options.size)
+    shown, tape = of_source(source, options, colours.ink), Tape(colours, options.size)
     begin_us, until_us = bounds(source, options, 0)
     zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
     out.write(_json(_header(source, options, colours)))
@@ -289,7 +309,22 @@ _PARTS = re.compile(r"█+|▆+|▀+|▄+| +|[^█▆▀▄ ]+(?: [^█▆▀▄
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write the picture as of `at`, else of the end."""
     colours = palette(load_theme(options.theme, ramp=options.ramp))
-    shown = Moments(source, options, colours.ink)
+    out.write(svg(screen_at(source, options, colours.ink), options.size, colours))
+
+
+def write_text(source: Source, out: BinaryIO, options: ExportOptions) -> None:
+    """Write the screen as of `at`, else of the end, as lines in UTF-8."""
+    out.write(text_of(screen_at(source, options)).encode())
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """Return a screen as text, without blanks at the ends of its lines."""
+    return "".join(plain(line).rstrip() + "\n" for line in lines)
+
+
+def screen_at(source: Source, options: ExportOptions, ink: Ink = RAMP) -> list[Line]:
+    """Return a recording's screen as of `at`, else of the end. RecordingError where it has no window."""
+    shown = of_source(source, options, ink)
     ends = source.recording.ends()
     at_us, _ = bounds(source, options, ends[-1] if ends else 0)
     for frame in windows(source, at_us):
@@ -298,8 +333,22 @@ def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
         shown.append(frame)
     if shown.last is None:
         raise RecordingError(f"{source.recording.path} holds no window to draw")
-    lines = [fit(line, options.size[0]) for line in shown.lines()]
-    out.write("\n".join(picture(lines, options.size, colours)).encode())
+    return shown.lines()
+
+
+def screenshot(scene: Scene, name: str, size: tuple[int, int], theme: Theme) -> bytes:
+    """Return an SVG of a scene as it is now, in the theme's colours whatever those of the terminal are."""
+    colours, ink = palette(theme), scene.ink
+    scene.ink = colours.ink
+    try:
+        return svg(captioned(scene, name, size), size, colours)
+    finally:
+        scene.ink = ink
+
+
+def svg(lines: list[Line], size: tuple[int, int], colours: Palette) -> bytes:
+    """Return the SVG of a screen of (columns, lines)."""
+    return "\n".join(picture(lines, size, colours)).encode()
 
 
 def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Iterator[str]:

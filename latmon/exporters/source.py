@@ -56,6 +56,11 @@ class UnreportedGaps:
         return Gap("windows-missing", missing_us / 1e6, last.mono_us, last.wall)
 
 
+def is_redacted(origin: Origin) -> bool:
+    """Return whether names that identify the host or its users were left out."""
+    return origin.extra.get("redacted") is True
+
+
 class Source:
     """Recording as one export sees it, with counts of the windows, gaps and damages of the latest reading."""
 
@@ -73,7 +78,7 @@ class Source:
 
     @property
     def redacted(self) -> bool:
-        return self.origin.extra.get("redacted") is True
+        return is_redacted(self.origin)
 
     def items(self, since_us: int = 0) -> Iterator[Item]:
         """Yield items as they are in the file; the first window also names the header's devices."""

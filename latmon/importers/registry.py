@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,7 @@ from latmon.model.frame import Frame, Origin, without
 from latmon.model.inflight import MEANS
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
-from latmon.support.streams import named
+from latmon.support.streams import Progress, named
 from latmon.support.text import clean
 from latmon.support.units import counted
 
@@ -169,11 +169,17 @@ class Read:
             yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
 
 
-def read_text(raw: bytes, name: str, options: ImportOptions, from_format: str = "") -> Read:
-    """Return the text with what was found; RecordingError if nothing in it is known."""
+def read_text(
+    raw: bytes,
+    name: str,
+    options: ImportOptions,
+    from_format: str = "",
+    progress: Callable[[int, int], None] = lambda _done, _lines: None,
+) -> Read:
+    """Return the text with what was found; RecordingError if nothing in it is known. `progress`: of lines."""
     lines = source.lines(raw, name)
     chosen = (format_named(from_format),) if from_format else recognised(lines, name)
-    found, left = _found(lines, chosen, options)
+    found, left = _found(lines, chosen, options, progress)
     names = SeriesNames(options)
     built = windows(found, options, names, left)
     keep(built)
@@ -192,27 +198,33 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
     """Write the recording and return the exit code. RecordingError if nothing in the file is known."""
     target.refuse(out)
     name = clean(path.name, 100)
-    read = read_text(source.read(path), name, options, from_format)
+    with Progress(f"reading {name}") as progress:
+        read = read_text(source.read(path), name, options, from_format, progress)
     every = read.frames()
     first = next(every)
     writer = Writer.create(out, origin(read, first))
-    try:
-        for frame in chain((first,), every):
-            writer.append(frame)
-    finally:
-        writer.close()
+    with Progress(f"writing {named(out)}") as progress:
+        try:
+            for done, frame in enumerate(chain((first,), every), 1):
+                writer.append(frame)
+                progress(done, len(read.built.windows))
+        finally:
+            writer.close()
     _tell(read, out)
     return read.exit_code
 
 
-def _found(lines: Sequence[str], chosen: Iterable[Format], options: ImportOptions) -> tuple[list[Found], list[int]]:
+def _found(
+    lines: Sequence[str], chosen: Sequence[Format], options: ImportOptions, progress: Callable[[int, int], None]
+) -> tuple[list[Found], list[int]]:
     """Return all that the formats found, in the order of the text, and the lines that none of them knew."""
     taken = bytearray(len(lines) + 2)
     kept: list[Found] = []
-    for one in chosen:
+    for read, one in enumerate(chosen):
         mine = []
         for thing in one.read(lines, options):
             where = thing.where
+            progress(read * len(lines) + where.last, len(chosen) * len(lines))
             span = slice(where.first, min(where.last, len(lines)) + 1)
             if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
                 continue  # an earlier format had these lines

@@ -96,6 +96,7 @@ def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
 
 Item = Frame | Gap | Mark | End
 T = TypeVar("T", Item, Item | Minute)
+U = TypeVar("U", MemberPart, MemberPart | Period)
 
 
 class _PendingMinute(NamedTuple):
@@ -232,6 +233,8 @@ class Recording:
         self.damage: list[str] = []
         self.is_live = False
         """Whether the latest reading found that a latmon still writes it."""
+        self.progress: Callable[[int, int], None] = lambda _done, _bytes: None
+        """Called after each member with its end and the size of the file."""
         self._headless = headless
         self._named = {one.name for one in devices}
         self._unsaid = 0
@@ -267,7 +270,8 @@ class Recording:
             members = Members(file, self._note)
             begin = self._places.behind(file, since_us) if since_us else 0
             summed = SummedReading(members, position, self._items, self._note, self._named)
-            yield from lying_in(summed.items(units(members, begin, until_us), since_us), since_us, until_us)
+            followed = self._followed(units(members, begin, until_us), members.size)
+            yield from lying_in(summed.items(followed, since_us), since_us, until_us)
         self._end(position, until_us)
 
     def span(self) -> tuple[int, int]:
@@ -298,9 +302,16 @@ class Recording:
         position = ReadPosition()
         with opened(self.path) as file:
             begin = self._places.behind(file, since_us) if since_us else 0
-            for part in Members(file, self._note).parts(since_us, until_us, begin=begin):
+            members = Members(file, self._note)
+            for part in self._followed(members.parts(since_us, until_us, begin=begin), members.size):
                 yield from self._reported(part.text, position, totals=totals)
         self._end(position, until_us)
+
+    def _followed(self, some: Iterator[U], size: int) -> Iterator[U]:
+        """Yield parts of a file of `size` bytes, and report how far they reach."""
+        for one in some:
+            yield one
+            self.progress(one.end, size)
 
     def _begin(self) -> None:
         self.damage, self._unsaid = [self._headless] if self._headless else [], 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from latmon.findings.rule import DEFAULT, Settings
@@ -29,13 +30,27 @@ def report_command(
     `html`: a new file for it, or `-`; `settings` are the rules'.
     """
     recording = open_parts(paths)
-    if html is not None:
-        return _to_html(recording, html, settings)
-    summary = summarise(recording, settings)
+    with streams.Progress(f"reading {named(recording.path)}", quiet=html == streams.STANDARD) as progress:
+        _follow(recording, progress)
+        if html is not None:
+            return _to_html(recording, html, settings)
+        summary = summarise(recording, settings)
     _need_windows(recording, summary["intervals"])
     said = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
     sys.stdout.write(said if as_json else plain(said, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
+
+
+def _follow(recording: Recording | Parts, progress: streams.Progress) -> None:
+    """Report how much of a recording is read, by the parts' sizes."""
+    files = recording.parts if isinstance(recording, Parts) else (recording,)
+    sizes = [one.path.stat().st_size for one in files]
+    for at, one in enumerate(files):
+        one.progress = partial(_read, progress, sum(sizes[:at]), sum(sizes))
+
+
+def _read(progress: streams.Progress, before: int, total: int, end: int, _size: int) -> None:
+    progress(before + end, total)
 
 
 def _to_html(recording: Recording | Parts, path: Path, settings: Settings) -> int:

@@ -1,4 +1,4 @@
-"""Streams: private new files, standard input as a file, standard output whose errors are sentences.
+"""Streams: private new files, standard input as a file, standard output whose errors are sentences, progress on stderr.
 
 Owns the creation and removal of files other than recordings. A file is never removed by its name alone, which another
 file may have by then. Owns the process's standard input and output. Knows nothing of their contents.
@@ -13,10 +13,11 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from latmon.support.errors import RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
@@ -61,6 +62,17 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             raise UnavailableError(f"can't write {named(path)}: {error.strerror or error}") from None
         raise
     file.close()
+
+
+@contextlib.contextmanager
+def output(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file as `whole` does or, for `-`, standard output."""
+    if path != STANDARD:
+        with whole(path) as file:
+            yield file
+        return
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
 
 
 def unlink(path: Path, descriptor: int) -> bool:
@@ -117,6 +129,48 @@ def install() -> None:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=bool(old.line_buffering) or raw.isatty()
     )
+
+
+_PATIENCE_S = 1.0
+_BETWEEN_S = 0.25
+
+
+class Progress:
+    """A line on stderr with the share of a long task that is done, removed at its end.
+
+    It begins a second after the task does, and only where stderr is a terminal.
+    """
+
+    def __init__(self, doing: str, *, quiet: bool = False) -> None:
+        """`doing`: such as `reading FILE`; `quiet`: print nothing, because the output may go to the terminal."""
+        self._doing = clean(doing, 200)
+        self._is_live = sys.stderr.isatty() and not quiet
+        self._due = time.monotonic() + _PATIENCE_S
+        self._shown = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._overwrite("")
+
+    def __call__(self, done: int, total: int) -> None:
+        """Report that `done` of `total` are done, in any unit."""
+        if not self._is_live or total <= 0 or (now := time.monotonic()) < self._due:
+            return
+        self._due = now + _BETWEEN_S
+        columns = shutil.get_terminal_size().columns
+        self._overwrite(f"latmon: {self._doing}: {min(done / total, 1.0):.0%}"[: columns - 1])
+
+    def _overwrite(self, line: str) -> None:
+        if not self._shown and not line:
+            return
+        try:
+            sys.stderr.write("\r" + line.ljust(self._shown) + ("" if line else "\r"))
+            sys.stderr.flush()
+        except OSError:  # the terminal is gone; the task is not
+            self._is_live = False
+        self._shown = len(line)
 
 
 def drop() -> None:

@@ -10,7 +10,7 @@ import pytest
 from latmon.cli import demo
 from latmon.exporters.options import ExportOptions
 from latmon.exporters.registry import writer
-from latmon.exporters.screen import Moments, palette, windows
+from latmon.exporters.screen import of_source, palette, windows
 from latmon.exporters.source import Source
 from latmon.recording.reader import open_recording
 from latmon.support.theme import load_theme
@@ -38,7 +38,7 @@ def test_asciinema_shows_the_screens_that_the_recording_had(tmp_path):
     with cast.open("wb") as out:
         writer("cast", WISH)(Source(open_recording(path)), out, WISH)
     source = Source(open_recording(path))
-    shown, screens = Moments(source, WISH, palette(load_theme("dark")).ink), []
+    shown, screens = of_source(source, WISH, palette(load_theme("dark")).ink), []
     for frame in windows(source, 0):
         shown.append(frame)
         screens.append(rows("\n".join(plain(fit(line, 80)) for line in shown.lines())))

@@ -27,7 +27,7 @@ from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.options import FORMATS, ExportOptions, moment_us
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import writer
-from latmon.exporters.screen import Moments, palette, windows
+from latmon.exporters.screen import of_source, palette, windows
 from latmon.exporters.source import Source
 from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
@@ -380,7 +380,7 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
     header, *events = map(json.loads, export(demo, "cast", theme=theme).decode().splitlines())
     assert (header["version"], header["width"], header["height"]) == (2, 80, 24)
     source = Source(open_recording(demo))
-    shown, terminal = Moments(source, wish, palette(load_theme(theme)).ink), pyte.Screen(80, 24)
+    shown, terminal = of_source(source, wish, palette(load_theme(theme)).ink), pyte.Screen(80, 24)
     stream = pyte.Stream(terminal)
     first = next(windows(source, 0)).mono_us / SECOND
     for frame, (at, code, text) in zip(windows(source, 0), events, strict=False):
@@ -458,7 +458,7 @@ def test_the_command_writes_a_new_file_or_stdout(form, small, tmp_path, capfdbin
 def test_what_is_wrong_is_said_and_leaves_no_file(small, tmp_path, capfd):
     out = str(tmp_path / "out")
     for args, why in (
-        (["--to", "csv", "--at", "5s"], "--at goes with --to svg and cast"),
+        (["--to", "csv", "--at", "5s"], "--at goes with --to svg, text and cast"),
         (["--to", "svg", "--buckets"], "--buckets goes with --to csv"),
         (["--to", "cast", "--speed", "0"], "--speed 0"),
         (["--to", "csv", "--device", "xv*"], "no such device in it; there are"),
